@@ -1,0 +1,153 @@
+"""Diagonal (P = D variances) and spherical (P = 1 variance) covariances."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pickmix.closed_form.full import _HALF_LOG_2PI
+from pickmix.closed_form.operations import (
+    FAST_SUMS,
+    LANES,
+    add_outer,
+    add_outers,
+    factor_index,
+    factorise_lanes,
+    has_own_covariance,
+    implements,
+    squared_distance,
+    squared_distances,
+)
+
+
+class DiagonalModel(NamedTuple):
+    """Arrays of a mixture whose components have diagonal covariances."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    factor: np.ndarray
+    log_normaliser: np.ndarray
+    mass: np.ndarray
+    squares: np.ndarray
+    log_mass: np.ndarray
+    clock: np.ndarray
+
+
+class SphericalModel(NamedTuple):
+    """Arrays of a mixture whose components have one variance each."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    factor: np.ndarray
+    log_normaliser: np.ndarray
+    mass: np.ndarray
+    squares: np.ndarray
+    log_mass: np.ndarray
+    clock: np.ndarray
+
+
+@implements(factor_index, DiagonalModel, SphericalModel)
+def _(model, k):
+    return k
+
+
+@implements(squared_distance, DiagonalModel)
+def _(model, k, x, scratch):
+    total = 0.0
+    for i in range(x.shape[0]):
+        y = model.factor[k, i] * (x[i] - model.mean[k, i])
+        total += y * y
+    return total
+
+
+@implements(squared_distance, SphericalModel)
+def _(model, k, x, scratch):
+    total = 0.0
+    for i in range(x.shape[0]):
+        y = x[i] - model.mean[k, i]
+        total += y * y
+    return total * model.factor[k, 0] * model.factor[k, 0]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def add_scaled_squares(columns, i, mean, factor, out):
+    """out[r] += (factor (columns[i, r] - mean))^2."""
+    for r in range(columns.shape[1]):
+        y = factor * (columns[i, r] - mean)
+        out[r] += y * y
+
+
+@implements(squared_distances, DiagonalModel)
+def _(model, k, columns, scratch, out):
+    for r in range(columns.shape[1]):
+        out[r] = 0.0
+    for i in range(columns.shape[0]):
+        add_scaled_squares(columns, i, model.mean[k, i], model.factor[k, i], out)
+
+
+@implements(squared_distances, SphericalModel)
+def _(model, k, columns, scratch, out):
+    for r in range(columns.shape[1]):
+        out[r] = 0.0
+    for i in range(columns.shape[0]):
+        add_scaled_squares(columns, i, model.mean[k, i], model.factor[k, 0], out)
+
+
+@implements(add_outer, DiagonalModel)
+def _(model, weight, difference, scatter):
+    for i in range(difference.shape[0]):
+        scatter[i] += weight * difference[i] * difference[i]
+
+
+@implements(add_outer, SphericalModel)
+def _(model, weight, difference, scatter):
+    total = 0.0
+    for i in range(difference.shape[0]):
+        total += difference[i] * difference[i]
+    scatter[0] += weight * total / difference.shape[0]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def weighted_squares(weights, values, n):
+    """sum_r weights[r] values[r]^2."""
+    total = 0.0
+    for r in range(n):
+        total += weights[r] * values[r] * values[r]
+    return total
+
+
+@implements(add_outers, DiagonalModel)
+def _(model, weights, differences, n, scatter):
+    for i in range(differences.shape[0]):
+        scatter[i] += weighted_squares(weights, differences[i], n)
+
+
+@implements(add_outers, SphericalModel)
+def _(model, weights, differences, n, scatter):
+    total = 0.0
+    for i in range(differences.shape[0]):
+        total += weighted_squares(weights, differences[i], n)
+    scatter[0] += total / differences.shape[0]
+
+
+@implements(factorise_lanes, DiagonalModel, SphericalModel)
+def _(model, covariance, reg_covar, factor, log_normaliser):
+    n_features = model.mean.shape[1]
+    # One variance stands for n_features of them in the spherical structure.
+    repeats = n_features / covariance.shape[0]
+    log_normaliser[:] = -n_features * _HALF_LOG_2PI
+    for i in range(covariance.shape[0]):
+        for lane in range(LANES):
+            variance = covariance[i, lane] + reg_covar
+            if not variance > 0.0:
+                variance = np.nan
+            factor[i, lane] = 1.0 / math.sqrt(variance)
+            log_normaliser[lane] -= 0.5 * repeats * math.log(variance)
+
+
+@implements(has_own_covariance, DiagonalModel, SphericalModel)
+def _(model):
+    return True

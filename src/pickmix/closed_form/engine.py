@@ -1,0 +1,174 @@
+"""Engine 1: mixtures of Gaussians by sparse sufficient statistics.
+
+`ClosedFormEngine.step` is the paper's Algorithm 1 with the closed-form M-step; which algorithm of
+Table 1 it runs depends on the selection rule alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pickmix.closed_form import kernels
+from pickmix.closed_form.mixture import GaussianMixtureState, Increment
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.selection.kernels import log_sum_exp
+from pickmix.selection.randomness import StepRandomness
+from pickmix.selection.rules import SelectionRule
+from pickmix.selection.schedules import StepSize
+from pickmix.threads import Threads
+
+# Log-joints of all components for one block of rows take at most this many numbers (16 MB),
+# and a block that every component meets stays in the cache.
+_BLOCK_NUMBERS = 2_000_000
+_DENSE_BLOCK_ROWS = 1024
+_SPARSE_BLOCK_ROWS = 65536
+
+
+def dense_block_rows(n_components: int) -> int:
+    """Rows per block when every component is evaluated."""
+    return max(16, min(_DENSE_BLOCK_ROWS, _BLOCK_NUMBERS // n_components))
+
+
+class BatchEvaluator:
+    """log p(x_i, k) under a frozen mixture for one block of rows (see `Evaluator`)."""
+
+    def __init__(self, state: GaussianMixtureState, rows: np.ndarray) -> None:
+        self.state = state
+        self.rows = rows
+        self.n_components = state.n_components
+        self.threads = state.threads
+        self._work_each = state.structure.packed_size + 4.0 * state.n_features
+
+    def columns(self) -> np.ndarray:
+        """The rows transposed, (D, R)."""
+        return np.ascontiguousarray(self.rows.T)
+
+    def log_joint(self, candidates: np.ndarray) -> np.ndarray:
+        """Log-joints of the candidates (B, C)."""
+        out = np.empty(candidates.shape)
+        self.threads.run(
+            kernels.evaluate_candidates,
+            candidates.shape[0],
+            candidates.size * self._work_each,
+            self.state.model,
+            self.rows,
+            candidates,
+            out,
+        )
+        return out
+
+    def log_joint_all(self) -> np.ndarray:
+        """Log-joints of all components (K, B)."""
+        out = np.empty((self.n_components, self.rows.shape[0]))
+        self.threads.run(
+            kernels.evaluate_all,
+            self.n_components,
+            out.size * self._work_each,
+            self.state.model,
+            self.columns(),
+            out,
+        )
+        return out
+
+
+class ClosedFormEngine:
+    """Fits a Gaussian mixture state to rows, one step at a time.
+
+    Parameters
+    ----------
+    state : GaussianMixtureState
+        Updated in place.
+    source : ArrayRows
+    rule : SelectionRule
+        Started by the caller.
+    batches : Batches
+    step_size : callable t -> gamma_t
+    annealing : callable t -> beta_t, or None for beta = 1
+    seed : int
+    least_count : float
+        Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
+    """
+
+    def __init__(
+        self,
+        state: GaussianMixtureState,
+        source: ArrayRows,
+        rule: SelectionRule,
+        batches: Batches,
+        step_size: StepSize,
+        annealing: StepSize | None,
+        seed: int,
+        least_count: float,
+    ) -> None:
+        self.state = state
+        self.source = source
+        self.rule = rule
+        self.batches = batches
+        self.step_size = step_size
+        self.annealing = annealing
+        self.seed = seed
+        self.least_count = least_count
+        largest_batch = -(-source.n_rows // batches.n_batches)
+        width = state.n_components if rule.evaluates_all else 64
+        self._block_rows = (
+            dense_block_rows(state.n_components) if rule.evaluates_all else _SPARSE_BLOCK_ROWS
+        )
+        self._increment = Increment(state, largest_batch * width)
+        self.n_evaluations = 0
+        self.n_refused = 0
+        self.acceptance_sum = 0.0
+        self.n_rows_visited = 0
+        self.log_likelihood_sum = 0.0
+        self.log_likelihood_weight = 0.0
+
+    def step(self, t: int) -> None:
+        """Do step t of Algorithm 1."""
+        gamma = self.step_size(t)
+        beta = 1.0 if self.annealing is None else self.annealing(t)
+        random = StepRandomness(self.seed, t)
+        # Form the set I.
+        batch = self.batches.rows(t)
+        increment = self._increment
+        increment.clear()
+        for start in range(0, batch.shape[0], self._block_rows):
+            block = batch[start : start + self._block_rows]
+            # S-step: select components for the rows of the block, under frozen parameters.
+            evaluate = BatchEvaluator(self.state, self.source.gather(block))
+            selection = self.rule.select(evaluate, block, beta, gamma, random)
+            # Add the sufficient statistics of the selected pairs.
+            weights = self.source.weights_of(block)
+            if selection.components is None:
+                increment.add_all(evaluate.columns(), weights, selection.weights)
+            else:
+                increment.add_pairs(
+                    evaluate.rows, weights, selection.components, selection.weights
+                )
+            self._record(selection, weights)
+        # SA-step and M-step for k in unique(z).
+        self.n_refused += self.state.absorb(increment, gamma, self.least_count)
+
+    def _record(self, selection, weights) -> None:
+        n_rows = weights.shape[0]
+        self.n_evaluations += selection.evaluations
+        self.n_rows_visited += n_rows
+        self.acceptance_sum += selection.acceptance * n_rows
+        if selection.log_likelihood is not None:
+            self.log_likelihood_sum += float(weights @ selection.log_likelihood)
+            self.log_likelihood_weight += float(weights.sum())
+
+
+def log_likelihood(
+    state: GaussianMixtureState, source: ArrayRows, start: int, stop: int
+) -> np.ndarray:
+    """log p(x_i) for the rows start..stop of the source, every component evaluated, in blocks."""
+    out = np.empty(stop - start)
+    shift = float(np.log(state.floored_masses.sum()))
+    block_rows = dense_block_rows(state.n_components)
+    for first in range(start, stop, block_rows):
+        last = min(first + block_rows, stop)
+        evaluate = BatchEvaluator(state, source.gather(np.arange(first, last)))
+        log_joint = evaluate.log_joint_all()
+        block = out[first - start : last - start]
+        state.threads.run(log_sum_exp, last - first, 15.0 * log_joint.size, log_joint, block)
+        block -= shift
+    return out

@@ -1,0 +1,230 @@
+"""Full and tied covariances: lower triangles packed row by row, P = D (D + 1) / 2."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pickmix.closed_form.operations import (
+    FAST_SUMS,
+    LANES,
+    add_outer,
+    add_outers,
+    factor_index,
+    factorise_lanes,
+    has_own_covariance,
+    implements,
+    squared_distance,
+    squared_distances,
+)
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class FullModel(NamedTuple):
+    """Arrays of a mixture whose components have their own full covariances."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    factor: np.ndarray
+    log_normaliser: np.ndarray
+    mass: np.ndarray
+    squares: np.ndarray
+    log_mass: np.ndarray
+    clock: np.ndarray
+
+
+class TiedModel(NamedTuple):
+    """Arrays of a mixture whose components share one full covariance."""
+
+    mean: np.ndarray
+    covariance: np.ndarray
+    factor: np.ndarray
+    log_normaliser: np.ndarray
+    mass: np.ndarray
+    squares: np.ndarray
+    log_mass: np.ndarray
+    clock: np.ndarray
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def whitened_norm(mean, factor, x, scratch):
+    """|W (x - mean)|^2 for a packed lower triangular W."""
+    n_features = mean.shape[0]
+    for i in range(n_features):
+        scratch[i] = x[i] - mean[i]
+    total = 0.0
+    p = 0
+    for i in range(n_features):
+        y = 0.0
+        for j in range(i + 1):
+            y += factor[p + j] * scratch[j]
+        total += y * y
+        p += i + 1
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def whitened_norms(mean, factor, columns, scratch, out):
+    """|W (x - mean)|^2 for every column x; the loops over columns vectorise."""
+    n_features, n_rows = columns.shape
+    differences = scratch[:n_features]
+    y = scratch[n_features]
+    for i in range(n_features):
+        for r in range(n_rows):
+            differences[i, r] = columns[i, r] - mean[i]
+    for r in range(n_rows):
+        out[r] = 0.0
+    p = 0
+    for i in range(n_features):
+        for r in range(n_rows):
+            y[r] = factor[p] * differences[0, r]
+        for j in range(1, i + 1):
+            w = factor[p + j]
+            for r in range(n_rows):
+                y[r] += w * differences[j, r]
+        for r in range(n_rows):
+            out[r] += y[r] * y[r]
+        p += i + 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def add_packed_outer(weight, difference, scatter):
+    """scatter += weight * difference difference', packed."""
+    p = 0
+    for i in range(difference.shape[0]):
+        scaled = weight * difference[i]
+        for j in range(i + 1):
+            scatter[p + j] += scaled * difference[j]
+        p += i + 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def add_packed_outers(weights, differences, n, scatter):
+    """scatter += sum_r weights[r] d_r d_r', packed; the sums over columns vectorise."""
+    n_features = differences.shape[0]
+    scaled = np.empty(n)
+    p = 0
+    for i in range(n_features):
+        for r in range(n):
+            scaled[r] = weights[r] * differences[i, r]
+        for j in range(i + 1):
+            total = 0.0
+            for r in range(n):
+                total += scaled[r] * differences[j, r]
+            scatter[p] += total
+            p += 1
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def factorise_packed(covariance, n_features, reg_covar, factor, log_normaliser):
+    """W = L^-1 where L L' = covariance + reg_covar I, packed (P, LANES), one matrix per lane.
+
+    Both halves run over independent entries in their inner loops, so that no sum waits for itself.
+    """
+    for p in range(covariance.shape[0]):
+        for lane in range(LANES):
+            factor[p, lane] = covariance[p, lane]
+    # Right-looking Cholesky: finish column j, then take it out of everything to its right. The
+    # diagonal is stored inverted.
+    diagonal = 0
+    for j in range(n_features):
+        diagonal += j
+        for lane in range(LANES):
+            # A pivot that cancelled down to rounding noise is a singular matrix, not a tiny
+            # variance.
+            smallest = 1e-15 * (covariance[diagonal + j, lane] + reg_covar)
+            pivot = factor[diagonal + j, lane] + reg_covar
+            factor[diagonal + j, lane] = 1.0 / math.sqrt(pivot if pivot > smallest else np.nan)
+        p = diagonal + j + 1
+        for i in range(j + 1, n_features):
+            for lane in range(LANES):
+                factor[p + j, lane] *= factor[diagonal + j, lane]
+            q = diagonal + j + 1
+            for m in range(j + 1, i + 1):
+                for lane in range(LANES):
+                    factor[p + m, lane] -= factor[p + j, lane] * factor[q + j, lane]
+                q += m + 1
+            p += i + 1
+    # Invert, row by row: W_ij = -W_ii sum_{j <= m < i} L_im W_mj.
+    row = np.empty((n_features, LANES))
+    determinant = np.ones(LANES)
+    log_normaliser[:] = -n_features * _HALF_LOG_2PI
+    p = 0
+    for i in range(n_features):
+        row[:i] = 0.0
+        q = 0
+        for m in range(i):
+            for j in range(m + 1):
+                for lane in range(LANES):
+                    row[j, lane] += factor[p + m, lane] * factor[q + j, lane]
+            q += m + 1
+        for j in range(i):
+            for lane in range(LANES):
+                factor[p + j, lane] = -factor[p + i, lane] * row[j, lane]
+        for lane in range(LANES):
+            determinant[lane] *= factor[p + i, lane]
+        p += i + 1
+        # One logarithm for several pivots; few enough that their product cannot overflow.
+        if i % 4 == 3 or i == n_features - 1:
+            for lane in range(LANES):
+                log_normaliser[lane] += math.log(determinant[lane])
+                determinant[lane] = 1.0
+
+
+@implements(factor_index, FullModel)
+def _(model, k):
+    return k
+
+
+@implements(factor_index, TiedModel)
+def _(model, k):
+    return 0
+
+
+@implements(squared_distance, FullModel)
+def _(model, k, x, scratch):
+    return whitened_norm(model.mean[k], model.factor[k], x, scratch)
+
+
+@implements(squared_distance, TiedModel)
+def _(model, k, x, scratch):
+    return whitened_norm(model.mean[k], model.factor[0], x, scratch)
+
+
+@implements(squared_distances, FullModel)
+def _(model, k, columns, scratch, out):
+    whitened_norms(model.mean[k], model.factor[k], columns, scratch, out)
+
+
+@implements(squared_distances, TiedModel)
+def _(model, k, columns, scratch, out):
+    whitened_norms(model.mean[k], model.factor[0], columns, scratch, out)
+
+
+@implements(add_outer, FullModel, TiedModel)
+def _(model, weight, difference, scatter):
+    add_packed_outer(weight, difference, scatter)
+
+
+@implements(add_outers, FullModel, TiedModel)
+def _(model, weights, differences, n, scatter):
+    add_packed_outers(weights, differences, n, scatter)
+
+
+@implements(factorise_lanes, FullModel, TiedModel)
+def _(model, covariance, reg_covar, factor, log_normaliser):
+    factorise_packed(covariance, model.mean.shape[1], reg_covar, factor, log_normaliser)
+
+
+@implements(has_own_covariance, FullModel)
+def _(model):
+    return True
+
+
+@implements(has_own_covariance, TiedModel)
+def _(model):
+    return False

@@ -1,0 +1,345 @@
+"""Compiled kernels of the closed-form engine, written once for every covariance structure.
+
+Each works on a range start..stop of rows, components or slots and writes nothing outside it.
+Rows come as (B, D) float64 in coordinates centred on the data, or transposed as columns (D, B)
+where every component meets every row.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from pickmix.closed_form.operations import (
+    FAST_SUMS,
+    LANES,
+    LOG_FLOOR,
+    LOG_SCALE,
+    SCALE,
+    SQUARE_SCALE,
+    add_outer,
+    add_outers,
+    factor_index,
+    factorise_lanes,
+    has_own_covariance,
+    squared_distance,
+    squared_distances,
+)
+from pickmix.closed_form.prefetch import prefetch_row
+
+
+# How many rows ahead of the one in hand the components of a row are fetched.
+_ROWS_AHEAD = 2
+
+
+@njit(cache=True, nogil=True)
+def evaluate_candidates(model, rows, candidates, log_joint, start, stop):
+    """log_joint[i, j] = log p(x_i, k) for k = candidates[i, j]; -inf where k < 0."""
+    scratch = np.empty(rows.shape[1])
+    log_scale, log_floor = model.clock[LOG_SCALE], model.clock[LOG_FLOOR]
+    for i in range(start, stop):
+        ahead = min(i + _ROWS_AHEAD, stop - 1)
+        for j in range(candidates.shape[1]):
+            k = candidates[ahead, j]
+            if k >= 0:
+                prefetch_row(model.factor, factor_index(model, k))
+                prefetch_row(model.mean, k)
+                prefetch_row(model.log_mass, k)
+                prefetch_row(model.log_normaliser, factor_index(model, k))
+        for j in range(candidates.shape[1]):
+            k = candidates[i, j]
+            if k < 0:
+                log_joint[i, j] = -np.inf
+                continue
+            log_weight = max(model.log_mass[k] + log_scale, log_floor)
+            log_joint[i, j] = (
+                log_weight
+                + model.log_normaliser[factor_index(model, k)]
+                - 0.5 * squared_distance(model, k, rows[i], scratch)
+            )
+
+
+@njit(cache=True, nogil=True)
+def evaluate_all(model, columns, log_joint, start, stop):
+    """log_joint[k, r] = log p(x_r, k) for the components start..stop and all columns (D, R)."""
+    scratch = np.empty((columns.shape[0] + 1, columns.shape[1]))
+    log_scale, log_floor = model.clock[LOG_SCALE], model.clock[LOG_FLOOR]
+    for k in range(start, stop):
+        out = log_joint[k]
+        squared_distances(model, k, columns, scratch, out)
+        constant = max(model.log_mass[k] + log_scale, log_floor)
+        constant += model.log_normaliser[factor_index(model, k)]
+        for r in range(out.shape[0]):
+            out[r] = constant - 0.5 * out[r]
+
+
+@njit(cache=True, nogil=True)
+def group_by_component(components, slot_of, slot_component, n_slots, counts, offsets, order):
+    """Group the pairs (B, W) by component: slots are numbered as components appear.
+
+    slot_of (K,) maps components to slots (-1: none yet), slot_component is its inverse, and
+    slots 0..n_slots exist from earlier blocks. Afterwards the pairs of slot u are
+    order[offsets[u]:offsets[u + 1]], in row order, as flat indices into `components`.
+    Returns the number of slots.
+    """
+    n_rows, width = components.shape
+    counts[:n_slots] = 0
+    for i in range(n_rows):
+        for j in range(width):
+            k = components[i, j]
+            if k < 0:
+                continue
+            if slot_of[k] < 0:
+                slot_of[k] = n_slots
+                slot_component[n_slots] = k
+                counts[n_slots] = 0
+                n_slots += 1
+            counts[slot_of[k]] += 1
+    offsets[0] = 0
+    for u in range(n_slots):
+        offsets[u + 1] = offsets[u] + counts[u]
+        counts[u] = offsets[u]
+    for i in range(n_rows):
+        for j in range(width):
+            k = components[i, j]
+            if k >= 0:
+                u = slot_of[k]
+                order[counts[u]] = i * width + j
+                counts[u] += 1
+    return n_slots
+
+
+@njit(cache=True, nogil=True)
+def _merge(model, u, mass, squares, mean, scatter, sums, difference):
+    """Merge the moments of some rows into slot u (Chan, Golub and LeVeque 1983).
+
+    Only non-negative terms are added to the scatter: nothing cancels, wherever the data lie.
+    """
+    slot_mass, slot_squares, slot_mean, slot_scatter = sums
+    before = slot_mass[u]
+    total = before + mass
+    if total == 0.0:
+        return
+    slot_mass[u] = total
+    slot_squares[u] += squares
+    if before == 0.0:
+        slot_mean[u, :] = mean
+        slot_scatter[u, :] = scatter
+        return
+    for i in range(mean.shape[0]):
+        difference[i] = mean[i] - slot_mean[u, i]
+        slot_mean[u, i] += (mass / total) * difference[i]
+    for p in range(scatter.shape[0]):
+        slot_scatter[u, p] += scatter[p]
+    add_outer(model, before * (mass / total), difference, slot_scatter[u])
+
+
+@njit(cache=True, nogil=True)
+def accumulate_pairs(model, rows, row_weights, weights, offsets, order, sums, start, stop):
+    """Add the grouped pairs to the moments of the slots start..stop.
+
+    sums = (mass (U,), squares (U,), mean (U, D), scatter (U, P)).
+    """
+    n_features = rows.shape[1]
+    width = weights.shape[1]
+    mean = np.empty(n_features)
+    difference = np.empty(n_features)
+    scatter = np.empty(sums[3].shape[1])
+    for u in range(start, stop):
+        mass, squares = 0.0, 0.0
+        mean[:] = 0.0
+        for pair in order[offsets[u] : offsets[u + 1]]:
+            i = pair // width
+            weight = weights[i, pair % width] * row_weights[i]
+            mass += weight
+            squares += weight * weight
+            for d in range(n_features):
+                mean[d] += weight * rows[i, d]
+        if mass == 0.0:
+            continue
+        for d in range(n_features):
+            mean[d] /= mass
+        scatter[:] = 0.0
+        for pair in order[offsets[u] : offsets[u + 1]]:
+            i = pair // width
+            weight = weights[i, pair % width] * row_weights[i]
+            for d in range(n_features):
+                difference[d] = rows[i, d] - mean[d]
+            add_outer(model, weight, difference, scatter)
+        _merge(model, u, mass, squares, mean, scatter, sums, difference)
+
+
+@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+def _weighted_sum(weights, values, n):
+    total = 0.0
+    for r in range(n):
+        total += weights[r] * values[r]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def accumulate_all(model, columns, row_weights, responsibilities, sums, start, stop):
+    """Add every row to the moments of the components start..stop, weighted by responsibilities.
+
+    columns (D, R), responsibilities (K, R). Rows whose responsibility is exactly zero are skipped.
+    """
+    n_features, n_rows = columns.shape
+    mean = np.empty(n_features)
+    difference = np.empty(n_features)
+    scatter = np.empty(sums[3].shape[1])
+    weights = np.empty(n_rows)
+    kept = np.empty((n_features, n_rows))
+    where = np.empty(n_rows, dtype=np.int64)
+    for k in range(start, stop):
+        n = 0
+        mass, squares = 0.0, 0.0
+        for r in range(n_rows):
+            weight = responsibilities[k, r] * row_weights[r]
+            if weight > 0.0:
+                where[n] = r
+                weights[n] = weight
+                mass += weight
+                squares += weight * weight
+                n += 1
+        if n == 0:
+            continue
+        for d in range(n_features):
+            for r in range(n):
+                kept[d, r] = columns[d, where[r]]
+            mean[d] = _weighted_sum(weights, kept[d], n) / mass
+            for r in range(n):
+                kept[d, r] -= mean[d]
+        scatter[:] = 0.0
+        add_outers(model, weights, kept, n, scatter)
+        _merge(model, k, mass, squares, mean, scatter, sums, difference)
+
+
+@njit(cache=True, nogil=True)
+def absorb(
+    model, slot_component, sums, share, pooled, least_count, reg_covar, failures, start, stop
+):
+    """SA-step and M-step for the components of the slots start..stop.
+
+    With gamma the step size and `share` = gamma / (sum of the batch's row weights), per component
+
+        s0 <- (1 - gamma) s0 + share * mass        (the clock has applied 1 - gamma already)
+        mean <- mean + (share * mass / s0) (batch mean - mean)
+        covariance <- ((1 - gamma) s0_old covariance + share * scatter + cross term) / s0,
+
+    which is s_k <- (1 - gamma) s_k + gamma s_batch for the statistics (1, x, x x') followed by
+    their closed-form maximisation, written about the component's own mean.
+
+    A component whose effective number of rows is below `least_count` leans on the pooled
+    covariance. The slot's scatter is replaced by what the component adds to the pooled scatter.
+    An update that has no factorisation is refused and counted in failures[u].
+    """
+    slot_mass, slot_squares, slot_mean, slot_scatter = sums
+    scale, square_scale = model.clock[SCALE], model.clock[SQUARE_SCALE]
+    n_packed = slot_scatter.shape[1]
+    difference = np.empty(model.mean.shape[1])
+    statistic = np.empty((n_packed, LANES))
+    in_use = np.empty((n_packed, LANES))
+    factor = np.empty((n_packed, LANES))
+    log_normaliser = np.empty(LANES)
+    for first in range(start, stop, LANES):
+        n_lanes = min(LANES, stop - first)
+        for u in range(first + LANES, min(first + 2 * LANES, stop)):
+            k = slot_component[u]
+            prefetch_row(model.covariance, factor_index(model, k))
+            prefetch_row(model.factor, factor_index(model, k))
+            prefetch_row(model.mean, k)
+            prefetch_row(model.mass, k)
+            prefetch_row(model.log_mass, k)
+            prefetch_row(model.squares, k)
+            prefetch_row(model.log_normaliser, factor_index(model, k))
+        if has_own_covariance(model):
+            in_use[:, n_lanes:] = 1.0
+        for lane in range(n_lanes):
+            u = first + lane
+            k = slot_component[u]
+            added = share * slot_mass[u]
+            kept = model.mass[k] * scale
+            total = kept + added
+            gain = slot_scatter[u]
+            for p in range(n_packed):
+                gain[p] *= share
+            for d in range(difference.shape[0]):
+                difference[d] = slot_mean[u, d] - model.mean[k, d]
+            if kept > 0.0:
+                add_outer(model, kept * (added / total), difference, gain)
+            if has_own_covariance(model):
+                squares = model.squares[k] * square_scale + share * share * slot_squares[u]
+                trust = 1.0
+                if least_count > 0.0:
+                    trust = min(1.0, total * total / (squares * least_count))
+                old, new = kept / total, 1.0 / total
+                for p in range(n_packed):
+                    value = old * model.covariance[k, p] + new * gain[p]
+                    statistic[p, lane] = value
+                    in_use[p, lane] = trust * value + (1.0 - trust) * pooled[p]
+        if has_own_covariance(model):
+            factorise_lanes(model, in_use, reg_covar, factor, log_normaliser)
+        for lane in range(n_lanes):
+            u = first + lane
+            k = slot_component[u]
+            if has_own_covariance(model):
+                failures[u] = 0 if log_normaliser[lane] < np.inf else 1
+                if failures[u]:
+                    slot_scatter[u, :] = 0.0
+                    continue
+                model.log_normaliser[k] = log_normaliser[lane]
+                for p in range(n_packed):
+                    model.covariance[k, p] = statistic[p, lane]
+                    model.factor[k, p] = factor[p, lane]
+            else:
+                failures[u] = 0
+            added = share * slot_mass[u]
+            kept = model.mass[k] * scale
+            total = kept + added
+            # With kept = 0 the ratio is one, and the mean must become the batch's to the last bit.
+            for d in range(difference.shape[0]):
+                offset = (kept / total) * (model.mean[k, d] - slot_mean[u, d])
+                model.mean[k, d] = slot_mean[u, d] + offset
+            squares = model.squares[k] * square_scale + share * share * slot_squares[u]
+            model.mass[k] = total / scale
+            model.log_mass[k] = math.log(model.mass[k])
+            model.squares[k] = squares / square_scale
+
+
+@njit(cache=True, nogil=True)
+def absorb_pooled(gains, n_slots, kept, pooled):
+    """Pooled covariance <- kept * pooled + the gains of all slots, in slot order."""
+    for p in range(pooled.shape[0]):
+        pooled[p] *= kept
+    for u in range(n_slots):
+        for p in range(pooled.shape[0]):
+            pooled[p] += gains[u, p]
+
+
+@njit(cache=True, nogil=True)
+def factorise_components(model, reg_covar, failures, start, stop):
+    """Factorise the model's covariances + reg_covar I; failures[k] = 1 where there is no factor."""
+    n_packed = model.covariance.shape[1]
+    covariance = np.empty((n_packed, LANES))
+    factor = np.empty((n_packed, LANES))
+    log_normaliser = np.empty(LANES)
+    for first in range(start, stop, LANES):
+        n_lanes = min(LANES, stop - first)
+        covariance[:, n_lanes:] = 1.0
+        covariance[:, :n_lanes] = model.covariance[first : first + n_lanes].T
+        factorise_lanes(model, covariance, reg_covar, factor, log_normaliser)
+        for lane in range(n_lanes):
+            failures[first + lane] = 0 if log_normaliser[lane] < np.inf else 1
+        model.factor[first : first + n_lanes] = factor[:, :n_lanes].T
+        model.log_normaliser[first : first + n_lanes] = log_normaliser[:n_lanes]
+
+
+@njit(cache=True, nogil=True)
+def clear_slots(slot_of, slot_component, sums, n_slots):
+    """Forget the slots in use, in time proportional to their number."""
+    for u in range(n_slots):
+        slot_of[slot_component[u]] = -1
+        sums[0][u] = 0.0
+        sums[1][u] = 0.0

@@ -1,0 +1,265 @@
+"""A Gaussian mixture as the closed-form engine holds it: parameters that are their statistics.
+
+For a component with s0 = sum of weights, the mean and the covariance about it carry the same
+information as the sums of x and x x', and nothing cancels for data far from the origin. The
+common factor (1 - gamma) of a stochastic-approximation step leaves means and covariances alone,
+so it is applied to the masses only, as one global scale (METHOD: lazy exact decay).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form import kernels
+from pickmix.closed_form.operations import LOG_FLOOR, LOG_SCALE, SCALE, SQUARE_SCALE
+from pickmix.closed_form.structures import CovarianceStructure
+from pickmix.threads import Threads
+
+# Below this the lazy scale is folded into the masses, long before it could underflow.
+_SMALLEST_SCALE = 1e-100
+
+
+class SingularCovarianceError(ValueError):
+    """A covariance has no factorisation."""
+
+    def __init__(self, reg_covar: float, count: int) -> None:
+        super().__init__(
+            f"{count} component(s) have a singular covariance at reg_covar={reg_covar!r}: too few "
+            "distinct rows per component, or constant or dependent columns. Increase reg_covar, "
+            "or decrease n_components."
+        )
+
+
+class GaussianMixtureState:
+    """Masses, means and covariances of K Gaussian components, with factors ready to evaluate.
+
+    Parameters
+    ----------
+    structure : CovarianceStructure
+    weights : (K,) array
+    means : (K, D) array
+        In coordinates centred on the data.
+    covariances : (K, P) or (1, P) array
+        Packed; `reg_covar` is added to their diagonals where they are used.
+    reg_covar : float
+    weight_floor : float
+        No component weighs less than this, so that a missed one can still be selected.
+    effective_counts : (K,) array, optional
+        Effective number of rows behind each component's start.
+    """
+
+    def __init__(
+        self,
+        structure: CovarianceStructure,
+        weights: np.ndarray,
+        means: np.ndarray,
+        covariances: np.ndarray,
+        reg_covar: float,
+        weight_floor: float = 0.0,
+        effective_counts: np.ndarray | None = None,
+        threads: Threads | None = None,
+    ) -> None:
+        self.structure = structure
+        self.reg_covar = reg_covar
+        self.n_components, self.n_features = means.shape
+        self.n_factors = 1 if structure.shared else self.n_components
+        self.threads = threads if threads is not None else Threads()
+        counts = effective_counts
+        if counts is None:
+            counts = np.full(self.n_components, self.n_features + 1.0)
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(weights)
+            log_floor = float(np.log(weight_floor))
+        self.model: Any = structure.model_class(
+            mean=np.array(means, dtype=np.float64, order="C"),
+            covariance=np.array(covariances, dtype=np.float64, order="C"),
+            factor=np.empty((self.n_factors, structure.packed_size)),
+            log_normaliser=np.empty(self.n_factors),
+            mass=np.array(weights, dtype=np.float64),
+            squares=np.square(weights) / np.maximum(counts, 1e-300),
+            log_mass=log_mass,
+            clock=np.array([1.0, 1.0, 0.0, log_floor]),
+        )
+        if structure.shared:
+            self.pooled = self.model.covariance[0]
+        else:
+            self.pooled = np.asarray(weights) @ self.model.covariance / np.sum(weights)
+        self._factorise_all()
+
+    def _factorise_all(self) -> None:
+        failures = np.empty(self.n_factors, dtype=np.int64)
+        work = float(self.n_factors * self.structure.packed_size * self.n_features)
+        self.threads.run(
+            kernels.factorise_components,
+            self.n_factors,
+            work,
+            self.model,
+            self.reg_covar,
+            failures,
+        )
+        if failures.any():
+            raise SingularCovarianceError(self.reg_covar, int(failures.sum()))
+
+    @property
+    def floored_masses(self) -> np.ndarray:
+        """Masses in use, (K,): what `log_joint` counts as mixture weights, unnormalised."""
+        clock = self.model.clock
+        return np.maximum(self.model.mass * clock[SCALE], np.exp(clock[LOG_FLOOR]))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Mixture weights (K,), normalised."""
+        masses = self.floored_masses
+        return masses / masses.sum()
+
+    def effective_counts(self) -> np.ndarray:
+        """Effective number of rows behind each component: (sum w)^2 / sum w^2."""
+        clock = self.model.clock
+        mass = self.model.mass * clock[SCALE]
+        squares = self.model.squares * clock[SQUARE_SCALE]
+        return np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
+
+    def covariances_in_use(self) -> np.ndarray:
+        """Packed covariances that the factors stand for, reg_covar included."""
+        return self.structure.covariance_of_factor(self.model.factor)
+
+    def decay(self, step_size: float) -> None:
+        """Forget: multiply every mass by (1 - step_size), at the cost of one number."""
+        clock = self.model.clock
+        if step_size >= 1.0:
+            self.model.mass[:] = 0.0
+            self.model.squares[:] = 0.0
+            self.model.log_mass[:] = -np.inf
+            clock[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
+            return
+        clock[SCALE] *= 1.0 - step_size
+        clock[SQUARE_SCALE] *= (1.0 - step_size) ** 2
+        clock[LOG_SCALE] = np.log(clock[SCALE])
+        if clock[SCALE] < _SMALLEST_SCALE:
+            self._fold_scale()
+
+    def _fold_scale(self) -> None:
+        clock = self.model.clock
+        np.multiply(self.model.mass, clock[SCALE], out=self.model.mass)
+        np.multiply(self.model.squares, clock[SQUARE_SCALE], out=self.model.squares)
+        with np.errstate(divide="ignore"):
+            np.log(self.model.mass, out=self.model.log_mass)
+        clock[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
+
+    def absorb(self, increment: Increment, step_size: float, least_count: float) -> int:
+        """SA-step and M-step: s <- (1 - gamma) s + gamma s_batch for the touched components.
+
+        Returns the number of updates that had to be refused as singular.
+        """
+        total_weight = increment.total_weight
+        if not total_weight > 0.0:
+            return 0
+        self.decay(step_size)
+        n_slots = increment.n_slots
+        failures = np.empty(n_slots, dtype=np.int64)
+        per_slot = self.structure.packed_size * (self.n_features + 10.0)
+        self.threads.run(
+            kernels.absorb,
+            n_slots,
+            n_slots * per_slot,
+            self.model,
+            increment.slot_component,
+            increment.sums,
+            step_size / total_weight,
+            self.pooled,
+            least_count,
+            self.reg_covar,
+            failures,
+        )
+        kernels.absorb_pooled(increment.sums[3], n_slots, 1.0 - step_size, self.pooled)
+        n_failures = int(failures.sum())
+        if self.structure.shared:
+            failed = np.empty(1, dtype=np.int64)
+            kernels.factorise_components(self.model, self.reg_covar, failed, 0, 1)
+            n_failures += int(failed[0])
+        return n_failures
+
+
+class Increment:
+    """The additive, sparse update of one batch: moments of the selected pairs, per component.
+
+    Blocks of rows add to it one after another, and what it costs is proportional to the number
+    of components touched, never to K.
+    """
+
+    def __init__(self, state: GaussianMixtureState, n_slots: int) -> None:
+        self.state = state
+        self.capacity = min(n_slots, state.n_components)
+        self.slot_of = np.full(state.n_components, -1, dtype=np.int32)
+        self.slot_component = np.empty(self.capacity, dtype=np.int32)
+        self.sums = (
+            np.zeros(self.capacity),
+            np.zeros(self.capacity),
+            np.empty((self.capacity, state.n_features)),
+            np.empty((self.capacity, state.structure.packed_size)),
+        )
+        self._counts = np.empty(self.capacity, dtype=np.int64)
+        self._offsets = np.empty(self.capacity + 1, dtype=np.int64)
+        self.n_slots = 0
+        self.total_weight = 0.0
+
+    def clear(self) -> None:
+        """Begin a new batch."""
+        kernels.clear_slots(self.slot_of, self.slot_component, self.sums, self.n_slots)
+        self.n_slots = 0
+        self.total_weight = 0.0
+
+    def add_pairs(
+        self,
+        rows: np.ndarray,
+        row_weights: np.ndarray,
+        components: np.ndarray,
+        weights: np.ndarray,
+    ) -> None:
+        """Add the pairs (row, components[row, j], weights[row, j]); component -1 is no pair."""
+        order = np.empty(components.size, dtype=np.int64)
+        self.n_slots = kernels.group_by_component(
+            components,
+            self.slot_of,
+            self.slot_component,
+            self.n_slots,
+            self._counts,
+            self._offsets,
+            order,
+        )
+        work = components.size * (self.state.structure.packed_size + 3.0 * self.state.n_features)
+        self.state.threads.run(
+            kernels.accumulate_pairs,
+            self.n_slots,
+            work,
+            self.state.model,
+            rows,
+            row_weights,
+            weights,
+            self._offsets,
+            order,
+            self.sums,
+        )
+        self.total_weight += float(row_weights.sum())
+
+    def add_all(
+        self, columns: np.ndarray, row_weights: np.ndarray, responsibilities: np.ndarray
+    ) -> None:
+        """Add every row to every component, weighted by responsibilities (K, R)."""
+        if self.n_slots == 0:
+            self.n_slots = self.state.n_components
+            self.slot_component[:] = np.arange(self.n_slots)
+            self.slot_of[:] = self.slot_component
+        self.state.threads.run(
+            kernels.accumulate_all,
+            self.n_slots,
+            float(responsibilities.size * self.state.structure.packed_size),
+            self.state.model,
+            columns,
+            row_weights,
+            responsibilities,
+            self.sums,
+        )
+        self.total_weight += float(row_weights.sum())

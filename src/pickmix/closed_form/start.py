@@ -1,0 +1,229 @@
+"""Where a fit begins: means, covariances, weights and the component each row's chain stands on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from scipy.spatial import cKDTree
+
+from pickmix.closed_form.structures import CovarianceStructure
+from pickmix.data.rows import ArrayRows
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.threads import Threads
+
+# Rows of the subsample that k-means++ and the first covariances come from, per component.
+_SUBSAMPLE_PER_COMPONENT = 20
+_SMALLEST_SUBSAMPLE = 2000
+# k-means++ costs K times the subsample: beyond this many components "auto" draws rows instead.
+_LARGEST_PLUS_PLUS = 3000
+# Beyond this many components, in few dimensions, a tree finds the nearest mean faster.
+_TREE_COMPONENTS = 4096
+_TREE_FEATURES = 16
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _nearest(rows, mean_columns, nearest, start, stop):
+    """nearest[i] = argmin_k |rows[i] - mean_k|^2, with the means as columns (D, K)."""
+    n_features, n_components = mean_columns.shape
+    distance = np.empty(n_components)
+    for i in range(start, stop):
+        distance[:] = 0.0
+        for d in range(n_features):
+            x = rows[i, d]
+            column = mean_columns[d]
+            for k in range(n_components):
+                y = x - column[k]
+                distance[k] += y * y
+        best = 0
+        for k in range(1, n_components):
+            if distance[k] < distance[best]:
+                best = k
+        nearest[i] = best
+
+
+def nearest_means(rows: np.ndarray, means: np.ndarray, threads: Threads) -> np.ndarray:
+    """Index of the nearest mean (Euclidean) of each row, (B,) int32."""
+    n_components, n_features = means.shape
+    if n_components > _TREE_COMPONENTS and n_features <= _TREE_FEATURES:
+        return cKDTree(means).query(rows, workers=threads.n_threads)[1].astype(np.int32)
+    nearest = np.empty(rows.shape[0], dtype=np.int32)
+    columns = np.ascontiguousarray(means.T)
+    threads.run(_nearest, rows.shape[0], float(rows.shape[0] * means.size), rows, columns, nearest)
+    return nearest
+
+
+@njit(cache=True, nogil=True)
+def _plus_plus(rows, weights, uniforms, chosen):
+    """k-means++ (Arthur and Vassilvitskii 2007): each next centre with probability w d^2."""
+    n_rows, n_features = rows.shape
+    squared = np.full(n_rows, np.inf)
+    mass = weights.copy()
+    for k in range(chosen.shape[0]):
+        total = 0.0
+        for i in range(n_rows):
+            total += mass[i]
+        if not total > 0.0:
+            # Fewer distinct rows than centres: repeat rows, as no other place has data.
+            mass = weights.copy()
+            total = weights.sum()
+        target = uniforms[k] * total
+        pick = n_rows - 1
+        for i in range(n_rows):
+            target -= mass[i]
+            if target < 0.0:
+                pick = i
+                break
+        chosen[k] = pick
+        for i in range(n_rows):
+            distance = 0.0
+            for d in range(n_features):
+                y = rows[i, d] - rows[pick, d]
+                distance += y * y
+            if distance < squared[i]:
+                squared[i] = distance
+            mass[i] = weights[i] * squared[i]
+
+
+@dataclass
+class Start:
+    """Parameters to start from, in coordinates centred on the data.
+
+    Attributes
+    ----------
+    weights : (K,) array
+    means : (K, D) array
+    covariances : (K, P) or (1, P) array
+        Packed, without reg_covar.
+    counts : (K,) array or None
+        Effective rows behind each component.
+    chain : (N,) int32 array
+        The component that each row's chain stands on.
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    covariances: np.ndarray
+    counts: np.ndarray | None
+    chain: np.ndarray
+
+
+class Starter:
+    """Makes starts for K components of a covariance structure on a source of rows."""
+
+    def __init__(
+        self,
+        source: ArrayRows,
+        structure: CovarianceStructure,
+        n_components: int,
+        seed: int,
+        threads: Threads,
+    ) -> None:
+        self.source = source
+        self.structure = structure
+        self.n_components = n_components
+        self.random = StepRandomness(seed, 0)
+        self.generator = np.random.Generator(np.random.Philox(key=[seed, 2**63]))
+        self.threads = threads
+
+    def from_data(self, method: str) -> Start:
+        """Start at rows of the data: "random_from_data", "k-means++" or "auto"."""
+        if method == "auto":
+            few = self.n_components <= _LARGEST_PLUS_PLUS
+            method = "k-means++" if few else "random_from_data"
+        rows, weights = self._subsample()
+        if method == "k-means++":
+            chosen = np.empty(self.n_components, dtype=np.int64)
+            _plus_plus(rows, weights, self.generator.random(self.n_components), chosen)
+        else:
+            # Distinct rows; heavier ones first in the sense of weighted sampling without
+            # replacement (Efraimidis and Spirakis 2006).
+            keys = self.generator.exponential(size=rows.shape[0]) / weights
+            chosen = np.argpartition(keys, self.n_components - 1)[: self.n_components]
+        return self.from_means(rows[chosen], rows, weights)
+
+    def from_means(
+        self,
+        means: np.ndarray,
+        rows: np.ndarray | None = None,
+        row_weights: np.ndarray | None = None,
+    ) -> Start:
+        """Start at given means: weights and covariances from the nearest rows of a subsample."""
+        if rows is None or row_weights is None:
+            rows, row_weights = self._subsample()
+        nearest = nearest_means(rows, means, self.threads)
+        mass = np.bincount(nearest, row_weights, minlength=self.n_components)
+        squares = np.bincount(nearest, row_weights**2, minlength=self.n_components)
+        counts = np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
+        covariances = self._within_covariances(rows, row_weights, nearest, means, mass, counts)
+        # One pseudo-row each, so that no component starts with weight zero.
+        weights = mass / mass.sum() * rows.shape[0] + 1.0
+        return Start(
+            weights=weights / weights.sum(),
+            means=means.copy(),
+            covariances=covariances,
+            counts=np.maximum(counts, 1.0),
+            chain=self.chain_at(means),
+        )
+
+    def unit_cube(self) -> Start:
+        """The paper's start: means uniform in the unit cube, unit covariances, random weights."""
+        shape = (self.n_components, self.structure.n_features)
+        means = self.generator.random(shape) - self.source.center
+        weights = self.generator.random(self.n_components)
+        n_factors = 1 if self.structure.shared else self.n_components
+        unit = self.structure.pack_matrices(np.eye(self.structure.n_features)[None])
+        return Start(
+            weights=weights / weights.sum(),
+            means=means,
+            covariances=np.repeat(unit, n_factors, axis=0),
+            counts=None,
+            chain=self.random_chain(),
+        )
+
+    def random_chain(self) -> np.ndarray:
+        """Chains that stand anywhere, (N,)."""
+        rows = np.arange(self.source.n_rows)
+        uniforms = self.random.uniforms(Stream.START, rows, 1)[:, 0]
+        return np.minimum(uniforms * self.n_components, self.n_components - 1).astype(np.int32)
+
+    def chain_at(self, means: np.ndarray) -> np.ndarray:
+        """Chains that stand on the nearest mean, (N,)."""
+        chain = np.empty(self.source.n_rows, dtype=np.int32)
+        for start in range(0, self.source.n_rows, 65536):
+            stop = min(start + 65536, self.source.n_rows)
+            rows = self.source.gather(np.arange(start, stop))
+            chain[start:stop] = nearest_means(rows, means, self.threads)
+        return chain
+
+    def _subsample(self) -> tuple[np.ndarray, np.ndarray]:
+        n_rows = self.source.n_rows
+        size = max(_SMALLEST_SUBSAMPLE, _SUBSAMPLE_PER_COMPONENT * self.n_components)
+        if size >= n_rows:
+            chosen = np.arange(n_rows)
+        else:
+            chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
+        return self.source.gather(chosen), self.source.weights_of(chosen)
+
+    def _within_covariances(self, rows, row_weights, nearest, means, mass, counts) -> np.ndarray:
+        """Covariances of the rows about their nearest mean, leaning on the pooled one if few."""
+        structure = self.structure
+        within = rows - means[nearest]
+        pooled = structure.pack_matrices((row_weights * within.T @ within / mass.sum())[None])
+        if structure.shared:
+            return pooled
+        scatter = np.zeros((self.n_components, structure.packed_size))
+        add_pairs(structure, within, row_weights, nearest, scatter)
+        statistic = np.divide(scatter, mass[:, None], where=mass[:, None] > 0.0, out=scatter)
+        trust = np.minimum(1.0, counts / (2.0 * (structure.n_features + 1.0)))[:, None]
+        return trust * statistic + (1.0 - trust) * pooled
+
+
+def add_pairs(structure, differences, weights, components, scatter) -> None:
+    """scatter[components[i]] += weights[i] * differences[i] differences[i]', packed, in blocks."""
+    for start in range(0, differences.shape[0], 4096):
+        block = slice(start, start + 4096)
+        d = differences[block]
+        outer = structure.pack_matrices(d[:, :, None] * d[:, None, :])
+        np.add.at(scatter, components[block], weights[block, None] * outer)

@@ -1,0 +1,127 @@
+"""Row sources: where batches of rows come from.
+
+A source hands out float64 rows in coordinates centred on the data, so that nothing downstream
+loses digits to a far-away origin, and so that float32 and float64 data meet the same kernels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def _gather(data, rows, center, out):
+    for i in range(rows.shape[0]):
+        for d in range(center.shape[0]):
+            out[i, d] = np.float64(data[rows[i], d]) - center[d]
+
+
+@njit(cache=True, nogil=True)
+def _gather_columns(data, start, stop, center, out):
+    for i in range(start, stop):
+        for d in range(center.shape[0]):
+            out[d, i - start] = np.float64(data[i, d]) - center[d]
+
+
+class ArrayRows:
+    """Rows of an array in memory, with weights.
+
+    Parameters
+    ----------
+    data : (N, D) array of float32 or float64
+        Finite values; not copied.
+    weights : (N,) array, optional
+        Positive row weights. None means one each.
+    center : (D,) array, optional
+        Origin of the coordinates handed out; the weighted mean of the data by default.
+    """
+
+    def __init__(
+        self,
+        data: np.ndarray,
+        weights: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+    ) -> None:
+        self.data = data
+        self.n_rows, self.n_features = data.shape
+        self.weights = weights
+        self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
+
+    def _mean(self) -> np.ndarray:
+        # A first guess keeps the sums small for data far from the origin.
+        guess = self.data[0].astype(np.float64)
+        total = np.zeros(self.n_features)
+        for start in range(0, self.n_rows, 65536):
+            block = self.data[start : start + 65536].astype(np.float64) - guess
+            if self.weights is None:
+                total += block.sum(axis=0)
+            else:
+                total += self.weights[start : start + 65536] @ block
+        weight = self.n_rows if self.weights is None else self.weights.sum()
+        return guess + total / weight
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The given rows, centred, as (B, D) float64."""
+        out = np.empty((rows.shape[0], self.n_features))
+        _gather(self.data, rows, self.center, out)
+        return out
+
+    def columns(self, start: int, stop: int) -> np.ndarray:
+        """Rows start..stop, centred and transposed, as (D, R) float64."""
+        out = np.empty((self.n_features, stop - start))
+        _gather_columns(self.data, start, stop, self.center, out)
+        return out
+
+    def weights_of(self, rows: np.ndarray) -> np.ndarray:
+        """Weights of the given rows, (B,)."""
+        return np.ones(rows.shape[0]) if self.weights is None else self.weights[rows]
+
+    def spread(self) -> np.ndarray:
+        """Variance of each column about the centre, (D,)."""
+        total = np.zeros(self.n_features)
+        for start in range(0, self.n_rows, 65536):
+            block = self.data[start : start + 65536].astype(np.float64) - self.center
+            if self.weights is None:
+                total += np.square(block).sum(axis=0)
+            else:
+                total += self.weights[start : start + 65536] @ np.square(block)
+        return total / (self.n_rows if self.weights is None else self.weights.sum())
+
+
+class Batches:
+    """Which rows form the batch of step t: every pass visits every row once, in a new order.
+
+    A pass is cut into `n_batches` batches whose sizes differ by at most one row.
+
+    Examples
+    --------
+    >>> batches = Batches(n_rows=10, batch_size=4, seed=0)
+    >>> batches.n_batches
+    3
+    >>> visited = np.concatenate([batches.rows(step) for step in (1, 2, 3)])
+    >>> sorted(visited.tolist()) == list(range(10))
+    True
+    """
+
+    def __init__(self, n_rows: int, batch_size: int, seed: int) -> None:
+        self.n_rows = n_rows
+        self.n_batches = max(1, -(-n_rows // batch_size))
+        self.seed = seed
+        self._pass = -1
+        self._order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
+
+    def rows(self, step: int) -> np.ndarray:
+        """Row numbers of the batch of step t = 1, 2, ..."""
+        if self.n_batches == 1:
+            return self._order
+        number, batch = divmod(step - 1, self.n_batches)
+        if number != self._pass:
+            # Counter-based: the order is a function of (seed, pass), whatever came before.
+            generator = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+            self._order.sort()
+            generator.shuffle(self._order)
+            self._pass = number
+        start = self.n_rows * batch // self.n_batches
+        stop = self.n_rows * (batch + 1) // self.n_batches
+        return self._order[start:stop]

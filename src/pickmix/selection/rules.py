@@ -1,0 +1,252 @@
+"""Selection rules: which (row, component, weight) pairs update the model.
+
+Every algorithm of the paper's Table 1 is the same loop with another rule:
+
+| algorithm     | rule                   | evaluated per row           | pairs kept   |
+|---------------|------------------------|-----------------------------|--------------|
+| EM, SAEM      | `ExactPosterior`       | K                           | K            |
+| SSAEM         | `TopComponents`        | K                           | top M        |
+| TSAEM         | `TruncatedSearch`      | the row's search set        | top M        |
+| MCSAEM        | `PosteriorDraws`       | K                           | M draws      |
+| MHSAEM        | `MetropolisHastings`   | M proposals + the current   | M states     |
+
+A rule sees a frozen model only through an `Evaluator` bound to a batch of rows. What it
+returns is the whole of what the engine may use.
+"""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pickmix.selection import kernels
+from pickmix.selection.proposals import Proposal
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.threads import Threads
+
+
+class Evaluator(Protocol):
+    """A frozen model and a batch of B rows: evaluates log p(x_i, k) where asked."""
+
+    n_components: int
+    threads: Threads
+
+    def log_joint(self, candidates: np.ndarray) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, C), for a (B, C) array; -inf where candidate < 0."""
+        ...
+
+    def log_joint_all(self) -> np.ndarray:
+        """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
+        ...
+
+
+@dataclass
+class Selection:
+    """The pairs that a rule selected for a batch of B rows, and what it learnt on the way.
+
+    Attributes
+    ----------
+    components : (B, W) int array or None
+        Selected components, distinct within a row, -1 where a row has fewer than W.
+        None means all K, with `weights` of shape (K, B).
+    weights : (B, W) or (K, B) array
+        Weights, summing to one per row.
+    evaluations : int
+        Component evaluations made.
+    acceptance : float
+        Mean acceptance probability of the draws; NaN for rules that draw nothing.
+    log_likelihood : (B,) array or None
+        log p(x_i), for rules that evaluate every component.
+    """
+
+    components: np.ndarray | None
+    weights: np.ndarray
+    evaluations: int
+    acceptance: float = float("nan")
+    log_likelihood: np.ndarray | None = None
+
+
+class SelectionRule(abc.ABC):
+    """One row of Table 1. Holds the state per row, if any, that the next visit needs."""
+
+    #: Components evaluated per row (None: all of them), for sizing blocks.
+    evaluates_all: bool = False
+
+    def start(self, chain: np.ndarray, n_components: int) -> None:  # noqa: B027
+        """Begin a fit. `chain` (N,) holds the component each row's chain stands on."""
+
+    @abc.abstractmethod
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> Selection:
+        """Select pairs for the batch `rows` (B,) at inverse temperature beta."""
+
+
+class ExactPosterior(SelectionRule):
+    """All K components with their responsibilities: the E-step of EM and SAEM."""
+
+    evaluates_all = True
+
+    def select(self, evaluate, rows, beta, step_size, random):
+        """Compute the responsibilities."""
+        log_joint = evaluate.log_joint_all()
+        log_likelihood = np.empty(rows.shape[0])
+        work = 20.0 * log_joint.size
+        evaluate.threads.run(
+            kernels.normalise_all, rows.shape[0], work, log_joint, beta, log_likelihood
+        )
+        return Selection(None, log_joint, log_joint.size, log_likelihood=log_likelihood)
+
+
+def _log_likelihood(evaluate: Evaluator, log_joint: np.ndarray) -> np.ndarray:
+    out = np.empty(log_joint.shape[1])
+    evaluate.threads.run(kernels.log_sum_exp, out.shape[0], 15.0 * log_joint.size, log_joint, out)
+    return out
+
+
+class TopComponents(SelectionRule):
+    """The M largest responsibilities, renormalised: the sparse E-step of SSAEM."""
+
+    evaluates_all = True
+
+    def __init__(self, n_kept: int) -> None:
+        self.n_kept = n_kept
+
+    def select(self, evaluate, rows, beta, step_size, random):
+        """Evaluate all components and keep the best M."""
+        log_joint = evaluate.log_joint_all()
+        components = np.empty((rows.shape[0], self.n_kept), dtype=np.int32)
+        weights = np.empty(components.shape)
+        evaluate.threads.run(
+            kernels.top_of_all,
+            rows.shape[0],
+            3.0 * log_joint.size,
+            log_joint,
+            beta,
+            components,
+            weights,
+        )
+        likelihood = _log_likelihood(evaluate, log_joint)
+        return Selection(components, weights, log_joint.size, log_likelihood=likelihood)
+
+
+class PosteriorDraws(SelectionRule):
+    """M independent draws from the posterior: MCSAEM, which is MHSAEM with the proposal O.
+
+    Under the optimal proposal q(z) = p(z | x) every draw is accepted.
+    """
+
+    evaluates_all = True
+
+    def __init__(self, n_draws: int) -> None:
+        self.n_draws = n_draws
+
+    def start(self, chain, n_components):
+        """Begin a fit."""
+        self.chain = chain
+
+    def select(self, evaluate, rows, beta, step_size, random):
+        """Evaluate all components and draw M of them."""
+        log_joint = evaluate.log_joint_all()
+        states = np.empty((rows.shape[0], self.n_draws), dtype=np.int32)
+        key = random.key(Stream.POSTERIOR)
+        evaluate.threads.run(
+            kernels.draw_from_posterior,
+            rows.shape[0],
+            20.0 * log_joint.size,
+            log_joint,
+            beta,
+            rows,
+            key,
+            states,
+        )
+        self.chain[rows] = states[:, -1]
+        likelihood = _log_likelihood(evaluate, log_joint)
+        components, weights = _pairs_of(states)
+        return Selection(components, weights, log_joint.size, 1.0, likelihood)
+
+
+def _pairs_of(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    components = np.empty(states.shape, dtype=np.int32)
+    weights = np.empty(states.shape)
+    kernels.count_states(states, components, weights)
+    return components, weights
+
+
+class MetropolisHastings(SelectionRule):
+    """The paper's S-step: M Metropolis-Hastings moves of each row's chain over components.
+
+    Parameters
+    ----------
+    proposal : Proposal
+        q(z | z_bar).
+    n_draws : int
+        M, moves per visit.
+    """
+
+    def __init__(self, proposal: Proposal, n_draws: int) -> None:
+        self.proposal = proposal
+        self.n_draws = n_draws
+
+    def start(self, chain, n_components):
+        """Begin a fit."""
+        self.chain = chain
+        self.proposal.start(chain.shape[0], n_components)
+
+    def select(self, evaluate, rows, beta, step_size, random):
+        """Run the chains of the batch for M moves (Algorithm 1, the loop over i and j)."""
+        # Set z^0_{i,t} := z^M_{i,t-1}.
+        current = self.chain[rows]
+        states = np.empty((rows.shape[0], self.n_draws), dtype=np.int32)
+        acceptance = np.zeros(rows.shape[0])
+        accept_key = random.key(Stream.ACCEPTANCE)
+        # An independent q needs no z_bar: all M candidates are drawn and evaluated at once,
+        # together with log p(x, z_bar) at today's parameters.
+        together = self.n_draws if self.proposal.independent else 1
+        log_joint_current = None
+        for first in range(0, self.n_draws, together):
+            # Sample z ~ q(z | z_bar).
+            candidates, log_q, log_q_current = self.proposal.propose(
+                rows, current, together, first, random
+            )
+            if log_joint_current is None:
+                both = evaluate.log_joint(np.column_stack((current, candidates)))
+                log_joint_current, log_joint = both[:, 0].copy(), both[:, 1:]
+            else:
+                log_joint = evaluate.log_joint(candidates)
+            # Sample u, compute alpha(z_bar, z), accept z or stay at z_bar.
+            evaluate.threads.run(
+                kernels.accept_or_stay,
+                rows.shape[0],
+                60.0 * candidates.size,
+                current,
+                candidates,
+                log_joint_current,
+                log_joint,
+                log_q_current,
+                log_q,
+                beta,
+                rows,
+                accept_key,
+                first,
+                states[:, first : first + together],
+                acceptance,
+            )
+        # Set z_{i,t} := (z^1_{i,t}, ..., z^M_{i,t}).
+        self.chain[rows] = current
+        self.proposal.observe(rows, states, step_size)
+        components, weights = _pairs_of(states)
+        return Selection(
+            components,
+            weights,
+            evaluations=rows.shape[0] * (self.n_draws + 1),
+            acceptance=float(acceptance.sum()) / states.size,
+        )

@@ -1,0 +1,210 @@
+"""Step sizes gamma_t and inverse temperatures beta_t, as functions of the step t = 1, 2, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class StepSize(Protocol):
+    """A step-size schedule: `schedule(t)` is gamma_t in (0, 1]."""
+
+    def __call__(self, step: int) -> float:
+        """Return gamma_t."""
+        ...
+
+
+def _check_step_size(name: str, value: float) -> float:
+    if not 0.0 < value <= 1.0:
+        raise ValueError(f"{name} must lie in (0, 1], got {value!r}.")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class ConstantStep:
+    """gamma_t = gamma.
+
+    Examples
+    --------
+    >>> ConstantStep(0.05)(1)
+    0.05
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        _check_step_size("gamma", self.gamma)
+
+    def __call__(self, step: int) -> float:
+        """Return gamma_t."""
+        return self.gamma
+
+
+@dataclass(frozen=True)
+class TwoPhaseStep:
+    """gamma_t = 1 for the first `n_warm_up` steps, then `gamma`: the paper's schedule.
+
+    Examples
+    --------
+    >>> schedule = TwoPhaseStep()
+    >>> schedule(50), schedule(51)
+    (1.0, 0.05)
+    """
+
+    n_warm_up: int = 50
+    gamma: float = 0.05
+
+    def __post_init__(self) -> None:
+        _check_step_size("gamma", self.gamma)
+        if self.n_warm_up < 0:
+            raise ValueError(f"n_warm_up must be >= 0, got {self.n_warm_up!r}.")
+
+    def __call__(self, step: int) -> float:
+        """Return gamma_t."""
+        return 1.0 if step <= self.n_warm_up else self.gamma
+
+
+@dataclass(frozen=True)
+class PolynomialStep:
+    """gamma_t = (t / scale + offset)^(-power), at most 1.
+
+    The sum of gamma_t must diverge and the sum of its squares converge (Robbins and
+    Monro 1951), which holds for powers in (0.5, 1] and for no others.
+
+    Examples
+    --------
+    >>> PolynomialStep(power=1.0, offset=0.0)(4)
+    0.25
+    >>> PolynomialStep(power=0.4)
+    Traceback (most recent call last):
+        ...
+    ValueError: power must lie in (0.5, 1], got 0.4: ...
+    """
+
+    power: float = 0.6
+    offset: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.power <= 1.0:
+            raise ValueError(
+                f"power must lie in (0.5, 1], got {self.power!r}: at or below 0.5 the sum of "
+                "squared step sizes diverges and the noise never averages out, above 1 the "
+                "sum of step sizes converges and the fit stops short of an optimum."
+            )
+        if self.offset < 0.0 or not self.scale > 0.0:
+            raise ValueError(
+                f"offset must be >= 0 and scale > 0, got {self.offset!r} and {self.scale!r}."
+            )
+
+    def __call__(self, step: int) -> float:
+        """Return gamma_t."""
+        return float(min(1.0, (step / self.scale + self.offset) ** -self.power))
+
+
+def automatic_step(steps_per_pass: int) -> StepSize:
+    """Step size of `step_size="auto"`.
+
+    The statistics always average over about a pass and more: gamma starts at
+    1 / (steps per pass), as in incremental EM, and falls with the passes made.
+    A component then loses only what a pass replaces, however few rows of a
+    single batch it meets.
+    """
+    if steps_per_pass <= 1:
+        return ConstantStep(1.0)
+    return _PassAveraging(steps_per_pass)
+
+
+@dataclass(frozen=True)
+class _PassAveraging:
+    steps_per_pass: int
+
+    def __call__(self, step: int) -> float:
+        passes = step / self.steps_per_pass
+        return min(1.0, 1.0 / (self.steps_per_pass * max(1.0, passes / 10.0) ** 0.6))
+
+
+def resolve_step_size(step_size: object, steps_per_pass: int) -> StepSize:
+    """Turn the estimator's `step_size` into a schedule.
+
+    "auto", "paper" (two phases), a number (constant) or any callable t -> gamma_t.
+    """
+    if isinstance(step_size, str):
+        if step_size == "auto":
+            return automatic_step(steps_per_pass)
+        if step_size == "paper":
+            return TwoPhaseStep()
+        raise ValueError(
+            "step_size must be 'auto', 'paper', a number in (0, 1] or a callable t -> gamma_t, "
+            f"got {step_size!r}."
+        )
+    if isinstance(step_size, (int, float)) and not isinstance(step_size, bool):
+        return ConstantStep(_check_step_size("step_size", step_size))
+    if callable(step_size):
+        return CheckedSchedule(step_size, "step_size", 1.0)
+    raise ValueError(
+        "step_size must be 'auto', 'paper', a number in (0, 1] or a callable t -> gamma_t, "
+        f"got {step_size!r}."
+    )
+
+
+@dataclass(frozen=True)
+class CheckedSchedule:
+    """A user's schedule, whose every value is checked to lie in (0, `largest`]."""
+
+    schedule: Callable[[int], float]
+    name: str
+    largest: float
+
+    def __call__(self, step: int) -> float:
+        """Return the schedule's value at t = step."""
+        value = float(self.schedule(step))
+        if not 0.0 < value <= self.largest:
+            raise ValueError(
+                f"{self.name} must return values in (0, {self.largest}], "
+                f"got {value!r} at step {step}."
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class AntiAnnealing:
+    """beta_t: linear from `start` at t = 1 to `peak` at t = 2T/3 and on to 1 at t = T.
+
+    The paper's schedule (after Naim and Gildea 2012), for T = `n_steps`.
+
+    Examples
+    --------
+    >>> beta = AntiAnnealing(n_steps=300)
+    >>> beta(1), beta(200), beta(300)
+    (0.1, 1.2, 1.0)
+    """
+
+    n_steps: int
+    start: float = 0.1
+    peak: float = 1.2
+
+    def __call__(self, step: int) -> float:
+        """Return beta_t."""
+        turn = max(1.0, 2.0 * self.n_steps / 3.0)
+        if step >= self.n_steps:
+            return 1.0
+        if step <= turn:
+            fraction = (step - 1.0) / (turn - 1.0) if turn > 1.0 else 1.0
+            return self.start + fraction * (self.peak - self.start)
+        fraction = (step - turn) / (self.n_steps - turn)
+        return self.peak + fraction * (1.0 - self.peak)
+
+
+def resolve_annealing(annealing: object, n_steps: int) -> Callable[[int], float] | None:
+    """Turn the estimator's `annealing` into a schedule: None, "anti" or a callable t -> beta_t."""
+    if annealing is None:
+        return None
+    if isinstance(annealing, str) and annealing == "anti":
+        return AntiAnnealing(n_steps)
+    if callable(annealing):
+        return CheckedSchedule(annealing, "annealing", float("inf"))
+    raise ValueError(
+        f"annealing must be None, 'anti' or a callable t -> beta_t, got {annealing!r}."
+    )

@@ -1,0 +1,208 @@
+"""Expected values come from scipy distributions, quadrature in other variables, or Monte Carlo."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import ncx2, norm
+
+from pickmix.data.quadratic_forms import gaussian_quadratic_cdf, weighted_chi2_cdf
+
+
+def single_chi2_cdf(x, coefficient, noncentrality):
+    """P[a (z + m)^2 <= x] for a > 0."""
+    if x <= 0:
+        return 0.0
+    root = np.sqrt(x / coefficient)
+    shift = np.sqrt(noncentrality)
+    return norm.cdf(root - shift) - norm.cdf(-root - shift)
+
+
+def two_term_cdf(x, coefficients, noncentralities):
+    """Average the closed form of the first term (a > 0) over the normal of the second."""
+    (a, c), (nu, eta) = coefficients, noncentralities
+    shift = np.sqrt(eta)
+
+    def integrand(z):
+        return single_chi2_cdf(x - c * (z + shift) ** 2, a, nu) * norm.pdf(z)
+
+    # The first term's cdf starts like a square root where its argument is zero.
+    kinks = [s * np.sqrt(x / c) - shift for s in (-1, 1)] if x / c > 0 else []
+    edges = [-12.0, *[k for k in kinks if -12 < k < 12], 12.0]
+    pieces = zip(edges[:-1], edges[1:], strict=True)
+    return sum(quad(integrand, u, v, epsabs=1e-12, epsrel=1e-12, limit=500)[0] for u, v in pieces)
+
+
+def imhof_cdf(x, coefficients, noncentralities, sigma):
+    """Imhof's (1961) oscillating integral, which six terms or more make decay fast enough."""
+
+    def integrand(u):
+        t = coefficients * u
+        theta = 0.5 * np.sum(np.arctan(t) + noncentralities * t / (1 + t**2)) - 0.5 * x * u
+        log_rho = np.sum(0.25 * np.log1p(t**2) + 0.5 * noncentralities * t**2 / (1 + t**2))
+        log_rho += 0.125 * (sigma * u) ** 2
+        return np.sin(theta) * np.exp(-log_rho) / u
+
+    edges = [1e-12, 1.0, 5.0, 20.0, 100.0, 1000.0]
+    pieces = zip(edges[:-1], edges[1:], strict=True)
+    total = sum(quad(integrand, u, v, epsabs=1e-11, epsrel=0, limit=2000)[0] for u, v in pieces)
+    return 0.5 - total / np.pi
+
+
+@pytest.mark.parametrize("noncentrality", [0.0, 0.3, 25.0, 1e6])
+@pytest.mark.parametrize("quantile", [-5.0, -1.0, 0.0, 0.5, 2.0, 5.0])
+def test_one_term_is_the_normal_mass_of_an_interval(noncentrality, quantile):
+    deviation = np.sqrt(2 + 4 * noncentrality)
+    x = 3.0 * (1 + noncentrality + quantile * deviation)
+    expected = single_chi2_cdf(x, 3.0, noncentrality)
+    assert weighted_chi2_cdf(x, [3.0], [noncentrality]) == pytest.approx(expected, abs=1e-9)
+    assert weighted_chi2_cdf(-x, [-3.0], [noncentrality]) == pytest.approx(1 - expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("n_terms", [2, 3, 4, 10, 60])
+def test_equal_weights_are_a_noncentral_chi_square(n_terms):
+    rng = np.random.default_rng(n_terms)
+    for size in (1e-3, 1.0, 30.0, 1000.0):
+        noncentralities = rng.exponential(size, n_terms)
+        probabilities = np.array([1e-9, 1e-5, 0.01, 0.2, 0.5, 0.8, 0.99, 1 - 1e-5, 1 - 1e-9])
+        x = ncx2.ppf(probabilities, n_terms, noncentralities.sum())
+        expected = ncx2.cdf(x, n_terms, noncentralities.sum())
+        lower = weighted_chi2_cdf(0.02 * x, np.full(n_terms, 0.02), noncentralities)
+        upper = weighted_chi2_cdf(-7.0 * x, np.full(n_terms, -7.0), noncentralities)
+        np.testing.assert_allclose(lower, expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(upper, 1 - expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "noncentralities"),
+    [
+        ((1.0, 2.0), (0.0, 0.0)),
+        ((1.0, -1.0), (0.0, 0.0)),
+        ((1.0, -1.0), (2.0, 0.5)),
+        ((1.0, -0.01), (0.0, 300.0)),
+        ((0.01, -1.0), (20000.0, 100.0)),
+        ((1.0, 1e-6), (0.7, 0.0)),
+        ((5.0, -0.3), (60.0, 1e4)),
+    ],
+)
+def test_two_terms_match_a_convolution(coefficients, noncentralities):
+    a, nu = np.array(coefficients), np.array(noncentralities)
+    mean, deviation = np.sum(a * (1 + nu)), np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
+    # x = 0 is where the integrand decays slowest: no exponential factor is left.
+    for x in (0.0, 1e-3, *(mean + deviation * np.array([-2.0, -0.7, 0.0, 0.6, 2.5]))):
+        expected = two_term_cdf(x, a, nu)
+        assert weighted_chi2_cdf(x, a, nu) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.5, 20.0])
+def test_one_term_and_a_normal_match_a_convolution(sigma):
+    for x in (-3.0, 0.0, 0.4, 2.0, 15.0):
+        kinks = [s * np.sqrt(x) - 1.5 for s in (-1, 1)] if x > 0 else [-1.5]
+        expected = quad(
+            lambda z, x=x: norm.cdf((x - (z + 1.5) ** 2) / sigma) * norm.pdf(z),
+            -10,
+            10,
+            points=kinks,
+            epsabs=1e-11,
+            limit=1000,
+        )[0]
+        assert weighted_chi2_cdf(x, [1.0], [2.25], sigma) == pytest.approx(expected, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_many_terms_match_imhof(seed):
+    rng = np.random.default_rng(seed)
+    n_terms = int(rng.integers(8, 13))
+    a = rng.uniform(0.5, 2.0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
+    nu = rng.exponential(2.0, n_terms)
+    sigma = float(rng.choice([0.0, 1.0]))
+    deviation = np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)) + sigma**2)
+    x = np.sum(a * (1 + nu)) + deviation * rng.normal()
+    expected = imhof_cdf(x, a, nu, sigma)
+    assert weighted_chi2_cdf(x, a, nu, sigma) == pytest.approx(expected, abs=1e-8)
+
+
+def test_monte_carlo_of_all_kinds_of_terms_together():
+    rng = np.random.default_rng(7)
+    quadratic = np.array([1.0, -0.4, 0.0, 1e-4, 0.05])
+    linear = np.array([0.5, 2.0, -1.0, 0.8, 0.0])
+    z = rng.standard_normal((1_000_000, 5))
+    draws = z**2 @ quadratic + z @ linear
+    for x in (-4.0, -0.5, 0.6, 3.0):
+        value = float(gaussian_quadratic_cdf(x, quadratic, linear))
+        standard_error = np.sqrt(value * (1 - value) / len(draws))  # at most 5e-4
+        assert abs(np.mean(draws <= x) - value) < 4.5 * standard_error
+
+
+def test_vanishing_quadratic_part_goes_over_into_a_normal():
+    linear = np.array([3.0, 4.0])
+    for x in (-7.0, 0.0, 2.0, 12.0):
+        expected = norm.cdf(x / 5.0)
+        for size in (0.0, 1e-12, 1e-9):
+            value = gaussian_quadratic_cdf(x, [size, -2 * size], linear)
+            assert value == pytest.approx(expected, abs=1e-8)
+
+
+def test_far_tails_are_zero_and_one_without_nan():
+    x = np.array([-np.inf, -1e300, -1e8, 1e8, 1e300, np.inf])
+    for a, nu, sigma in (
+        ([1.0, -2.0, 0.5], [0.0, 3.0, 1.0], 0.1),
+        ([1.0, 2.0], [0.0, 1e4], 0.0),
+        ([-1.0, -2.0], [0.0, 3.0], 0.0),
+        ([1.0, -1e-200], [0.0, 3.0], 0.0),
+        ([0.5], [2.0], 3.0),
+    ):
+        np.testing.assert_allclose(weighted_chi2_cdf(x, a, nu, sigma), [0, 0, 0, 1, 1, 1])
+
+
+def test_extreme_forms_stay_monotone_in_x():
+    rng = np.random.default_rng(3)
+    grid = np.linspace(-6, 6, 25)
+    for _ in range(150):
+        n_terms = int(rng.integers(2, 8))
+        a = 10 ** rng.uniform(-8, 0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
+        nu = 10 ** rng.uniform(-3, 8, n_terms)
+        x = np.sum(a * (1 + nu)) + grid * np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
+        values = weighted_chi2_cdf(x, a, nu)
+        assert (np.diff(values) > -1e-9).all()
+        # Cantelli: six deviations away at most 1 / 37 is left.
+        assert values[0] < 1 / 37
+        assert values[-1] > 36 / 37
+
+
+def test_overflowing_scales_and_broadcasting():
+    expected = weighted_chi2_cdf(3.0, [1.0, 2.0], [0.5, 0.0])
+    for scale in (1e-250, 1e250):
+        value = weighted_chi2_cdf(3.0 * scale, [scale, 2 * scale], [0.5, 0.0])
+        assert value == pytest.approx(float(expected), abs=1e-12)
+    table = weighted_chi2_cdf([[1.0, 3.0], [2.0, 4.0]], [1.0, 2.0], [0.5, 0.0])
+    assert table.shape == (2, 2)
+    assert table[0, 1] == pytest.approx(float(expected), abs=1e-14)
+    np.testing.assert_array_equal(weighted_chi2_cdf([-1.0, 1.0], [0.0], [0.0]), [0.0, 1.0])
+
+
+def test_thousands_of_forms_per_second():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((4000, 10))
+    nu = rng.exponential(3.0, (4000, 10))
+    x = np.sum(a * (1 + nu), axis=1)
+    weighted_chi2_cdf(x[:1], a[:1], nu[:1])  # compile
+    start = time.perf_counter()
+    weighted_chi2_cdf(x, a, nu)
+    assert time.perf_counter() - start < 2.0  # 0.2 s when measured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.0, 1.0, 1.0), "coefficients must have one entry per term"),
+        ((1.0, [1.0], [-1.0]), "noncentralities must be finite and >= 0"),
+        ((1.0, [1.0], [1.0], -0.5), "sigma must be finite and >= 0"),
+        ((np.nan, [1.0], [1.0]), "x must be a number"),
+        ((1.0, [np.inf], [0.0]), "coefficients must be finite"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        weighted_chi2_cdf(*arguments)
