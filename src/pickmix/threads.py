@@ -20,7 +20,9 @@ MINIMUM_WORK = 400_000
 
 def resolve_n_jobs(n_jobs: int | None) -> int:
     """Number of threads meant by scikit-learn's `n_jobs`; None means every usable core."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     if n_jobs is None:
         return cores
     if n_jobs < 0:

@@ -6,14 +6,17 @@ Table 1 it runs depends on the selection rule alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pickmix.closed_form import kernels
 from pickmix.closed_form.mixture import GaussianMixtureState, Increment
 from pickmix.data.rows import ArrayRows, Batches
+from pickmix.selection.counters import Counters
 from pickmix.selection.kernels import log_sum_exp
 from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.rules import SelectionRule
+from pickmix.selection.rules import Selection, SelectionRule
 from pickmix.selection.schedules import StepSize
 from pickmix.threads import Threads
 
@@ -87,6 +90,8 @@ class ClosedFormEngine:
     seed : int
     least_count : float
         Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
+    probe : int array or None
+        Rows whose log-likelihood is evaluated; None for rules that compute it anyway.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class ClosedFormEngine:
         annealing: StepSize | None,
         seed: int,
         least_count: float,
+        probe: np.ndarray | None,
     ) -> None:
         self.state = state
         self.source = source
@@ -109,17 +115,16 @@ class ClosedFormEngine:
         self.seed = seed
         self.least_count = least_count
         largest_batch = -(-source.n_rows // batches.n_batches)
-        width = state.n_components if rule.evaluates_all else 64
-        self._block_rows = (
-            dense_block_rows(state.n_components) if rule.evaluates_all else _SPARSE_BLOCK_ROWS
-        )
+        width = state.n_components if rule.width is None else rule.width
         self._increment = Increment(state, largest_batch * width)
-        self.n_evaluations = 0
-        self.n_refused = 0
-        self.acceptance_sum = 0.0
-        self.n_rows_visited = 0
-        self.log_likelihood_sum = 0.0
-        self.log_likelihood_weight = 0.0
+        self._block_rows = _SPARSE_BLOCK_ROWS
+        if rule.evaluates_all:
+            self._block_rows = dense_block_rows(state.n_components)
+        self.counters = Counters()
+        self._probe = probe
+        # Log-likelihoods that an exhaustive rule computes anyway, since the last estimate.
+        self._log_likelihood_sum = 0.0
+        self._log_likelihood_weight = 0.0
 
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""
@@ -140,35 +145,60 @@ class ClosedFormEngine:
             if selection.components is None:
                 increment.add_all(evaluate.columns(), weights, selection.weights)
             else:
-                increment.add_pairs(
-                    evaluate.rows, weights, selection.components, selection.weights
-                )
+                increment.add_pairs(evaluate.rows, weights, selection.components, selection.weights)
             self._record(selection, weights)
         # SA-step and M-step for k in unique(z).
-        self.n_refused += self.state.absorb(increment, gamma, self.least_count)
+        self.counters.refused += self.state.absorb(increment, gamma, self.least_count)
 
-    def _record(self, selection, weights) -> None:
+    def _record(self, selection: Selection, weights: np.ndarray) -> None:
         n_rows = weights.shape[0]
-        self.n_evaluations += selection.evaluations
-        self.n_rows_visited += n_rows
-        self.acceptance_sum += selection.acceptance * n_rows
+        self.counters.rows += n_rows
+        self.counters.evaluations += selection.evaluations
+        self.counters.acceptance_sum += selection.acceptance * n_rows
         if selection.log_likelihood is not None:
-            self.log_likelihood_sum += float(weights @ selection.log_likelihood)
-            self.log_likelihood_weight += float(weights.sum())
+            shift = float(np.log(self.state.floored_masses.sum()))
+            total_weight = float(weights.sum())
+            self._log_likelihood_sum += float(weights @ selection.log_likelihood)
+            self._log_likelihood_sum -= shift * total_weight
+            self._log_likelihood_weight += total_weight
+
+    def log_likelihood(self) -> float:
+        """Mean log-likelihood per row.
+
+        Rules that evaluate every component have it for the batches since the last call, at no
+        cost; for the others a fixed sample of rows is evaluated.
+        """
+        if self._probe is None:
+            estimate = self._log_likelihood_sum / self._log_likelihood_weight
+            self._log_likelihood_sum = self._log_likelihood_weight = 0.0
+            return estimate
+        values = log_likelihood(self.state, self.source, self._probe)
+        weights = self.source.weights_of(self._probe)
+        return float(weights @ values / weights.sum())
+
+    def live_components(self) -> int:
+        """Components that weigh at least half a row."""
+        return int(np.count_nonzero(self.state.weights * self.source.n_rows >= 0.5))
 
 
-def log_likelihood(
-    state: GaussianMixtureState, source: ArrayRows, start: int, stop: int
-) -> np.ndarray:
-    """log p(x_i) for the rows start..stop of the source, every component evaluated, in blocks."""
-    out = np.empty(stop - start)
+def log_likelihood(state: GaussianMixtureState, source: ArrayRows, rows: np.ndarray) -> np.ndarray:
+    """log p(x_i) for the given rows of the source, every component evaluated, in blocks."""
+    out = np.empty(rows.shape[0])
+    for block, log_joint in log_joint_blocks(state, source, rows):
+        state.threads.run(
+            log_sum_exp, log_joint.shape[1], 15.0 * log_joint.size, log_joint, out[block]
+        )
+    return out
+
+
+def log_joint_blocks(
+    state: GaussianMixtureState, source: ArrayRows, rows: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield (slice of `rows`, log p(x_i, k) of shape (K, R)) block by block, weights normalised."""
     shift = float(np.log(state.floored_masses.sum()))
     block_rows = dense_block_rows(state.n_components)
-    for first in range(start, stop, block_rows):
-        last = min(first + block_rows, stop)
-        evaluate = BatchEvaluator(state, source.gather(np.arange(first, last)))
-        log_joint = evaluate.log_joint_all()
-        block = out[first - start : last - start]
-        state.threads.run(log_sum_exp, last - first, 15.0 * log_joint.size, log_joint, block)
-        block -= shift
-    return out
+    for first in range(0, rows.shape[0], block_rows):
+        block = slice(first, min(first + block_rows, rows.shape[0]))
+        log_joint = BatchEvaluator(state, source.gather(rows[block])).log_joint_all()
+        log_joint -= shift
+        yield block, log_joint

@@ -263,3 +263,14 @@ class Increment:
             self.sums,
         )
         self.total_weight += float(row_weights.sum())
+
+    def gathered(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mass (K,), squares (K,), mean (K, D) and scatter (K, P); zero where nothing was added."""
+        n_components = self.state.n_components
+        touched = self.slot_component[: self.n_slots]
+        dense = []
+        for values in self.sums:
+            out = np.zeros((n_components, *values.shape[1:]))
+            out[touched] = values[: self.n_slots]
+            dense.append(out)
+        return tuple(dense)  # type: ignore[return-value]

@@ -29,7 +29,9 @@ def prefetch_row(typing_context, array, index):
         if array_type.ndim == 2:
             width = cgutils.unpack_tuple(builder, contents.shape, 2)[1]
             row_bytes = builder.mul(width, row_bytes)
-        offset = builder.mul(builder.sext(args[1], word) if args[1].type != word else args[1], row_bytes)
+        offset = builder.mul(
+            builder.sext(args[1], word) if args[1].type != word else args[1], row_bytes
+        )
         base = builder.gep(builder.bitcast(contents.data, byte_pointer), [offset])
         hint = cgutils.get_or_insert_function(
             builder.module,

@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
 
+from pickmix.closed_form.mixture import GaussianMixtureState, Increment
 from pickmix.closed_form.structures import CovarianceStructure
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -141,30 +142,48 @@ class Starter:
             # replacement (Efraimidis and Spirakis 2006).
             keys = self.generator.exponential(size=rows.shape[0]) / weights
             chosen = np.argpartition(keys, self.n_components - 1)[: self.n_components]
-        return self.from_means(rows[chosen], rows, weights)
+        return self._from_nearest_rows(rows[chosen], rows, weights)
 
-    def from_means(
-        self,
-        means: np.ndarray,
-        rows: np.ndarray | None = None,
-        row_weights: np.ndarray | None = None,
-    ) -> Start:
+    def from_means(self, means: np.ndarray) -> Start:
         """Start at given means: weights and covariances from the nearest rows of a subsample."""
-        if rows is None or row_weights is None:
-            rows, row_weights = self._subsample()
-        nearest = nearest_means(rows, means, self.threads)
-        mass = np.bincount(nearest, row_weights, minlength=self.n_components)
-        squares = np.bincount(nearest, row_weights**2, minlength=self.n_components)
+        rows, weights = self._subsample()
+        start = self._from_nearest_rows(means, rows, weights)
+        start.means = means.copy()
+        return start
+
+    def _from_nearest_rows(self, means, rows, row_weights) -> Start:
+        """One Lloyd step: moments of the rows nearest to each mean."""
+        structure = self.structure
+        n_factors = 1 if structure.shared else self.n_components
+        unit = structure.pack_matrices(np.eye(structure.n_features)[None])
+        state = GaussianMixtureState(
+            structure,
+            np.full(self.n_components, 1.0 / self.n_components),
+            means,
+            np.repeat(unit, n_factors, axis=0),
+            reg_covar=0.0,
+            threads=self.threads,
+        )
+        nearest = nearest_means(rows, means, self.threads)[:, None]
+        moments = Increment(state, self.n_components)
+        moments.add_pairs(rows, row_weights, nearest, np.ones(nearest.shape))
+        mass, squares, centres, scatter = moments.gathered()
         counts = np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
-        covariances = self._within_covariances(rows, row_weights, nearest, means, mass, counts)
+        covariances = scatter.sum(axis=0, keepdims=True) / mass.sum()
+        if not structure.shared:
+            statistic = np.divide(scatter, mass[:, None], out=scatter, where=mass[:, None] > 0.0)
+            # A covariance from fewer than twice D + 1 rows leans on the pooled one.
+            trust = np.minimum(1.0, counts / (2.0 * (structure.n_features + 1.0)))[:, None]
+            covariances = trust * statistic + (1.0 - trust) * covariances
+        centres = np.where(mass[:, None] > 0.0, centres, means)
         # One pseudo-row each, so that no component starts with weight zero.
         weights = mass / mass.sum() * rows.shape[0] + 1.0
         return Start(
             weights=weights / weights.sum(),
-            means=means.copy(),
+            means=centres,
             covariances=covariances,
             counts=np.maximum(counts, 1.0),
-            chain=self.chain_at(means),
+            chain=self.chain_at(centres),
         )
 
     def unit_cube(self) -> Start:
@@ -205,25 +224,3 @@ class Starter:
         else:
             chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
         return self.source.gather(chosen), self.source.weights_of(chosen)
-
-    def _within_covariances(self, rows, row_weights, nearest, means, mass, counts) -> np.ndarray:
-        """Covariances of the rows about their nearest mean, leaning on the pooled one if few."""
-        structure = self.structure
-        within = rows - means[nearest]
-        pooled = structure.pack_matrices((row_weights * within.T @ within / mass.sum())[None])
-        if structure.shared:
-            return pooled
-        scatter = np.zeros((self.n_components, structure.packed_size))
-        add_pairs(structure, within, row_weights, nearest, scatter)
-        statistic = np.divide(scatter, mass[:, None], where=mass[:, None] > 0.0, out=scatter)
-        trust = np.minimum(1.0, counts / (2.0 * (structure.n_features + 1.0)))[:, None]
-        return trust * statistic + (1.0 - trust) * pooled
-
-
-def add_pairs(structure, differences, weights, components, scatter) -> None:
-    """scatter[components[i]] += weights[i] * differences[i] differences[i]', packed, in blocks."""
-    for start in range(0, differences.shape[0], 4096):
-        block = slice(start, start + 4096)
-        d = differences[block]
-        outer = structure.pack_matrices(d[:, :, None] * d[:, None, :])
-        np.add.at(scatter, components[block], weights[block, None] * outer)

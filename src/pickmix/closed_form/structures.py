@@ -94,7 +94,6 @@ class _Triangular(CovarianceStructure):
         full[:, columns, rows] = packed
         return full
 
-
     def covariance_of_factor(self, packed):
         covariance = np.empty_like(packed)
         identity = np.eye(self.n_features)

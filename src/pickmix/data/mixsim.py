@@ -32,6 +32,7 @@ RandomState = int | np.random.Generator | None
 
 # Elements of the largest temporary array (16 MB), whatever K and N are.
 _BLOCK_ELEMENTS = 1 << 21
+_FIRST_CHUNK = 32
 # Overlaps are integrated to an absolute error well below this.
 _SMALLEST_OVERLAP = 1e-8
 # Past this multiple of the first guess the means coincide for all purposes.
@@ -366,11 +367,11 @@ def _pair_block_distances(
 
 def _chunks(n: int, n_features: int) -> Iterator[slice]:
     """Split range(n), small first: the first pairs often decide about all others."""
-    start, size = 0, 32
+    start, size = 0, _FIRST_CHUNK
     while start < n:
         yield slice(start, min(start + size, n))
         start += size
-        size = min(2 * size, max(32, _BLOCK_ELEMENTS // n_features**2))
+        size = min(2 * size, max(_FIRST_CHUNK, _BLOCK_ELEMENTS // n_features**2))
 
 
 def _scale_at_affinity(

@@ -72,8 +72,13 @@ class Selection:
 class SelectionRule(abc.ABC):
     """One row of Table 1. Holds the state per row, if any, that the next visit needs."""
 
-    #: Components evaluated per row (None: all of them), for sizing blocks.
+    #: True if every component is evaluated on every row; blocks of rows are small then.
     evaluates_all: bool = False
+
+    @property
+    @abc.abstractmethod
+    def width(self) -> int | None:
+        """Pairs per row at most; None means all K."""
 
     def start(self, chain: np.ndarray, n_components: int) -> None:  # noqa: B027
         """Begin a fit. `chain` (N,) holds the component each row's chain stands on."""
@@ -94,6 +99,7 @@ class ExactPosterior(SelectionRule):
     """All K components with their responsibilities: the E-step of EM and SAEM."""
 
     evaluates_all = True
+    width = None
 
     def select(self, evaluate, rows, beta, step_size, random):
         """Compute the responsibilities."""
@@ -119,6 +125,11 @@ class TopComponents(SelectionRule):
 
     def __init__(self, n_kept: int) -> None:
         self.n_kept = n_kept
+
+    @property
+    def width(self):
+        """M."""
+        return self.n_kept
 
     def select(self, evaluate, rows, beta, step_size, random):
         """Evaluate all components and keep the best M."""
@@ -148,6 +159,11 @@ class PosteriorDraws(SelectionRule):
 
     def __init__(self, n_draws: int) -> None:
         self.n_draws = n_draws
+
+    @property
+    def width(self):
+        """M."""
+        return self.n_draws
 
     def start(self, chain, n_components):
         """Begin a fit."""
@@ -195,6 +211,11 @@ class MetropolisHastings(SelectionRule):
     def __init__(self, proposal: Proposal, n_draws: int) -> None:
         self.proposal = proposal
         self.n_draws = n_draws
+
+    @property
+    def width(self):
+        """M."""
+        return self.n_draws
 
     def start(self, chain, n_components):
         """Begin a fit."""

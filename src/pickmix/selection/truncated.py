@@ -132,6 +132,11 @@ class TruncatedSearch(SelectionRule):
         self.search = search
         self.neighbours = np.array(first_neighbours, dtype=np.int32, order="C")
 
+    @property
+    def width(self):
+        """M."""
+        return self.n_kept
+
     def start(self, chain, n_components):
         """Begin a fit: every row holds the component that its chain stands on."""
         self.chain = chain

@@ -1,0 +1,437 @@
+"""The estimator that users import."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from pickmix.closed_form.engine import ClosedFormEngine
+from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.start import Start, Starter
+from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.estimators import validation
+from pickmix.estimators.inference import GaussianInference
+from pickmix.estimators.plan import (
+    ALGORITHMS,
+    Sizes,
+    make_monitor,
+    make_rule,
+    resolve_batch_size,
+    resolve_proposal,
+)
+from pickmix.fitting import loop
+from pickmix.fitting.progress import Progress
+from pickmix.fitting.stopping import Outcome
+from pickmix.selection.schedules import ConstantStep, resolve_annealing, resolve_step_size
+from pickmix.selection.truncated import SearchSet
+from pickmix.threads import Threads, resolve_n_jobs
+
+INIT_PARAMS = ("auto", "k-means++", "random_from_data", "paper")
+
+
+class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
+    """Gaussian mixture fitted by visiting only a few of its components per row.
+
+    p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]), fitted by stochastic-approximation
+    EM whose E-step is a Metropolis-Hastings chain over each row's component (Papež, Pevný and
+    Šmídl 2022), or by any of the algorithms that paper compares.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        K.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
+        "em" evaluates all components on all rows and gives what scikit-learn gives. The others
+        take minibatches; "tsaem" and "mhsaem" also evaluate only a few components per row.
+    proposal : str, Proposal or SearchSet, default="auto"
+        For "mhsaem": where a row's chain may go next; "uniform", "optimal", "table",
+        "table-forgetting" or an instance of `pickmix.Proposal`. "auto" evaluates everything for
+        up to 32 components ("optimal") and learns a table per row beyond that; `proposal_` tells
+        which. For "tsaem": a `pickmix.SearchSet`, or "auto".
+    n_samples : int, default=2
+        M: draws per visit, or components kept per row for "ssaem" and "tsaem".
+    batch_size : int or "auto", default="auto"
+        B, rows per step.
+    step_size : float, "paper", callable or "auto", default="auto"
+        gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), any function of
+        t = 1, 2, ..., or averaging over the passes made.
+    annealing : None, "anti" or callable, default=None
+        Inverse temperature beta_t: 1, the paper's anti-annealing over all steps, or any function
+        of t.
+    max_iter : int, default=100
+        Passes over the data.
+    max_steps : int, default=None
+        Exact number of steps; wins over `max_iter`, and `tol` is not used.
+    max_time : float, default=None
+        Seconds of work.
+    tol : float, default=1e-3
+        The fit ends when the log-likelihood per row rises by less than this: per iteration for
+        "em", else smoothed and over three evaluations. Not used with `max_steps` or `annealing`.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of every covariance.
+    n_init : int, default=1
+        Starts; the fit with the highest log-likelihood is kept.
+    init_params : {"auto", "k-means++", "random_from_data", "paper"}, default="auto"
+        "k-means++" runs on a subsample; "auto" is that, up to 3000 components, and random rows
+        beyond; "paper" draws means from the unit cube, with unit covariances.
+    weights_init, means_init, precisions_init : array-like, default=None
+        Start parameters, in scikit-learn's shapes.
+    random_state : int, RandomState or None, default=None
+    n_jobs : int or None, default=None
+        Threads at most; None means as many as there are cores. The result does not depend on it.
+    warm_start : bool, default=False
+        Go on from the last fit's parameters, chain states and step number.
+    verbose : int, default=0
+        1 shows a progress bar, 2 a line per evaluation.
+    callbacks : callable or list of callables, default=()
+        Called with a `FitInfo` after each evaluation; a true return value ends the fit.
+
+    Attributes
+    ----------
+    weights_ : (K,) array
+    means_ : (K, D) array
+    covariances_, precisions_, precisions_cholesky_ : arrays
+        In scikit-learn's shapes.
+    converged_ : bool
+    outcome_ : str
+        How the fit ended: "converged", "max_iter", "max_steps", "max_time", "callback",
+        "interrupted", "singular_covariance" or "non_finite".
+    lower_bound_ : float
+        Last log-likelihood per row in `trace_`.
+    n_iter_ : int
+        Passes made, the last one perhaps in part.
+    n_steps_ : int
+    n_component_evaluations_ : int
+    proposal_ : str
+        What `proposal="auto"` stood for.
+    trace_ : structured array
+        One record per evaluation: step, epoch, seconds, evaluations, log_likelihood,
+        acceptance, live_components.
+
+    Notes
+    -----
+    A row of weight zero is a row removed, for every algorithm. A row of weight n is n equal rows
+    for "em"; the stochastic algorithms give both the same objective, but draw batches of rows
+    and so take different paths.
+
+    References
+    ----------
+    M. Papež, T. Pevný, V. Šmídl: Fitting large mixture models using stochastic component
+    selection, 2022.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pickmix import GaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(-4, 1, (500, 2)), rng.normal(4, 1, (500, 2))])
+    >>> mixture = GaussianMixture(n_components=2, random_state=0).fit(X)
+    >>> np.sort(mixture.means_[:, 0]).round(0)
+    array([-4.,  4.])
+    """
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        covariance_type="full",
+        algorithm="mhsaem",
+        proposal="auto",
+        n_samples=2,
+        batch_size="auto",
+        step_size="auto",
+        annealing=None,
+        max_iter=100,
+        max_steps=None,
+        max_time=None,
+        tol=1e-3,
+        reg_covar=1e-6,
+        n_init=1,
+        init_params="auto",
+        weights_init=None,
+        means_init=None,
+        precisions_init=None,
+        random_state=None,
+        n_jobs=None,
+        warm_start=False,
+        verbose=0,
+        callbacks=(),
+    ):
+        self.n_components = n_components
+        self.covariance_type = covariance_type
+        self.algorithm = algorithm
+        self.proposal = proposal
+        self.n_samples = n_samples
+        self.batch_size = batch_size
+        self.step_size = step_size
+        self.annealing = annealing
+        self.max_iter = max_iter
+        self.max_steps = max_steps
+        self.max_time = max_time
+        self.tol = tol
+        self.reg_covar = reg_covar
+        self.n_init = n_init
+        self.init_params = init_params
+        self.weights_init = weights_init
+        self.means_init = means_init
+        self.precisions_init = precisions_init
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), float32 or float64
+        y : ignored
+        sample_weight : array-like of shape (N,), default=None
+            Non-negative weights. A zero removes the row.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        source = self._check_rows(X, sample_weight)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=(self.n_init, 2))
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        try:
+            best = -np.inf
+            for first, second in seeds:
+                contender = copy.copy(self)
+                contender._fit_once(source, int(first) * (2**31) + int(second), threads)
+                if contender.lower_bound_ > best or not np.isfinite(best):
+                    best = contender.lower_bound_
+                    chosen = contender
+                if contender.outcome_ == Outcome.INTERRUPTED:
+                    break
+        finally:
+            threads.close()
+        self.__dict__.update(chosen.__dict__)
+        self._warn_about_outcome()
+        return self
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit, and return the most probable component of each row, (N,)."""
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _check_parameters(self) -> None:
+        check = validation
+        check.check_integer("n_components", self.n_components, 1)
+        check.check_choice("covariance_type", self.covariance_type, tuple(STRUCTURES))
+        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
+        check.check_choice("init_params", self.init_params, INIT_PARAMS)
+        if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
+            resolve_proposal(self.proposal, self.n_components)
+        check.check_integer("n_samples", self.n_samples, 1)
+        check.check_integer("max_iter", self.max_iter, 1)
+        check.check_integer("n_init", self.n_init, 1)
+        if self.max_steps is not None:
+            check.check_integer("max_steps", self.max_steps, 1)
+        if self.max_time is not None:
+            check.check_number("max_time", self.max_time, 0.0, strict=True)
+        if self.n_jobs is not None and (
+            not isinstance(self.n_jobs, (int, np.integer)) or self.n_jobs == 0
+        ):
+            raise ValueError(
+                f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}."
+            )
+        check.check_number("tol", self.tol, 0.0)
+        check.check_number("reg_covar", self.reg_covar, 0.0)
+        check.check_callbacks(self.callbacks)
+        resolve_step_size(self.step_size, 2)
+        resolve_annealing(self.annealing, 2)
+
+    def _check_rows(self, X, sample_weight) -> ArrayRows:
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(
+                sample_weight, X, dtype=np.float64, ensure_non_negative=True
+            )
+            if not weights.any():
+                raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+            if not weights.all():
+                X, weights = X[weights > 0.0], weights[weights > 0.0]
+        if X.shape[0] < self.n_components:
+            raise ValueError(
+                f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "
+                f"zero weight not counted), got n_components={self.n_components}."
+            )
+        source = ArrayRows(X, weights)
+        spread = (
+            float(np.sqrt(source.spread().max())) if np.isfinite(source.center).all() else np.inf
+        )
+        if not spread < validation.LARGEST_SPREAD:
+            raise ValueError(
+                f"X must have columns with a spread below {validation.LARGEST_SPREAD:.0e}, so that "
+                f"squares fit into float64, got {spread:.3g}. Rescale it."
+            )
+        if 0.0 < spread**2 < self.reg_covar:
+            warnings.warn(
+                f"reg_covar={self.reg_covar!r} exceeds the variance of every column of X (largest: "
+                f"{spread**2:.3g}) and will hide its structure. Rescale X or lower reg_covar.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return source
+
+    def _fit_once(self, source: ArrayRows, seed: int, threads: Threads) -> None:
+        sizes = Sizes(source.n_rows, source.n_features, self.n_components)
+        structure = STRUCTURES[self.covariance_type](sizes.n_features)
+        exact = self.algorithm == "em"
+        batches = Batches(
+            sizes.n_rows, resolve_batch_size(self.batch_size, self.algorithm, sizes), seed
+        )
+        steps_per_pass = batches.n_batches
+        n_steps = self.max_steps or self.max_iter * steps_per_pass
+        start = self._start(source, structure, seed, threads)
+        first_step = 1 + (getattr(self, "n_steps_", 0) if self._is_warm() else 0)
+        state = GaussianMixtureState(
+            structure,
+            start.weights,
+            start.means,
+            start.covariances,
+            self.reg_covar,
+            # A component that batches miss keeps a weight at which it can still be selected.
+            weight_floor=1e-17 if exact else 1e-4 / sizes.n_components,
+            effective_counts=start.counts,
+            threads=threads,
+        )
+        rule = make_rule(self.algorithm, self.proposal, self.n_samples, start.means)
+        rule.start(start.chain, sizes.n_components)
+        monitor = make_monitor(
+            rule,
+            self.algorithm,
+            sizes,
+            steps_per_pass,
+            self.n_samples + 1,
+            self.max_iter,
+            self.max_steps,
+            self.max_time,
+            self.tol,
+            self.annealing is not None,
+        )
+        probe = None
+        if monitor.n_probe is not None:
+            generator = np.random.Generator(np.random.Philox(key=[seed, 2**62]))
+            probe = np.sort(generator.choice(sizes.n_rows, monitor.n_probe, replace=False))
+        engine = ClosedFormEngine(
+            state,
+            source,
+            rule,
+            batches,
+            ConstantStep(1.0) if exact else resolve_step_size(self.step_size, steps_per_pass),
+            resolve_annealing(self.annealing, n_steps),
+            seed,
+            least_count=0.0 if exact else sizes.n_features + 1.0,
+            probe=probe,
+        )
+        result = loop.run(
+            engine,
+            limits=monitor.limits,
+            steps_per_pass=steps_per_pass,
+            evaluate_every=monitor.evaluate_every,
+            plateau=monitor.plateau,
+            progress=Progress(monitor.limits.last_step, self.verbose),
+            callbacks=validation.check_callbacks(self.callbacks),
+            snapshot=lambda: self._fitted_copy(state, source),
+            first_step=first_step,
+        )
+        self._set_parameters(state, source)
+        self.trace_ = result.trace.table()
+        self.outcome_ = str(result.outcome)
+        self.converged_ = result.outcome == Outcome.CONVERGED
+        self.n_steps_ = result.n_steps
+        self.n_iter_ = max(1, -(-result.n_steps // steps_per_pass))
+        self.n_component_evaluations_ = engine.counters.evaluations
+        values = self.trace_["log_likelihood"]
+        self.lower_bound_ = float(values[-1]) if values.size else float("nan")
+        resolved = resolve_proposal(
+            self.proposal if self.algorithm == "mhsaem" else "auto", self.n_components
+        )
+        self.proposal_ = resolved if isinstance(resolved, str) else type(resolved).__name__
+        self._chain = start.chain
+
+    def _is_warm(self) -> bool:
+        return bool(self.warm_start) and hasattr(self, "weights_")
+
+    def _start(
+        self, source: ArrayRows, structure: CovarianceStructure, seed: int, threads: Threads
+    ) -> Start:
+        starter = Starter(source, structure, self.n_components, seed, threads)
+        if self._is_warm() and self.means_.shape == (self.n_components, source.n_features):
+            means = self.means_ - source.center
+            chain = self._chain
+            if chain.shape[0] != source.n_rows:
+                chain = starter.chain_at(means)
+            packed = structure.pack(self.covariances_)
+            return Start(self.weights_, means, self._without_reg(structure, packed), None, chain)
+        K, D = self.n_components, source.n_features
+        if self.means_init is not None:
+            means_init = validation.check_array_parameter("means_init", self.means_init, (K, D))
+            start = starter.from_means(means_init - source.center)
+        elif self.init_params == "paper":
+            start = starter.unit_cube()
+        else:
+            start = starter.from_data(self.init_params)
+        if self.weights_init is not None:
+            start.weights = validation.check_weights_init(self.weights_init, K)
+        if self.precisions_init is not None:
+            precisions = validation.check_array_parameter(
+                "precisions_init", self.precisions_init, structure.shape(K)
+            )
+            validation.check_positive_definite("precisions_init", precisions, structure.name)
+            packed = structure.pack(structure.invert(precisions))
+            start.covariances = self._without_reg(structure, packed)
+        return start
+
+    def _without_reg(self, structure: CovarianceStructure, packed: np.ndarray) -> np.ndarray:
+        """Take reg_covar off covariances that are to be used as they are."""
+        unit = structure.pack_matrices(np.eye(structure.n_features)[None])
+        return packed - self.reg_covar * unit
+
+    def _set_parameters(self, state: GaussianMixtureState, source: ArrayRows) -> None:
+        self.weights_ = state.weights
+        self.means_ = state.model.mean + source.center
+        self.covariances_ = state.structure.unpack(state.covariances_in_use())
+
+    def _fitted_copy(self, state: GaussianMixtureState, source: ArrayRows) -> Any:
+        fitted = copy.copy(self)
+        fitted._set_parameters(state, source)
+        fitted.means_ = fitted.means_.copy()
+        return fitted
+
+    def _warn_about_outcome(self) -> None:
+        if self.outcome_ == Outcome.MAX_ITER and self.annealing is None and self.tol > 0.0:
+            message = (
+                f"The log-likelihood still rose by more than tol={self.tol!r} after "
+                f"max_iter={self.max_iter} passes. Increase max_iter or tol."
+            )
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        elif self.outcome_ == Outcome.SINGULAR:
+            message = (
+                "The fit ended early: a component's covariance became singular, and its last good "
+                f"value was kept. Increase reg_covar (now {self.reg_covar!r}) or decrease "
+                f"n_components (now {self.n_components})."
+            )
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        elif self.outcome_ == Outcome.NON_FINITE:
+            message = "The fit ended early: the log-likelihood was not finite. Rescale X."
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        elif self.outcome_ == Outcome.INTERRUPTED:
+            message = f"The fit was interrupted after {self.n_steps_} steps; the model is usable."
+            warnings.warn(message, UserWarning, stacklevel=3)

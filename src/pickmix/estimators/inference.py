@@ -1,0 +1,170 @@
+"""What a fitted Gaussian mixture answers. Rows go through in blocks; no N x K array unless asked."""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from pickmix.closed_form.engine import log_joint_blocks
+from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
+from pickmix.data.rows import ArrayRows
+from pickmix.selection.kernels import log_sum_exp, normalise_all, top_of_all
+from pickmix.threads import Threads, resolve_n_jobs
+
+
+class GaussianInference:
+    """Queries of a mixture that has weights_, means_ and covariances_."""
+
+    def _structure(self) -> CovarianceStructure:
+        return STRUCTURES[self.covariance_type](self.means_.shape[1])
+
+    def _blocks(self, X):
+        """Yield (slice of rows, log-joints (K, R), threads) over the rows of X."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        structure = self._structure()
+        center = self.weights_ @ self.means_
+        state = GaussianMixtureState(
+            structure,
+            self.weights_,
+            self.means_ - center,
+            structure.pack(self.covariances_),
+            reg_covar=0.0,
+            threads=threads,
+        )
+        try:
+            source = ArrayRows(X, center=center)
+            for block, log_joint in log_joint_blocks(state, source, np.arange(X.shape[0])):
+                yield block, log_joint, threads
+        finally:
+            threads.close()
+
+    def score_samples(self, X):
+        """Log-density of each row, (N,)."""
+        scores = []
+        for _, log_joint, threads in self._blocks(X):
+            block = np.empty(log_joint.shape[1])
+            threads.run(log_sum_exp, block.shape[0], 15.0 * log_joint.size, log_joint, block)
+            scores.append(block)
+        return np.concatenate(scores)
+
+    def score(self, X, y=None, sample_weight=None):
+        """Mean log-density per row, weighted by `sample_weight` if given."""
+        scores = self.score_samples(X)
+        if sample_weight is None:
+            return float(scores.mean())
+        weights = _check_sample_weight(
+            sample_weight, scores, dtype=np.float64, ensure_non_negative=True
+        )
+        return float(weights @ scores / weights.sum())
+
+    def predict_proba(self, X):
+        """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
+        parts = []
+        for _, log_joint, threads in self._blocks(X):
+            unused = np.empty(log_joint.shape[1])
+            threads.run(
+                normalise_all, unused.shape[0], 20.0 * log_joint.size, log_joint, 1.0, unused
+            )
+            parts.append(log_joint.T)
+        return np.concatenate(parts)
+
+    def predict(self, X):
+        """Most probable component of each row, (N,)."""
+        return self.top_components(X, 1)[0][:, 0].astype(np.int64)
+
+    def top_components(self, X, m=1):
+        """The m most probable components of each row and their posterior probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+        m : int, default=1
+            At most the number of components.
+
+        Returns
+        -------
+        components : (N, m) int array
+            Most probable first.
+        probabilities : (N, m) array
+            Exact posterior probabilities, so a row sums to at most one.
+        """
+        if not 1 <= m <= self.n_components:
+            raise ValueError(
+                f"m must lie between 1 and n_components={self.n_components}, got {m!r}."
+            )
+        components, probabilities = [], []
+        for _, log_joint, threads in self._blocks(X):
+            n_rows = log_joint.shape[1]
+            best = np.empty((n_rows, m), dtype=np.int32)
+            unused = np.empty((n_rows, m))
+            threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
+            likelihood = np.empty(n_rows)
+            threads.run(log_sum_exp, n_rows, 15.0 * log_joint.size, log_joint, likelihood)
+            chosen = log_joint[best, np.arange(n_rows)[:, None]]
+            components.append(best)
+            probabilities.append(np.exp(chosen - likelihood[:, None]))
+        return np.concatenate(components), np.concatenate(probabilities)
+
+    def sample(self, n_samples=1):
+        """Draw rows from the fitted mixture.
+
+        Returns
+        -------
+        X : (n_samples, D) array
+            Grouped by component.
+        y : (n_samples,) array
+            Components.
+        """
+        check_is_fitted(self)
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be >= 1, got {n_samples!r}.")
+        random = check_random_state(self.random_state)
+        weights = self.weights_ / self.weights_.sum()
+        counts = random.multinomial(n_samples, weights)
+        labels = np.repeat(np.arange(counts.shape[0]), counts)
+        noise = random.standard_normal((n_samples, self.means_.shape[1]))
+        structure = self._structure()
+        ends = np.cumsum(counts)
+        rows = np.empty_like(noise)
+        for k in np.flatnonzero(counts):
+            part = slice(ends[k] - counts[k], ends[k])
+            rows[part] = self.means_[k] + structure.scale_noise(self.covariances_, k, noise[part])
+        return rows, labels
+
+    @property
+    def precisions_(self):
+        """Inverses of the covariances."""
+        check_is_fitted(self, "covariances_")
+        return self._structure().invert(self.covariances_)
+
+    @property
+    def precisions_cholesky_(self):
+        """Factors of the precisions, in scikit-learn's shapes."""
+        check_is_fitted(self, "covariances_")
+        structure = self._structure()
+        state = GaussianMixtureState(
+            structure,
+            self.weights_,
+            self.means_,
+            structure.pack(self.covariances_),
+            reg_covar=0.0,
+        )
+        return structure.unpack_factor(state.model.factor)
+
+    def _n_parameters(self) -> int:
+        n_components, n_features = self.means_.shape
+        covariances = self._structure().n_parameters(n_components)
+        return covariances + n_components * n_features + n_components - 1
+
+    def bic(self, X):
+        """Bayesian information criterion on X; lower is better."""
+        n_rows = len(X)
+        return -2.0 * self.score(X) * n_rows + self._n_parameters() * np.log(n_rows)
+
+    def aic(self, X):
+        """Akaike information criterion on X; lower is better."""
+        return -2.0 * self.score(X) * len(X) + 2.0 * self._n_parameters()

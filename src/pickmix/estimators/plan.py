@@ -1,0 +1,150 @@
+"""From an estimator's parameters to the parts of a fit: rule, batches, schedules, limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from pickmix.estimators.validation import check_choice, check_integer
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.selection.proposals import (
+    Proposal,
+    TableForgettingProposal,
+    TableProposal,
+    UniformProposal,
+)
+from pickmix.selection.rules import (
+    ExactPosterior,
+    MetropolisHastings,
+    PosteriorDraws,
+    SelectionRule,
+    TopComponents,
+)
+from pickmix.selection.truncated import SearchSet, TruncatedSearch
+
+ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
+PROPOSALS = ("auto", "uniform", "optimal", "table", "table-forgetting")
+
+# Evaluating this few components exactly is cheaper than the draws it saves.
+_EXACT_COMPONENTS = 32
+# Evaluating one component on one row of the probe costs about this fraction of a visit's.
+_PROBE_COST = 1.0 / 15.0
+_PROBE_SHARE = 0.05
+_SMALLEST_PROBE, _LARGEST_PROBE = 200, 5000
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """N rows, D features, K components."""
+
+    n_rows: int
+    n_features: int
+    n_components: int
+
+
+def resolve_proposal(proposal: Any, n_components: int) -> str | Proposal:
+    """Turn "auto" into what it stands for, and check the rest."""
+    if isinstance(proposal, Proposal):
+        return proposal
+    if not isinstance(proposal, str):
+        names = ", ".join(map(repr, PROPOSALS))
+        raise ValueError(f"proposal must be one of {names} or a Proposal, got {proposal!r}.")
+    name = check_choice("proposal", proposal, PROPOSALS)
+    if name != "auto":
+        return name
+    return "optimal" if n_components <= _EXACT_COMPONENTS else "table-forgetting"
+
+
+def make_rule(algorithm: str, proposal: Any, n_samples: int, means: np.ndarray) -> SelectionRule:
+    """Selection rule of an algorithm of the paper's Table 1, for a start at `means` (K, D)."""
+    n_components = means.shape[0]
+    n_kept = min(n_samples, n_components)
+    if algorithm in ("em", "saem"):
+        return ExactPosterior()
+    if algorithm == "ssaem":
+        return TopComponents(n_kept)
+    if algorithm == "tsaem":
+        search = proposal if isinstance(proposal, SearchSet) else SearchSet()
+        return TruncatedSearch(n_kept, search, nearest_components(means, search.n_neighbours))
+    if algorithm == "mcsaem":
+        return PosteriorDraws(n_samples)
+    resolved = resolve_proposal(proposal, n_components)
+    if resolved == "optimal":
+        return PosteriorDraws(n_samples)
+    if isinstance(resolved, str):
+        resolved = {
+            "uniform": UniformProposal,
+            "table": TableProposal,
+            "table-forgetting": TableForgettingProposal,
+        }[resolved]()
+    return MetropolisHastings(resolved, n_samples)
+
+
+def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:
+    """The nearest components of each by distance of means, itself first, (K, G) int32."""
+    n_components = means.shape[0]
+    n_neighbours = min(n_neighbours, n_components)
+    nearest = cKDTree(means).query(means, k=n_neighbours)[1].reshape(n_components, n_neighbours)
+    nearest = nearest.astype(np.int32)
+    # Coinciding means may push a component off the head of its own list.
+    for k in np.flatnonzero(nearest[:, 0] != np.arange(n_components)):
+        others = nearest[k][nearest[k] != k][: n_neighbours - 1]
+        nearest[k] = np.concatenate(([k], others))
+    return nearest
+
+
+def resolve_batch_size(batch_size: Any, algorithm: str, sizes: Sizes) -> int:
+    """Rows per step: all of them for EM, else `batch_size`, or enough for every component."""
+    if algorithm == "em":
+        return sizes.n_rows
+    if isinstance(batch_size, str) and batch_size == "auto":
+        return min(sizes.n_rows, max(256, 4 * sizes.n_components))
+    if isinstance(batch_size, str):
+        raise ValueError(f"batch_size must be 'auto' or an integer >= 1, got {batch_size!r}.")
+    return min(check_integer("batch_size", batch_size, 1), sizes.n_rows)
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """When to evaluate, on how many rows, and when that shows a plateau."""
+
+    evaluate_every: int
+    n_probe: int | None
+    plateau: Plateau | None
+    limits: Limits
+
+
+def make_monitor(
+    rule: SelectionRule,
+    algorithm: str,
+    sizes: Sizes,
+    steps_per_pass: int,
+    evaluations_per_row: int,
+    max_iter: int,
+    max_steps: int | None,
+    max_time: float | None,
+    tol: float,
+    annealed: bool,
+) -> Monitor:
+    """Plan evaluations so that they cost little beside the work, and set the limits."""
+    # A schedule of T steps is meant to be run to its end.
+    runs_to_end = max_steps is not None or annealed or tol == 0.0
+    if max_steps is not None:
+        limits = Limits(max_steps, Outcome.MAX_STEPS, max_time)
+    else:
+        limits = Limits(max_iter * steps_per_pass, Outcome.MAX_ITER, max_time)
+    if algorithm == "em":
+        return Monitor(1, None, None if runs_to_end else Plateau(tol), limits)
+    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=3)
+    if rule.evaluates_all:
+        return Monitor(steps_per_pass, None, plateau, limits)
+    work_per_pass = sizes.n_rows * evaluations_per_row
+    affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
+    n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(_SMALLEST_PROBE, affordable)))
+    cost = _PROBE_COST * n_probe * sizes.n_components / work_per_pass
+    passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
+    return Monitor(passes * steps_per_pass, n_probe, plateau, limits)

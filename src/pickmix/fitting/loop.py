@@ -1,0 +1,152 @@
+"""The one fitting loop. It knows steps, clocks and log-likelihoods, and nothing of models."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pickmix.fitting.progress import Progress
+from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
+from pickmix.fitting.trace import Trace
+from pickmix.selection.counters import Counters
+
+
+class Engine(Protocol):
+    """What the loop needs of an engine."""
+
+    counters: Counters
+
+    def step(self, t: int) -> None:
+        """Do step t = 1, 2, ..."""
+        ...
+
+    def log_likelihood(self) -> float:
+        """Estimate the mean log-likelihood per row of the present model."""
+        ...
+
+    def live_components(self) -> int:
+        """Components that still explain rows."""
+        ...
+
+
+@dataclass
+class FitInfo:
+    """What a callback sees after each evaluation.
+
+    Attributes
+    ----------
+    step, epoch, seconds, evaluations, log_likelihood, acceptance, live_components
+        As in `trace_`.
+    estimator : callable
+        `estimator()` returns a fitted copy of the estimator as it stands.
+    """
+
+    step: int
+    epoch: float
+    seconds: float
+    evaluations: int
+    log_likelihood: float
+    acceptance: float
+    live_components: int
+    estimator: Callable[[], Any] = field(repr=False)
+
+
+@dataclass
+class FitResult:
+    """How the loop ended: the name, the last step done and the record."""
+
+    outcome: Outcome
+    n_steps: int
+    seconds: float
+    trace: Trace
+
+
+def run(
+    engine: Engine,
+    *,
+    limits: Limits,
+    steps_per_pass: int,
+    evaluate_every: int,
+    plateau: Plateau | None,
+    progress: Progress,
+    callbacks: Iterable[Callable[[FitInfo], Any]] = (),
+    snapshot: Callable[[], Any] = lambda: None,
+    first_step: int = 1,
+) -> FitResult:
+    """Make steps until a limit, a plateau, a callback, Ctrl-C or a failure ends the fit.
+
+    Evaluations, callbacks and the progress bar never count as work time. A failure to stay
+    finite ends the fit under its name; the engine refuses updates that would break the model, so
+    what remains is the last good one.
+    """
+    trace = Trace()
+    work = 0.0
+    seen = Counters()
+    step = first_step - 1
+    outcome = limits.reason
+    last_step = first_step - 1 + limits.last_step
+    callbacks = list(callbacks)
+    with InterruptGuard() as guard:
+        try:
+            while step < last_step:
+                upto = min(last_step, step + evaluate_every)
+                begin = step
+                started = time.perf_counter()
+                while step < upto:
+                    engine.step(step + 1)
+                    step += 1
+                    if guard.interrupted:
+                        break
+                    if limits.max_time is not None:
+                        if work + time.perf_counter() - started >= limits.max_time:
+                            break
+                work += time.perf_counter() - started
+                progress.advance(step - begin)
+
+                rows = engine.counters.rows - seen.rows
+                acceptance = (engine.counters.acceptance_sum - seen.acceptance_sum) / max(1, rows)
+                seen = Counters(rows=engine.counters.rows)
+                seen.acceptance_sum = engine.counters.acceptance_sum
+                record = FitInfo(
+                    step=step,
+                    epoch=step / steps_per_pass,
+                    seconds=work,
+                    evaluations=engine.counters.evaluations,
+                    log_likelihood=engine.log_likelihood(),
+                    acceptance=acceptance,
+                    live_components=engine.live_components(),
+                    estimator=snapshot,
+                )
+                columns = {n: getattr(record, n) for n in record.__dict__ if n != "estimator"}
+                trace.add(**columns)
+                speed = engine.counters.rows / max(work, 1e-9)
+                progress.report(step, record.epoch, record.log_likelihood, record.acceptance, speed)
+
+                if guard.interrupted:
+                    outcome = Outcome.INTERRUPTED
+                    break
+                if not math.isfinite(record.log_likelihood):
+                    outcome = Outcome.NON_FINITE
+                    break
+                if engine.counters.refused:
+                    outcome = Outcome.SINGULAR
+                    break
+                # Every callback sees every record, also the one that ends the fit.
+                wishes = [bool(callback(record)) for callback in callbacks]
+                if any(wishes):
+                    outcome = Outcome.CALLBACK
+                    break
+                if plateau is not None and plateau.reached(record.log_likelihood):
+                    outcome = Outcome.CONVERGED
+                    break
+                if limits.max_time is not None and work >= limits.max_time:
+                    outcome = Outcome.MAX_TIME
+                    break
+        except KeyboardInterrupt:
+            outcome = Outcome.INTERRUPTED
+        finally:
+            progress.close()
+    return FitResult(outcome, step, work, trace)

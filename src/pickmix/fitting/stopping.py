@@ -1,0 +1,102 @@
+"""When a fit ends, and under which name."""
+
+from __future__ import annotations
+
+import enum
+import math
+import signal
+import threading
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+
+class Outcome(enum.StrEnum):
+    """How a fit ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    MAX_STEPS = "max_steps"
+    MAX_TIME = "max_time"
+    CALLBACK = "callback"
+    INTERRUPTED = "interrupted"
+    SINGULAR = "singular_covariance"
+    NON_FINITE = "non_finite"
+
+
+@dataclass
+class Plateau:
+    """Tells when a log-likelihood has stopped rising.
+
+    The values are smoothed exponentially; the plateau is reached after `patience` evaluations in
+    a row whose smoothed value is less than `tol` above the best before them.
+
+    Parameters
+    ----------
+    tol : float
+        In nats per row.
+    smoothing : float
+        Weight of the past, in [0, 1). 0 takes every value as it is.
+    patience : int
+
+    Examples
+    --------
+    >>> plateau = Plateau(tol=0.1)
+    >>> [plateau.reached(value) for value in (-5.0, -4.0, -3.95)]
+    [False, False, True]
+    """
+
+    tol: float
+    smoothing: float = 0.0
+    patience: int = 1
+    smoothed: float = math.nan
+    best: float = -math.inf
+    waited: int = 0
+
+    def reached(self, value: float) -> bool:
+        """Take in the next value; True if the plateau is reached."""
+        first = math.isnan(self.smoothed)
+        past = value if first else self.smoothed
+        self.smoothed = self.smoothing * past + (1.0 - self.smoothing) * value
+        self.waited = self.waited + 1 if self.smoothed - self.best < self.tol else 0
+        self.best = max(self.best, self.smoothed)
+        return self.waited >= self.patience
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hard limits of a fit: the last step, why that is the last, and seconds of work."""
+
+    last_step: int
+    reason: Outcome
+    max_time: float | None = None
+
+
+class InterruptGuard:
+    """Holds back Ctrl-C until a step is done, so that an interrupted model is a whole one.
+
+    A second Ctrl-C is not held back. Outside the main thread nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._previous: Any = None
+        self._installed = False
+
+    def __enter__(self) -> InterruptGuard:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.getsignal(signal.SIGINT)
+            # A handler that is not Python's own means that somebody else is in charge.
+            if self._previous is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._hold)
+                self._installed = True
+        return self
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        if self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def __exit__(self, *exception: object) -> None:
+        if self._installed:
+            signal.signal(signal.SIGINT, self._previous)

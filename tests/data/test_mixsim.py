@@ -1,0 +1,263 @@
+"""Overlaps are checked against closed forms, the formula of METHOD.md and Monte Carlo."""
+
+import time
+
+import numpy as np
+import pytest
+from scipy.linalg import sqrtm
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from pickmix.data import mixsim
+from pickmix.data.mixsim import MixSimMixture, generate, pairwise_overlap
+from pickmix.data.quadratic_forms import weighted_chi2_cdf
+
+
+def all_pairs(n_components):
+    return np.stack(np.triu_indices(n_components, 1), axis=1)
+
+
+def monte_carlo_overlap(weights, means, covariances, i, j, n_draws, seed):
+    """Return the share of rows of i that j claims, and of j that i claims."""
+    rng = np.random.default_rng(seed)
+    shares = []
+    for source, other in ((i, j), (j, i)):
+        rows = rng.multivariate_normal(means[source], covariances[source], n_draws)
+        own = multivariate_normal(means[source], covariances[source]).logpdf(rows)
+        rival = multivariate_normal(means[other], covariances[other]).logpdf(rows)
+        shares.append(np.mean(np.log(weights[source]) + own < np.log(weights[other]) + rival))
+    return np.array(shares)
+
+
+def random_parameters(n_components, n_features, seed):
+    rng = np.random.default_rng(seed)
+    factors = rng.standard_normal((n_components, n_features, n_features + 2))
+    covariances = factors @ factors.swapaxes(1, 2) / n_features
+    return (
+        rng.dirichlet(np.full(n_components, 3.0)),
+        rng.normal(size=(n_components, n_features)),
+        covariances,
+    )
+
+
+def test_one_dimension_is_cut_at_the_roots_of_a_parabola():
+    weights, means, deviations = [0.3, 0.7], [0.2, 1.7], [0.5, 1.6]
+    # log pi_1 phi_1 - log pi_0 phi_0 as a polynomial; it is positive outside its two roots.
+    difference = np.zeros(3)
+    for sign, weight, mean, deviation in zip((-1, 1), weights, means, deviations, strict=True):
+        polynomial = np.array([-0.5, mean, -0.5 * mean**2]) / deviation**2
+        difference += sign * (polynomial + np.array([0, 0, np.log(weight / deviation)]))
+    low, high = np.sort(np.roots(difference))
+    assert difference[0] > 0
+    inside = [
+        norm.cdf(high, m, s) - norm.cdf(low, m, s) for m, s in zip(means, deviations, strict=True)
+    ]
+    covariances = np.square(deviations)[:, None, None]
+    overlap = pairwise_overlap(weights, np.array(means)[:, None], covariances, [[0, 1]])
+    np.testing.assert_allclose(overlap, [[1 - inside[0], inside[1]]], rtol=0, atol=1e-10)
+
+
+def test_equal_covariances_have_a_normal_overlap():
+    weights, means, covariances = random_parameters(2, 4, 0)
+    shared = covariances[0]
+    difference = means[0] - means[1]
+    distance = np.sqrt(difference @ np.linalg.solve(shared, difference))
+    odds = np.log(weights[1] / weights[0])
+    expected = norm.cdf([(odds - distance**2 / 2) / distance, (-odds - distance**2 / 2) / distance])
+    overlap = pairwise_overlap(weights, means, np.stack([shared, shared]), [[0, 1]])
+    np.testing.assert_allclose(overlap[0], expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n_features", "seed"), [(2, 0), (3, 1), (5, 2), (10, 3)])
+def test_overlap_follows_the_published_formula(n_features, seed):
+    weights, means, covariances = random_parameters(4, n_features, seed)
+    for i, j in all_pairs(4):
+        expected = []
+        for first, second in ((i, j), (j, i)):
+            root = np.real(sqrtm(covariances[first]))
+            lam, G = np.linalg.eigh(root @ np.linalg.inv(covariances[second]) @ root)
+            delta = G.T @ np.linalg.solve(root, means[first] - means[second])
+            kappa = 2 * np.log(weights[second] / weights[first])
+            kappa += np.linalg.slogdet(covariances[first])[1]
+            kappa -= np.linalg.slogdet(covariances[second])[1]
+            bound = kappa + np.sum(lam * delta**2 / (lam - 1))
+            expected.append(weighted_chi2_cdf(bound, lam - 1, (lam * delta / (lam - 1)) ** 2))
+        overlap = pairwise_overlap(weights, means, covariances, [[i, j]])
+        np.testing.assert_allclose(overlap[0], expected, rtol=0, atol=1e-8)
+
+
+def test_overlap_matches_monte_carlo_with_a_shared_axis():
+    weights = np.array([0.4, 0.6])
+    means = np.array([[0.0, 0.0, 0.0], [1.0, -0.5, 0.8]])
+    covariances = np.stack([np.eye(3), np.diag([1.0, 3.0, 0.4])])  # lam_1 = 1 exactly
+    exact = pairwise_overlap(weights, means, covariances, [[0, 1]])[0]
+    estimate = monte_carlo_overlap(weights, means, covariances, 0, 1, 400_000, 5)
+    standard_error = np.sqrt(exact * (1 - exact) / 400_000)  # about 7e-4
+    assert (abs(estimate - exact) < 4.5 * standard_error).all()
+
+
+@pytest.mark.parametrize(
+    ("n_components", "n_features", "omega"),
+    [(2, 1, 0.1), (2, 2, 0.3), (3, 5, 0.02), (10, 2, 0.001), (40, 1, 0.5), (60, 10, 0.05)],
+)
+def test_largest_of_all_pairs_is_the_asked_overlap(n_components, n_features, omega):
+    mixture = generate(n_components, n_features, omega, random_state=11)
+    overlaps = pairwise_overlap(
+        mixture.weights, mixture.means, mixture.covariances, all_pairs(n_components)
+    ).sum(axis=1)
+    assert overlaps.max() == pytest.approx(omega, abs=1e-6)
+    assert mixture.max_overlap() == pytest.approx(omega, abs=1e-6)
+
+
+def test_a_hundred_components_are_exact_and_quick():
+    start = time.perf_counter()
+    mixture = generate(100, 10, 0.1, random_state=0)
+    assert time.perf_counter() - start < 30.0  # 0.1 s when measured, 7 s with compilation
+    overlaps = pairwise_overlap(mixture.weights, mixture.means, mixture.covariances, all_pairs(100))
+    leader = overlaps.sum(axis=1).argmax()
+    assert overlaps[leader].sum() == pytest.approx(0.1, abs=1e-6)
+    i, j = all_pairs(100)[leader]
+    estimate = monte_carlo_overlap(
+        mixture.weights, mixture.means, mixture.covariances, i, j, 200_000, 1
+    )
+    standard_error = np.sqrt(np.sum(overlaps[leader] * (1 - overlaps[leader])) / 200_000)  # 7e-4
+    assert abs(estimate.sum() - 0.1) < 4.5 * standard_error
+
+
+def test_max_overlap_sees_every_pair_with_unequal_weights():
+    for seed in range(8):
+        weights, means, covariances = random_parameters(12, 3, seed)
+        weights[0] *= 1e-3
+        weights /= weights.sum()
+        brute_force = pairwise_overlap(weights, means, covariances, all_pairs(12)).sum(axis=1).max()
+        mixture = MixSimMixture(weights, means, covariances)
+        assert mixture.max_overlap() == pytest.approx(brute_force, abs=1e-12)
+    single = MixSimMixture(np.ones(1), np.zeros((1, 2)), np.eye(2)[None])
+    assert single.max_overlap() == 0.0
+
+
+def test_scaling_covariances_up_never_lowers_an_overlap():
+    _, means, covariances = random_parameters(8, 4, 1)
+    weights = np.full(8, 0.125)
+    previous = np.zeros(28)
+    for scale in np.geomspace(0.01, 1000, 16):
+        overlaps = pairwise_overlap(weights, means, scale * covariances, all_pairs(8)).sum(axis=1)
+        assert (overlaps > previous - 1e-9).all()
+        previous = overlaps
+
+
+def test_components_are_drawn_as_described():
+    mixture = generate(60, 6, 0.05, random_state=4)
+    np.testing.assert_allclose(mixture.weights, 1 / 60)
+    assert mixture.means.min() >= 0
+    assert mixture.means.max() <= 1
+    spectra = np.linalg.eigvalsh(mixture.covariances)
+    eccentricities = np.sqrt(1 - spectra[:, 0] / spectra[:, -1])
+    # Seven draws in six dimensions are nearly always too flat, so the limit is met.
+    assert eccentricities.max() == pytest.approx(0.9, abs=1e-9)
+    spheres = generate(5, 6, 0.05, random_state=4, max_eccentricity=0.0).covariances
+    np.testing.assert_allclose(spheres, spheres[:, :1, :1] * np.eye(6), atol=1e-12)
+    # In one dimension the variances are proportional to chi-squares with D = 1 degree of freedom:
+    # median / mean is 0.4549 (two degrees: 0.69), estimated with standard error 0.028.
+    variances = generate(2000, 1, 0.1, random_state=0).covariances.ravel()
+    assert abs(np.median(variances) / variances.mean() - 0.4549) < 4.5 * 0.028
+
+
+def test_same_seed_same_mixture():
+    first = generate(6, 3, 0.1, random_state=5)
+    again = generate(6, 3, 0.1, random_state=np.random.default_rng(5))
+    other = generate(6, 3, 0.1, random_state=6)
+    np.testing.assert_array_equal(first.covariances, again.covariances)
+    assert not np.allclose(first.means, other.means)
+    np.testing.assert_array_equal(first.sample(50, 1)[0], first.sample(50, 1)[0])
+
+
+def test_unreachable_overlap_is_drawn_again_then_refused():
+    with pytest.raises(ValueError, match=r"max_overlap=0\.3 was out of reach in 1 draws"):
+        generate(2, 3, 0.3, random_state=18, max_draws=1)
+    mixture = generate(2, 3, 0.3, random_state=18)
+    assert mixture.max_overlap() == pytest.approx(0.3, abs=1e-6)
+    with pytest.raises(ValueError, match="smaller max_overlap"):
+        generate(3, 10, 0.95, random_state=0, max_draws=5)
+
+
+def test_sample_sizes_and_moments():
+    mixture = generate(4, 3, 0.1, random_state=2)
+    X, labels = mixture.sample(40_000, random_state=3)
+    assert X.shape == (40_000, 3)
+    counts = np.bincount(labels, minlength=4)
+    # Binomial(40000, 1/4) has standard deviation 87.
+    assert (abs(counts - 10_000) < 4.5 * 87).all()
+    assert (np.diff(labels) < 0).any(), "rows must not come sorted by component"
+    for k in range(4):
+        rows = X[labels == k]
+        variances = np.diagonal(mixture.covariances[k])
+        assert (
+            abs(rows.mean(axis=0) - mixture.means[k]) < 4.5 * np.sqrt(variances / len(rows))
+        ).all()
+        error = np.cov(rows.T) - mixture.covariances[k]
+        # Var of a sample covariance: (S_ab^2 + S_aa S_bb) / n <= 2 S_aa S_bb / n.
+        limit = 4.5 * np.sqrt(2 * np.outer(variances, variances) / len(rows))
+        assert (abs(error) < limit).all()
+    np.testing.assert_array_equal(np.sort(mixture.sample(4, 0)[1]), np.arange(4))
+    tiny = MixSimMixture(np.array([1 - 1e-12, 1e-12]), np.zeros((2, 1)), np.ones((2, 1, 1)))
+    assert set(tiny.sample(10, 0)[1]) == {0, 1}
+    with pytest.raises(ValueError, match="n must be an integer >= 4, a row per component; got 3"):
+        mixture.sample(3)
+
+
+def test_score_samples_is_the_log_density(monkeypatch):
+    weights, means, covariances = random_parameters(5, 4, 3)
+    mixture = MixSimMixture(weights, means, covariances)
+    X = np.vstack([mixture.sample(60, 0)[0], np.full((1, 4), 1e3)])  # one row far from everything
+    log_joint = [
+        np.log(weights[k]) + multivariate_normal(means[k], covariances[k]).logpdf(X)
+        for k in range(5)
+    ]
+    expected = logsumexp(log_joint, axis=0)
+    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
+    monkeypatch.setattr(mixsim, "_BLOCK_ELEMENTS", 7 * 20)  # seven rows a block
+    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"X must have shape \(N, 4\); got \(3, 2\)"):
+        mixture.score_samples(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("first_chunk", [1, 32])
+def test_the_deciding_pair_may_come_late(monkeypatch, first_chunk):
+    # The pair with the smallest lower bound on c is often not the one that decides.
+    expected = [generate(20, 3, 0.1, random_state=seed) for seed in range(30)]
+    for mixture in expected:
+        overlaps = pairwise_overlap(
+            mixture.weights, mixture.means, mixture.covariances, all_pairs(20)
+        )
+        assert overlaps.sum(axis=1).max() == pytest.approx(0.1, abs=1e-6)
+    monkeypatch.setattr(mixsim, "_FIRST_CHUNK", first_chunk)
+    monkeypatch.setattr(mixsim, "_BLOCK_ELEMENTS", 5 * 9)  # five pairs a block
+    for seed, mixture in enumerate(expected):
+        blocked = generate(20, 3, 0.1, random_state=seed)
+        np.testing.assert_allclose(blocked.covariances, mixture.covariances, rtol=1e-8)
+        assert blocked.max_overlap() == pytest.approx(0.1, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_components": 1}, "n_components must be an integer >= 2; got 1"),
+        ({"n_components": 2.5}, r"n_components must be an integer >= 2; got 2\.5"),
+        ({"n_features": 0}, "n_features must be an integer >= 1; got 0"),
+        ({"max_overlap": 0.0}, r"max_overlap must be in \[1e-08, 1\); got 0\.0"),
+        ({"max_overlap": 1.0}, r"max_overlap must be in \[1e-08, 1\); got 1\.0"),
+        ({"max_overlap": np.nan}, r"max_overlap must be in \[1e-08, 1\); got nan"),
+        ({"max_eccentricity": 1.0}, r"max_eccentricity must be in \[0, 1\); got 1\.0"),
+        ({"max_draws": 0}, "max_draws must be an integer >= 1; got 0"),
+    ],
+)
+def test_bad_arguments_are_named(changes, message):
+    arguments = {"n_components": 3, "n_features": 2, "max_overlap": 0.1} | changes
+    with pytest.raises(ValueError, match=message):
+        generate(**arguments)
+
+
+def test_mixture_refuses_shapes_that_do_not_agree():
+    with pytest.raises(ValueError, match=r"weights and covariances must have shapes \(2,\)"):
+        MixSimMixture(np.ones(3) / 3, np.zeros((2, 2)), np.stack([np.eye(2)] * 2))
