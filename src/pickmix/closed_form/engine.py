@@ -141,23 +141,24 @@ class ClosedFormEngine:
             evaluate = BatchEvaluator(self.state, self.source.gather(block))
             selection = self.rule.select(evaluate, block, beta, gamma, random)
             # Add the sufficient statistics of the selected pairs.
-            weights = self.source.weights_of(block)
+            weights, total_weight = self.source.weights_of(block)
             if selection.components is None:
-                increment.add_all(evaluate.columns(), weights, selection.weights)
+                increment.add_all(evaluate.columns(), weights, total_weight, selection.weights)
             else:
-                increment.add_pairs(evaluate.rows, weights, selection.components, selection.weights)
-            self._record(selection, weights)
+                increment.add_pairs(
+                    evaluate.rows, weights, total_weight, selection.components, selection.weights
+                )
+            self._record(selection, weights, total_weight)
         # SA-step and M-step for k in unique(z).
         self.counters.refused += self.state.absorb(increment, gamma, self.least_count)
 
-    def _record(self, selection: Selection, weights: np.ndarray) -> None:
+    def _record(self, selection: Selection, weights: np.ndarray, total_weight: float) -> None:
         n_rows = weights.shape[0]
         self.counters.rows += n_rows
         self.counters.evaluations += selection.evaluations
         self.counters.acceptance_sum += selection.acceptance * n_rows
         if selection.log_likelihood is not None:
             shift = float(np.log(self.state.floored_masses.sum()))
-            total_weight = float(weights.sum())
             self._log_likelihood_sum += float(weights @ selection.log_likelihood)
             self._log_likelihood_sum -= shift * total_weight
             self._log_likelihood_weight += total_weight
@@ -173,8 +174,8 @@ class ClosedFormEngine:
             self._log_likelihood_sum = self._log_likelihood_weight = 0.0
             return estimate
         values = log_likelihood(self.state, self.source, self._probe)
-        weights = self.source.weights_of(self._probe)
-        return float(weights @ values / weights.sum())
+        weights, total_weight = self.source.weights_of(self._probe)
+        return float(weights @ values) / total_weight
 
     def live_components(self) -> int:
         """Components that weigh at least half a row."""

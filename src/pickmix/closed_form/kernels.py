@@ -31,7 +31,7 @@ from pickmix.closed_form.prefetch import prefetch_row
 
 
 # How many rows ahead of the one in hand the components of a row are fetched.
-_ROWS_AHEAD = 2
+_ROWS_AHEAD = 4
 
 
 @njit(cache=True, nogil=True)
@@ -76,16 +76,19 @@ def evaluate_all(model, columns, log_joint, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def group_by_component(components, slot_of, slot_component, n_slots, counts, offsets, order):
+def group_by_component(
+    components, weights, row_weights, slot_of, slot_component, n_slots, offsets, pair_row, pair_weight
+):
     """Group the pairs (B, W) by component: slots are numbered as components appear.
 
     slot_of (K,) maps components to slots (-1: none yet), slot_component is its inverse, and
-    slots 0..n_slots exist from earlier blocks. Afterwards the pairs of slot u are
-    order[offsets[u]:offsets[u + 1]], in row order, as flat indices into `components`.
-    Returns the number of slots.
+    slots 0..n_slots exist from earlier blocks. Afterwards the pairs of slot u stand at
+    offsets[u]..offsets[u + 1] of pair_row and pair_weight, in row order, with weights that
+    include the row's own. Returns the number of slots.
     """
     n_rows, width = components.shape
-    counts[:n_slots] = 0
+    # offsets[u + 2] counts the pairs of slot u, then becomes the place of its next pair.
+    offsets[: n_slots + 2] = 0
     for i in range(n_rows):
         for j in range(width):
             k = components[i, j]
@@ -94,20 +97,20 @@ def group_by_component(components, slot_of, slot_component, n_slots, counts, off
             if slot_of[k] < 0:
                 slot_of[k] = n_slots
                 slot_component[n_slots] = k
-                counts[n_slots] = 0
                 n_slots += 1
-            counts[slot_of[k]] += 1
-    offsets[0] = 0
+                offsets[n_slots + 1] = 0
+            offsets[slot_of[k] + 2] += 1
     for u in range(n_slots):
-        offsets[u + 1] = offsets[u] + counts[u]
-        counts[u] = offsets[u]
+        offsets[u + 2] += offsets[u + 1]
     for i in range(n_rows):
         for j in range(width):
             k = components[i, j]
             if k >= 0:
                 u = slot_of[k]
-                order[counts[u]] = i * width + j
-                counts[u] += 1
+                place = offsets[u + 1]
+                pair_row[place] = i
+                pair_weight[place] = weights[i, j] * row_weights[i]
+                offsets[u + 1] = place + 1
     return n_slots
 
 
@@ -137,37 +140,39 @@ def _merge(model, u, mass, squares, mean, scatter, sums, difference):
 
 
 @njit(cache=True, nogil=True)
-def accumulate_pairs(model, rows, row_weights, weights, offsets, order, sums, start, stop):
+def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, stop):
     """Add the grouped pairs to the moments of the slots start..stop.
 
     sums = (mass (U,), squares (U,), mean (U, D), scatter (U, P)).
     """
     n_features = rows.shape[1]
-    width = weights.shape[1]
     mean = np.empty(n_features)
     difference = np.empty(n_features)
     scatter = np.empty(sums[3].shape[1])
     for u in range(start, stop):
+        first, last = offsets[u], offsets[u + 1]
         mass, squares = 0.0, 0.0
-        mean[:] = 0.0
-        for pair in order[offsets[u] : offsets[u + 1]]:
-            i = pair // width
-            weight = weights[i, pair % width] * row_weights[i]
+        for d in range(n_features):
+            mean[d] = 0.0
+        for pair in range(first, last):
+            weight = pair_weight[pair]
             mass += weight
             squares += weight * weight
+            x = rows[pair_row[pair]]
             for d in range(n_features):
-                mean[d] += weight * rows[i, d]
+                mean[d] += weight * x[d]
         if mass == 0.0:
             continue
         for d in range(n_features):
             mean[d] /= mass
         scatter[:] = 0.0
-        for pair in order[offsets[u] : offsets[u + 1]]:
-            i = pair // width
-            weight = weights[i, pair % width] * row_weights[i]
-            for d in range(n_features):
-                difference[d] = rows[i, d] - mean[d]
-            add_outer(model, weight, difference, scatter)
+        # A single row has no scatter about itself.
+        if last - first > 1:
+            for pair in range(first, last):
+                x = rows[pair_row[pair]]
+                for d in range(n_features):
+                    difference[d] = x[d] - mean[d]
+                add_outer(model, pair_weight[pair], difference, scatter)
         _merge(model, u, mass, squares, mean, scatter, sums, difference)
 
 
@@ -217,6 +222,18 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
 
 
 @njit(cache=True, nogil=True)
+def _prefetch(model, k):
+    """Fetch all that an update of component k touches."""
+    prefetch_row(model.covariance, factor_index(model, k))
+    prefetch_row(model.factor, factor_index(model, k))
+    prefetch_row(model.log_normaliser, factor_index(model, k))
+    prefetch_row(model.mean, k)
+    prefetch_row(model.mass, k)
+    prefetch_row(model.log_mass, k)
+    prefetch_row(model.squares, k)
+
+
+@njit(cache=True, nogil=True)
 def absorb(
     model, slot_component, sums, share, pooled, least_count, reg_covar, failures, start, stop
 ):
@@ -237,23 +254,15 @@ def absorb(
     """
     slot_mass, slot_squares, slot_mean, slot_scatter = sums
     scale, square_scale = model.clock[SCALE], model.clock[SQUARE_SCALE]
-    n_packed = slot_scatter.shape[1]
-    difference = np.empty(model.mean.shape[1])
-    statistic = np.empty((n_packed, LANES))
+    n_features, n_packed = model.mean.shape[1], slot_scatter.shape[1]
+    difference = np.empty(n_features)
     in_use = np.empty((n_packed, LANES))
     factor = np.empty((n_packed, LANES))
-    log_normaliser = np.empty(LANES)
+    log_normaliser = np.zeros(LANES)
     for first in range(start, stop, LANES):
         n_lanes = min(LANES, stop - first)
         for u in range(first + LANES, min(first + 2 * LANES, stop)):
-            k = slot_component[u]
-            prefetch_row(model.covariance, factor_index(model, k))
-            prefetch_row(model.factor, factor_index(model, k))
-            prefetch_row(model.mean, k)
-            prefetch_row(model.mass, k)
-            prefetch_row(model.log_mass, k)
-            prefetch_row(model.squares, k)
-            prefetch_row(model.log_normaliser, factor_index(model, k))
+            _prefetch(model, slot_component[u])
         if has_own_covariance(model):
             in_use[:, n_lanes:] = 1.0
         for lane in range(n_lanes):
@@ -263,9 +272,13 @@ def absorb(
             kept = model.mass[k] * scale
             total = kept + added
             gain = slot_scatter[u]
+            if not added > 0.0:
+                gain[:] = 0.0
+                in_use[:, lane] = 1.0
+                continue
             for p in range(n_packed):
                 gain[p] *= share
-            for d in range(difference.shape[0]):
+            for d in range(n_features):
                 difference[d] = slot_mean[u, d] - model.mean[k, d]
             if kept > 0.0:
                 add_outer(model, kept * (added / total), difference, gain)
@@ -274,32 +287,32 @@ def absorb(
                 trust = 1.0
                 if least_count > 0.0:
                     trust = min(1.0, total * total / (squares * least_count))
-                old, new = kept / total, 1.0 / total
+                old, new, lean = trust * kept / total, trust / total, 1.0 - trust
                 for p in range(n_packed):
-                    value = old * model.covariance[k, p] + new * gain[p]
-                    statistic[p, lane] = value
-                    in_use[p, lane] = trust * value + (1.0 - trust) * pooled[p]
+                    own = old * model.covariance[k, p] + new * gain[p]
+                    in_use[p, lane] = own + lean * pooled[p]
         if has_own_covariance(model):
             factorise_lanes(model, in_use, reg_covar, factor, log_normaliser)
         for lane in range(n_lanes):
             u = first + lane
             k = slot_component[u]
-            if has_own_covariance(model):
-                failures[u] = 0 if log_normaliser[lane] < np.inf else 1
-                if failures[u]:
-                    slot_scatter[u, :] = 0.0
-                    continue
-                model.log_normaliser[k] = log_normaliser[lane]
-                for p in range(n_packed):
-                    model.covariance[k, p] = statistic[p, lane]
-                    model.factor[k, p] = factor[p, lane]
-            else:
-                failures[u] = 0
             added = share * slot_mass[u]
+            failures[u] = 0 if log_normaliser[lane] < np.inf else 1
+            if failures[u]:
+                slot_scatter[u, :] = 0.0
+            if failures[u] or not added > 0.0:
+                continue
             kept = model.mass[k] * scale
             total = kept + added
-            # With kept = 0 the ratio is one, and the mean must become the batch's to the last bit.
-            for d in range(difference.shape[0]):
+            if has_own_covariance(model):
+                model.log_normaliser[k] = log_normaliser[lane]
+                old, new = kept / total, 1.0 / total
+                for p in range(n_packed):
+                    model.covariance[k, p] = old * model.covariance[k, p] + new * slot_scatter[u, p]
+                for p in range(n_packed):
+                    model.factor[k, p] = factor[p, lane]
+            # With kept = 0 the mean must become the batch's to the last bit.
+            for d in range(n_features):
                 offset = (kept / total) * (model.mean[k, d] - slot_mean[u, d])
                 model.mean[k, d] = slot_mean[u, d] + offset
             squares = model.squares[k] * square_scale + share * share * slot_squares[u]

@@ -8,6 +8,7 @@ so it is applied to the masses only, as one global scale (METHOD: lazy exact dec
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -134,10 +135,11 @@ class GaussianMixtureState:
             self.model.log_mass[:] = -np.inf
             clock[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
             return
-        clock[SCALE] *= 1.0 - step_size
+        scale = float(clock[SCALE]) * (1.0 - step_size)
+        clock[SCALE] = scale
         clock[SQUARE_SCALE] *= (1.0 - step_size) ** 2
-        clock[LOG_SCALE] = np.log(clock[SCALE])
-        if clock[SCALE] < _SMALLEST_SCALE:
+        clock[LOG_SCALE] = math.log(scale)
+        if scale < _SMALLEST_SCALE:
             self._fold_scale()
 
     def _fold_scale(self) -> None:
@@ -158,7 +160,7 @@ class GaussianMixtureState:
             return 0
         self.decay(step_size)
         n_slots = increment.n_slots
-        failures = np.empty(n_slots, dtype=np.int64)
+        failures = increment.failures[:n_slots]
         per_slot = self.structure.packed_size * (self.n_features + 10.0)
         self.threads.run(
             kernels.absorb,
@@ -174,7 +176,7 @@ class GaussianMixtureState:
             failures,
         )
         kernels.absorb_pooled(increment.sums[3], n_slots, 1.0 - step_size, self.pooled)
-        n_failures = int(failures.sum())
+        n_failures = int(np.count_nonzero(failures))
         if self.structure.shared:
             failed = np.empty(1, dtype=np.int64)
             kernels.factorise_components(self.model, self.reg_covar, failed, 0, 1)
@@ -200,8 +202,10 @@ class Increment:
             np.empty((self.capacity, state.n_features)),
             np.empty((self.capacity, state.structure.packed_size)),
         )
-        self._counts = np.empty(self.capacity, dtype=np.int64)
-        self._offsets = np.empty(self.capacity + 1, dtype=np.int64)
+        self._offsets = np.empty(self.capacity + 2, dtype=np.int64)
+        self._pair_row = np.empty(0, dtype=np.int64)
+        self._pair_weight = np.empty(0)
+        self.failures = np.empty(self.capacity, dtype=np.int64)
         self.n_slots = 0
         self.total_weight = 0.0
 
@@ -215,19 +219,27 @@ class Increment:
         self,
         rows: np.ndarray,
         row_weights: np.ndarray,
+        total_weight: float,
         components: np.ndarray,
         weights: np.ndarray,
     ) -> None:
-        """Add the pairs (row, components[row, j], weights[row, j]); component -1 is no pair."""
-        order = np.empty(components.size, dtype=np.int64)
+        """Add the pairs (row, components[row, j], weights[row, j]); component -1 is no pair.
+
+        rows (B, D), row_weights (B,) with sum total_weight, components and weights (B, W).
+        """
+        if self._pair_row.shape[0] < components.size:
+            self._pair_row = np.empty(components.size, dtype=np.int64)
+            self._pair_weight = np.empty(components.size)
         self.n_slots = kernels.group_by_component(
             components,
+            weights,
+            row_weights,
             self.slot_of,
             self.slot_component,
             self.n_slots,
-            self._counts,
             self._offsets,
-            order,
+            self._pair_row,
+            self._pair_weight,
         )
         work = components.size * (self.state.structure.packed_size + 3.0 * self.state.n_features)
         self.state.threads.run(
@@ -236,16 +248,19 @@ class Increment:
             work,
             self.state.model,
             rows,
-            row_weights,
-            weights,
             self._offsets,
-            order,
+            self._pair_row,
+            self._pair_weight,
             self.sums,
         )
-        self.total_weight += float(row_weights.sum())
+        self.total_weight += total_weight
 
     def add_all(
-        self, columns: np.ndarray, row_weights: np.ndarray, responsibilities: np.ndarray
+        self,
+        columns: np.ndarray,
+        row_weights: np.ndarray,
+        total_weight: float,
+        responsibilities: np.ndarray,
     ) -> None:
         """Add every row to every component, weighted by responsibilities (K, R)."""
         if self.n_slots == 0:
@@ -262,7 +277,7 @@ class Increment:
             responsibilities,
             self.sums,
         )
-        self.total_weight += float(row_weights.sum())
+        self.total_weight += total_weight
 
     def gathered(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Mass (K,), squares (K,), mean (K, D) and scatter (K, P); zero where nothing was added."""

@@ -166,7 +166,9 @@ class Starter:
         )
         nearest = nearest_means(rows, means, self.threads)[:, None]
         moments = Increment(state, self.n_components)
-        moments.add_pairs(rows, row_weights, nearest, np.ones(nearest.shape))
+        moments.add_pairs(
+            rows, row_weights, float(row_weights.sum()), nearest, np.ones(nearest.shape)
+        )
         mass, squares, centres, scatter = moments.gathered()
         counts = np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
         covariances = scatter.sum(axis=0, keepdims=True) / mass.sum()
@@ -223,4 +225,4 @@ class Starter:
             chosen = np.arange(n_rows)
         else:
             chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
-        return self.source.gather(chosen), self.source.weights_of(chosen)
+        return self.source.gather(chosen), self.source.weights_of(chosen)[0]

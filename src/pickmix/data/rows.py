@@ -46,6 +46,7 @@ class ArrayRows:
         self.data = data
         self.n_rows, self.n_features = data.shape
         self.weights = weights
+        self._ones = np.empty(0)
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
 
     def _mean(self) -> np.ndarray:
@@ -73,9 +74,15 @@ class ArrayRows:
         _gather_columns(self.data, start, stop, self.center, out)
         return out
 
-    def weights_of(self, rows: np.ndarray) -> np.ndarray:
-        """Weights of the given rows, (B,)."""
-        return np.ones(rows.shape[0]) if self.weights is None else self.weights[rows]
+    def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Weights of the given rows, (B,), and their sum."""
+        n_rows = rows.shape[0]
+        if self.weights is not None:
+            weights = self.weights[rows]
+            return weights, float(weights.sum())
+        if self._ones.shape[0] < n_rows:
+            self._ones = np.ones(n_rows)
+        return self._ones[:n_rows], float(n_rows)
 
     def spread(self) -> np.ndarray:
         """Variance of each column about the centre, (D,)."""
@@ -109,7 +116,7 @@ class Batches:
         self.n_batches = max(1, -(-n_rows // batch_size))
         self.seed = seed
         self._pass = -1
-        self._order = np.arange(n_rows, dtype=np.int32 if n_rows < 2**31 else np.int64)
+        self._order = np.arange(n_rows)
 
     def rows(self, step: int) -> np.ndarray:
         """Row numbers of the batch of step t = 1, 2, ..."""
@@ -119,7 +126,7 @@ class Batches:
         if number != self._pass:
             # Counter-based: the order is a function of (seed, pass), whatever came before.
             generator = np.random.Generator(np.random.Philox(key=[self.seed, number]))
-            self._order.sort()
+            self._order = np.arange(self.n_rows)
             generator.shuffle(self._order)
             self._pass = number
         start = self.n_rows * batch // self.n_batches

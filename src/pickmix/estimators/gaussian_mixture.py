@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pickmix.closed_form.engine import ClosedFormEngine
@@ -206,7 +205,10 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         """
         self._check_parameters()
         source = self._check_rows(X, sample_weight)
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=(self.n_init, 2))
+        random = validation.check_randomness(self.random_state)
+        # A fit that goes on from the last one has one start only, as in scikit-learn.
+        n_starts = 1 if self._is_warm(source.n_features) else self.n_init
+        seeds = random.randint(2**31 - 1, size=(n_starts, 2))
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
             best = -np.inf
@@ -217,6 +219,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
                     best = contender.lower_bound_
                     chosen = contender
                 if contender.outcome_ == Outcome.INTERRUPTED:
+                    # Starts that nobody has seen may be better, whichever was the best so far.
+                    chosen.outcome_, chosen.converged_ = contender.outcome_, False
                     break
         finally:
             threads.close()
@@ -237,18 +241,18 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
             resolve_proposal(self.proposal, self.n_components)
         check.check_integer("n_samples", self.n_samples, 1)
+        # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
+        resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components))
         check.check_integer("max_iter", self.max_iter, 1)
         check.check_integer("n_init", self.n_init, 1)
         if self.max_steps is not None:
             check.check_integer("max_steps", self.max_steps, 1)
         if self.max_time is not None:
             check.check_number("max_time", self.max_time, 0.0, strict=True)
-        if self.n_jobs is not None and (
-            not isinstance(self.n_jobs, (int, np.integer)) or self.n_jobs == 0
-        ):
-            raise ValueError(
-                f"n_jobs must be None or an integer other than 0, got {self.n_jobs!r}."
-            )
+        check.check_n_jobs(self.n_jobs)
+        check.check_flag("warm_start", self.warm_start)
+        if not isinstance(self.verbose, bool):
+            check.check_integer("verbose", self.verbose, 0)
         check.check_number("tol", self.tol, 0.0)
         check.check_number("reg_covar", self.reg_covar, 0.0)
         check.check_callbacks(self.callbacks)
@@ -271,15 +275,11 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
                 f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "
                 f"zero weight not counted), got n_components={self.n_components}."
             )
-        source = ArrayRows(X, weights)
-        spread = (
-            float(np.sqrt(source.spread().max())) if np.isfinite(source.center).all() else np.inf
-        )
-        if not spread < validation.LARGEST_SPREAD:
-            raise ValueError(
-                f"X must have columns with a spread below {validation.LARGEST_SPREAD:.0e}, so that "
-                f"squares fit into float64, got {spread:.3g}. Rescale it."
-            )
+        # Sums of huge values may overflow; the check of the spread then says so by name.
+        with np.errstate(over="ignore", invalid="ignore"):
+            source = ArrayRows(X, weights)
+            spread = float(np.sqrt(source.spread().max()))
+        validation.check_spread(spread)
         if 0.0 < spread**2 < self.reg_covar:
             warnings.warn(
                 f"reg_covar={self.reg_covar!r} exceeds the variance of every column of X (largest: "
@@ -299,7 +299,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         steps_per_pass = batches.n_batches
         n_steps = self.max_steps or self.max_iter * steps_per_pass
         start = self._start(source, structure, seed, threads)
-        first_step = 1 + (getattr(self, "n_steps_", 0) if self._is_warm() else 0)
+        first_step = 1 + (self.n_steps_ if self._is_warm(sizes.n_features) else 0)
         state = GaussianMixtureState(
             structure,
             start.weights,
@@ -366,16 +366,21 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self.proposal_ = resolved if isinstance(resolved, str) else type(resolved).__name__
         self._chain = start.chain
 
-    def _is_warm(self) -> bool:
-        return bool(self.warm_start) and hasattr(self, "weights_")
+    def _is_warm(self, n_features: int) -> bool:
+        """True if the last fit's parameters fit this one's, and are to be used."""
+        if not self.warm_start or not hasattr(self, "n_steps_"):
+            return False
+        shape = STRUCTURES[self.covariance_type](n_features).shape(self.n_components)
+        same_means = self.means_.shape == (self.n_components, n_features)
+        return same_means and self.covariances_.shape == shape
 
     def _start(
         self, source: ArrayRows, structure: CovarianceStructure, seed: int, threads: Threads
     ) -> Start:
         starter = Starter(source, structure, self.n_components, seed, threads)
-        if self._is_warm() and self.means_.shape == (self.n_components, source.n_features):
+        if self._is_warm(source.n_features):
             means = self.means_ - source.center
-            chain = self._chain
+            chain = self._chain.copy()
             if chain.shape[0] != source.n_rows:
                 chain = starter.chain_at(means)
             packed = structure.pack(self.covariances_)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pickmix.closed_form.engine import log_joint_blocks
 from pickmix.closed_form.mixture import GaussianMixtureState
 from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
 from pickmix.data.rows import ArrayRows
+from pickmix.estimators.validation import check_integer, check_randomness
 from pickmix.selection.kernels import log_sum_exp, normalise_all, top_of_all
 from pickmix.threads import Threads, resolve_n_jobs
 
@@ -48,6 +48,7 @@ class GaussianInference:
         for _, log_joint, threads in self._blocks(X):
             block = np.empty(log_joint.shape[1])
             threads.run(log_sum_exp, block.shape[0], 15.0 * log_joint.size, log_joint, block)
+            _refuse_overflow(block)
             scores.append(block)
         return np.concatenate(scores)
 
@@ -59,16 +60,19 @@ class GaussianInference:
         weights = _check_sample_weight(
             sample_weight, scores, dtype=np.float64, ensure_non_negative=True
         )
+        if not weights.any():
+            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
         return float(weights @ scores / weights.sum())
 
     def predict_proba(self, X):
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
         parts = []
         for _, log_joint, threads in self._blocks(X):
-            unused = np.empty(log_joint.shape[1])
+            scores = np.empty(log_joint.shape[1])
             threads.run(
-                normalise_all, unused.shape[0], 20.0 * log_joint.size, log_joint, 1.0, unused
+                normalise_all, scores.shape[0], 20.0 * log_joint.size, log_joint, 1.0, scores
             )
+            _refuse_overflow(scores)
             parts.append(log_joint.T)
         return np.concatenate(parts)
 
@@ -92,10 +96,10 @@ class GaussianInference:
         probabilities : (N, m) array
             Exact posterior probabilities, so a row sums to at most one.
         """
-        if not 1 <= m <= self.n_components:
-            raise ValueError(
-                f"m must lie between 1 and n_components={self.n_components}, got {m!r}."
-            )
+        check_is_fitted(self)
+        n_components = self.means_.shape[0]
+        if check_integer("m", m, 1) > n_components:
+            raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         components, probabilities = [], []
         for _, log_joint, threads in self._blocks(X):
             n_rows = log_joint.shape[1]
@@ -104,6 +108,7 @@ class GaussianInference:
             threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
             likelihood = np.empty(n_rows)
             threads.run(log_sum_exp, n_rows, 15.0 * log_joint.size, log_joint, likelihood)
+            _refuse_overflow(likelihood)
             chosen = log_joint[best, np.arange(n_rows)[:, None]]
             components.append(best)
             probabilities.append(np.exp(chosen - likelihood[:, None]))
@@ -120,9 +125,8 @@ class GaussianInference:
             Components.
         """
         check_is_fitted(self)
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be >= 1, got {n_samples!r}.")
-        random = check_random_state(self.random_state)
+        check_integer("n_samples", n_samples, 1)
+        random = check_randomness(self.random_state)
         weights = self.weights_ / self.weights_.sum()
         counts = random.multinomial(n_samples, weights)
         labels = np.repeat(np.arange(counts.shape[0]), counts)
@@ -162,9 +166,19 @@ class GaussianInference:
 
     def bic(self, X):
         """Bayesian information criterion on X; lower is better."""
-        n_rows = len(X)
-        return -2.0 * self.score(X) * n_rows + self._n_parameters() * np.log(n_rows)
+        scores = self.score_samples(X)
+        return -2.0 * float(scores.sum()) + self._n_parameters() * np.log(scores.shape[0])
 
     def aic(self, X):
         """Akaike information criterion on X; lower is better."""
-        return -2.0 * self.score(X) * len(X) + 2.0 * self._n_parameters()
+        return -2.0 * float(self.score_samples(X).sum()) + 2.0 * self._n_parameters()
+
+
+def _refuse_overflow(log_densities: np.ndarray) -> None:
+    """Raise if rows are so far out that no component has a log-joint in float64."""
+    n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))
+    if n_lost:
+        raise ValueError(
+            "X must hold rows whose squared distances from the components fit into float64, "
+            f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
+        )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 # Squares and their products must stay within float64.
 LARGEST_SPREAD = 1e60
@@ -35,18 +36,57 @@ def check_number(name: str, value: Any, least: float, strict: bool = False) -> f
     raise ValueError(f"{name} must be a finite number {sign} {least}, got {value!r}.")
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_n_jobs(n_jobs: Any) -> None:
+    """Check scikit-learn's number of jobs: None, or an integer other than 0."""
+    whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole and n_jobs != 0):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
+
+
+def check_randomness(random_state: Any) -> np.random.RandomState:
+    """Turn `random_state` into a RandomState."""
+    try:
+        return check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(
+            "random_state must be None, an integer in [0, 2**32) or a numpy RandomState, "
+            f"got {random_state!r}."
+        ) from error
+
+
 def check_callbacks(callbacks: Any) -> list:
     """Return callbacks as a list of callables."""
-    listed = [callbacks] if callable(callbacks) else list(callbacks)
-    for callback in listed:
-        if not callable(callback):
-            raise ValueError(f"callbacks must be callables, got {callback!r}.")
-    return listed
+    listed = [callbacks] if callable(callbacks) else callbacks
+    if not isinstance(listed, (list, tuple)) or not all(map(callable, listed)):
+        raise ValueError(f"callbacks must be a callable or a list of them, got {callbacks!r}.")
+    return list(listed)
+
+
+def check_spread(spread: float) -> None:
+    """Refuse data whose squares do not fit into float64; NaN stands for an overflow."""
+    if not spread < LARGEST_SPREAD:
+        raise ValueError(
+            f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares fit "
+            f"into float64, got {spread:.3g}. Rescale it."
+        )
 
 
 def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Return a start parameter as a finite float64 array of the given shape."""
-    array = np.array(value, dtype=np.float64)
+    try:
+        # "same_kind" refuses complex numbers, whose imaginary parts would be dropped.
+        array = np.array(value).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array of real numbers of shape {shape}, got {value!r}."
+        ) from error
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
     if not np.isfinite(array).all():
@@ -74,7 +114,16 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
             )
         return matrices
     stacked = matrices if matrices.ndim == 3 else matrices[None]
-    symmetric = np.allclose(stacked, stacked.transpose(0, 2, 1))
-    if not symmetric or (np.linalg.eigvalsh(stacked) <= 0.0).any():
-        raise ValueError(f"{name} must be symmetric, positive definite matrices.")
+    # Relative to each matrix: precisions of data in small units are huge, in large units tiny.
+    asymmetry = np.abs(stacked - stacked.transpose(0, 2, 1)).max(axis=(1, 2))
+    if (asymmetry > 1e-8 * np.abs(stacked).max(axis=(1, 2))).any():
+        raise ValueError(
+            f"{name} must be symmetric, got matrices that differ from their transposes by up to "
+            f"{asymmetry.max():.3g}."
+        )
+    smallest = np.linalg.eigvalsh(stacked).min()
+    if not smallest > 0.0:
+        raise ValueError(
+            f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}."
+        )
     return matrices

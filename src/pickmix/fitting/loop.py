@@ -149,4 +149,7 @@ def run(
             outcome = Outcome.INTERRUPTED
         finally:
             progress.close()
+    # Ctrl-C during the last evaluation or callback must not be lost: other fits may follow.
+    if guard.interrupted:
+        outcome = Outcome.INTERRUPTED
     return FitResult(outcome, step, work, trace)

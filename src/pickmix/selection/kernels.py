@@ -179,11 +179,16 @@ def accept_or_stay(
 
 
 @njit(cache=True, nogil=True)
-def count_states(states, components, weights):
-    """Merge the M chain states (B, M) of each row into distinct components with weights n/M."""
+def count_states(states, acceptance, components, weights):
+    """Merge the M chain states (B, M) of each row into distinct components with weights n/M.
+
+    Returns the sum of acceptance (B,).
+    """
+    accepted = 0.0
     n_draws = states.shape[1]
     share = 1.0 / n_draws
     for i in range(states.shape[0]):
+        accepted += acceptance[i]
         n_distinct = 0
         for j in range(n_draws):
             found = False
@@ -199,3 +204,4 @@ def count_states(states, components, weights):
         for d in range(n_distinct, n_draws):
             components[i, d] = -1
             weights[i, d] = 0.0
+    return accepted

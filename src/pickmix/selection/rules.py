@@ -186,15 +186,16 @@ class PosteriorDraws(SelectionRule):
         )
         self.chain[rows] = states[:, -1]
         likelihood = _log_likelihood(evaluate, log_joint)
-        components, weights = _pairs_of(states)
+        components, weights, _ = _pairs_of(states, np.ones(rows.shape[0]))
         return Selection(components, weights, log_joint.size, 1.0, likelihood)
 
 
-def _pairs_of(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pairs_of(states: np.ndarray, acceptance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Distinct components of each row's states, their weights, and the sum of acceptances."""
     components = np.empty(states.shape, dtype=np.int32)
     weights = np.empty(states.shape)
-    kernels.count_states(states, components, weights)
-    return components, weights
+    accepted = kernels.count_states(states, acceptance, components, weights)
+    return components, weights, accepted
 
 
 class MetropolisHastings(SelectionRule):
@@ -225,7 +226,7 @@ class MetropolisHastings(SelectionRule):
     def select(self, evaluate, rows, beta, step_size, random):
         """Run the chains of the batch for M moves (Algorithm 1, the loop over i and j)."""
         # Set z^0_{i,t} := z^M_{i,t-1}.
-        current = self.chain[rows]
+        current = self.chain.take(rows)
         states = np.empty((rows.shape[0], self.n_draws), dtype=np.int32)
         acceptance = np.zeros(rows.shape[0])
         accept_key = random.key(Stream.ACCEPTANCE)
@@ -239,8 +240,11 @@ class MetropolisHastings(SelectionRule):
                 rows, current, together, first, random
             )
             if log_joint_current is None:
-                both = evaluate.log_joint(np.column_stack((current, candidates)))
-                log_joint_current, log_joint = both[:, 0].copy(), both[:, 1:]
+                both = np.empty((rows.shape[0], together + 1), dtype=np.int32)
+                both[:, 0] = current
+                both[:, 1:] = candidates
+                evaluated = evaluate.log_joint(both)
+                log_joint_current, log_joint = evaluated[:, 0].copy(), evaluated[:, 1:]
             else:
                 log_joint = evaluate.log_joint(candidates)
             # Sample u, compute alpha(z_bar, z), accept z or stay at z_bar.
@@ -264,10 +268,10 @@ class MetropolisHastings(SelectionRule):
         # Set z_{i,t} := (z^1_{i,t}, ..., z^M_{i,t}).
         self.chain[rows] = current
         self.proposal.observe(rows, states, step_size)
-        components, weights = _pairs_of(states)
+        components, weights, accepted = _pairs_of(states, acceptance)
         return Selection(
             components,
             weights,
             evaluations=rows.shape[0] * (self.n_draws + 1),
-            acceptance=float(acceptance.sum()) / states.size,
+            acceptance=accepted / states.size,
         )

@@ -1,0 +1,253 @@
+"""Fitted models on disk: arrays and JSON, never pickle, so that loading runs no foreign code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import math
+import os
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from pickmix.data.files import replacing
+
+FORMAT_VERSION = 1
+ARRAYS_FILE = "arrays.npz"
+DESCRIPTION_FILE = "model.json"
+# The description's name among the arrays.
+_DESCRIPTION = "model"
+
+
+@dataclass(frozen=True)
+class Saveable:
+    """A class that can be saved: where it lives, and its state beyond names that end in `_`."""
+
+    module: str
+    private_state: tuple[str, ...] = ()
+
+    def holds(self, attribute: str) -> bool:
+        """Tell whether an attribute belongs to the fitted state."""
+        public = attribute.endswith("_") and not attribute.startswith("_")
+        return public or attribute in self.private_state
+
+
+# Modules go by name, so that loading one kind of model imports no other kind's engine.
+SAVEABLE: dict[str, Saveable] = {
+    # The chains let warm_start go on where the fit ended.
+    "GaussianMixture": Saveable("pickmix.estimators.gaussian_mixture", ("_chain",)),
+}
+
+
+def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
+    """Save a fitted model.
+
+    Parameters
+    ----------
+    model : fitted estimator of pickmix
+        Parameters that are objects or functions (callbacks, a Proposal, a RandomState, ...) cannot
+        be saved: they are left at their defaults, with a warning that names them.
+    path : path
+        One file if it ends in .npz, else a folder with `arrays.npz` and, for people to read,
+        `model.json`. An earlier model there is replaced in one go: an interrupted save leaves it
+        as it was.
+
+    Returns
+    -------
+    path : Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import pickmix
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> mixture = pickmix.GaussianMixture(2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = pickmix.load(pickmix.save(mixture, f"{folder}/mixture.npz"))
+    >>> bool((again.score_samples(X) == mixture.score_samples(X)).all())
+    True
+    """
+    path = Path(path)
+    name = type(model).__name__
+    entry = SAVEABLE.get(name)
+    # A user's subclass would come back as its parent.
+    if entry is None or type(model).__module__ != entry.module:
+        raise TypeError(f"model must be a {' or '.join(SAVEABLE)}, got {type(model)!r}.")
+    check_is_fitted(model)
+    arrays: dict[str, np.ndarray] = {}
+    description = {
+        "format": FORMAT_VERSION,
+        "pickmix": _package_version(),
+        "class": name,
+        "parameters": _encode_parameters(model, arrays),
+        "attributes": {
+            attribute: _encode(value, f"attributes.{attribute}", arrays)
+            for attribute, value in sorted(vars(model).items())
+            if entry.holds(attribute)
+        },
+    }
+    text = json.dumps(description, indent=2, allow_nan=False)
+    arrays[_DESCRIPTION] = np.frombuffer(text.encode(), dtype=np.uint8)
+    if path.suffix == ".npz":
+        _write_arrays(path, arrays)
+        return path
+    if path.exists() and not path.is_dir():
+        raise FileExistsError(f"{path}: expected a folder or a name ending in .npz, found a file.")
+    path.mkdir(parents=True, exist_ok=True)
+    # The arrays hold the description too: replacing this one file replaces the model.
+    _write_arrays(path / ARRAYS_FILE, arrays)
+    with replacing(path / DESCRIPTION_FILE) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Load a model that `save` wrote; its scores and predictions are the same to the last bit.
+
+    Parameters
+    ----------
+    path : path
+        Folder or .npz file.
+
+    Returns
+    -------
+    model : fitted estimator
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: expected a saved model, found nothing there.")
+    file = path / ARRAYS_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise ValueError(
+            f"{path}: expected a saved model, found a folder that has no {ARRAYS_FILE}."
+        )
+    with _open_arrays(file) as arrays:
+        description = _read_description(path, arrays)
+        name = description["class"]
+        if name not in SAVEABLE:
+            raise ValueError(f"{path}: expected a {' or '.join(SAVEABLE)}, got a model of {name!r}.")
+        entry = SAVEABLE[name]
+        model = getattr(importlib.import_module(entry.module), name)()
+        parameters = {
+            parameter: _decode(value, arrays)
+            for parameter, value in description["parameters"].items()
+        }
+        model.set_params(**parameters)
+        for attribute, value in description["attributes"].items():
+            if not entry.holds(attribute):
+                raise ValueError(f"{path}: a {name} has no fitted attribute {attribute!r}.")
+            setattr(model, attribute, _decode(value, arrays))
+    return model
+
+
+def _package_version() -> str:
+    # Here and not above: this module is imported while pickmix itself is.
+    from pickmix import __version__
+
+    return __version__
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
+    refused = f"{path}: expected arrays of a saved model"
+    try:
+        arrays = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{refused}, but the file is damaged or of another kind.") from error
+    if not isinstance(arrays, np.lib.npyio.NpzFile):
+        raise ValueError(f"{refused}, got a single array.")
+    with arrays:
+        try:
+            yield arrays
+        except (KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{refused}, but the file is damaged: {error}") from error
+
+
+def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any]:
+    if _DESCRIPTION not in arrays.files:
+        raise ValueError(f"{path}: expected a saved model, got other arrays: {arrays.files}.")
+    description = json.loads(arrays[_DESCRIPTION].tobytes())
+    version = description.get("format")
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{path}: this pickmix ({_package_version()}) reads models of format "
+            f"{FORMAT_VERSION}, got format {version!r}, written by pickmix "
+            f"{description.get('pickmix')}."
+        )
+    return description
+
+
+def _encode_parameters(model: BaseEstimator, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    encoded, left_out = {}, []
+    for name, value in model.get_params(deep=False).items():
+        try:
+            encoded[name] = _encode(value, f"parameters.{name}", arrays)
+        except _CannotEncode:
+            left_out.append(f"{name}={value!r}")
+    if left_out:
+        warnings.warn(
+            f"Not saved, as they are objects or functions: {', '.join(left_out)}. The loaded model "
+            "has the defaults in their place.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return encoded
+
+
+class _CannotEncode(TypeError):
+    pass
+
+
+def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
+    """Turn a value into JSON. Arrays go to `arrays`; a dictionary of one entry names a kind."""
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"float": str(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        # scikit-learn keeps feature names as an array of str objects.
+        if all(type(item) is str for item in value.flat) and value.ndim == 1:
+            return {"strings": value.tolist()}
+    elif isinstance(value, np.ndarray | np.generic):
+        arrays[key] = np.asarray(value)
+        return {"array" if isinstance(value, np.ndarray) else "scalar": key}
+    elif type(value) in (list, tuple):
+        items = [_encode(item, f"{key}.{place}", arrays) for place, item in enumerate(value)]
+        return {"list" if isinstance(value, list) else "tuple": items}
+    elif type(value) is dict and all(type(name) is str for name in value):
+        items = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
+        return {"dict": items}
+    raise _CannotEncode(f"{key}: cannot save {value!r}")
+
+
+def _decode(value: Any, arrays: np.lib.npyio.NpzFile) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "float":
+        return float(content)
+    if kind == "strings":
+        return np.array(content, dtype=object)
+    if kind in ("array", "scalar"):
+        array = arrays[content]
+        return array if kind == "array" else array[()]
+    if kind == "dict":
+        return {name: _decode(item, arrays) for name, item in content.items()}
+    items = [_decode(item, arrays) for item in content]
+    return items if kind == "list" else tuple(items)
