@@ -50,9 +50,7 @@ def fit_all(X, n_steps, n_em, seed):
         def record(info, exact=exact):
             # Every pass at first, then every tenth: the plot's time axis is logarithmic.
             if info.step % 10 == 0 or info.step < 1000:
-                exact.append(
-                    (info.step, info.seconds, info.evaluations, info.estimator().score(X))
-                )
+                exact.append((info.step, info.seconds, info.evaluations, info.estimator().score(X)))
 
         mixture = GaussianMixture(
             K,
@@ -99,7 +97,9 @@ def time_of_one_step(X, n_steps=2000):
     ).fit(X)
     half = mixture.trace_.size // 2
     trace = mixture.trace_
-    return (trace["seconds"][-1] - trace["seconds"][half]) / (trace["step"][-1] - trace["step"][half])
+    return (trace["seconds"][-1] - trace["seconds"][half]) / (
+        trace["step"][-1] - trace["step"][half]
+    )
 
 
 def compare_speed(X, repeats=5):
@@ -125,7 +125,16 @@ def plot(records, true_score, path):
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    colours = ["#000000", "#56B4E9", "#CC79A7", "#D55E00", "#009E73", "#0072B2", "#E69F00", "#999999"]
+    colours = [
+        "#000000",
+        "#56B4E9",
+        "#CC79A7",
+        "#D55E00",
+        "#009E73",
+        "#0072B2",
+        "#E69F00",
+        "#999999",
+    ]
     for label, colour in zip(ALGORITHMS, colours, strict=True):
         rows = sorted(r[1:] for r in records if r[0] == label)
         seconds, scores = [r[1] for r in rows], [r[3] for r in rows]

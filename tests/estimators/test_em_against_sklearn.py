@@ -16,7 +16,7 @@ def overlapping_rows(n_rows=600, seed=0):
     """Rows of K overlapping Gaussians, so that EM is still moving after 40 iterations."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(0.0, 1.5, (K, D))
-    scales = rng.uniform(0.5, 1.5, (K, D, D))
+    scales = np.eye(D) + 0.2 * rng.normal(size=(K, D, D))
     labels = rng.integers(K, size=n_rows)
     return centres[labels] + np.einsum("ndc,nc->nd", scales[labels], rng.normal(size=(n_rows, D)))
 
@@ -58,7 +58,7 @@ def test_log_likelihood_of_every_iteration(fitted):
     assert ours.n_iter_ == ours.n_steps_ == len(ours.trace_) == N_ITERATIONS
     assert ours.outcome_ == "max_iter"
     assert not ours.converged_
-    # Measured: 1e-15 relative. The issue asks for 1e-6.
+    # Measured: 6e-16 relative. The issue asks for 1e-6.
     np.testing.assert_allclose(ours.trace_["log_likelihood"], reference.lower_bounds_, rtol=1e-12)
     assert ours.lower_bound_ == pytest.approx(reference.lower_bound_, rel=1e-12)
     # The comparison means something only while the likelihood moves.
@@ -67,9 +67,8 @@ def test_log_likelihood_of_every_iteration(fitted):
 
 def test_log_likelihood_never_decreases(fitted):
     _, ours, _ = fitted
-    steps = np.diff(ours.trace_["log_likelihood"])
-    # reg_covar = 1e-6 is not part of the likelihood and may cost about its own size.
-    assert steps.min() >= -1e-6
+    values = ours.trace_["log_likelihood"]
+    assert np.diff(values).min() >= -1e-13 * np.abs(values).max()
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -77,7 +77,15 @@ def evaluate_all(model, columns, log_joint, start, stop):
 
 @njit(cache=True, nogil=True)
 def group_by_component(
-    components, weights, row_weights, slot_of, slot_component, n_slots, offsets, pair_row, pair_weight
+    components,
+    weights,
+    row_weights,
+    slot_of,
+    slot_component,
+    n_slots,
+    offsets,
+    pair_row,
+    pair_weight,
 ):
     """Group the pairs (B, W) by component: slots are numbered as components appear.
 

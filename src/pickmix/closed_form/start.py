@@ -16,7 +16,11 @@ from pickmix.threads import Threads
 
 # Rows of the subsample that k-means++ and the first covariances come from, per component.
 _SUBSAMPLE_PER_COMPONENT = 20
-_SMALLEST_SUBSAMPLE = 2000
+_SMALLEST_SUBSAMPLE = 10_000
+# Trials per centre and Lloyd iterations on the subsample: as many as fit into this many
+# multiply-adds each.
+_SEEDING_WORK = 2e9
+_MOST_LLOYD = 20
 # k-means++ costs K times the subsample: beyond this many components "auto" draws rows instead.
 _LARGEST_PLUS_PLUS = 3000
 # Beyond this many components, in few dimensions, a tree finds the nearest mean faster.
@@ -55,35 +59,60 @@ def nearest_means(rows: np.ndarray, means: np.ndarray, threads: Threads) -> np.n
     return nearest
 
 
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _squared_distances(columns, row, out):
+    """out (S,) = squared distances of all rows, as columns (D, S), from one of them."""
+    out[:] = 0.0
+    for d in range(columns.shape[0]):
+        values = columns[d]
+        x = values[row]
+        for i in range(out.shape[0]):
+            y = values[i] - x
+            out[i] += y * y
+
+
 @njit(cache=True, nogil=True)
-def _plus_plus(rows, weights, uniforms, chosen):
-    """k-means++ (Arthur and Vassilvitskii 2007): each next centre with probability w d^2."""
-    n_rows, n_features = rows.shape
+def _pick(mass, total, u):
+    """The row at which the running sum of mass passes u * total."""
+    target = u * total
+    for i in range(mass.shape[0]):
+        target -= mass[i]
+        if target < 0.0:
+            return i
+    return mass.shape[0] - 1
+
+
+@njit(cache=True, nogil=True)
+def _plus_plus(columns, weights, uniforms, chosen):
+    """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
+
+    uniforms (K, trials) decides the draws; chosen (K,) receives the rows.
+    """
+    n_rows = columns.shape[1]
     squared = np.full(n_rows, np.inf)
+    distance = np.empty(n_rows)
+    best_distance = np.empty(n_rows)
     mass = weights.copy()
     for k in range(chosen.shape[0]):
-        total = 0.0
-        for i in range(n_rows):
-            total += mass[i]
+        total = mass.sum()
         if not total > 0.0:
             # Fewer distinct rows than centres: repeat rows, as no other place has data.
-            mass = weights.copy()
-            total = weights.sum()
-        target = uniforms[k] * total
-        pick = n_rows - 1
+            mass[:] = weights
+            total = mass.sum()
+        best_potential = np.inf
+        for trial in range(uniforms.shape[1]):
+            pick = _pick(mass, total, uniforms[k, trial])
+            _squared_distances(columns, pick, distance)
+            potential = 0.0
+            for i in range(n_rows):
+                distance[i] = min(distance[i], squared[i])
+                potential += weights[i] * distance[i]
+            if potential < best_potential or trial == 0:
+                best_potential = potential
+                chosen[k] = pick
+                best_distance[:] = distance
         for i in range(n_rows):
-            target -= mass[i]
-            if target < 0.0:
-                pick = i
-                break
-        chosen[k] = pick
-        for i in range(n_rows):
-            distance = 0.0
-            for d in range(n_features):
-                y = rows[i, d] - rows[pick, d]
-                distance += y * y
-            if distance < squared[i]:
-                squared[i] = distance
+            squared[i] = best_distance[i]
             mass[i] = weights[i] * squared[i]
 
 
@@ -135,14 +164,20 @@ class Starter:
             method = "k-means++" if few else "random_from_data"
         rows, weights = self._subsample()
         if method == "k-means++":
+            affordable = _SEEDING_WORK / (rows.size * self.n_components)
+            n_trials = int(min(max(1.0, affordable), 2.0 + np.log(self.n_components)))
+            uniforms = self.generator.random((self.n_components, n_trials))
             chosen = np.empty(self.n_components, dtype=np.int64)
-            _plus_plus(rows, weights, self.generator.random(self.n_components), chosen)
+            _plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
+            means = rows[chosen]
+            for _ in range(int(min(affordable, _MOST_LLOYD))):
+                means = self._moments_of_nearest(means, rows, weights)[2]
         else:
             # Distinct rows; heavier ones first in the sense of weighted sampling without
             # replacement (Efraimidis and Spirakis 2006).
             keys = self.generator.exponential(size=rows.shape[0]) / weights
-            chosen = np.argpartition(keys, self.n_components - 1)[: self.n_components]
-        return self._from_nearest_rows(rows[chosen], rows, weights)
+            means = rows[np.argpartition(keys, self.n_components - 1)[: self.n_components]]
+        return self._from_nearest_rows(means, rows, weights)
 
     def from_means(self, means: np.ndarray) -> Start:
         """Start at given means: weights and covariances from the nearest rows of a subsample."""
@@ -151,25 +186,33 @@ class Starter:
         start.means = means.copy()
         return start
 
-    def _from_nearest_rows(self, means, rows, row_weights) -> Start:
-        """One Lloyd step: moments of the rows nearest to each mean."""
+    def _moments_of_nearest(
+        self, means: np.ndarray, rows: np.ndarray, row_weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Mass, squares, mean and scatter of the rows nearest to each mean; it stays if none is."""
         structure = self.structure
-        n_factors = 1 if structure.shared else self.n_components
         unit = structure.pack_matrices(np.eye(structure.n_features)[None])
         state = GaussianMixtureState(
             structure,
             np.full(self.n_components, 1.0 / self.n_components),
             means,
-            np.repeat(unit, n_factors, axis=0),
+            np.repeat(unit, 1 if structure.shared else self.n_components, axis=0),
             reg_covar=0.0,
             threads=self.threads,
         )
         nearest = nearest_means(rows, means, self.threads)[:, None]
         moments = Increment(state, self.n_components)
-        moments.add_pairs(
-            rows, row_weights, float(row_weights.sum()), nearest, np.ones(nearest.shape)
-        )
+        total = float(row_weights.sum())
+        moments.add_pairs(rows, row_weights, total, nearest, np.ones(nearest.shape))
         mass, squares, centres, scatter = moments.gathered()
+        return mass, squares, np.where(mass[:, None] > 0.0, centres, means), scatter
+
+    def _from_nearest_rows(
+        self, means: np.ndarray, rows: np.ndarray, row_weights: np.ndarray
+    ) -> Start:
+        """One Lloyd step, and weights and covariances from the same assignment."""
+        structure = self.structure
+        mass, squares, centres, scatter = self._moments_of_nearest(means, rows, row_weights)
         counts = np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
         covariances = scatter.sum(axis=0, keepdims=True) / mass.sum()
         if not structure.shared:
@@ -177,7 +220,6 @@ class Starter:
             # A covariance from fewer than twice D + 1 rows leans on the pooled one.
             trust = np.minimum(1.0, counts / (2.0 * (structure.n_features + 1.0)))[:, None]
             covariances = trust * statistic + (1.0 - trust) * covariances
-        centres = np.where(mass[:, None] > 0.0, centres, means)
         # One pseudo-row each, so that no component starts with weight zero.
         weights = mass / mass.sum() * rows.shape[0] + 1.0
         return Start(

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import os
 import uuid
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -136,35 +137,29 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | None]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except Exception as error:
-        # NumPy raises whatever its parsers meet: ValueError, EOFError, BadZipFile, ...
-        raise ValueError(f"{path}: expected a NumPy file of numbers, but {error}") from error
-    if isinstance(loaded, np.ndarray):
-        return _as_rows(path, loaded), None
-    with loaded:
-        held = list(loaded.files)
-        if key is None:
-            key = held[0] if len(held) == 1 else "X"
-        if key not in held:
-            raise ValueError(
-                f"{path}: expected one array, or one named {key!r}, got {', '.join(held)}"
-            )
+    # Opened here, as NumPy leaves damaged archives open.
+    with open(path, "rb") as file:
         try:
-            rows = _as_rows(path, loaded[key])
-            names = loaded["columns"].tolist() if "columns" in held and key != "columns" else None
-        except ValueError as error:
-            message = str(error)
-            raise ValueError(message if str(path) in message else f"{path}: {message}") from error
-    return rows, names if isinstance(names, list) and len(names) == rows.shape[1] else None
+            loaded = np.load(file, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                return _as_rows(loaded), None
+            if key is None:
+                key = loaded.files[0] if len(loaded.files) == 1 else "X"
+            if key not in loaded.files:
+                held = ", ".join(loaded.files)
+                raise ValueError(f"expected one array, or one named {key!r}, got {held}")
+            rows = _as_rows(loaded[key])
+            names = loaded["columns"].tolist() if "columns" in loaded.files else []
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{path}: {error}") from error
+    return rows, names if len(names) == rows.shape[1] else None
 
 
-def _as_rows(path: Path, array: np.ndarray) -> np.ndarray:
+def _as_rows(array: np.ndarray) -> np.ndarray:
     if array.ndim != 2:
-        raise ValueError(f"{path}: expected an array of rows and columns, got shape {array.shape}")
+        raise ValueError(f"expected an array of rows and columns, got shape {array.shape}")
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{path}: expected real numbers, got dtype {array.dtype}")
+        raise ValueError(f"expected real numbers, got dtype {array.dtype}")
     if array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float32 if array.dtype == np.float16 else np.float64)
@@ -307,7 +302,9 @@ def _import_parquet(path: Path) -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError(f"{path}: .parquet needs pyarrow: pip install pickmix[parquet]") from error
+        raise ImportError(
+            f"{path}: .parquet needs pyarrow: pip install pickmix[parquet]"
+        ) from error
     return pyarrow.parquet
 
 
@@ -329,7 +326,9 @@ def _read_parquet(
                 if schema.names.count(field.name) > 1:
                     raise ValueError(f"{path}: two columns are named {field.name!r}")
                 kind = field.type
-                if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+                if not (
+                    types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
+                ):
                     raise ValueError(
                         f"{path}: expected numbers in column {field.name!r}, got {kind}; leave "
                         "that column out with columns="

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.mixture import GaussianMixtureState
@@ -54,7 +51,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     proposal : str, Proposal or SearchSet, default="auto"
         For "mhsaem": where a row's chain may go next; "uniform", "optimal", "table",
         "table-forgetting" or an instance of `pickmix.Proposal`. "auto" evaluates everything for
-        up to 32 components ("optimal") and learns a table per row beyond that; `proposal_` tells
+        up to 64 components ("optimal") and learns a table per row beyond that; `proposal_` tells
         which. For "tsaem": a `pickmix.SearchSet`, or "auto".
     n_samples : int, default=2
         M: draws per visit, or components kept per row for "ssaem" and "tsaem".
@@ -138,6 +135,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     array([-4.,  4.])
     """
 
+    n_steps_: int
+
     def __init__(
         self,
         n_components=1,
@@ -204,8 +203,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self
         """
         self._check_parameters()
-        source = self._check_rows(X, sample_weight)
         random = validation.check_randomness(self.random_state)
+        source = validation.check_rows(self, X, sample_weight)
         # A fit that goes on from the last one has one start only, as in scikit-learn.
         n_starts = 1 if self._is_warm(source.n_features) else self.n_init
         seeds = random.randint(2**31 - 1, size=(n_starts, 2))
@@ -225,7 +224,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         finally:
             threads.close()
         self.__dict__.update(chosen.__dict__)
-        self._warn_about_outcome()
+        validation.warn_about_outcome(self)
         return self
 
     def fit_predict(self, X, y=None, sample_weight=None):
@@ -258,36 +257,6 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         check.check_callbacks(self.callbacks)
         resolve_step_size(self.step_size, 2)
         resolve_annealing(self.annealing, 2)
-
-    def _check_rows(self, X, sample_weight) -> ArrayRows:
-        X = validate_data(self, X, dtype=[np.float64, np.float32])
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
-            if not weights.any():
-                raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-            if not weights.all():
-                X, weights = X[weights > 0.0], weights[weights > 0.0]
-        if X.shape[0] < self.n_components:
-            raise ValueError(
-                f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "
-                f"zero weight not counted), got n_components={self.n_components}."
-            )
-        # Sums of huge values may overflow; the check of the spread then says so by name.
-        with np.errstate(over="ignore", invalid="ignore"):
-            source = ArrayRows(X, weights)
-            spread = float(np.sqrt(source.spread().max()))
-        validation.check_spread(spread)
-        if 0.0 < spread**2 < self.reg_covar:
-            warnings.warn(
-                f"reg_covar={self.reg_covar!r} exceeds the variance of every column of X (largest: "
-                f"{spread**2:.3g}) and will hide its structure. Rescale X or lower reg_covar.",
-                UserWarning,
-                stacklevel=3,
-            )
-        return source
 
     def _fit_once(self, source: ArrayRows, seed: int, threads: Threads) -> None:
         sizes = Sizes(source.n_rows, source.n_features, self.n_components)
@@ -327,7 +296,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         )
         probe = None
         if monitor.n_probe is not None:
-            generator = np.random.Generator(np.random.Philox(key=[seed, 2**62]))
+            # The same rows for every start, so that their log-likelihoods can be compared.
+            generator = np.random.Generator(np.random.Philox(key=[0, 2**62]))
             probe = np.sort(generator.choice(sizes.n_rows, monitor.n_probe, replace=False))
         engine = ClosedFormEngine(
             state,
@@ -419,24 +389,3 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         fitted._set_parameters(state, source)
         fitted.means_ = fitted.means_.copy()
         return fitted
-
-    def _warn_about_outcome(self) -> None:
-        if self.outcome_ == Outcome.MAX_ITER and self.annealing is None and self.tol > 0.0:
-            message = (
-                f"The log-likelihood still rose by more than tol={self.tol!r} after "
-                f"max_iter={self.max_iter} passes. Increase max_iter or tol."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        elif self.outcome_ == Outcome.SINGULAR:
-            message = (
-                "The fit ended early: a component's covariance became singular, and its last good "
-                f"value was kept. Increase reg_covar (now {self.reg_covar!r}) or decrease "
-                f"n_components (now {self.n_components})."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        elif self.outcome_ == Outcome.NON_FINITE:
-            message = "The fit ended early: the log-likelihood was not finite. Rescale X."
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-        elif self.outcome_ == Outcome.INTERRUPTED:
-            message = f"The fit was interrupted after {self.n_steps_} steps; the model is usable."
-            warnings.warn(message, UserWarning, stacklevel=3)

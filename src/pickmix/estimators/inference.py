@@ -1,6 +1,8 @@
-"""What a fitted Gaussian mixture answers. Rows go through in blocks; no N x K array unless asked."""
+"""What a fitted Gaussian mixture answers, in blocks of rows: no N x K array unless asked."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -16,6 +18,17 @@ from pickmix.threads import Threads, resolve_n_jobs
 
 class GaussianInference:
     """Queries of a mixture that has weights_, means_ and covariances_."""
+
+    covariance_type: str
+    random_state: Any
+    n_jobs: int | None
+    weights_: np.ndarray
+    means_: np.ndarray
+    covariances_: np.ndarray
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
+        return hasattr(self, "covariances_")
 
     def _structure(self) -> CovarianceStructure:
         return STRUCTURES[self.covariance_type](self.means_.shape[1])
@@ -103,12 +116,12 @@ class GaussianInference:
         components, probabilities = [], []
         for _, log_joint, threads in self._blocks(X):
             n_rows = log_joint.shape[1]
-            best = np.empty((n_rows, m), dtype=np.int32)
-            unused = np.empty((n_rows, m))
-            threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
             likelihood = np.empty(n_rows)
             threads.run(log_sum_exp, n_rows, 15.0 * log_joint.size, log_joint, likelihood)
             _refuse_overflow(likelihood)
+            best = np.empty((n_rows, m), dtype=np.int32)
+            unused = np.empty((n_rows, m))
+            threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
             chosen = log_joint[best, np.arange(n_rows)[:, None]]
             components.append(best)
             probabilities.append(np.exp(chosen - likelihood[:, None]))
@@ -134,7 +147,7 @@ class GaussianInference:
         structure = self._structure()
         ends = np.cumsum(counts)
         rows = np.empty_like(noise)
-        for k in np.flatnonzero(counts):
+        for k in np.flatnonzero(counts).tolist():
             part = slice(ends[k] - counts[k], ends[k])
             rows[part] = self.means_[k] + structure.scale_noise(self.covariances_, k, noise[part])
         return rows, labels
@@ -142,13 +155,13 @@ class GaussianInference:
     @property
     def precisions_(self):
         """Inverses of the covariances."""
-        check_is_fitted(self, "covariances_")
+        check_is_fitted(self)
         return self._structure().invert(self.covariances_)
 
     @property
     def precisions_cholesky_(self):
         """Factors of the precisions, in scikit-learn's shapes."""
-        check_is_fitted(self, "covariances_")
+        check_is_fitted(self)
         structure = self._structure()
         state = GaussianMixtureState(
             structure,

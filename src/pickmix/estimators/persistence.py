@@ -134,7 +134,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         description = _read_description(path, arrays)
         name = description["class"]
         if name not in SAVEABLE:
-            raise ValueError(f"{path}: expected a {' or '.join(SAVEABLE)}, got a model of {name!r}.")
+            raise ValueError(
+                f"{path}: expected a {' or '.join(SAVEABLE)}, got a model of {name!r}."
+            )
         entry = SAVEABLE[name]
         model = getattr(importlib.import_module(entry.module), name)()
         parameters = {
@@ -158,25 +160,27 @@ def _package_version() -> str:
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
 def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    refused = f"{path}: expected arrays of a saved model"
-    try:
-        arrays = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{refused}, but the file is damaged or of another kind.") from error
-    if not isinstance(arrays, np.lib.npyio.NpzFile):
-        raise ValueError(f"{refused}, got a single array.")
-    with arrays:
+    # Opened here, as NumPy leaves damaged archives open.
+    with open(path, "rb") as file:
+        try:
+            arrays = np.load(file, allow_pickle=False)
+        except (ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"{path}: expected a saved model, but the file is damaged or of another kind."
+            ) from error
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ValueError(f"{path}: expected a saved model, got a single array.")
         try:
             yield arrays
         except (KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{refused}, but the file is damaged: {error}") from error
+            raise ValueError(f"{path}: the saved model is damaged: {error}") from error
 
 
 def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any]:
@@ -220,8 +224,8 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
         return value
     if type(value) is float:
         return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
-        # scikit-learn keeps feature names as an array of str objects.
+    if isinstance(value, np.ndarray) and value.dtype.hasobject:
+        # Only pickle could save objects, but scikit-learn keeps feature names as str objects.
         if all(type(item) is str for item in value.flat) and value.ndim == 1:
             return {"strings": value.tolist()}
     elif isinstance(value, np.ndarray | np.generic):
@@ -231,8 +235,8 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
         items = [_encode(item, f"{key}.{place}", arrays) for place, item in enumerate(value)]
         return {"list" if isinstance(value, list) else "tuple": items}
     elif type(value) is dict and all(type(name) is str for name in value):
-        items = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
-        return {"dict": items}
+        entries = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
+        return {"dict": entries}
     raise _CannotEncode(f"{key}: cannot save {value!r}")
 
 

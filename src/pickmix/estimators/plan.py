@@ -30,7 +30,7 @@ ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "uniform", "optimal", "table", "table-forgetting")
 
 # Evaluating this few components exactly is cheaper than the draws it saves.
-_EXACT_COMPONENTS = 32
+_EXACT_COMPONENTS = 64
 # Evaluating one component on one row of the probe costs about this fraction of a visit's.
 _PROBE_COST = 1.0 / 15.0
 _PROBE_SHARE = 0.05
@@ -139,7 +139,7 @@ def make_monitor(
         limits = Limits(max_iter * steps_per_pass, Outcome.MAX_ITER, max_time)
     if algorithm == "em":
         return Monitor(1, None, None if runs_to_end else Plateau(tol), limits)
-    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=3)
+    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=5)
     if rule.evaluates_all:
         return Monitor(steps_per_pass, None, plateau, limits)
     work_per_pass = sizes.n_rows * evaluations_per_row

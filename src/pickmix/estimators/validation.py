@@ -1,13 +1,22 @@
-"""Checks of what users pass in. Every message names the parameter, what was expected, what came."""
+"""Checks of what users pass in, and warnings about what came of it.
+
+Every message names the parameter, what was expected and what came.
+"""
 
 from __future__ import annotations
 
 import numbers
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from pickmix.data.rows import ArrayRows
+from pickmix.fitting.stopping import Outcome
 
 # Squares and their products must stay within float64.
 LARGEST_SPREAD = 1e60
@@ -22,16 +31,17 @@ def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
 
 def check_integer(name: str, value: Any, least: int) -> int:
     """Return `value` as an int if it is an integer >= least."""
-    if isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least:
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if whole and int(value) >= least:
         return int(value)
     raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
 
 
 def check_number(name: str, value: Any, least: float, strict: bool = False) -> float:
     """Return `value` as a float if it is a finite number >= least (> least if strict)."""
-    if isinstance(value, numbers.Real) and not isinstance(value, bool) and np.isfinite(value):
-        if value > least or (value == least and not strict):
-            return float(value)
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if real and np.isfinite(float(value)) and (value > least or (value == least and not strict)):
+        return float(value)
     sign = ">" if strict else ">="
     raise ValueError(f"{name} must be a finite number {sign} {least}, got {value!r}.")
 
@@ -69,13 +79,41 @@ def check_callbacks(callbacks: Any) -> list:
     return list(listed)
 
 
-def check_spread(spread: float) -> None:
-    """Refuse data whose squares do not fit into float64; NaN stands for an overflow."""
+def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
+    """Return the rows to fit, X (N, D) and their weights (N,), without those of weight zero."""
+    X = validate_data(estimator, X, dtype=[np.float64, np.float32])
+    weights = None
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():
+            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+        # Only ratios of weights matter. A power of two keeps every digit, and brings weights
+        # whose squares would leave float64 back to about one.
+        weights = np.ldexp(weights, 1 - np.frexp(weights.max())[1])
+        if not weights.all():
+            X, weights = X[weights > 0.0], weights[weights > 0.0]
+    if X.shape[0] < estimator.n_components:
+        raise ValueError(
+            f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "
+            f"zero weight not counted), got n_components={estimator.n_components}."
+        )
+    # Sums of huge values may overflow; the check of the spread then says so by name.
+    with np.errstate(over="ignore", invalid="ignore"):
+        source = ArrayRows(X, weights)
+        spread = float(np.sqrt(source.spread().max()))
     if not spread < LARGEST_SPREAD:
         raise ValueError(
             f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares fit "
             f"into float64, got {spread:.3g}. Rescale it."
         )
+    if 0.0 < spread**2 < estimator.reg_covar:
+        warnings.warn(
+            f"reg_covar={estimator.reg_covar!r} exceeds the variance of every column of X (largest: "
+            f"{spread**2:.3g}) and will hide its structure. Rescale X or lower reg_covar.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return source
 
 
 def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -127,3 +165,27 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
             f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}."
         )
     return matrices
+
+
+def warn_about_outcome(mixture: Any) -> None:
+    """Say how a fit ended if that was not as asked, and what helps."""
+    outcome = mixture.outcome_
+    if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
+        message = (
+            f"The log-likelihood still rose by more than tol={mixture.tol!r} after "
+            f"max_iter={mixture.max_iter} passes. Increase max_iter or tol."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    elif outcome == Outcome.SINGULAR:
+        message = (
+            "The fit ended early: a component's covariance became singular, and its last good "
+            f"value was kept. Increase reg_covar (now {mixture.reg_covar!r}) or decrease "
+            f"n_components (now {mixture.n_components})."
+        )
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    elif outcome == Outcome.NON_FINITE:
+        message = "The fit ended early: the log-likelihood was not finite. Rescale X."
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    elif outcome == Outcome.INTERRUPTED:
+        message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
+        warnings.warn(message, UserWarning, stacklevel=3)

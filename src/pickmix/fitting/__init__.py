@@ -1,0 +1,1 @@
+"""The one fitting loop, its trace, its progress and how it ends."""

@@ -100,9 +100,9 @@ def run(
                     step += 1
                     if guard.interrupted:
                         break
-                    if limits.max_time is not None:
-                        if work + time.perf_counter() - started >= limits.max_time:
-                            break
+                    spent = work + time.perf_counter() - started
+                    if limits.max_time is not None and spent >= limits.max_time:
+                        break
                 work += time.perf_counter() - started
                 progress.advance(step - begin)
 

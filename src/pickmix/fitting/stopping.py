@@ -28,8 +28,9 @@ class Outcome(enum.StrEnum):
 class Plateau:
     """Tells when a log-likelihood has stopped rising.
 
-    The values are smoothed exponentially; the plateau is reached after `patience` evaluations in
-    a row whose smoothed value is less than `tol` above the best before them.
+    The values are smoothed exponentially; the plateau is reached when `patience` evaluations in a
+    row have not brought the smoothed value `tol` above a former one. A slow but steady rise goes
+    on.
 
     Parameters
     ----------
@@ -50,7 +51,7 @@ class Plateau:
     smoothing: float = 0.0
     patience: int = 1
     smoothed: float = math.nan
-    best: float = -math.inf
+    reference: float = -math.inf
     waited: int = 0
 
     def reached(self, value: float) -> bool:
@@ -58,8 +59,11 @@ class Plateau:
         first = math.isnan(self.smoothed)
         past = value if first else self.smoothed
         self.smoothed = self.smoothing * past + (1.0 - self.smoothing) * value
-        self.waited = self.waited + 1 if self.smoothed - self.best < self.tol else 0
-        self.best = max(self.best, self.smoothed)
+        if self.smoothed - self.reference >= self.tol:
+            self.reference = self.smoothed
+            self.waited = 0
+        else:
+            self.waited += 1
         return self.waited >= self.patience
 
 

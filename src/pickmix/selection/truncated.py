@@ -77,7 +77,8 @@ def _learn_distances(candidates, log_joint, winners, neighbours, distances, coun
                     break
             if place < n_neighbours:
                 count = counts[c, place] + 1
-                distance = distances[c, place] + (distance - distances[c, place]) / count
+                if count > 1:
+                    distance = distances[c, place] + (distance - distances[c, place]) / count
             elif n_neighbours > 1 and distance < distances[c, n_neighbours - 1]:
                 place = n_neighbours - 1
                 count = 1

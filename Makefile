@@ -1,0 +1,70 @@
+# From a bare clone with python3 and pip:
+#   make run    install, then fit the embedded example
+#   make test   install, then all checks and tests
+#   make lock   resolve the requirements anew
+#   make clean  remove environment and caches
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+OUT ?= pickmix-model
+
+# Numba's cache notices changes in the file of a cached function, but not in the files of the
+# functions that were compiled into it. So each state of the sources has a cache folder of its own.
+SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
+	files = sorted(pathlib.Path("src/pickmix").rglob("*.py")); \
+	print(hashlib.sha256(b"".join(str(f).encode() + f.read_bytes() for f in files)).hexdigest()[:16])')
+NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
+export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
+
+.PHONY: run test lint lock clean numba-cache
+
+run: $(VENV)/run.stamp numba-cache
+	$(BIN)/pickmix fit --out $(OUT)
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/test.stamp numba-cache
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+# The package goes in without dependencies and without a build environment of its own: all that
+# is installed, the build backend too, is in the locked requirements.
+$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
+	$(PIP) install -r requirements/run.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
+	$(PIP) install -r requirements/test.txt
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+numba-cache:
+	@mkdir -p $(NUMBA_CACHE)
+	@find .cache -mindepth 1 -maxdepth 1 -name 'numba-*' ! -name 'numba-$(SOURCES_HASH)' -exec rm -rf {} +
+
+# Addresses of package indexes belong to the machine, not into the files.
+COMPILE := .venv-lock/bin/pip-compile --quiet --upgrade --allow-unsafe --strip-extras --no-header \
+	--no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
+lock:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/python -m pip install --quiet pip-tools==7.6.2
+	mkdir -p .cache requirements
+	$(PYTHON) -c 'import tomllib; \
+		groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
+		print("\n".join(groups["dev"]))' > .cache/dev.in
+	$(COMPILE) --extra plot --build-deps-for editable --output-file requirements/run.txt \
+		pyproject.toml
+	$(COMPILE) --extra plot --extra parquet --output-file requirements/test.txt \
+		pyproject.toml requirements/run.txt .cache/dev.in
+
+clean:
+	rm -rf $(VENV) .venv-lock .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,120 @@
+"""What all verbs share: options, reading rows, one-line notes and errors."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pickmix.data.files import read_table
+
+
+class InputError(click.ClickException):
+    """An error of the user's input: one line on standard error, exit code 2."""
+
+    exit_code = 2
+
+
+def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn what bad input raises into an `InputError`."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+            # scikit-learn's messages go on for pages; their first line says what is wrong.
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise InputError(lines[0]) from error
+
+    return guarded
+
+
+@contextlib.contextmanager
+def notes() -> Iterator[None]:
+    """Print warnings that concern the user as one-line notes once the block is done."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        # Python's own categories (DeprecationWarning, ...) speak to programmers.
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("always", RuntimeWarning)
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(" ".join(str(w.message).split()) for w in caught):
+                click.echo(f"note: {text}", err=True)
+
+
+def show_table(rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values in two columns."""
+    rows = list(rows)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"  {name:<{width}}  {value}")
+
+
+class WordOrNumber(click.ParamType):
+    """A number, or one of some words.
+
+    Parameters
+    ----------
+    number : type
+        int or float.
+    words : str
+    """
+
+    def __init__(self, number: type, *words: str) -> None:
+        self.number = number
+        self.words = words
+        self.name = "|".join((*words, "integer" if number is int else "number"))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one value."""
+        if value in self.words:
+            return value
+        try:
+            return self.number(value)
+        except ValueError:
+            self.fail(f"expected {self.name}, got {value!r}", param, ctx)
+
+
+def split_columns(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> list[str] | None:
+    """Turn `a,b,c` into a list."""
+    if value is None:
+        return None
+    return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def read_finite(
+    path: Path, columns: list[str] | None, key: str | None
+) -> tuple[np.ndarray, list[str] | None]:
+    """Read rows as `read_table` does, and tell where a number is missing."""
+    rows, names = read_table(path, columns=columns, key=key)
+    finite = np.isfinite(rows)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        name = column if names is None else repr(names[column])
+        raise ValueError(
+            f"{path}: expected finite numbers, got {rows[row, column]} in row {row + 1} of column "
+            f"{name}"
+        )
+    return rows, names
+
+
+key_option = click.option(
+    "--key", metavar="NAME", help="Which array of an .npz. [default: the only one, or X]"
+)
+columns_option = click.option(
+    "--columns",
+    metavar="NAMES",
+    callback=split_columns,
+    help="Columns to use: names or numbers from 0, with commas between.",
+)

@@ -1,0 +1,205 @@
+"""Pictures of fits. Needs matplotlib: the extra `plot`."""
+
+from __future__ import annotations
+
+import copy
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+# Okabe and Ito's colours: they stay apart for every common kind of colour blindness.
+_BLUE, _VERMILION, _GREEN = "#0072B2", "#D55E00", "#009E73"
+_INK, _DATA, _GRID = "#333333", "#8c8c8c", "#e6e6e6"
+
+_MOST_POINTS = 20_000
+_MOST_ELLIPSES = 5_000
+
+
+def plot_fit(
+    model: Any,
+    X: np.ndarray,
+    path: str | os.PathLike[str],
+    *,
+    reference: float | None = None,
+) -> Path:
+    """Draw a fitted Gaussian mixture on its data, and how the fit went.
+
+    Left, up to 20,000 rows and the ellipses that hold 86 % of each component (two standard
+    deviations), at most the 5,000 heaviest; more than two columns are seen along their first two
+    principal axes. Right, log-likelihood and acceptance over the seconds of work.
+
+    Parameters
+    ----------
+    model : fitted GaussianMixture
+    X : (N, D) array
+    path : path
+        .png, .pdf or .svg.
+    reference : float, optional
+        Log-likelihood per row to compare with, such as the true mixture's.
+
+    Returns
+    -------
+    path : Path
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pickmix import GaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     plot_fit(GaussianMixture(2, random_state=0).fit(X), X, f"{folder}/fit.png").name
+    'fit.png'
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("Plots need matplotlib: pip install pickmix[plot]") from error
+    check_is_fitted(model)
+    X = np.asarray(X, dtype=np.float64)
+    path = Path(path)
+    # A Figure of its own needs no display and leaves pyplot's state alone.
+    figure = Figure(figsize=(12.5, 6.0), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(1.0, 1.0))
+    rows = X[_some(X.shape[0], _MOST_POINTS)]
+    if X.shape[1] == 1:
+        _draw_density(left, model, rows)
+    else:
+        _draw_ellipses(left, model, rows)
+    _draw_trace(right, model.trace_, reference)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=_INK, labelsize=9)
+    figure.savefig(path, dpi=160)
+    return path
+
+
+def _some(n_rows: int, most: int) -> np.ndarray:
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(0).choice(n_rows, most, replace=False))
+
+
+def _draw_density(axes: Any, model: Any, rows: np.ndarray) -> None:
+    """One column: a histogram and the mixture's density."""
+    axes.hist(rows[:, 0], bins=100, density=True, color=_DATA, alpha=0.5, label="data")
+    grid = np.linspace(rows.min(), rows.max(), 1000)
+    # scikit-learn would warn that the grid has no column names.
+    nameless = copy.copy(model)
+    vars(nameless).pop("feature_names_in_", None)
+    axes.plot(grid, np.exp(nameless.score_samples(grid[:, None])), color=_BLUE, label="mixture")
+    axes.set_xlabel(_column_names(model, 1)[0])
+    axes.set_ylabel("density")
+    axes.legend(frameon=False)
+    axes.set_title(_title(model), loc="left", fontsize=11)
+
+
+def _draw_ellipses(axes: Any, model: Any, rows: np.ndarray) -> None:
+    from matplotlib.collections import EllipseCollection
+
+    names = _column_names(model, rows.shape[1])
+    basis, origin = np.eye(2), np.zeros(2)
+    if rows.shape[1] > 2:
+        origin = rows.mean(axis=0)
+        # Right singular vectors, by falling spread.
+        basis = np.linalg.svd(rows - origin, full_matrices=False)[2][:2].T
+        names = ["first principal axis", "second principal axis"]
+    points = (rows - origin) @ basis
+    size = float(np.clip(4e4 / points.shape[0], 1.5, 20.0))
+    axes.scatter(*points.T, s=size, color=_DATA, alpha=0.45, linewidths=0, rasterized=True)
+
+    heaviest = np.argsort(-model.weights_, kind="stable")[:_MOST_ELLIPSES]
+    centers = (model.means_[heaviest] - origin) @ basis
+    values, vectors = np.linalg.eigh(_plane_covariances(model, heaviest, basis))
+    # Rounding may leave a flat component a variance just below zero.
+    widths = 4.0 * np.sqrt(np.maximum(values, 0.0))
+    angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+    n_drawn = heaviest.shape[0]
+    axes.add_collection(
+        EllipseCollection(
+            widths[:, 1],
+            widths[:, 0],
+            angles,
+            units="xy",
+            offsets=centers,
+            offset_transform=axes.transData,
+            facecolors=(*_rgb(_BLUE), 0.08 if n_drawn <= 1000 else 0.02),
+            edgecolors=(*_rgb(_BLUE), 0.85 if n_drawn <= 1000 else 0.4),
+            linewidths=float(np.clip(20.0 / np.sqrt(n_drawn), 0.3, 1.6)),
+        )
+    )
+    # A few far-off rows or ellipses must not shrink the rest to a dot.
+    low, high = np.percentile(points, [0.05, 99.95], axis=0)
+    margin = 0.05 * (high - low) + 1e-12
+    axes.set_xlim(low[0] - margin[0], high[0] + margin[0])
+    axes.set_ylim(low[1] - margin[1], high[1] + margin[1])
+    axes.set_xlabel(names[0], color=_INK)
+    axes.set_ylabel(names[1], color=_INK)
+    axes.set_title(f"{_title(model)}; two standard deviations", loc="left", fontsize=11)
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    from matplotlib.colors import to_rgb
+
+    return to_rgb(colour)
+
+
+def _title(model: Any) -> str:
+    n_components = model.weights_.shape[0]
+    plural = "" if n_components == 1 else "s"
+    return f"{n_components:,} {model.covariance_type} component{plural}, by {model.algorithm}"
+
+
+def _column_names(model: Any, n_columns: int) -> list[str]:
+    names = getattr(model, "feature_names_in_", None)
+    return [f"column {d}" for d in range(n_columns)] if names is None else list(names)
+
+
+def _plane_covariances(model: Any, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Covariances of some components in the plane of `basis` (D, 2), as (n, 2, 2)."""
+    covariances = model.covariances_
+    if model.covariance_type == "full":
+        return basis.T @ covariances[components] @ basis
+    if model.covariance_type == "tied":
+        return np.broadcast_to(basis.T @ covariances @ basis, (components.shape[0], 2, 2))
+    variances = covariances[components].reshape(components.shape[0], -1)
+    variances = np.broadcast_to(variances, (components.shape[0], basis.shape[0]))
+    return (basis.T * variances[:, None, :]) @ basis
+
+
+def _draw_trace(axes: Any, trace: np.ndarray, reference: float | None) -> None:
+    axes.set_title("Log-likelihood per row over the work", loc="left", fontsize=11)
+    axes.set_xlabel("seconds of work", color=_INK)
+    axes.set_ylabel("log-likelihood per row", color=_BLUE)
+    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    style = {"marker": "o", "markersize": 3.5 if len(trace) <= 60 else 0.0}
+    axes.plot(trace["seconds"], trace["log_likelihood"], color=_BLUE, linewidth=2.0, **style)
+    seconds = trace["seconds"]
+    # Kernels compiled on the way would push the curve into the far corner.
+    if len(trace) and seconds[0] < 0.5 * seconds[-1]:
+        axes.set_xlim(left=0.0)
+    if reference is not None:
+        axes.axhline(reference, color=_GREEN, linewidth=1.5, linestyle=":")
+        axes.annotate(
+            f"true mixture {reference:.3f}",
+            xy=(0.01, reference),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 4),
+            textcoords="offset points",
+            color=_GREEN,
+            fontsize=9,
+        )
+        axes.margins(y=0.12)
+    if np.isfinite(trace["acceptance"]).any():
+        second = axes.twinx()
+        second.plot(
+            trace["seconds"], trace["acceptance"], color=_VERMILION, linestyle="--", linewidth=1.5
+        )
+        second.set_ylim(0.0, 1.0)
+        second.set_ylabel("acceptance", color=_VERMILION)
+        second.spines["top"].set_visible(False)
+        second.tick_params(labelsize=9)

@@ -1,0 +1,206 @@
+"""Saved models come back to the last bit; what cannot come back is named."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+
+import pickmix
+from pickmix import GaussianMixture
+from pickmix.estimators import persistence
+from pickmix.selection.proposals import UniformProposal
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(300, 3)) + 4.0 * rng.integers(0, 3, size=(300, 1))
+
+
+def fitted(X, **parameters):
+    settings = {"n_components": 5, "random_state": 0, "max_iter": 3, "tol": 0.0, **parameters}
+    return GaussianMixture(**settings).fit(X)
+
+
+def same(first, second):
+    if isinstance(first, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(
+            first, second, equal_nan=first.dtype.kind == "f"
+        )
+    return type(first) is type(second) and first == second
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz", "below/model"])
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+def test_a_loaded_model_is_the_saved_one(tmp_path, X, name, covariance_type):
+    model = fitted(X, covariance_type=covariance_type)
+    path = pickmix.save(model, tmp_path / name)
+    assert path == tmp_path / name
+    again = pickmix.load(path)
+    assert type(again) is GaussianMixture
+    assert again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    assert np.array_equal(again.score_samples(X), model.score_samples(X))
+    assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert np.array_equal(again.predict(X), model.predict(X))
+    assert np.array_equal(again.sample(5)[0], model.sample(5)[0])
+    assert again.trace_.dtype == model.trace_.dtype
+    for attribute in set(vars(model)) - {"trace_"}:
+        assert same(vars(again)[attribute], vars(model)[attribute]), attribute
+
+
+def test_warm_start_goes_on_as_if_never_saved(tmp_path, X):
+    model = fitted(X, n_components=40, proposal="uniform", warm_start=True, batch_size=50)
+    again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+    model.fit(X)
+    again.fit(X)
+    assert again.n_steps_ == model.n_steps_ == 2 * 3 * 6
+    assert np.array_equal(again.means_, model.means_)
+    # The chains matter: without them the second fit takes another path.
+    cold = pickmix.load(tmp_path / "model")
+    cold._chain = np.roll(cold._chain, 1)
+    assert not np.array_equal(cold.fit(X).means_, model.means_)
+
+
+def test_array_parameters_and_numpy_scalars_are_kept(tmp_path, X):
+    means = X[:5].copy()
+    model = fitted(X, means_init=means, n_components=np.int64(5), weights_init=[0.2] * 5)
+    again = pickmix.load(pickmix.save(model, tmp_path / "model.npz"))
+    assert same(again.means_init, means)
+    assert same(again.n_components, np.int64(5))
+    assert again.weights_init == [0.2] * 5
+
+
+def test_feature_names_and_non_finite_numbers_are_kept(tmp_path, X):
+    model = fitted(X)
+    model.feature_names_in_ = np.array(["a", "b", "ž"], dtype=object)
+    model.lower_bound_ = float("nan")
+    again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+    assert again.feature_names_in_.dtype == object
+    assert again.feature_names_in_.tolist() == ["a", "b", "ž"]
+    assert np.isnan(again.lower_bound_)
+
+
+def test_nested_values_are_kept():
+    arrays = {}
+    value = {"layers": [{"w": np.eye(2)}, (None, True, 1, 0.1, "x", float("-inf"))]}
+    text = json.dumps(persistence._encode(value, "v", arrays))
+    again = persistence._decode(json.loads(text), arrays)
+    assert again["layers"][1] == value["layers"][1]
+    assert isinstance(again["layers"][1], tuple)
+    assert same(again["layers"][0]["w"], np.eye(2))
+
+
+def test_objects_and_functions_are_named_and_left_at_their_defaults(tmp_path, X):
+    model = fitted(X, callbacks=[lambda info: False], random_state=np.random.RandomState(0))
+    model.proposal = UniformProposal()
+    model.step_size = abs
+    with pytest.warns(UserWarning, match="Not saved") as caught:
+        pickmix.save(model, tmp_path / "model")
+    message = str(caught[0].message)
+    for name in ("callbacks=", "random_state=", "proposal=", "step_size="):
+        assert name in message
+    again = pickmix.load(tmp_path / "model")
+    assert again.callbacks == ()
+    assert again.random_state is None
+    assert (again.proposal, again.step_size) == ("auto", "auto")
+    assert np.array_equal(again.predict(X), model.predict(X))
+
+
+def test_the_folder_has_a_description_for_people(tmp_path, X):
+    pickmix.save(fitted(X), tmp_path / "model")
+    description = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert description["format"] == 1
+    assert description["pickmix"] == pickmix.__version__
+    assert description["class"] == "GaussianMixture"
+    assert description["parameters"]["n_components"] == 5
+    assert {file.name for file in (tmp_path / "model").iterdir()} == {"model.json", "arrays.npz"}
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz"])
+def test_an_interrupted_save_loses_nothing(tmp_path, X, monkeypatch, name):
+    first, second = fitted(X), fitted(X, n_components=7)
+    path = pickmix.save(first, tmp_path / name)
+    before = sorted(tmp_path.rglob("*"))
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(persistence.os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        pickmix.save(second, path)
+    assert np.array_equal(pickmix.load(path).means_, first.means_)
+    assert sorted(tmp_path.rglob("*")) == before
+    monkeypatch.undo()
+    pickmix.save(second, path)
+    assert np.array_equal(pickmix.load(path).means_, second.means_)
+
+
+def test_other_files_in_the_folder_stay(tmp_path, X):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "notes.txt").write_text("mine")
+    pickmix.save(fitted(X), tmp_path / "model")
+    assert (tmp_path / "model" / "notes.txt").read_text() == "mine"
+
+
+def test_what_cannot_be_saved(tmp_path, X):
+    with pytest.raises(NotFittedError):
+        pickmix.save(GaussianMixture(2), tmp_path / "model")
+    with pytest.raises(TypeError, match="must be a GaussianMixture, got"):
+        pickmix.save(object(), tmp_path / "model")
+
+    class Mine(GaussianMixture):
+        pass
+
+    Mine.__name__ = "GaussianMixture"
+    with pytest.raises(TypeError, match="must be a GaussianMixture, got"):
+        pickmix.save(Mine(2, random_state=0).fit(X), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match="found a file"):
+        pickmix.save(fitted(X), tmp_path / "file")
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none: expected a saved model, found nothing"):
+        pickmix.load(tmp_path / "none")
+    with pytest.raises(ValueError, match=r"has no arrays\.npz"):
+        pickmix.load(tmp_path)
+    (tmp_path / "text.npz").write_text("words")
+    with pytest.raises(ValueError, match="damaged or of another kind"):
+        pickmix.load(tmp_path / "text.npz")
+    (tmp_path / "half.npz").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(ValueError, match="damaged or of another kind"):
+        pickmix.load(tmp_path / "half.npz")
+    np.save(tmp_path / "single.npy", np.ones(2))
+    with pytest.raises(ValueError, match="got a single array"):
+        pickmix.load(tmp_path / "single.npy")
+    np.savez(tmp_path / "other.npz", a=np.ones(2))
+    with pytest.raises(ValueError, match=r"got other arrays: \['a'\]"):
+        pickmix.load(tmp_path / "other.npz")
+    # An object array would need pickle, which may run anything.
+    np.savez(tmp_path / "pickled.npz", model=np.array([{}], dtype=object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        pickmix.load(tmp_path / "pickled.npz")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 2}, r"reads models of format 1, got format 2, written by pickmix 9\.9"),
+        ({"class": "Unheard"}, "expected a GaussianMixture, got a model of 'Unheard'"),
+        ({"attributes": {"fit": 1}}, "no fitted attribute 'fit'"),
+        ({"attributes": {"means_": {"array": "lost"}}}, "damaged: .*lost"),
+        ({"parameters": {"colour": 1}}, "Invalid parameter 'colour'"),
+    ],
+)
+def test_descriptions_that_make_no_sense(tmp_path, X, change, message):
+    path = pickmix.save(fitted(X), tmp_path / "model.npz")
+    with np.load(path) as saved:
+        arrays = dict(saved)
+    description = json.loads(arrays["model"].tobytes()) | {"pickmix": "9.9"} | change
+    arrays["model"] = np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=message):
+        pickmix.load(path)

@@ -1,0 +1,459 @@
+"""Awkward data: a finite, sensible fit or a clear error, for exact and stochastic algorithms."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse, stats
+from sklearn.exceptions import ConvergenceWarning
+
+from pickmix import GaussianMixture
+
+ALGORITHMS = [
+    {"algorithm": "em"},
+    {"algorithm": "mhsaem"},
+    {"algorithm": "mhsaem", "proposal": "uniform"},
+    {"algorithm": "mhsaem", "proposal": "table-forgetting"},
+    {"algorithm": "tsaem"},
+]
+every_algorithm = pytest.mark.parametrize(
+    "settings", ALGORITHMS, ids=lambda s: "-".join(s.values())
+)
+COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
+every_covariance = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+
+
+def clusters(n_rows=400, n_features=2, seed=0):
+    """Rows of three clusters that overlap a little."""
+    rng = np.random.default_rng(seed)
+    centres = 3.0 * rng.normal(size=(3, n_features))
+    return centres[rng.integers(3, size=n_rows)] + rng.normal(size=(n_rows, n_features))
+
+
+def fitted(X, n_components=3, sample_weight=None, **settings):
+    """A fit of fixed length in small batches, with a fixed seed; EM goes on until it converges."""
+    if settings.get("algorithm") != "em":
+        settings = {"max_steps": 60, "batch_size": 64} | settings
+    mixture = GaussianMixture(n_components, **({"random_state": 0} | settings))
+    return mixture.fit(X, sample_weight=sample_weight)
+
+
+def diagonals(mixture):
+    """Variances of all components, (K, D), whatever the covariance type."""
+    covariances = mixture.covariances_
+    shape = mixture.means_.shape
+    if mixture.covariance_type in ("full", "tied"):
+        covariances = np.diagonal(np.broadcast_to(covariances, (*shape, shape[1])), 0, -2, -1)
+    elif mixture.covariance_type == "spherical":
+        covariances = covariances[:, None]
+    return np.broadcast_to(covariances, shape)
+
+
+def assert_usable(mixture, X):
+    """Finite parameters, weights that sum to one, positive variances, finite answers."""
+    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        assert np.isfinite(getattr(mixture, name)).all(), name
+    assert mixture.weights_.sum() == pytest.approx(1.0)
+    assert (mixture.weights_ >= 0.0).all()
+    assert (diagonals(mixture) > 0.0).all()
+    assert np.isfinite(mixture.score_samples(X)).all()
+    np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
+    assert set(mixture.predict(X)) <= set(range(mixture.n_components))
+
+
+class TestShiftAndScale:
+    @every_algorithm
+    @every_covariance
+    def test_shifted_by_1e8(self, settings, covariance_type):
+        shifted = clusters() + 1e8
+        # Exact: both sides are multiples of the spacing of float64 at 1e8, 2^-26 = 1.5e-8. So one
+        # set of rows is the other moved, without the rounding that adding 1e8 cost both.
+        X = shifted - 1e8
+        near = fitted(X, covariance_type=covariance_type, **settings)
+        far = fitted(shifted, covariance_type=covariance_type, **settings)
+        # A mean at 1e8 cannot be written more exactly than half the spacing; that, and the same
+        # for the centre that the rows are taken about, is all that may differ.
+        np.testing.assert_allclose(far.means_ - 1e8, near.means_, rtol=0, atol=2.0**-26)
+        # Rows about the centre are exact. Parameters agree to the rounding of sums, amplified by
+        # the iterations; naive second moments at 1e8 would be wrong by 1e16 * 1e-16 = 1.
+        np.testing.assert_allclose(far.covariances_, near.covariances_, rtol=1e-7, atol=1e-7)
+        np.testing.assert_allclose(far.weights_, near.weights_, rtol=1e-7)
+        # |d log p / d mean| is a distance in deviations, below 10 here, times the rounding above.
+        np.testing.assert_allclose(
+            far.score_samples(shifted), near.score_samples(X), rtol=0, atol=1e-6
+        )
+        np.testing.assert_array_equal(far.predict(shifted), near.predict(X))
+
+    @every_algorithm
+    @every_covariance
+    @pytest.mark.parametrize("scale", [1e-8, 1e8])
+    def test_scaled_with_its_regularisation(self, settings, covariance_type, scale):
+        X = clusters()
+        settings = settings | {"covariance_type": covariance_type}
+        plain = fitted(X, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            scaled = fitted(scale * X, reg_covar=1e-6 * scale**2, **settings)
+        # Scaling rounds each number once (1e-16 relative); sums and iterations amplify that.
+        tolerance = 1e-9
+        np.testing.assert_allclose(scaled.means_ / scale, plain.means_, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(
+            scaled.covariances_ / scale**2, plain.covariances_, rtol=0, atol=tolerance
+        )
+        np.testing.assert_allclose(scaled.weights_, plain.weights_, atol=tolerance)
+        # p(x) changes by the Jacobian.
+        np.testing.assert_allclose(
+            scaled.score_samples(scale * X) + 2 * np.log(scale), plain.score_samples(X), rtol=1e-7
+        )
+        np.testing.assert_array_equal(scaled.predict(scale * X), plain.predict(X))
+
+    @every_algorithm
+    def test_tiny_data_warns_about_reg_covar(self, settings):
+        X = 1e-8 * clusters()
+        with pytest.warns(UserWarning, match=r"reg_covar=1e-06 exceeds the variance"):
+            mixture = fitted(X, **settings)
+        assert_usable(mixture, X)
+        # The fit is what the warning says: all structure is below reg_covar.
+        np.testing.assert_allclose(diagonals(mixture), 1e-6, rtol=1e-6)
+
+    @every_algorithm
+    def test_columns_of_very_different_scales(self, settings):
+        X = clusters() * np.array([1e-3, 1e6])
+        plain = fitted(X / np.array([1e-3, 1e6]), reg_covar=0.0, **settings)
+        mixture = fitted(X, reg_covar=0.0, **settings)
+        assert_usable(mixture, X)
+        assert plain.score(X / np.array([1e-3, 1e6])) - np.log(1e3) == pytest.approx(
+            mixture.score(X), abs=0.3
+        )
+
+    @every_algorithm
+    @pytest.mark.parametrize("value", [1e200, 1e308])
+    def test_huge_values_are_refused(self, settings, value):
+        X = clusters()
+        X[3, 1] = value
+        X[4, 1] = -value
+        with pytest.raises(ValueError, match=r"X must have columns with a spread below 1e\+60"):
+            fitted(X, **settings)
+
+    def test_large_values_that_squares_can_hold(self):
+        X = 1e50 * clusters()
+        assert_usable(fitted(X, algorithm="em"), X)
+
+
+class TestDegenerateRows:
+    @every_algorithm
+    @every_covariance
+    def test_constant_columns(self, settings, covariance_type):
+        X = np.column_stack([clusters(), np.full(400, 7.0), np.zeros(400)])
+        mixture = fitted(X, covariance_type=covariance_type, **settings)
+        assert_usable(mixture, X)
+        np.testing.assert_allclose(mixture.means_[:, 2], 7.0, rtol=1e-12)
+        np.testing.assert_allclose(mixture.means_[:, 3], 0.0, atol=1e-12)
+        if covariance_type != "spherical":
+            # Nothing but reg_covar in the constant columns, and nothing of it in the others.
+            np.testing.assert_allclose(diagonals(mixture)[:, 2:], 1e-6, rtol=1e-6)
+            without = fitted(X[:, :2], covariance_type=covariance_type, algorithm="em")
+            if settings["algorithm"] == "em":
+                # The constant columns add log N(0; 0, 1e-6) each.
+                constant = 2 * stats.norm.logpdf(0.0, scale=1e-3)
+                assert mixture.score(X) == pytest.approx(without.score(X[:, :2]) + constant)
+
+    @every_algorithm
+    @every_covariance
+    @pytest.mark.parametrize("n_components", [1, 3])
+    def test_all_rows_equal(self, settings, covariance_type, n_components):
+        row = np.array([0.1, -1e5])
+        X = np.tile(row, (50, 1))
+        mixture = fitted(X, n_components, covariance_type=covariance_type, **settings)
+        assert_usable(mixture, X)
+        np.testing.assert_allclose(mixture.means_, np.tile(row, (n_components, 1)), rtol=1e-12)
+        np.testing.assert_allclose(diagonals(mixture), 1e-6, rtol=1e-6)
+        expected = stats.norm.logpdf(0.0, scale=1e-3) * 2
+        np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-6)
+
+    @every_algorithm
+    def test_thousand_duplicates_among_others(self, settings):
+        X = np.concatenate([clusters(), np.tile([20.0, 20.0], (1000, 1))])
+        # 40 passes, or 27 time constants of the averages, for the first covariance to fade away.
+        mixture = fitted(X, 4, **({"max_steps": 900} | settings))
+        assert_usable(mixture, X)
+        # The duplicates have a component of their own, no wider than reg_covar.
+        k = mixture.predict([[20.0, 20.0]])[0]
+        np.testing.assert_allclose(mixture.means_[k], 20.0, atol=1e-6)
+        np.testing.assert_allclose(diagonals(mixture)[k], 1e-6, rtol=1e-3)
+        assert mixture.weights_[k] == pytest.approx(1000 / 1400, abs=0.01)
+        assert (mixture.predict(X[400:]) == k).all()
+        assert not (mixture.predict(X[:400]) == k).any()
+
+    @every_algorithm
+    def test_fewer_distinct_rows_than_components(self, settings):
+        X = np.repeat([[0.0, 0.0], [5.0, 5.0]], 10, axis=0)
+        for init_params in ("k-means++", "random_from_data"):
+            mixture = fitted(X, 4, init_params=init_params, **settings)
+            assert_usable(mixture, X)
+            assert mixture.score(X) > stats.norm.logpdf(0.0, scale=1e-3) * 2 + np.log(0.5) - 0.01
+
+    @every_algorithm
+    @every_covariance
+    def test_as_many_components_as_rows(self, settings, covariance_type):
+        X = clusters(20)
+        mixture = fitted(X, 20, covariance_type=covariance_type, **settings)
+        assert_usable(mixture, X)
+        # It explains its own rows at least as well as a single Gaussian does.
+        one = stats.multivariate_normal(X.mean(axis=0), np.cov(X.T, bias=True)).logpdf(X).mean()
+        assert mixture.score(X) > one
+
+    def test_em_with_a_component_on_every_row(self):
+        # From means on the rows and narrow covariances, EM must end with one component per row:
+        # weights 1/N, no variance but reg_covar.
+        X = clusters(20)
+        precisions = np.full(20, 1e4)
+        mixture = GaussianMixture(
+            20,
+            algorithm="em",
+            covariance_type="spherical",
+            weights_init=np.full(20, 0.05),
+            means_init=X,
+            precisions_init=precisions,
+        ).fit(X)
+        np.testing.assert_allclose(mixture.means_, X, atol=1e-6)
+        np.testing.assert_allclose(mixture.covariances_, 1e-6, rtol=1e-6)
+        np.testing.assert_allclose(mixture.weights_, 0.05)
+
+    @pytest.mark.parametrize("settings", ALGORITHMS[:2], ids=["em", "mhsaem"])
+    @every_covariance
+    @pytest.mark.parametrize("case", ["constant column", "dependent columns", "rows equal"])
+    def test_singular_without_regularisation(self, settings, covariance_type, case):
+        X = clusters()
+        if case == "constant column":
+            X[:, 1] = 3.0
+        elif case == "dependent columns":
+            X[:, 1] = 2.0 * X[:, 0]
+        else:
+            X[:] = X[0]
+        mixture, said = None, ""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                mixture = fitted(X, reg_covar=0.0, covariance_type=covariance_type, **settings)
+            except ValueError as error:
+                said = str(error)
+        said += "".join(str(warning.message) for warning in caught)
+        harmless = covariance_type == "spherical" or (
+            covariance_type == "diag" and case == "dependent columns"
+        )
+        if harmless and case != "rows equal":
+            assert_usable(mixture, X)
+            return
+        # Either an error, or a named outcome with a warning; both tell what is wrong and what helps.
+        assert "singular" in said
+        assert "ncrease reg_covar" in said
+        if mixture is not None:
+            assert mixture.outcome_ == "singular_covariance"
+            assert_usable(mixture, X)
+
+    def test_collapse_without_regularisation_keeps_the_last_good_model(self):
+        # A component on a single row: the start is fine, the first M-step is not.
+        X = np.concatenate([clusters(), [[100.0, 100.0]]])
+        start = {
+            "weights_init": [0.5, 0.5],
+            "means_init": [[0.0, 0.0], [100.0, 100.0]],
+            "precisions_init": [0.1, 1.0],
+        }
+        with pytest.warns(ConvergenceWarning, match="covariance became singular"):
+            mixture = GaussianMixture(
+                2, algorithm="em", covariance_type="spherical", reg_covar=0.0, **start
+            ).fit(X)
+        assert mixture.outcome_ == "singular_covariance"
+        assert not mixture.converged_
+        assert_usable(mixture, X)
+
+
+class TestSmallCases:
+    @every_covariance
+    def test_one_component_is_the_sample_moments_in_em(self, covariance_type):
+        X = clusters(n_features=3)
+        mixture = fitted(X, 1, covariance_type=covariance_type, algorithm="em", reg_covar=0.0)
+        full = np.cov(X.T, bias=True)
+        expected = {
+            "full": full[None],
+            "tied": full,
+            "diag": np.diag(full)[None],
+            "spherical": np.array([np.trace(full) / 3]),
+        }[covariance_type]
+        np.testing.assert_allclose(mixture.means_[0], X.mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(mixture.covariances_, expected, rtol=1e-12, atol=1e-14)
+        np.testing.assert_array_equal(mixture.weights_, [1.0])
+
+    @pytest.mark.parametrize("settings", ALGORITHMS[1:], ids=lambda s: "-".join(s.values()))
+    def test_one_component_in_batches_is_close(self, settings):
+        X = clusters(2000)
+        # Averaged over a pass and more, each batch visited once: the mean of a random half of the
+        # rows deviates by about a standard error of the mean.
+        mixture = fitted(X, 1, max_steps=None, tol=0.0, max_iter=30, **settings)
+        deviation = np.abs(mixture.means_[0] - X.mean(axis=0))
+        assert (deviation < 2.0 * X.std(axis=0) / np.sqrt(2000)).all()
+        np.testing.assert_allclose(mixture.covariances_[0], np.cov(X.T), rtol=0.1, atol=0.1)
+
+    @every_algorithm
+    @every_covariance
+    def test_one_dimension(self, settings, covariance_type):
+        rng = np.random.default_rng(0)
+        X = np.concatenate([rng.normal(-6.0, 1.0, (300, 1)), rng.normal(6.0, 2.0, (700, 1))])
+        mixture = fitted(X, 2, covariance_type=covariance_type, max_steps=None, **settings)
+        assert_usable(mixture, X)
+        order = np.argsort(mixture.means_[:, 0])
+        np.testing.assert_allclose(mixture.means_[order, 0], [-6.0, 6.0], atol=0.3)
+        np.testing.assert_allclose(mixture.weights_[order], [0.3, 0.7], atol=0.02)
+        if covariance_type != "tied":
+            np.testing.assert_allclose(diagonals(mixture)[order, 0], [1.0, 4.0], rtol=0.2)
+
+    @every_algorithm
+    def test_more_components_than_rows(self, settings):
+        with pytest.raises(ValueError, match=r"n_components must be at most .* n_components=11"):
+            fitted(clusters(10), 11, **settings)
+        weights = np.ones(10)
+        weights[:3] = 0.0
+        with pytest.raises(ValueError, match=r"n_samples=7.*n_components=8"):
+            fitted(clusters(10), 8, sample_weight=weights, **settings)
+
+    @every_algorithm
+    def test_a_single_row(self, settings):
+        X = np.array([[1.0, 2.0]])
+        mixture = fitted(X, 1, **settings)
+        assert_usable(mixture, X)
+        np.testing.assert_allclose(mixture.means_, X)
+
+
+class TestRefusedInput:
+    @every_algorithm
+    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    def test_not_finite(self, settings, value):
+        X = clusters()
+        X[17, 1] = value
+        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+            fitted(X, **settings)
+        mixture = fitted(clusters(), **settings)
+        for method in ("score_samples", "predict", "predict_proba", "top_components"):
+            with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+                getattr(mixture, method)(X)
+
+    @every_algorithm
+    @pytest.mark.parametrize(
+        ("X", "error", "message"),
+        [
+            (np.empty((0, 2)), ValueError, r"0 sample\(s\)"),
+            (np.empty((5, 0)), ValueError, r"0 feature\(s\)"),
+            (np.arange(10.0), ValueError, "Expected 2D array, got 1D array"),
+            (np.zeros((4, 3, 2)), ValueError, "3"),
+            (np.array([["a", "b"], ["c", "d"]]), ValueError, "could not convert string"),
+            (np.full((5, 2), 1j), ValueError, "Complex data not supported"),
+            (sparse.csr_array(np.eye(5)), TypeError, "[Ss]parse"),
+            (None, ValueError, "Expected 2D array"),
+            ("text", ValueError, "could not convert string"),
+        ],
+        ids=["empty", "no features", "1-D", "3-D", "strings", "complex", "sparse", "None", "text"],
+    )
+    def test_not_a_table_of_numbers(self, settings, X, error, message):
+        with pytest.raises(error, match=message):
+            fitted(X, **settings)
+
+    @every_algorithm
+    def test_wrong_number_of_features(self, settings):
+        mixture = fitted(clusters(), **settings)
+        for method in ("score_samples", "predict", "predict_proba", "score", "aic", "bic"):
+            with pytest.raises(ValueError, match="X has 3 features, but GaussianMixture is expec"):
+                getattr(mixture, method)(np.zeros((5, 3)))
+
+    @pytest.mark.parametrize(
+        ("weights", "message"),
+        [
+            (-np.ones(400), "[Nn]egative"),
+            (np.zeros(400), "zero"),
+            (np.ones(399), "sample_weight.shape"),
+            (np.full(400, np.nan), "NaN"),
+            (np.ones((400, 2)), "1D"),
+        ],
+        ids=["negative", "zeros", "short", "NaN", "2-D"],
+    )
+    def test_bad_sample_weight(self, weights, message):
+        with pytest.raises(ValueError, match=message):
+            fitted(clusters(), algorithm="em", sample_weight=weights)
+        with pytest.raises(ValueError, match=message):
+            fitted(clusters(), algorithm="em").score(clusters(), sample_weight=weights)
+
+
+class TestAcceptedInput:
+    """The layout and the type of the rows do not change the fit."""
+
+    @staticmethod
+    def layouts():
+        X = clusters()
+        read_only = X.copy()
+        read_only.flags.writeable = False
+        wide = np.zeros((800, 5))
+        wide[::2, 1:4:2] = X
+        backwards = X[::-1].copy()
+        return {
+            "fortran": np.asfortranarray(X),
+            "strided": wide[::2, 1:4:2],
+            "reversed view": backwards[::-1],
+            "read-only": read_only,
+            "list": X.tolist(),
+            "tuple": tuple(map(tuple, X.tolist())),
+            "big-endian": X.astype(">f8"),
+        }
+
+    @every_algorithm
+    @pytest.mark.parametrize("layout", list(layouts()))
+    def test_layout(self, settings, layout):
+        X = self.layouts()[layout]
+        plain = fitted(clusters(), **settings)
+        mixture = fitted(X, **settings)
+        # Sums over columns may be taken in another order, nothing else.
+        np.testing.assert_allclose(mixture.means_, plain.means_, rtol=1e-11)
+        np.testing.assert_allclose(mixture.covariances_, plain.covariances_, rtol=1e-11)
+        np.testing.assert_allclose(
+            mixture.score_samples(X), plain.score_samples(np.array(X, dtype=np.float64)), rtol=1e-11
+        )
+
+    @every_algorithm
+    def test_float32_is_its_values(self, settings):
+        X = clusters().astype(np.float32)
+        mixture = fitted(X, **settings)
+        twice = fitted(X, **settings)
+        plain = fitted(X.astype(np.float64), **settings)
+        for other in (twice, plain):
+            np.testing.assert_array_equal(mixture.means_, other.means_)
+            np.testing.assert_array_equal(mixture.covariances_, other.covariances_)
+        assert mixture.means_.dtype == np.float64
+        np.testing.assert_array_equal(
+            mixture.score_samples(X), mixture.score_samples(X.astype(np.float64))
+        )
+
+    @every_algorithm
+    @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.bool_])
+    def test_integers(self, settings, dtype):
+        X = (np.abs(clusters()) * 3).astype(dtype)
+        np.testing.assert_array_equal(
+            fitted(X, 2, **settings).means_, fitted(X.astype(np.float64), 2, **settings).means_
+        )
+
+    @every_algorithm
+    def test_data_frame(self, settings):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(clusters(), columns=["height", "weight"])
+        mixture = fitted(frame, **settings)
+        np.testing.assert_array_equal(mixture.means_, fitted(clusters(), **settings).means_)
+        assert mixture.feature_names_in_.tolist() == ["height", "weight"]
+        assert mixture.bic(frame) == fitted(clusters(), **settings).bic(clusters())
+
+    @every_algorithm
+    def test_input_is_not_changed(self, settings):
+        X, weights = clusters(), np.random.default_rng(0).integers(0, 3, 400).astype(float)
+        X_before, weights_before = X.copy(), weights.copy()
+        means = X[:3].copy()
+        fitted(X, means_init=means, sample_weight=weights, **settings).predict_proba(X)
+        np.testing.assert_array_equal(X, X_before)
+        np.testing.assert_array_equal(weights, weights_before)
+        np.testing.assert_array_equal(means, X_before[:3])

@@ -1,0 +1,214 @@
+"""The laws of the selection rules, on tables of log-joints: no Gaussian in sight."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pickmix.selection.proposals import (
+    Proposal,
+    TableForgettingProposal,
+    TableProposal,
+    UniformProposal,
+)
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.rules import (
+    ExactPosterior,
+    MetropolisHastings,
+    PosteriorDraws,
+    TopComponents,
+)
+from pickmix.threads import Threads
+
+K = 7
+N_CHAINS = 20_000
+BETAS = [1.0, 0.4, 1.6]
+# Three kinds of rows: spread out, nearly decided, and decided with a far second best.
+LOG_JOINTS = np.array(
+    [
+        [-1.0, -1.2, -0.7, -2.0, -1.5, -3.0, -0.9],
+        [-4.0, -0.1, -3.0, -2.5, -6.0, -3.3, -2.9],
+        [-5.0, -9.0, -4.0, -0.5, -4.4, -12.0, -3.6],
+    ]
+)
+
+
+class TableEvaluator:
+    """Rows of a few kinds with fixed log-joints (n_kinds, K)."""
+
+    n_components = K
+
+    def __init__(self, log_joint_of_rows):
+        self.table = log_joint_of_rows
+        self.threads = Threads()
+        self.evaluations = 0
+
+    def log_joint(self, candidates):
+        self.evaluations += candidates.size
+        return np.take_along_axis(self.table, candidates.astype(np.int64), axis=1)
+
+    def log_joint_all(self):
+        self.evaluations += self.table.size
+        return np.ascontiguousarray(self.table.T)
+
+
+class RingProposal(Proposal):
+    """A lopsided walk on a ring: depends on the current state, and is not symmetric."""
+
+    independent = False
+    jumps = np.array([1, -1, 2, -2, 3, -3])
+    probabilities = np.array([0.3, 0.1, 0.2, 0.1, 0.1, 0.2])
+
+    def propose(self, rows, current, n_draws, first_draw, random):
+        u = random.uniforms(Stream.PROPOSAL, rows, 1, first_draw)
+        which = np.searchsorted(np.cumsum(self.probabilities), u, side="right")
+        candidates = (current[:, None] + self.jumps[which]) % K
+        # Jumps stand in pairs of opposites.
+        log_q_back = np.log(self.probabilities[which ^ 1])
+        return candidates, np.log(self.probabilities[which]), log_q_back[:, 0]
+
+
+class OptimalProposal(Proposal):
+    """q(z) = p(z | x), written out as an ordinary proposal."""
+
+    def __init__(self, posterior_of_rows):
+        self.posterior = posterior_of_rows
+
+    def propose(self, rows, current, n_draws, first_draw, random):
+        u = random.uniforms(Stream.PROPOSAL, rows, n_draws, first_draw)
+        cumulative = np.cumsum(self.posterior, axis=1)
+        candidates = (u[:, :, None] > cumulative[rows][:, None, :]).sum(axis=2)
+        log_q = np.log(np.take_along_axis(self.posterior[rows], candidates, axis=1))
+        log_q_current = np.log(self.posterior[rows, current])
+        return candidates, log_q, log_q_current
+
+
+def exact_posterior(log_joint, beta):
+    weights = np.exp(beta * (log_joint - log_joint.max(axis=-1, keepdims=True)))
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def run_chains(rule, log_joint, beta, n_visits, step_size=0.3, learn_until=None):
+    """Run N_CHAINS independent chains on equal rows; return their states after n_visits."""
+    rows = np.arange(N_CHAINS)
+    evaluate = TableEvaluator(np.repeat(log_joint[None], N_CHAINS, axis=0))
+    chain = np.zeros(N_CHAINS, dtype=np.int32)
+    rule.start(chain, K)
+    for t in range(1, n_visits + 1):
+        if learn_until is not None and t == learn_until:
+            rule.proposal.observe = lambda *args: None
+        selection = rule.select(evaluate, rows, beta, step_size, StepRandomness(11, t))
+    return chain, selection
+
+
+def p_value(states, expected):
+    counts = np.bincount(states, minlength=K)
+    return stats.chisquare(counts, expected * counts.sum()).pvalue
+
+
+RULES = {
+    "uniform": (lambda: MetropolisHastings(UniformProposal(), 2), 100, None),
+    # Tables learn for some visits and are frozen then: a proposal that learns forever from its own
+    # chain is only exact in the limit, a frozen one is exact. T sticks so fast that after 20
+    # visits the frozen chain would need thousands of moves to settle.
+    "table": (lambda: MetropolisHastings(TableProposal(), 2), 200, 4),
+    "table-forgetting": (lambda: MetropolisHastings(TableForgettingProposal(), 2), 100, 20),
+    "ring": (lambda: MetropolisHastings(RingProposal(), 3), 150, None),
+    "optimal": (lambda: PosteriorDraws(2), 1, None),
+}
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("kind", range(len(LOG_JOINTS)))
+@pytest.mark.parametrize("name", RULES)
+def test_the_chain_settles_on_the_exact_posterior(name, kind, beta):
+    make, n_visits, learn_until = RULES[name]
+    states, _ = run_chains(make(), LOG_JOINTS[kind], beta, n_visits, learn_until=learn_until)
+    # 45 fixed-seed tests: below 1e-4 would be a one-in-220 accident among all of them.
+    assert p_value(states, exact_posterior(LOG_JOINTS[kind], beta)) > 1e-4
+
+
+def test_the_chi_square_would_notice_a_wrong_acceptance_rule():
+    """The same harness with q left out of the ratio of a lopsided proposal must fail."""
+
+    class Careless(RingProposal):
+        def propose(self, *args):
+            candidates, log_q, log_q_back = super().propose(*args)
+            return candidates, np.zeros(log_q.shape), np.zeros(log_q_back.shape)
+
+    states, _ = run_chains(MetropolisHastings(Careless(), 3), LOG_JOINTS[0], 1.0, 150)
+    assert p_value(states, exact_posterior(LOG_JOINTS[0], 1.0)) < 1e-10
+
+
+def test_mhsaem_with_the_optimal_proposal_is_mcsaem():
+    """Every draw is accepted, and the selected pairs have the same distribution."""
+    beta, n_draws = 1.0, 3
+    log_joint = LOG_JOINTS[0]
+    posterior = np.repeat(exact_posterior(log_joint, beta)[None], N_CHAINS, axis=0)
+    chained = MetropolisHastings(OptimalProposal(posterior), n_draws)
+    _, by_chain = run_chains(chained, log_joint, beta, 1)
+    _, by_draws = run_chains(PosteriorDraws(n_draws), log_joint, beta, 1)
+    assert by_chain.acceptance == pytest.approx(1.0, abs=1e-12)
+    assert by_draws.acceptance == 1.0
+
+    def counts(selection):
+        """How often each component was selected 1, 2 or 3 times out of 3."""
+        times = np.rint(selection.weights * n_draws).astype(int)
+        kept = selection.components >= 0
+        codes = selection.components[kept] * n_draws + times[kept] - 1
+        return np.bincount(codes, minlength=K * n_draws)
+
+    table = np.array([counts(by_chain), counts(by_draws)])
+    assert stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > 1e-4
+
+
+def test_acceptance_is_the_mean_of_alpha():
+    """One move from a known state with U: E[alpha] = mean_k min(1, p_k / p_current)."""
+    log_joint = LOG_JOINTS[1]
+    _, selection = run_chains(MetropolisHastings(UniformProposal(), 1), log_joint, 1.0, 1)
+    alpha = np.minimum(1.0, np.exp(log_joint - log_joint[0]))
+    standard_error = alpha.std() / np.sqrt(N_CHAINS)
+    assert abs(selection.acceptance - alpha.mean()) < 4 * standard_error
+
+
+def test_evaluations_are_counted_as_made():
+    rows = np.arange(100)
+    table = np.repeat(LOG_JOINTS[:1], 100, axis=0)
+    for rule in (
+        ExactPosterior(),
+        TopComponents(2),
+        PosteriorDraws(2),
+        MetropolisHastings(UniformProposal(), 4),
+        MetropolisHastings(RingProposal(), 4),
+    ):
+        evaluate = TableEvaluator(table)
+        rule.start(np.zeros(100, dtype=np.int32), K)
+        selection = rule.select(evaluate, rows, 1.0, 0.1, StepRandomness(0, 1))
+        assert selection.evaluations == evaluate.evaluations
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_exact_posterior_gives_responsibilities_and_likelihoods(beta):
+    evaluate = TableEvaluator(LOG_JOINTS)
+    selection = ExactPosterior().select(evaluate, np.arange(3), beta, 1.0, StepRandomness(0, 1))
+    np.testing.assert_allclose(selection.weights.T, exact_posterior(LOG_JOINTS, beta), rtol=1e-13)
+    expected = np.log(np.exp(LOG_JOINTS).sum(axis=1))
+    np.testing.assert_allclose(selection.log_likelihood, expected, rtol=1e-13)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_top_components_renormalises_the_best(beta):
+    evaluate = TableEvaluator(LOG_JOINTS)
+    selection = TopComponents(3).select(evaluate, np.arange(3), beta, 1.0, StepRandomness(0, 1))
+    order = np.argsort(-LOG_JOINTS, axis=1)[:, :3]
+    np.testing.assert_array_equal(selection.components, order)
+    kept = np.take_along_axis(LOG_JOINTS, order, axis=1)
+    np.testing.assert_allclose(selection.weights, exact_posterior(kept, beta), rtol=1e-13)
+
+
+def test_weights_sum_to_one_and_components_are_distinct():
+    rule = MetropolisHastings(UniformProposal(), 5)
+    _, selection = run_chains(rule, LOG_JOINTS[0], 1.0, 3)
+    np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-12)
+    for row in selection.components[:200]:
+        used = row[row >= 0]
+        assert len(set(used.tolist())) == used.size

@@ -1,0 +1,99 @@
+"""TSAEM's rule against a plain Python account of METHOD: search sets, distances, top M."""
+
+import numpy as np
+import pytest
+
+from pickmix.selection.randomness import StepRandomness
+from pickmix.selection.truncated import SearchSet, TruncatedSearch
+from pickmix.threads import Threads
+
+N, K, D, G, M, E = 60, 25, 2, 5, 3, 2
+
+
+class DistanceEvaluator:
+    """log p(x, k) = -|x - mean_k|^2."""
+
+    n_components = K
+
+    def __init__(self, X, means):
+        self.table = -np.square(X[:, None, :] - means).sum(axis=2)
+        self.threads = Threads()
+        self.seen = None
+
+    def log_joint(self, candidates):
+        self.seen = candidates.copy()
+        values = np.take_along_axis(self.table, np.maximum(candidates, 0).astype(int), axis=1)
+        return np.where(candidates >= 0, values, -np.inf)
+
+
+@pytest.fixture
+def setting():
+    rng = np.random.default_rng(1)
+    X, means = rng.random((N, D)), rng.random((K, D))
+    between = np.square(means[:, None] - means).sum(axis=2)
+    first = np.argsort(between, axis=1, kind="stable")[:, :G]
+    rule = TruncatedSearch(M, SearchSet(G, E), first)
+    chain = rng.integers(0, K, N).astype(np.int32)
+    rule.start(chain, K)
+    return X, means, first, chain, rule
+
+
+def test_search_sets_are_unions_of_neighbours_plus_explorers(setting):
+    X, means, first, chain, rule = setting
+    start = chain.copy()
+    evaluate = DistanceEvaluator(X, means)
+    selection = rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))
+    for i in range(N):
+        members = evaluate.seen[i][evaluate.seen[i] >= 0]
+        assert len(set(members.tolist())) == members.size
+        assert set(first[start[i]].tolist()) <= set(members.tolist())
+        assert members.size <= G + E
+    assert selection.evaluations == (evaluate.seen >= 0).sum()
+
+
+def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting):
+    X, means, _, chain, rule = setting
+    evaluate = DistanceEvaluator(X, means)
+    beta = 0.7
+    selection = rule.select(evaluate, np.arange(N), beta, 0.1, StepRandomness(0, 1))
+    for i in range(N):
+        members = evaluate.seen[i][evaluate.seen[i] >= 0]
+        best = members[np.argsort(-evaluate.table[i, members], kind="stable")][:M]
+        np.testing.assert_array_equal(selection.components[i], best)
+        weights = np.exp(beta * evaluate.table[i, best])
+        np.testing.assert_allclose(selection.weights[i], weights / weights.sum(), rtol=1e-12)
+        assert chain[i] == best[0]
+
+
+def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting):
+    """With lists long enough for everyone, distances equal averages kept in a dictionary."""
+    X, means, _, chain, _ = setting
+    rule = TruncatedSearch(M, SearchSet(K, E), np.tile(np.arange(K), (K, 1)))
+    for k in range(K):
+        rule.neighbours[k] = np.concatenate(([k], np.delete(np.arange(K), k)))
+    rule.start(chain, K)
+    differences = {}
+    for t in range(1, 6):
+        evaluate = DistanceEvaluator(X, means)
+        rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
+        for i in range(N):
+            winner = int(np.argmax(evaluate.table[i]))
+            for k in range(K):
+                if k != winner:
+                    gap = evaluate.table[i, winner] - evaluate.table[i, k]
+                    differences.setdefault((winner, k), []).append(gap)
+    for (c, k), gaps in differences.items():
+        place = int(np.flatnonzero(rule.neighbours[c] == k)[0])
+        assert rule.distances[c, place] == pytest.approx(np.mean(gaps), rel=1e-10)
+        assert rule.counts[c, place] == len(gaps)
+    assert (rule.distances[:, 1:-1] <= rule.distances[:, 2:]).all()
+    np.testing.assert_array_equal(rule.neighbours[:, 0], np.arange(K))
+
+
+def test_rows_find_their_best_component_by_search(setting):
+    """From random starts, local search with explorers reaches the best component of all."""
+    X, means, _, chain, rule = setting
+    evaluate = DistanceEvaluator(X, means)
+    for t in range(1, 40):
+        rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
+    np.testing.assert_array_equal(chain, evaluate.table.argmax(axis=1))
