@@ -33,14 +33,15 @@ lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/lint-imports --no-logo
 
 # The package goes in without dependencies and without a build environment of its own: all that
-# is installed, the build backend too, is in the locked requirements.
+# is installed, the build backend too, is in the locked requirements. Compiling every module of
+# every package to bytecode would double the time; Python compiles those it imports.
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
-	$(PIP) install -r requirements/run.txt
+	$(PIP) install --no-compile -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
-	$(PIP) install -r requirements/test.txt
+	$(PIP) install --no-compile -r requirements/test.txt
 	touch $@
 
 $(BIN)/python:

@@ -74,15 +74,16 @@ def test_more_than_two_columns_are_seen_along_principal_axes(tmp_path, figures):
     assert left.get_xlabel() == "first principal axis"
 
 
-def test_the_trace_is_drawn_with_acceptance_and_reference(tmp_path, figures):
+def test_the_trace_is_drawn_with_acceptance_and_references(tmp_path, figures):
     X = rows(2)
     model = fitted(X, proposal="uniform")
-    plot_fit(model, X, tmp_path / "fit.png", reference=-1.25)
+    plot_fit(model, X, tmp_path / "fit.png", references={"true": -1.25})
     _, right, second = figures[0].axes
     curve, line = right.get_lines()
     np.testing.assert_array_equal(curve.get_xdata(), model.trace_["seconds"])
     np.testing.assert_array_equal(curve.get_ydata(), model.trace_["log_likelihood"])
     assert set(line.get_ydata()) == {-1.25}
+    assert [text.get_text() for text in right.texts] == ["true: -1.250"]
     np.testing.assert_array_equal(second.get_lines()[0].get_ydata(), model.trace_["acceptance"])
 
 

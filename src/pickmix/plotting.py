@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ def plot_fit(
     X: np.ndarray,
     path: str | os.PathLike[str],
     *,
-    reference: float | None = None,
+    references: Mapping[str, float] | None = None,
 ) -> Path:
     """Draw a fitted Gaussian mixture on its data, and how the fit went.
 
@@ -37,8 +38,8 @@ def plot_fit(
     X : (N, D) array
     path : path
         .png, .pdf or .svg.
-    reference : float, optional
-        Log-likelihood per row to compare with, such as the true mixture's.
+    references : mapping of str to float, optional
+        Names and values of log-likelihoods per row to compare with, such as the true mixture's.
 
     Returns
     -------
@@ -69,7 +70,7 @@ def plot_fit(
         _draw_density(left, model, rows)
     else:
         _draw_ellipses(left, model, rows)
-    _draw_trace(right, model.trace_, reference)
+    _draw_trace(right, model.trace_, references or {})
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(colors=_INK, labelsize=9)
@@ -170,7 +171,7 @@ def _plane_covariances(model: Any, components: np.ndarray, basis: np.ndarray) ->
     return (basis.T * variances[:, None, :]) @ basis
 
 
-def _draw_trace(axes: Any, trace: np.ndarray, reference: float | None) -> None:
+def _draw_trace(axes: Any, trace: np.ndarray, references: Mapping[str, float]) -> None:
     axes.set_title("Log-likelihood per row over the work", loc="left", fontsize=11)
     axes.set_xlabel("seconds of work", color=_INK)
     axes.set_ylabel("log-likelihood per row", color=_BLUE)
@@ -182,18 +183,18 @@ def _draw_trace(axes: Any, trace: np.ndarray, reference: float | None) -> None:
     # Kernels compiled on the way would push the curve into the far corner.
     if len(trace) and seconds[0] < 0.5 * seconds[-1]:
         axes.set_xlim(left=0.0)
-    if reference is not None:
-        axes.axhline(reference, color=_GREEN, linewidth=1.5, linestyle=":")
+    for name, value in references.items():
+        axes.axhline(value, color=_GREEN, linewidth=1.5, linestyle=":")
         axes.annotate(
-            f"true mixture {reference:.3f}",
-            xy=(0.01, reference),
+            f"{name}: {value:.3f}",
+            xy=(0.02, value),
             xycoords=("axes fraction", "data"),
             xytext=(0, 4),
             textcoords="offset points",
             color=_GREEN,
             fontsize=9,
         )
-        axes.margins(y=0.12)
+    axes.margins(y=0.12)
     if np.isfinite(trace["acceptance"]).any():
         second = axes.twinx()
         second.plot(

@@ -245,7 +245,7 @@ class TestDegenerateRows:
         if harmless and case != "rows equal":
             assert_usable(mixture, X)
             return
-        # Either an error, or a named outcome with a warning; both tell what is wrong and what helps.
+        # An error, or a named outcome with a warning; both tell what is wrong and what helps.
         assert "singular" in said
         assert "ncrease reg_covar" in said
         if mixture is not None:
@@ -444,9 +444,12 @@ class TestAcceptedInput:
         pandas = pytest.importorskip("pandas")
         frame = pandas.DataFrame(clusters(), columns=["height", "weight"])
         mixture = fitted(frame, **settings)
-        np.testing.assert_array_equal(mixture.means_, fitted(clusters(), **settings).means_)
+        plain = fitted(clusters(), **settings)
+        np.testing.assert_allclose(mixture.means_, plain.means_, rtol=1e-11)
         assert mixture.feature_names_in_.tolist() == ["height", "weight"]
-        assert mixture.bic(frame) == fitted(clusters(), **settings).bic(clusters())
+        assert mixture.bic(frame) == pytest.approx(plain.bic(clusters()), rel=1e-11)
+        with pytest.raises(ValueError, match="feature names"):
+            mixture.predict(frame[["weight", "height"]])
 
     @every_algorithm
     def test_input_is_not_changed(self, settings):

@@ -160,9 +160,13 @@ def fit(
         _compile(model, table.rows, quiet)
         model.fit(table.rows)
         model.verbose = DEFAULTS["verbose"]
-        _write(model, table, out, plots)
+        named = _with_names(model, table.names)
+        _save(named, out)
+        log_likelihood, measured_on = _log_likelihood(model, table.rows)
+        if plots:
+            _draw(named, table, out / "fit.png", log_likelihood)
     if not quiet:
-        _summarise(model, table)
+        _summarise(model, table, log_likelihood, measured_on)
         saved = ["model.json", "arrays.npz", "trace.csv"] + (["fit.png"] if plots else [])
         early = "interrupted " if model.outcome_ == "interrupted" else ""
         click.echo(f"The {early}model is in {out} ({', '.join(saved)}).")
@@ -207,29 +211,48 @@ def _check_out(out: Path) -> None:
         raise PermissionError(f"{out}: cannot write to {existing}")
 
 
-def _write(model: GaussianMixture, table: Data, out: Path, plots: bool) -> None:
+def _with_names(model: GaussianMixture, names: list[str] | None) -> GaussianMixture:
+    """Name the model's columns as scikit-learn does; score and assign find them by it."""
     named = copy.copy(model)
-    if table.names is not None:
-        # As scikit-learn does for data frames; score and assign find their columns by it.
-        named.feature_names_in_ = np.array(table.names, dtype=object)
-    save(named, out)
+    if names is not None:
+        named.feature_names_in_ = np.array(names, dtype=object)
+    return named
+
+
+def _save(model: GaussianMixture, out: Path) -> None:
+    save(model, out)
     write_table(out / "trace.csv", {name: model.trace_[name] for name in TRACE_DTYPE.names or ()})
-    if plots:
-        # Here and not above: matplotlib is an extra.
-        from pickmix.plotting import plot_fit
-
-        plot_fit(named, table.rows, out / "fit.png", reference=table.true_log_likelihood)
 
 
-def _summarise(model: GaussianMixture, table: Data) -> None:
+def _log_likelihood(model: GaussianMixture, rows: np.ndarray) -> tuple[float, str]:
+    """Measure the log-likelihood per row on all rows if that can be afforded; and tell on which."""
+    if rows.shape[0] * model.n_components <= MOST_EVALUATIONS:
+        return model.score(rows), "all rows"
+    return model.lower_bound_, "a sample of rows"
+
+
+def _draw(model: GaussianMixture, table: Data, path: Path, log_likelihood: float) -> None:
+    # Here and not above: matplotlib is an extra.
+    from pickmix.plotting import plot_fit
+
+    references = None
+    if table.true_log_likelihood is not None:
+        # The curve comes from a sample of rows; what is compared must come from the same rows.
+        references = {
+            "true mixture, on all rows": table.true_log_likelihood,
+            "this fit, on all rows": log_likelihood,
+        }
+    plot_fit(model, table.rows, path, references=references)
+
+
+def _summarise(
+    model: GaussianMixture, table: Data, log_likelihood: float, measured_on: str
+) -> None:
     n_rows, n_columns = table.rows.shape
     # A slice, as a fit interrupted twice has no record at all; its sums are then zero.
     last = model.trace_[-1:]
     passes = float(last["epoch"].sum())
     evaluations = model.n_component_evaluations_ / (n_rows * passes) if passes else 0.0
-    log_likelihood, measured_on = model.lower_bound_, "a sample of rows"
-    if n_rows * model.n_components <= MOST_EVALUATIONS:
-        log_likelihood, measured_on = model.score(table.rows), "all rows"
     lines = [
         ("rows", f"{n_rows:,}"),
         ("columns", f"{n_columns:,}"),

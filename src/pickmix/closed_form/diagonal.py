@@ -9,9 +9,9 @@ import numpy as np
 from numba import njit
 
 from pickmix.closed_form.full import _HALF_LOG_2PI
+from pickmix.closed_form.lanes import LANES
 from pickmix.closed_form.operations import (
     FAST_SUMS,
-    LANES,
     add_outer,
     add_outers,
     factor_index,

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from pickmix.closed_form.lanes import LANES, invert_pivots, multiply, subtract_product
 from pickmix.closed_form.operations import (
     FAST_SUMS,
-    LANES,
     add_outer,
     add_outers,
     factor_index,
@@ -125,31 +125,22 @@ def factorise_packed(covariance, n_features, reg_covar, factor, log_normaliser):
 
     Both halves run over independent entries in their inner loops, so that no sum waits for itself.
     """
-    for p in range(covariance.shape[0]):
-        for lane in range(LANES):
-            factor[p, lane] = covariance[p, lane]
+    factor[:] = covariance
     # Right-looking Cholesky: finish column j, then take it out of everything to its right. The
     # diagonal is stored inverted.
     diagonal = 0
     for j in range(n_features):
-        diagonal += j
-        for lane in range(LANES):
-            # A pivot that cancelled down to rounding noise is a singular matrix, not a tiny
-            # variance.
-            smallest = 1e-15 * (covariance[diagonal + j, lane] + reg_covar)
-            pivot = factor[diagonal + j, lane] + reg_covar
-            factor[diagonal + j, lane] = 1.0 / math.sqrt(pivot if pivot > smallest else np.nan)
-        p = diagonal + j + 1
+        invert_pivots(factor, diagonal, covariance, reg_covar)
+        below = diagonal + j + 1
         for i in range(j + 1, n_features):
-            for lane in range(LANES):
-                factor[p + j, lane] *= factor[diagonal + j, lane]
-            q = diagonal + j + 1
-            for m in range(j + 1, i + 1):
-                for lane in range(LANES):
-                    factor[p + m, lane] -= factor[p + j, lane] * factor[q + j, lane]
-                q += m + 1
-            p += i + 1
-    # Invert, row by row: W_ij = -W_ii sum_{j <= m < i} L_im W_mj.
+            multiply(factor, below, factor, below, factor, diagonal)
+            other = diagonal + j + 1
+            for m in range(1, i - j + 1):
+                subtract_product(factor, below + m, factor, below, factor, other)
+                other += j + m + 1
+            below += i + 1
+        diagonal += j + 2
+    # Invert, row by row: W_ij = W_ii (-sum_{j <= m < i} L_im W_mj).
     row = np.empty((n_features, LANES))
     determinant = np.ones(LANES)
     log_normaliser[:] = -n_features * _HALF_LOG_2PI
@@ -159,17 +150,15 @@ def factorise_packed(covariance, n_features, reg_covar, factor, log_normaliser):
         q = 0
         for m in range(i):
             for j in range(m + 1):
-                for lane in range(LANES):
-                    row[j, lane] += factor[p + m, lane] * factor[q + j, lane]
+                subtract_product(row, j, factor, p + m, factor, q + j)
             q += m + 1
         for j in range(i):
-            for lane in range(LANES):
-                factor[p + j, lane] = -factor[p + i, lane] * row[j, lane]
+            multiply(factor, p + j, factor, p + i, row, j)
         for lane in range(LANES):
             determinant[lane] *= factor[p + i, lane]
         p += i + 1
         # One logarithm for several pivots; few enough that their product cannot overflow.
-        if i % 4 == 3 or i == n_features - 1:
+        if i % 5 == 4 or i == n_features - 1:
             for lane in range(LANES):
                 log_normaliser[lane] += math.log(determinant[lane])
                 determinant[lane] = 1.0

@@ -12,9 +12,9 @@ import math
 import numpy as np
 from numba import njit
 
+from pickmix.closed_form.lanes import LANES
 from pickmix.closed_form.operations import (
     FAST_SUMS,
-    LANES,
     LOG_FLOOR,
     LOG_SCALE,
     SCALE,

@@ -27,9 +27,6 @@ from numba.extending import overload
 
 SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
 
-# Matrices factorised side by side, one per vector lane: D is too small to vectorise over.
-LANES = 8
-
 # Sums may be reordered by the compiler (that is what lets it vectorise them), always in the same
 # way for the same binary. NaN and infinity keep their meaning.
 FAST_SUMS = {"reassoc", "contract", "nsz"}

@@ -108,8 +108,9 @@ def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
         )
     if 0.0 < spread**2 < estimator.reg_covar:
         warnings.warn(
-            f"reg_covar={estimator.reg_covar!r} exceeds the variance of every column of X (largest: "
-            f"{spread**2:.3g}) and will hide its structure. Rescale X or lower reg_covar.",
+            f"reg_covar={estimator.reg_covar!r} exceeds the variance of every column of X "
+            f"(largest: {spread**2:.3g}) and will hide its structure. "
+            "Rescale X or lower reg_covar.",
             UserWarning,
             stacklevel=3,
         )
