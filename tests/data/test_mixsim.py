@@ -8,7 +8,7 @@ from scipy.linalg import sqrtm
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from pickmix.data import mixsim
+from pickmix.data import mixsim, pair_overlap
 from pickmix.data.mixsim import MixSimMixture, generate, pairwise_overlap
 from pickmix.data.quadratic_forms import weighted_chi2_cdf
 
@@ -216,7 +216,7 @@ def test_score_samples_is_the_log_density(monkeypatch):
     ]
     expected = logsumexp(log_joint, axis=0)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
-    monkeypatch.setattr(mixsim, "_BLOCK_ELEMENTS", 7 * 20)  # seven rows a block
+    monkeypatch.setattr(mixsim, "BLOCK_ELEMENTS", 7 * 20)  # seven rows a block
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
     with pytest.raises(ValueError, match=r"X must have shape \(N, 4\); got \(3, 2\)"):
         mixture.score_samples(np.zeros((3, 2)))
@@ -231,8 +231,8 @@ def test_the_deciding_pair_may_come_late(monkeypatch, first_chunk):
             mixture.weights, mixture.means, mixture.covariances, all_pairs(20)
         )
         assert overlaps.sum(axis=1).max() == pytest.approx(0.1, abs=1e-6)
-    monkeypatch.setattr(mixsim, "_FIRST_CHUNK", first_chunk)
-    monkeypatch.setattr(mixsim, "_BLOCK_ELEMENTS", 5 * 9)  # five pairs a block
+    monkeypatch.setattr(pair_overlap, "_FIRST_CHUNK", first_chunk)
+    monkeypatch.setattr(pair_overlap, "BLOCK_ELEMENTS", 5 * 9)  # five pairs a block
     for seed, mixture in enumerate(expected):
         blocked = generate(20, 3, 0.1, random_state=seed)
         np.testing.assert_allclose(blocked.covariances, mixture.covariances, rtol=1e-8)

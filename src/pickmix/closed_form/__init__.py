@@ -1,0 +1,1 @@
+"""Engine 1: exponential families by sparse sufficient statistics."""

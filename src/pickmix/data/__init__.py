@@ -1,0 +1,1 @@
+"""Row sources, file formats and generators of mixtures."""

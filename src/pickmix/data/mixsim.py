@@ -14,25 +14,27 @@ make the generator fast and exact at once:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import logsumexp
 
-from pickmix.data.quadratic_forms import quadratic_cdf_rows
+from pickmix.data.pair_overlap import (
+    BLOCK_ELEMENTS,
+    FloatArray,
+    IntArray,
+    PairGeometry,
+    chunks,
+    pair_block_distances,
+    pairwise_overlap,
+)
 
 __all__ = ["MixSimMixture", "generate", "pairwise_overlap"]
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 RandomState = int | np.random.Generator | None
 
-# Elements of the largest temporary array (16 MB), whatever K and N are.
-_BLOCK_ELEMENTS = 1 << 21
-_FIRST_CHUNK = 32
 # Overlaps are integrated to an absolute error well below this.
 _SMALLEST_OVERLAP = 1e-8
 # Past this multiple of the first guess the means coincide for all purposes.
@@ -113,7 +115,7 @@ class MixSimMixture:
         # One matrix product whitens a block of rows for all components.
         stacked = whitening.reshape(K * D, D).T
         result = np.empty(X.shape[0])
-        block = max(1, _BLOCK_ELEMENTS // (K * D))
+        block = max(1, BLOCK_ELEMENTS // (K * D))
         for start in range(0, X.shape[0], block):
             z = (X[start : start + block] @ stacked).reshape(-1, K, D) - offsets
             log_joint = log_norms - 0.5 * np.einsum("nkd,nkd->nk", z, z)
@@ -128,7 +130,7 @@ class MixSimMixture:
         kept_pairs = []
         kept_bounds = []
         largest = 0.0
-        for pairs, separation, log_shape in _pair_block_distances(self.means, self.covariances):
+        for pairs, separation, log_shape in pair_block_distances(self.means, self.covariances):
             affinity = np.exp(-separation - log_shape)
             ratio = self.weights[pairs[:, 0]] / self.weights[pairs[:, 1]]
             bounds = affinity * np.sqrt(np.maximum(ratio, 1.0 / ratio))
@@ -144,110 +146,12 @@ class MixSimMixture:
         order = np.argsort(-bounds, kind="stable")
         pairs, bounds = np.concatenate(kept_pairs)[order], bounds[order]
         largest = 0.0
-        for chunk in _chunks(len(pairs), self.means.shape[1]):
+        for chunk in chunks(len(pairs), self.means.shape[1]):
             if bounds[chunk.start] < largest:
                 break
             overlaps = pairwise_overlap(self.weights, self.means, self.covariances, pairs[chunk])
             largest = max(largest, float(overlaps.sum(axis=1).max()))
         return largest
-
-
-@dataclass(frozen=True)
-class _PairGeometry:
-    """Pairs (i, j) in coordinates where S_i is the identity and S_j is diagonal.
-
-    In these, S_j has eigenvalues 1 / lam, and the means differ by delta; each (P, D).
-    kappa (P,) is 2 log(pi_j / pi_i) + log|S_i| - log|S_j|.
-    """
-
-    lam: FloatArray
-    delta_squared: FloatArray
-    kappa: FloatArray
-
-    @classmethod
-    def of(
-        cls, weights: FloatArray, means: FloatArray, covariances: FloatArray, pairs: IntArray
-    ) -> _PairGeometry:
-        first, second = pairs[:, 0], pairs[:, 1]
-        factor = np.linalg.cholesky(covariances[first])
-        # A Cholesky factor serves as S_i^(1/2): it differs by a rotation, which the
-        # eigenvectors absorb.
-        product = np.swapaxes(factor, 1, 2) @ np.linalg.solve(covariances[second], factor)
-        lam, vectors = np.linalg.eigh(0.5 * (product + np.swapaxes(product, 1, 2)))
-        whitened = np.linalg.solve(factor, (means[first] - means[second])[..., None])
-        delta = (np.swapaxes(vectors, 1, 2) @ whitened)[..., 0]
-        kappa = 2.0 * np.log(weights[second] / weights[first]) + np.log(lam).sum(axis=1)
-        return cls(lam, delta**2, kappa)
-
-    def take(self, index: list[int] | NDArray[np.bool_]) -> _PairGeometry:
-        return _PairGeometry(self.lam[index], self.delta_squared[index], self.kappa[index])
-
-    def overlaps(self, scale: float) -> FloatArray:
-        """Return (P, 2): omega_(j|i) and omega_(i|j) with all covariances times scale."""
-        lam, delta_squared = self.lam, self.delta_squared / scale
-        result = np.empty((2, len(lam)))
-        # x ~ i with z standard normal: lam (z + delta)^2 - z^2 sums to at most kappa. Expanding
-        # the square, not completing it, needs no special case for lam = 1.
-        quadratic_cdf_rows(
-            self.kappa - (lam * delta_squared).sum(axis=1),
-            lam - 1.0,
-            4.0 * lam**2 * delta_squared,
-            result[0],
-        )
-        # x ~ j: the same with lam -> 1 / lam and delta -> -sqrt(lam) delta.
-        quadratic_cdf_rows(
-            -self.kappa - delta_squared.sum(axis=1),
-            1.0 / lam - 1.0,
-            4.0 * delta_squared / lam,
-            result[1],
-        )
-        if np.isnan(result).any():
-            raise FloatingPointError(
-                "a pair overlap could not be integrated; are S_k near singular?"
-            )
-        return result.T
-
-
-def pairwise_overlap(
-    weights: ArrayLike, means: ArrayLike, covariances: ArrayLike, pairs: ArrayLike
-) -> FloatArray:
-    r"""Return the misclassification probabilities of pairs of Gaussian components.
-
-    .. math:: \omega_{j|i} = P_{x \sim \phi_i}[\pi_i \phi_i(x) < \pi_j \phi_j(x)]
-
-    Parameters
-    ----------
-    weights : array_like, shape (K,)
-    means : array_like, shape (K, D)
-    covariances : array_like, shape (K, D, D)
-    pairs : array_like of int, shape (P, 2)
-        The pairs (i, j).
-
-    Returns
-    -------
-    ndarray, shape (P, 2)
-        :math:`\omega_{j|i}` and :math:`\omega_{i|j}`; the overlap of a pair is their sum.
-
-    References
-    ----------
-    Melnykov, Chen and Maitra (2012), MixSim: an R package for simulating data to study performance
-    of clustering algorithms. Journal of Statistical Software 51(12).
-
-    Examples
-    --------
-    Two unit normals at distance 2 are cut in the middle, one deviation from each:
-
-    >>> overlap = pairwise_overlap([0.5, 0.5], [[0.0], [2.0]], [[[1.0]], [[1.0]]], [[0, 1]])
-    >>> overlap.round(4)
-    array([[0.1587, 0.1587]])
-    """
-    geometry = _PairGeometry.of(
-        np.asarray(weights, dtype=np.float64),
-        np.asarray(means, dtype=np.float64),
-        np.asarray(covariances, dtype=np.float64),
-        np.asarray(pairs, dtype=np.int64),
-    )
-    return geometry.overlaps(1.0)
 
 
 def generate(
@@ -342,38 +246,6 @@ def _draw_covariances(
     return (vectors * eigenvalues[:, None, :]) @ np.swapaxes(vectors, 1, 2)
 
 
-def _pair_block_distances(
-    means: FloatArray, covariances: FloatArray
-) -> Iterator[tuple[IntArray, FloatArray, FloatArray]]:
-    r"""Yield all pairs i < j in blocks, with the two parts of -log rho.
-
-    :math:`-\log \rho = m / c + h` when all covariances are scaled by c:
-    m = (mu_i - mu_j)' S^-1 (mu_i - mu_j) / 8 and h = log|S| / 2 - log|S_i| / 4 - log|S_j| / 4
-    with S = (S_i + S_j) / 2.
-    """
-    K, D = means.shape
-    block = max(1, _BLOCK_ELEMENTS // (D * D))
-    quarter_log_determinants = 0.25 * np.linalg.slogdet(covariances)[1]
-    for i in range(K - 1):
-        for start in range(i + 1, K, block):
-            j = np.arange(start, min(start + block, K))
-            factor = np.linalg.cholesky(0.5 * (covariances[i] + covariances[j]))
-            whitened = np.linalg.solve(factor, (means[i] - means[j])[..., None])[..., 0]
-            separation = np.einsum("pd,pd->p", whitened, whitened) / 8.0
-            log_shape = np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
-            log_shape -= quarter_log_determinants[i] + quarter_log_determinants[j]
-            yield np.stack([np.full_like(j, i), j], axis=1), separation, log_shape
-
-
-def _chunks(n: int, n_features: int) -> Iterator[slice]:
-    """Split range(n), small first: the first pairs often decide about all others."""
-    start, size = 0, _FIRST_CHUNK
-    while start < n:
-        yield slice(start, min(start + size, n))
-        start += size
-        size = min(2 * size, max(_FIRST_CHUNK, _BLOCK_ELEMENTS // n_features**2))
-
-
 def _scale_at_affinity(
     log_affinity: float, separation: FloatArray, log_shape: FloatArray
 ) -> FloatArray:
@@ -394,7 +266,7 @@ def _solve_scale(
     log_low, log_high = math.log(max_overlap), 0.5 * math.log(max_overlap * (2.0 - max_overlap))
     best = np.inf
     kept_pairs, kept_lowest = [], []
-    for pairs, separation, log_shape in _pair_block_distances(means, covariances):
+    for pairs, separation, log_shape in pair_block_distances(means, covariances):
         lowest = _scale_at_affinity(log_low, separation, log_shape)
         best = min(best, float(_scale_at_affinity(log_high, separation, log_shape).min()))
         keep = (lowest <= best) & np.isfinite(lowest)
@@ -405,10 +277,10 @@ def _solve_scale(
     pairs, lowest = np.concatenate(kept_pairs)[order], lowest[order]
     best *= 1.0 + 1e-9  # the pair that set it must come out above max_overlap despite rounding
     solved = False
-    for chunk in _chunks(len(pairs), means.shape[1]):
+    for chunk in chunks(len(pairs), means.shape[1]):
         if lowest[chunk.start] > best:
             break
-        geometry = _PairGeometry.of(weights, means, covariances, pairs[chunk])
+        geometry = PairGeometry.of(weights, means, covariances, pairs[chunk])
         starts = lowest[chunk]
         while len(starts):
             overlaps = geometry.overlaps(best).sum(axis=1)
@@ -426,7 +298,7 @@ def _solve_scale(
 
 
 def _solve_pair_scale(
-    geometry: _PairGeometry, low: float, high: float, max_overlap: float
+    geometry: PairGeometry, low: float, high: float, max_overlap: float
 ) -> float | None:
     """Return c in [low, high] (high may be infinite) where one pair's overlap is max_overlap."""
 

@@ -1,1 +1,1 @@
-"""The one fitting loop, its trace, its progress and how it ends."""
+"""The one fitting loop, its record, its progress bar and its ends."""

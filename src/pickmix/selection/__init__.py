@@ -1,0 +1,1 @@
+"""The paper's idea: which components a row visits, and on what schedule. Knows no models."""
