@@ -17,13 +17,6 @@ def _gather(data, rows, center, out):
             out[i, d] = np.float64(data[rows[i], d]) - center[d]
 
 
-@njit(cache=True, nogil=True)
-def _gather_columns(data, start, stop, center, out):
-    for i in range(start, stop):
-        for d in range(center.shape[0]):
-            out[d, i - start] = np.float64(data[i, d]) - center[d]
-
-
 class ArrayRows:
     """Rows of an array in memory, with weights.
 
@@ -66,12 +59,6 @@ class ArrayRows:
         """The given rows, centred, as (B, D) float64."""
         out = np.empty((rows.shape[0], self.n_features))
         _gather(self.data, rows, self.center, out)
-        return out
-
-    def columns(self, start: int, stop: int) -> np.ndarray:
-        """Rows start..stop, centred and transposed, as (D, R) float64."""
-        out = np.empty((self.n_features, stop - start))
-        _gather_columns(self.data, start, stop, self.center, out)
         return out
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
