@@ -212,3 +212,32 @@ def test_weights_sum_to_one_and_components_are_distinct():
     for row in selection.components[:200]:
         used = row[row >= 0]
         assert len(set(used.tolist())) == used.size
+
+
+@pytest.mark.parametrize("proposal", [UniformProposal, RingProposal])
+def test_reused_log_joints_change_nothing_while_parameters_stand_still(proposal):
+    fresh = MetropolisHastings(proposal(), 2)
+    reused = MetropolisHastings(proposal(), 2, reuse_log_joint=True)
+    states, by_fresh = run_chains(fresh, LOG_JOINTS[0], 1.0, 5)
+    again, by_reused = run_chains(reused, LOG_JOINTS[0], 1.0, 5)
+    np.testing.assert_array_equal(states, again)
+    assert by_fresh.evaluations == 3 * N_CHAINS
+    assert by_reused.evaluations == 2 * N_CHAINS
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        (lambda n: np.full((n, 1), K), r"Wrong.propose must return candidates in \[0, 7\)"),
+        (lambda n: np.full((n, 1), -1), r"Wrong.propose must return candidates in \[0, 7\)"),
+        (lambda n: np.zeros((n, 2), dtype=int), "integer candidates of shape"),
+        (lambda n: np.zeros((n, 1)), "integer candidates of shape"),
+    ],
+)
+def test_wrong_candidates_of_a_users_proposal_are_named(candidates, message):
+    class Wrong(Proposal):
+        def propose(self, rows, current, n_draws, first_draw, random):
+            return candidates(rows.size), 0.0, 0.0
+
+    with pytest.raises(ValueError, match=message):
+        run_chains(MetropolisHastings(Wrong(), 1), LOG_JOINTS[0], 1.0, 1)

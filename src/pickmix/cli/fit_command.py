@@ -178,8 +178,11 @@ def _example() -> Data:
     """Make rows of a known mixture, with component sizes that leave a picture readable."""
     mixture = generate(EXAMPLE_COMPONENTS, 2, max_overlap=0.75, random_state=0)
     rows, _ = mixture.sample(EXAMPLE_ROWS, random_state=0)
-    truth = float(mixture.score_samples(rows).mean())
-    return Data(rows, "the embedded example", true_log_likelihood=truth)
+    # The estimator's kernels give the mixture's own score several times faster.
+    truth = GaussianMixture(EXAMPLE_COMPONENTS)
+    truth.weights_, truth.means_ = mixture.weights, mixture.means
+    truth.covariances_, truth.n_features_in_ = mixture.covariances, 2
+    return Data(rows, "the embedded example", true_log_likelihood=truth.score(rows))
 
 
 def _read(path: Path, columns: list[str] | None, key: str | None) -> Data:

@@ -55,6 +55,9 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         which. For "tsaem": a `pickmix.SearchSet`, or "auto".
     n_samples : int, default=2
         M: draws per visit, or components kept per row for "ssaem" and "tsaem".
+    reuse_log_joint : bool, default=False
+        For "mhsaem": take the log-joint of a row's current component from its last visit, at the
+        parameters of then, instead of evaluating it again.
     batch_size : int or "auto", default="auto"
         B, rows per step.
     step_size : float, "paper", callable or "auto", default="auto"
@@ -145,6 +148,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         algorithm="mhsaem",
         proposal="auto",
         n_samples=2,
+        reuse_log_joint=False,
         batch_size="auto",
         step_size="auto",
         annealing=None,
@@ -169,6 +173,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self.algorithm = algorithm
         self.proposal = proposal
         self.n_samples = n_samples
+        self.reuse_log_joint = reuse_log_joint
         self.batch_size = batch_size
         self.step_size = step_size
         self.annealing = annealing
@@ -280,7 +285,9 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             effective_counts=start.counts,
             threads=threads,
         )
-        rule = make_rule(self.algorithm, self.proposal, self.n_samples, start.means)
+        rule = make_rule(
+            self.algorithm, self.proposal, self.n_samples, self.reuse_log_joint, start.means
+        )
         rule.start(start.chain, sizes.n_components)
         monitor = make_monitor(
             rule,

@@ -59,7 +59,9 @@ def resolve_proposal(proposal: Any, n_components: int) -> str | Proposal:
     return "optimal" if n_components <= _EXACT_COMPONENTS else "table-forgetting"
 
 
-def make_rule(algorithm: str, proposal: Any, n_samples: int, means: np.ndarray) -> SelectionRule:
+def make_rule(
+    algorithm: str, proposal: Any, n_samples: int, reuse_log_joint: bool, means: np.ndarray
+) -> SelectionRule:
     """Selection rule of an algorithm of the paper's Table 1, for a start at `means` (K, D)."""
     n_components = means.shape[0]
     n_kept = min(n_samples, n_components)
@@ -81,7 +83,7 @@ def make_rule(algorithm: str, proposal: Any, n_samples: int, means: np.ndarray) 
             "table": TableProposal,
             "table-forgetting": TableForgettingProposal,
         }[resolved]()
-    return MetropolisHastings(resolved, n_samples)
+    return MetropolisHastings(resolved, n_samples, reuse_log_joint)
 
 
 def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:

@@ -36,6 +36,8 @@ class Proposal(abc.ABC):
 
     #: True if q(z | z_bar) = q(z): `propose` may be asked for several draws at once.
     independent: bool = True
+    #: True spares the check of every candidate. A wrong candidate of a trusted proposal crashes.
+    trusted: bool = False
 
     def start(self, n_rows: int, n_components: int) -> None:
         """Begin a fit: forget everything learnt about rows."""
@@ -87,6 +89,8 @@ def _draw_uniformly(rows, n_components, key, first_draw, candidates):
 
 class UniformProposal(Proposal):
     """q(z) = 1/K (the paper's U): free, but accepted about once in K draws."""
+
+    trusted = True
 
     def propose(self, rows, current, n_draws, first_draw, random):
         """Draw every candidate uniformly from all components."""
@@ -175,6 +179,8 @@ class _TableProposal(Proposal):
     uniform distribution plus a non-negative *excess* on visited components. Only visited
     entries are stored, as a linked list per row in one growing pool.
     """
+
+    trusted = True
 
     def start(self, n_rows: int, n_components: int) -> None:
         """Begin a fit with empty tables."""

@@ -207,11 +207,15 @@ class MetropolisHastings(SelectionRule):
         q(z | z_bar).
     n_draws : int
         M, moves per visit.
+    reuse_log_joint : bool, default=False
+        Take log p(x, z_bar) from the row's last visit instead of evaluating it at today's
+        parameters: M evaluations per visit instead of M + 1, and another algorithm.
     """
 
-    def __init__(self, proposal: Proposal, n_draws: int) -> None:
+    def __init__(self, proposal: Proposal, n_draws: int, reuse_log_joint: bool = False) -> None:
         self.proposal = proposal
         self.n_draws = n_draws
+        self.reuse_log_joint = reuse_log_joint
 
     @property
     def width(self):
@@ -222,35 +226,40 @@ class MetropolisHastings(SelectionRule):
         """Begin a fit."""
         self.chain = chain
         self.proposal.start(chain.shape[0], n_components)
+        # NaN: never visited.
+        self._last_log_joint = np.full(chain.shape[0] if self.reuse_log_joint else 0, np.nan)
 
     def select(self, evaluate, rows, beta, step_size, random):
         """Run the chains of the batch for M moves (Algorithm 1, the loop over i and j)."""
+        n_rows = rows.shape[0]
         # Set z^0_{i,t} := z^M_{i,t-1}.
         current = self.chain.take(rows)
-        states = np.empty((rows.shape[0], self.n_draws), dtype=np.int32)
-        acceptance = np.zeros(rows.shape[0])
+        log_joint_current = self._remembered(rows)
+        evaluations = 0
+        states = np.empty((n_rows, self.n_draws), dtype=np.int32)
+        acceptance = np.zeros(n_rows)
         accept_key = random.key(Stream.ACCEPTANCE)
         # An independent q needs no z_bar: all M candidates are drawn and evaluated at once,
         # together with log p(x, z_bar) at today's parameters.
         together = self.n_draws if self.proposal.independent else 1
-        log_joint_current = None
         for first in range(0, self.n_draws, together):
             # Sample z ~ q(z | z_bar).
-            candidates, log_q, log_q_current = self.proposal.propose(
-                rows, current, together, first, random
+            candidates, log_q, log_q_current = self._propose(
+                rows, current, together, first, random, evaluate.n_components
             )
             if log_joint_current is None:
-                both = np.empty((rows.shape[0], together + 1), dtype=np.int32)
+                both = np.empty((n_rows, together + 1), dtype=np.int32)
                 both[:, 0] = current
                 both[:, 1:] = candidates
                 evaluated = evaluate.log_joint(both)
                 log_joint_current, log_joint = evaluated[:, 0].copy(), evaluated[:, 1:]
             else:
-                log_joint = evaluate.log_joint(candidates)
+                log_joint = evaluated = evaluate.log_joint(candidates)
+            evaluations += evaluated.size
             # Sample u, compute alpha(z_bar, z), accept z or stay at z_bar.
             evaluate.threads.run(
                 kernels.accept_or_stay,
-                rows.shape[0],
+                n_rows,
                 60.0 * candidates.size,
                 current,
                 candidates,
@@ -267,11 +276,39 @@ class MetropolisHastings(SelectionRule):
             )
         # Set z_{i,t} := (z^1_{i,t}, ..., z^M_{i,t}).
         self.chain[rows] = current
+        if self.reuse_log_joint:
+            self._last_log_joint[rows] = log_joint_current
         self.proposal.observe(rows, states, step_size)
         components, weights, accepted = _pairs_of(states, acceptance)
-        return Selection(
-            components,
-            weights,
-            evaluations=rows.shape[0] * (self.n_draws + 1),
-            acceptance=accepted / states.size,
+        return Selection(components, weights, evaluations, accepted / states.size)
+
+    def _remembered(self, rows: np.ndarray) -> np.ndarray | None:
+        """Log-joints of the rows' last visits, if asked for and all there."""
+        if not self.reuse_log_joint:
+            return None
+        remembered = self._last_log_joint[rows]
+        return None if np.isnan(remembered).any() else remembered
+
+    def _propose(self, rows, current, n_draws, first, random, n_components):
+        """Draw candidates, and check them unless the proposal is ours: kernels trust indices."""
+        candidates, log_q, log_q_current = self.proposal.propose(
+            rows, current, n_draws, first, random
         )
+        if self.proposal.trusted:
+            return candidates, log_q, log_q_current
+        name = type(self.proposal).__name__
+        shape = (rows.shape[0], n_draws)
+        candidates = np.asarray(candidates)
+        if candidates.shape != shape or not np.issubdtype(candidates.dtype, np.integer):
+            raise ValueError(
+                f"{name}.propose must return integer candidates of shape {shape}, got "
+                f"{candidates.dtype} of shape {candidates.shape}."
+            )
+        if candidates.min() < 0 or candidates.max() >= n_components:
+            raise ValueError(
+                f"{name}.propose must return candidates in [0, {n_components}), got values from "
+                f"{candidates.min()} to {candidates.max()}."
+            )
+        log_q = np.ascontiguousarray(np.broadcast_to(log_q, shape), dtype=np.float64)
+        log_q_current = np.array(np.broadcast_to(log_q_current, shape[:1]), dtype=np.float64)
+        return np.ascontiguousarray(candidates, dtype=np.int32), log_q, log_q_current
