@@ -240,6 +240,10 @@ def test_fit_takes_columns(tmp_path, places):
     ("arguments", "message"),
     [
         (["fit", "none.csv"], "none.csv: expected a file, found nothing there"),
+        (
+            ["fit", "words.csv"],
+            "column 'b', got 'x' in line 2; leave that column out with --columns",
+        ),
         (["fit", "rows.xlsx"], "expected a file ending in"),
         (
             ["fit", "holes.csv"],
@@ -260,6 +264,7 @@ def test_fit_takes_columns(tmp_path, places):
 def test_bad_input_is_one_clear_line_and_exit_code_2(places, monkeypatch, arguments, message):
     monkeypatch.chdir(places)
     (places / "holes.csv").write_text("a,b\n1,2\n3,nan\n")
+    (places / "words.csv").write_text("a,b\n1,x\n")
     before = sorted(places.rglob("*"))
     result = run(*arguments)
     assert result.exit_code == 2

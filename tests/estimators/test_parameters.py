@@ -59,6 +59,7 @@ BAD = {
     "algorithm": ("EM", None, "sgd", 1),
     "proposal": ("gibbs", None, 3, SearchSet()),
     "n_samples": NOT_INTEGERS,
+    "reuse_log_joint": ("yes", None, 2),
     "batch_size": (0, -5, 1.5, "all", None, True),
     "step_size": (0.0, -0.1, 1.1, np.nan, "fast", None, True),
     "annealing": ("up", 0.5, True),

@@ -97,7 +97,10 @@ def read_finite(
     path: Path, columns: list[str] | None, key: str | None
 ) -> tuple[np.ndarray, list[str] | None]:
     """Read rows as `read_table` does, and tell where a number is missing."""
-    rows, names = read_table(path, columns=columns, key=key)
+    try:
+        rows, names = read_table(path, columns=columns, key=key)
+    except ValueError as error:
+        raise ValueError(str(error).replace("columns=", "--columns")) from error
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]

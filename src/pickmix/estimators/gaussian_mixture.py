@@ -245,6 +245,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
             resolve_proposal(self.proposal, self.n_components)
         check.check_integer("n_samples", self.n_samples, 1)
+        check.check_flag("reuse_log_joint", self.reuse_log_joint)
         # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
         resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components))
         check.check_integer("max_iter", self.max_iter, 1)
