@@ -1,6 +1,6 @@
 """Peak memory of a fit above the data itself: N = 1,000,000, D = 10, K = 1,000, float32.
 
-    python benchmarks/memory.py --out benchmarks/results
+python benchmarks/memory.py --out benchmarks/results
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def main() -> None:
     seconds = time.perf_counter() - start
     above = peak_bytes() - before
     print(
-        f"N = {n_rows}, D = {n_features}, K = {arguments.components}: data {X.nbytes / 1e6:.0f} MB, "
+        f"N = {n_rows}, D = {n_features}, K = {arguments.components}: "
+        f"data {X.nbytes / 1e6:.0f} MB, "
         f"peak above it {above / 1e6:.0f} MB, {seconds:.1f} s for {arguments.passes} passes with "
         f"the start and compilation, proposal {mixture.proposal_}, "
         f"log-likelihood {mixture.lower_bound_:.3f}"

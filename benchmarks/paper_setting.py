@@ -16,7 +16,6 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.mixture import GaussianMixture as RivalMixture
@@ -65,9 +64,10 @@ def fit_all(X, n_steps, n_em, seed):
         work = mixture.trace_["seconds"][-1]
         records += [(label, *entry) for entry in exact]
         records.append((label, steps, work, mixture.n_component_evaluations_, final))
+        per_row = mixture.n_component_evaluations_ / mixture.trace_["epoch"][-1] / N
         print(
             f"{label:10s} steps {steps:6d}  work {work:7.2f} s  "
-            f"evaluations/row/pass {mixture.n_component_evaluations_ / mixture.trace_['epoch'][-1] / N:6.1f}  "
+            f"evaluations/row/pass {per_row:6.1f}  "
             f"log-likelihood {final:8.4f}  live {mixture.trace_['live_components'][-1]:3d}",
             flush=True,
         )

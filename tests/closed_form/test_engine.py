@@ -41,7 +41,9 @@ def test_chains_on_a_gaussian_mixture_follow_its_posterior():
     rule.start(chain, n_components)
     for t in range(1, 80):
         rule.select(evaluate, np.arange(n_chains), 1.0, 0.1, StepRandomness(1, t))
-    density = [stats.multivariate_normal(m, c).pdf(x) for m, c in zip(means, covariances)]
+    density = [
+        stats.multivariate_normal(m, c).pdf(x) for m, c in zip(means, covariances, strict=True)
+    ]
     posterior = weights * density / (weights @ density)
     counts = np.bincount(chain, minlength=n_components)
     assert stats.chisquare(counts, posterior * n_chains).pvalue > 1e-4
@@ -130,7 +132,7 @@ def make_engine(n_components, n_features=10, n_rows=40_000, batch_size=200):
 
 
 def test_a_step_allocates_nothing_of_the_size_of_the_model():
-    """30 steps at K = 40,000 and D = 10 (17 MB of covariances) allocate less than 1 MB at a time."""
+    """30 steps at K = 40,000, D = 10 (17 MB of covariances) allocate less than 1 MB at a time."""
     engine = make_engine(40_000)
     for t in range(1, 4):
         engine.step(t)

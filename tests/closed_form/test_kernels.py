@@ -90,7 +90,7 @@ def test_packing_round_trips(name):
 def test_singular_covariances_are_refused_by_name():
     structure = STRUCTURES["full"](2)
     singular = structure.pack_matrices(np.ones((1, 2, 2)))
-    with pytest.raises(SingularCovarianceError, match="reg_covar=0.0"):
+    with pytest.raises(SingularCovarianceError, match=r"reg_covar=0\.0"):
         GaussianMixtureState(structure, np.ones(1), np.zeros((1, 2)), singular, 0.0)
 
 

@@ -323,8 +323,9 @@ class TestWarmStart:
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
     @pytest.mark.parametrize("algorithm", ["em", "saem", "mcsaem", "mhsaem"])
     def test_two_halves_are_a_whole(self, algorithm, covariance_type):
-        # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With all components well
-        # filled, two fits of 20 steps are one of 40: the same batches, draws and step sizes.
+        # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With
+        # all components well filled, two fits of 20 steps are one of 40: the same batches, draws
+        # and step sizes.
         X = clusters()
         settings = {
             "algorithm": algorithm,

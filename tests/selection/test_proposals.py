@@ -49,7 +49,9 @@ def test_sparse_tables_follow_the_dense_recursion(proposal, forgetting):
             np.exp(log_q), np.take_along_axis(expected, candidates.astype(int), axis=1), rtol=1e-10
         )
     # Only visited entries are stored.
-    assert proposal.n_stored == len({(r, z) for v in visits for r, c in zip(*v[:2]) for z in c})
+    assert proposal.n_stored == len(
+        {(r, z) for v in visits for r, c in zip(*v[:2], strict=True) for z in c}
+    )
 
 
 def test_draws_follow_the_table():

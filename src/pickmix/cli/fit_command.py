@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
 import os
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from pickmix.data.files import write_table
 from pickmix.data.mixsim import generate
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.persistence import save
-from pickmix.estimators.plan import ALGORITHMS, PROPOSALS, resolve_proposal
+from pickmix.estimators.plan import ALGORITHMS, PROPOSALS
 from pickmix.fitting.trace import TRACE_DTYPE
 
 DEFAULTS = GaussianMixture().get_params()
@@ -156,8 +154,8 @@ def fit(
             f"Fitting {model.n_components:,} {model.covariance_type} components to {n_rows:,} rows "
             f"of {n_columns:,} columns by {model.algorithm}: {table.source}"
         )
+        click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
     with notes():
-        _compile(model, table.rows, quiet)
         model.fit(table.rows)
         model.verbose = DEFAULTS["verbose"]
         named = _with_names(model, table.names)
@@ -188,23 +186,6 @@ def _example() -> Data:
 def _read(path: Path, columns: list[str] | None, key: str | None) -> Data:
     rows, names = read_finite(path, columns, key)
     return Data(rows, str(path), names)
-
-
-def _compile(model: GaussianMixture, rows: np.ndarray, quiet: bool) -> None:
-    """Fit one step to a few rows, so that the fit's clock does not measure Numba's compiler."""
-    small = GaussianMixture(**model.get_params())
-    small.set_params(n_components=min(model.n_components, 40), max_steps=1, verbose=0)
-    if not quiet:
-        click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
-    # What is wrong with the rows or the parameters is the real fit's to say.
-    with warnings.catch_warnings(), contextlib.suppress(ValueError):
-        warnings.simplefilter("ignore")
-        if model.algorithm == "mhsaem":
-            # "auto" may stand for something else where components are few.
-            small.proposal = resolve_proposal(model.proposal, model.n_components)
-        small.fit(rows[:400])
-        if small.outcome_ == "interrupted":
-            raise KeyboardInterrupt
 
 
 def _check_out(out: Path) -> None:

@@ -18,7 +18,6 @@ from pickmix.selection.kernels import log_sum_exp
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.rules import Selection, SelectionRule
 from pickmix.selection.schedules import StepSize
-from pickmix.threads import Threads
 
 # Log-joints of all components for one block of rows take at most this many numbers (16 MB),
 # and a block that every component meets stays in the cache.

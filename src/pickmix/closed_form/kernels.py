@@ -29,9 +29,8 @@ from pickmix.closed_form.operations import (
 )
 from pickmix.closed_form.prefetch import prefetch_row
 
-
 # How many rows ahead of the one in hand the components of a row are fetched.
-_ROWS_AHEAD = 4
+_ROWS_AHEAD = 8
 
 
 @njit(cache=True, nogil=True)

@@ -81,9 +81,7 @@ def invert_pivots(typing_context, factor, i, covariance, reg_covar):
         reg = ir.Constant(_VECTOR, None)
         for lane in range(LANES):
             reg = builder.insert_element(reg, args[3], ir.Constant(ir.IntType(32), lane))
-        noise = builder.fmul(
-            builder.fadd(original, reg), ir.Constant(_VECTOR, [1e-15] * LANES)
-        )
+        noise = builder.fmul(builder.fadd(original, reg), ir.Constant(_VECTOR, [1e-15] * LANES))
         pivot = builder.fadd(_load(builder, pointer), reg)
         sound = builder.fcmp_ordered(">", pivot, noise)
         pivot = builder.select(sound, pivot, ir.Constant(_VECTOR, [float("nan")] * LANES))

@@ -32,34 +32,34 @@ SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
 FAST_SUMS = {"reassoc", "contract", "nsz"}
 
 
-def squared_distance(model, k, x, scratch):  # type: ignore[no-untyped-def]
+def squared_distance(model, k, x, scratch):
     """Squared Mahalanobis distance of x (D,) from component k."""
 
 
-def squared_distances(model, k, columns, scratch, out):  # type: ignore[no-untyped-def]
+def squared_distances(model, k, columns, scratch, out):
     """Squared Mahalanobis distances of R rows, given as columns (D, R), from component k."""
 
 
-def factor_index(model, k):  # type: ignore[no-untyped-def]
+def factor_index(model, k):
     """Row of `factor` and `log_normaliser` that component k uses."""
 
 
-def add_outer(model, weight, difference, scatter):  # type: ignore[no-untyped-def]
+def add_outer(model, weight, difference, scatter):
     """Add weight * difference difference' to `scatter` (P,), in the structure's packing."""
 
 
-def add_outers(model, weights, differences, n, scatter):  # type: ignore[no-untyped-def]
+def add_outers(model, weights, differences, n, scatter):
     """Add sum_r weights[r] d_r d_r' over the first n columns d_r of differences (D, R)."""
 
 
-def factorise_lanes(model, covariance, reg_covar, factor, log_normaliser):  # type: ignore[no-untyped-def]
+def factorise_lanes(model, covariance, reg_covar, factor, log_normaliser):
     """Factor covariance (P, LANES) + reg_covar * I into `factor`, one matrix per lane.
 
     log_normaliser (LANES,) receives log |W| - D/2 log(2 pi), NaN where there is no factorisation.
     """
 
 
-def has_own_covariance(model):  # type: ignore[no-untyped-def]
+def has_own_covariance(model):
     """True if every component has a covariance of its own."""
 
 
@@ -67,7 +67,7 @@ def implements(operation: Callable[..., Any], *models: type) -> Callable[[Callab
     """Register an implementation of `operation` for models of the given classes."""
 
     def register(implementation: Callable) -> Callable:
-        def choose(model, *args):  # type: ignore[no-untyped-def]
+        def choose(model, *args):
             if isinstance(model, types.BaseNamedTuple) and model.instance_class in models:
                 return implementation
             return None

@@ -52,7 +52,8 @@ def nearest_means(rows: np.ndarray, means: np.ndarray, threads: Threads) -> np.n
     """Index of the nearest mean (Euclidean) of each row, (B,) int32."""
     n_components, n_features = means.shape
     if n_components > _TREE_COMPONENTS and n_features <= _TREE_FEATURES:
-        return cKDTree(means).query(rows, workers=threads.n_threads)[1].astype(np.int32)
+        found = cKDTree(means).query(rows, workers=threads.n_threads)[1]
+        return np.asarray(found, dtype=np.int32)
     nearest = np.empty(rows.shape[0], dtype=np.int32)
     columns = np.ascontiguousarray(means.T)
     threads.run(_nearest, rows.shape[0], float(rows.shape[0] * means.size), rows, columns, nearest)
@@ -176,7 +177,8 @@ class Starter:
             # Distinct rows; heavier ones first in the sense of weighted sampling without
             # replacement (Efraimidis and Spirakis 2006).
             keys = self.generator.exponential(size=rows.shape[0]) / weights
-            means = rows[np.argpartition(keys, self.n_components - 1)[: self.n_components]]
+            # Fewer distinct rows than components: go round again.
+            means = rows[np.resize(np.argsort(keys)[: self.n_components], self.n_components)]
         return self._from_nearest_rows(means, rows, weights)
 
     def from_means(self, means: np.ndarray) -> Start:
@@ -267,4 +269,8 @@ class Starter:
             chosen = np.arange(n_rows)
         else:
             chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
-        return self.source.gather(chosen), self.source.weights_of(chosen)[0]
+        # Distinct rows in the order of their values, with the weights of equal rows added up: a
+        # start then depends neither on the order of the rows nor on whether a row is repeated
+        # or weighted.
+        rows, place = np.unique(self.source.gather(chosen), axis=0, return_inverse=True)
+        return rows, np.bincount(place.ravel(), self.source.weights_of(chosen)[0])

@@ -15,7 +15,6 @@ from scipy.linalg import solve_triangular
 from pickmix.closed_form.diagonal import DiagonalModel, SphericalModel
 from pickmix.closed_form.full import FullModel, TiedModel
 
-
 # Matrices unpacked at a time, so that K of them never stand in memory at once beside the result.
 _BLOCK = 4096
 
@@ -179,7 +178,7 @@ class DiagonalCovariance(CovarianceStructure):
     """D variances per component, (K, D)."""
 
     name = "diag"
-    model_class = DiagonalModel
+    model_class: Any = DiagonalModel
 
     @property
     def packed_size(self):

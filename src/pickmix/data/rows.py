@@ -47,7 +47,8 @@ class ArrayRows:
         guess = self.data[0].astype(np.float64)
         total = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
-            block = self.data[start : start + 65536].astype(np.float64) - guess
+            # In C order, so that sums do not depend on the layout of the data.
+            block = self.data[start : start + 65536].astype(np.float64, order="C") - guess
             if self.weights is None:
                 total += block.sum(axis=0)
             else:

@@ -10,10 +10,10 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.mixture import GaussianMixtureState
-from pickmix.closed_form.start import Start, Starter
-from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
+from pickmix.closed_form.structures import STRUCTURES
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.estimators import validation
+from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.inference import GaussianInference
 from pickmix.estimators.plan import (
     ALGORITHMS,
@@ -23,6 +23,7 @@ from pickmix.estimators.plan import (
     resolve_batch_size,
     resolve_proposal,
 )
+from pickmix.estimators.starts import choose_start, is_warm
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
@@ -112,6 +113,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     n_component_evaluations_ : int
     proposal_ : str
         What `proposal="auto"` stood for.
+    compile_seconds_ : float
+        Time spent on loading or compiling kernels before the fit; 0 if they were there.
     trace_ : structured array
         One record per evaluation: step, epoch, seconds, evaluations, log_likelihood,
         acceptance, live_components.
@@ -211,8 +214,9 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         random = validation.check_randomness(self.random_state)
         source = validation.check_rows(self, X, sample_weight)
         # A fit that goes on from the last one has one start only, as in scikit-learn.
-        n_starts = 1 if self._is_warm(source.n_features) else self.n_init
+        n_starts = 1 if is_warm(self, source.n_features) else self.n_init
         seeds = random.randint(2**31 - 1, size=(n_starts, 2))
+        self.compile_seconds_ = compile_kernels(self, source)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
             best = -np.inf
@@ -273,8 +277,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         )
         steps_per_pass = batches.n_batches
         n_steps = self.max_steps or self.max_iter * steps_per_pass
-        start = self._start(source, structure, seed, threads)
-        first_step = 1 + (self.n_steps_ if self._is_warm(sizes.n_features) else 0)
+        start = choose_start(self, source, structure, seed, threads)
+        first_step = 1 + (self.n_steps_ if is_warm(self, sizes.n_features) else 0)
         state = GaussianMixtureState(
             structure,
             start.weights,
@@ -343,49 +347,6 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         )
         self.proposal_ = resolved if isinstance(resolved, str) else type(resolved).__name__
         self._chain = start.chain
-
-    def _is_warm(self, n_features: int) -> bool:
-        """True if the last fit's parameters fit this one's, and are to be used."""
-        if not self.warm_start or not hasattr(self, "n_steps_"):
-            return False
-        shape = STRUCTURES[self.covariance_type](n_features).shape(self.n_components)
-        same_means = self.means_.shape == (self.n_components, n_features)
-        return same_means and self.covariances_.shape == shape
-
-    def _start(
-        self, source: ArrayRows, structure: CovarianceStructure, seed: int, threads: Threads
-    ) -> Start:
-        starter = Starter(source, structure, self.n_components, seed, threads)
-        if self._is_warm(source.n_features):
-            means = self.means_ - source.center
-            chain = self._chain.copy()
-            if chain.shape[0] != source.n_rows:
-                chain = starter.chain_at(means)
-            packed = structure.pack(self.covariances_)
-            return Start(self.weights_, means, self._without_reg(structure, packed), None, chain)
-        K, D = self.n_components, source.n_features
-        if self.means_init is not None:
-            means_init = validation.check_array_parameter("means_init", self.means_init, (K, D))
-            start = starter.from_means(means_init - source.center)
-        elif self.init_params == "paper":
-            start = starter.unit_cube()
-        else:
-            start = starter.from_data(self.init_params)
-        if self.weights_init is not None:
-            start.weights = validation.check_weights_init(self.weights_init, K)
-        if self.precisions_init is not None:
-            precisions = validation.check_array_parameter(
-                "precisions_init", self.precisions_init, structure.shape(K)
-            )
-            validation.check_positive_definite("precisions_init", precisions, structure.name)
-            packed = structure.pack(structure.invert(precisions))
-            start.covariances = self._without_reg(structure, packed)
-        return start
-
-    def _without_reg(self, structure: CovarianceStructure, packed: np.ndarray) -> np.ndarray:
-        """Take reg_covar off covariances that are to be used as they are."""
-        unit = structure.pack_matrices(np.eye(structure.n_features)[None])
-        return packed - self.reg_covar * unit
 
     def _set_parameters(self, state: GaussianMixtureState, source: ArrayRows) -> None:
         self.weights_ = state.weights

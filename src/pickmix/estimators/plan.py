@@ -31,10 +31,12 @@ PROPOSALS = ("auto", "uniform", "optimal", "table", "table-forgetting")
 
 # Evaluating this few components exactly is cheaper than the draws it saves.
 _EXACT_COMPONENTS = 64
+# Passes without a rise of `tol` after which a stochastic fit has converged.
+_PATIENCE = 5
 # Evaluating one component on one row of the probe costs about this fraction of a visit's.
 _PROBE_COST = 1.0 / 15.0
-_PROBE_SHARE = 0.05
-_SMALLEST_PROBE, _LARGEST_PROBE = 200, 5000
+_PROBE_SHARE = 0.1
+_SMALLEST_PROBE, _LARGEST_PROBE = 1000, 5000
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,13 @@ def make_rule(
     resolved = resolve_proposal(proposal, n_components)
     if resolved == "optimal":
         return PosteriorDraws(n_samples)
-    if isinstance(resolved, str):
-        resolved = {
-            "uniform": UniformProposal,
-            "table": TableProposal,
-            "table-forgetting": TableForgettingProposal,
-        }[resolved]()
+    if resolved == "uniform":
+        resolved = UniformProposal()
+    elif resolved == "table":
+        resolved = TableProposal()
+    elif resolved == "table-forgetting":
+        resolved = TableForgettingProposal()
+    assert isinstance(resolved, Proposal)
     return MetropolisHastings(resolved, n_samples, reuse_log_joint)
 
 
@@ -141,12 +144,14 @@ def make_monitor(
         limits = Limits(max_iter * steps_per_pass, Outcome.MAX_ITER, max_time)
     if algorithm == "em":
         return Monitor(1, None, None if runs_to_end else Plateau(tol), limits)
-    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=5)
     if rule.evaluates_all:
+        plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
         return Monitor(steps_per_pass, None, plateau, limits)
     work_per_pass = sizes.n_rows * evaluations_per_row
     affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
     n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(_SMALLEST_PROBE, affordable)))
     cost = _PROBE_COST * n_probe * sizes.n_components / work_per_pass
     passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
+    patience = max(2, math.ceil(_PATIENCE / passes))
+    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=patience)
     return Monitor(passes * steps_per_pass, n_probe, plateau, limits)

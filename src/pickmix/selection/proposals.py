@@ -188,16 +188,18 @@ class _TableProposal(Proposal):
         self._head = np.full(n_rows, -1, dtype=np.int64)
         self._excess_total = np.zeros(n_rows)
         self._n_used = 0
+        self._component = np.empty(0, dtype=np.int32)
+        self._excess = np.empty(0)
+        self._next = np.empty(0, dtype=np.int64)
         self._reserve(max(1024, n_rows))
 
     def _reserve(self, capacity: int) -> None:
         component = np.empty(capacity, dtype=np.int32)
         excess = np.empty(capacity)
         following = np.empty(capacity, dtype=np.int64)
-        if self._n_used:
-            component[: self._n_used] = self._component[: self._n_used]
-            excess[: self._n_used] = self._excess[: self._n_used]
-            following[: self._n_used] = self._next[: self._n_used]
+        component[: self._n_used] = self._component[: self._n_used]
+        excess[: self._n_used] = self._excess[: self._n_used]
+        following[: self._n_used] = self._next[: self._n_used]
         self._component, self._excess, self._next = component, excess, following
 
     @property
@@ -227,7 +229,9 @@ class _TableProposal(Proposal):
         )
         return candidates, log_q, log_q_current
 
-    def _raise_visited(self, rows, states, decay: float, gain: float) -> None:
+    def _raise_visited(
+        self, rows: np.ndarray, states: np.ndarray, decay: float, gain: float
+    ) -> None:
         needed = self._n_used + states.size
         if needed > self._component.shape[0]:
             self._reserve(max(needed, 2 * self._component.shape[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -139,8 +140,8 @@ def resolve_step_size(step_size: object, steps_per_pass: int) -> StepSize:
             "step_size must be 'auto', 'paper', a number in (0, 1] or a callable t -> gamma_t, "
             f"got {step_size!r}."
         )
-    if isinstance(step_size, (int, float)) and not isinstance(step_size, bool):
-        return ConstantStep(_check_step_size("step_size", step_size))
+    if isinstance(step_size, numbers.Real) and not isinstance(step_size, bool):
+        return ConstantStep(_check_step_size("step_size", float(step_size)))
     if callable(step_size):
         return CheckedSchedule(step_size, "step_size", 1.0)
     raise ValueError(
@@ -197,7 +198,7 @@ class AntiAnnealing:
         return self.peak + fraction * (1.0 - self.peak)
 
 
-def resolve_annealing(annealing: object, n_steps: int) -> Callable[[int], float] | None:
+def resolve_annealing(annealing: object, n_steps: int) -> StepSize | None:
     """Turn the estimator's `annealing` into a schedule: None, "anti" or a callable t -> beta_t."""
     if annealing is None:
         return None
