@@ -55,19 +55,19 @@ def _(model, k):
 
 
 @implements(squared_distance, DiagonalModel)
-def _(model, k, x, scratch):
+def _(model, k, rows, i, scratch):
     total = 0.0
-    for i in range(x.shape[0]):
-        y = model.factor[k, i] * (x[i] - model.mean[k, i])
+    for d in range(rows.shape[1]):
+        y = model.factor[k, d] * (rows[i, d] - model.mean[k, d])
         total += y * y
     return total
 
 
 @implements(squared_distance, SphericalModel)
-def _(model, k, x, scratch):
+def _(model, k, rows, i, scratch):
     total = 0.0
-    for i in range(x.shape[0]):
-        y = x[i] - model.mean[k, i]
+    for d in range(rows.shape[1]):
+        y = rows[i, d] - model.mean[k, d]
         total += y * y
     return total * model.factor[k, 0] * model.factor[k, 0]
 
@@ -97,17 +97,17 @@ def _(model, k, columns, scratch, out):
 
 
 @implements(add_outer, DiagonalModel)
-def _(model, weight, difference, scatter):
+def _(model, weight, difference, scatter, u):
     for i in range(difference.shape[0]):
-        scatter[i] += weight * difference[i] * difference[i]
+        scatter[u, i] += weight * difference[i] * difference[i]
 
 
 @implements(add_outer, SphericalModel)
-def _(model, weight, difference, scatter):
+def _(model, weight, difference, scatter, u):
     total = 0.0
     for i in range(difference.shape[0]):
         total += difference[i] * difference[i]
-    scatter[0] += weight * total / difference.shape[0]
+    scatter[u, 0] += weight * total / difference.shape[0]
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
@@ -134,14 +134,14 @@ def _(model, weights, differences, n, scatter):
 
 
 @implements(factorise_lanes, DiagonalModel, SphericalModel)
-def _(model, covariance, reg_covar, factor, log_normaliser):
+def _(model, factor, reg_covar, log_normaliser):
     n_features = model.mean.shape[1]
     # One variance stands for n_features of them in the spherical structure.
-    repeats = n_features / covariance.shape[0]
+    repeats = n_features / factor.shape[0]
     log_normaliser[:] = -n_features * _HALF_LOG_2PI
-    for i in range(covariance.shape[0]):
+    for i in range(factor.shape[0]):
         for lane in range(LANES):
-            variance = covariance[i, lane] + reg_covar
+            variance = factor[i, lane] + reg_covar
             if not variance > 0.0:
                 variance = np.nan
             factor[i, lane] = 1.0 / math.sqrt(variance)

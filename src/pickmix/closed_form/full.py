@@ -8,7 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from pickmix.closed_form.lanes import LANES, invert_pivots, multiply, subtract_product
+from pickmix.closed_form.lanes import (
+    LANES,
+    copy_row,
+    invert_pivots,
+    multiply,
+    subtract_product,
+)
 from pickmix.closed_form.operations import (
     FAST_SUMS,
     add_outer,
@@ -51,19 +57,19 @@ class TiedModel(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
-def whitened_norm(mean, factor, x, scratch):
-    """|W (x - mean)|^2 for a packed lower triangular W."""
-    n_features = mean.shape[0]
-    for i in range(n_features):
-        scratch[i] = x[i] - mean[i]
+def whitened_norm(means, k, factors, f, rows, i, scratch):
+    """|W (x - mean)|^2 for x = rows[i], mean = means[k] and the packed lower triangle factors[f]."""
+    n_features = means.shape[1]
+    for d in range(n_features):
+        scratch[d] = rows[i, d] - means[k, d]
     total = 0.0
     p = 0
-    for i in range(n_features):
+    for d in range(n_features):
         y = 0.0
-        for j in range(i + 1):
-            y += factor[p + j] * scratch[j]
+        for j in range(d + 1):
+            y += factors[f, p + j] * scratch[j]
         total += y * y
-        p += i + 1
+        p += d + 1
     return total
 
 
@@ -92,13 +98,13 @@ def whitened_norms(mean, factor, columns, scratch, out):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
-def add_packed_outer(weight, difference, scatter):
-    """scatter += weight * difference difference', packed."""
+def add_packed_outer(weight, difference, scatter, u):
+    """scatter[u] += weight * difference difference', packed."""
     p = 0
     for i in range(difference.shape[0]):
         scaled = weight * difference[i]
         for j in range(i + 1):
-            scatter[p + j] += scaled * difference[j]
+            scatter[u, p + j] += scaled * difference[j]
         p += i + 1
 
 
@@ -120,17 +126,22 @@ def add_packed_outers(weights, differences, n, scatter):
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
-def factorise_packed(covariance, n_features, reg_covar, factor, log_normaliser):
-    """W = L^-1 where L L' = covariance + reg_covar I, packed (P, LANES), one matrix per lane.
+def factorise_packed(factor, n_features, reg_covar, log_normaliser):
+    """Replace C by W = L^-1 where L L' = C + reg_covar I, packed (P, LANES), one per lane.
 
     Both halves run over independent entries in their inner loops, so that no sum waits for itself.
     """
-    factor[:] = covariance
+    # Row n_features of the scratch stays zero; the first rows hold the diagonal of C at first.
+    scratch = np.zeros((n_features + 1, LANES))
+    p = 0
+    for j in range(n_features):
+        copy_row(scratch, j, factor, p)
+        p += j + 2
     # Right-looking Cholesky: finish column j, then take it out of everything to its right. The
     # diagonal is stored inverted.
     diagonal = 0
     for j in range(n_features):
-        invert_pivots(factor, diagonal, covariance, reg_covar)
+        invert_pivots(factor, diagonal, scratch, j, reg_covar)
         below = diagonal + j + 1
         for i in range(j + 1, n_features):
             multiply(factor, below, factor, below, factor, diagonal)
@@ -141,24 +152,25 @@ def factorise_packed(covariance, n_features, reg_covar, factor, log_normaliser):
             below += i + 1
         diagonal += j + 2
     # Invert, row by row: W_ij = W_ii (-sum_{j <= m < i} L_im W_mj).
-    row = np.empty((n_features, LANES))
     determinant = np.ones(LANES)
     log_normaliser[:] = -n_features * _HALF_LOG_2PI
     p = 0
     for i in range(n_features):
-        row[:i] = 0.0
+        for j in range(i):
+            copy_row(scratch, j, scratch, n_features)
         q = 0
         for m in range(i):
             for j in range(m + 1):
-                subtract_product(row, j, factor, p + m, factor, q + j)
+                subtract_product(scratch, j, factor, p + m, factor, q + j)
             q += m + 1
         for j in range(i):
-            multiply(factor, p + j, factor, p + i, row, j)
+            multiply(factor, p + j, factor, p + i, scratch, j)
         for lane in range(LANES):
             determinant[lane] *= factor[p + i, lane]
         p += i + 1
-        # One logarithm for several pivots; few enough that their product cannot overflow.
-        if i % 5 == 4 or i == n_features - 1:
+        # One logarithm for ten pivots. Columns spread less than 1e25, so their product cannot
+        # underflow; if it overflows, the variances are below 1e-61 and count as singular.
+        if i % 10 == 9 or i == n_features - 1:
             for lane in range(LANES):
                 log_normaliser[lane] += math.log(determinant[lane])
                 determinant[lane] = 1.0
@@ -175,13 +187,13 @@ def _(model, k):
 
 
 @implements(squared_distance, FullModel)
-def _(model, k, x, scratch):
-    return whitened_norm(model.mean[k], model.factor[k], x, scratch)
+def _(model, k, rows, i, scratch):
+    return whitened_norm(model.mean, k, model.factor, k, rows, i, scratch)
 
 
 @implements(squared_distance, TiedModel)
-def _(model, k, x, scratch):
-    return whitened_norm(model.mean[k], model.factor[0], x, scratch)
+def _(model, k, rows, i, scratch):
+    return whitened_norm(model.mean, k, model.factor, 0, rows, i, scratch)
 
 
 @implements(squared_distances, FullModel)
@@ -195,8 +207,8 @@ def _(model, k, columns, scratch, out):
 
 
 @implements(add_outer, FullModel, TiedModel)
-def _(model, weight, difference, scatter):
-    add_packed_outer(weight, difference, scatter)
+def _(model, weight, difference, scatter, u):
+    add_packed_outer(weight, difference, scatter, u)
 
 
 @implements(add_outers, FullModel, TiedModel)
@@ -205,8 +217,8 @@ def _(model, weights, differences, n, scatter):
 
 
 @implements(factorise_lanes, FullModel, TiedModel)
-def _(model, covariance, reg_covar, factor, log_normaliser):
-    factorise_packed(covariance, model.mean.shape[1], reg_covar, factor, log_normaliser)
+def _(model, factor, reg_covar, log_normaliser):
+    factorise_packed(factor, model.mean.shape[1], reg_covar, log_normaliser)
 
 
 @implements(has_own_covariance, FullModel)

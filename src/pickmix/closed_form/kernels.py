@@ -56,7 +56,7 @@ def evaluate_candidates(model, rows, candidates, log_joint, start, stop):
             log_joint[i, j] = (
                 log_weight
                 + model.log_normaliser[factor_index(model, k)]
-                - 0.5 * squared_distance(model, k, rows[i], scratch)
+                - 0.5 * squared_distance(model, k, rows, i, scratch)
             )
 
 
@@ -123,9 +123,10 @@ def group_by_component(
 
 @njit(cache=True, nogil=True)
 def _merge(model, u, mass, squares, mean, scatter, sums, difference):
-    """Merge the moments of some rows into slot u (Chan, Golub and LeVeque 1983).
+    """Merge moments (mass, squares, mean (D,), scatter (1, P)) of some rows into slot u.
 
-    Only non-negative terms are added to the scatter: nothing cancels, wherever the data lie.
+    After Chan, Golub and LeVeque (1983). Only non-negative terms are added to the scatter: nothing
+    cancels, wherever the data lie.
     """
     slot_mass, slot_squares, slot_mean, slot_scatter = sums
     before = slot_mass[u]
@@ -135,15 +136,17 @@ def _merge(model, u, mass, squares, mean, scatter, sums, difference):
     slot_mass[u] = total
     slot_squares[u] += squares
     if before == 0.0:
-        slot_mean[u, :] = mean
-        slot_scatter[u, :] = scatter
+        for d in range(mean.shape[0]):
+            slot_mean[u, d] = mean[d]
+        for p in range(scatter.shape[1]):
+            slot_scatter[u, p] = scatter[0, p]
         return
-    for i in range(mean.shape[0]):
-        difference[i] = mean[i] - slot_mean[u, i]
-        slot_mean[u, i] += (mass / total) * difference[i]
-    for p in range(scatter.shape[0]):
-        slot_scatter[u, p] += scatter[p]
-    add_outer(model, before * (mass / total), difference, slot_scatter[u])
+    for d in range(mean.shape[0]):
+        difference[d] = mean[d] - slot_mean[u, d]
+        slot_mean[u, d] += (mass / total) * difference[d]
+    for p in range(scatter.shape[1]):
+        slot_scatter[u, p] += scatter[0, p]
+    add_outer(model, before * (mass / total), difference, slot_scatter, u)
 
 
 @njit(cache=True, nogil=True)
@@ -155,7 +158,7 @@ def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, s
     n_features = rows.shape[1]
     mean = np.empty(n_features)
     difference = np.empty(n_features)
-    scatter = np.empty(sums[3].shape[1])
+    scatter = np.empty((1, sums[3].shape[1]))
     for u in range(start, stop):
         first, last = offsets[u], offsets[u + 1]
         mass, squares = 0.0, 0.0
@@ -165,21 +168,22 @@ def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, s
             weight = pair_weight[pair]
             mass += weight
             squares += weight * weight
-            x = rows[pair_row[pair]]
+            i = pair_row[pair]
             for d in range(n_features):
-                mean[d] += weight * x[d]
+                mean[d] += weight * rows[i, d]
         if mass == 0.0:
             continue
         for d in range(n_features):
             mean[d] /= mass
-        scatter[:] = 0.0
+        for p in range(scatter.shape[1]):
+            scatter[0, p] = 0.0
         # A single row has no scatter about itself.
         if last - first > 1:
             for pair in range(first, last):
-                x = rows[pair_row[pair]]
+                i = pair_row[pair]
                 for d in range(n_features):
-                    difference[d] = x[d] - mean[d]
-                add_outer(model, pair_weight[pair], difference, scatter)
+                    difference[d] = rows[i, d] - mean[d]
+                add_outer(model, pair_weight[pair], difference, scatter, 0)
         _merge(model, u, mass, squares, mean, scatter, sums, difference)
 
 
@@ -200,7 +204,7 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
     n_features, n_rows = columns.shape
     mean = np.empty(n_features)
     difference = np.empty(n_features)
-    scatter = np.empty(sums[3].shape[1])
+    scatter = np.empty((1, sums[3].shape[1]))
     weights = np.empty(n_rows)
     kept = np.empty((n_features, n_rows))
     where = np.empty(n_rows, dtype=np.int64)
@@ -224,7 +228,7 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
             for r in range(n):
                 kept[d, r] -= mean[d]
         scatter[:] = 0.0
-        add_outers(model, weights, kept, n, scatter)
+        add_outers(model, weights, kept, n, scatter[0])
         _merge(model, k, mass, squares, mean, scatter, sums, difference)
 
 
@@ -263,32 +267,29 @@ def absorb(
     scale, square_scale = model.clock[SCALE], model.clock[SQUARE_SCALE]
     n_features, n_packed = model.mean.shape[1], slot_scatter.shape[1]
     difference = np.empty(n_features)
-    in_use = np.empty((n_packed, LANES))
-    factor = np.empty((n_packed, LANES))
+    # Covariances in use, one per lane, and then their factors. A lane without one holds all ones,
+    # which has no factor and harms nobody.
+    factor = np.ones((n_packed, LANES))
     log_normaliser = np.zeros(LANES)
     for first in range(start, stop, LANES):
         n_lanes = min(LANES, stop - first)
-        for u in range(first + LANES, min(first + 2 * LANES, stop)):
-            _prefetch(model, slot_component[u])
-        if has_own_covariance(model):
-            in_use[:, n_lanes:] = 1.0
         for lane in range(n_lanes):
             u = first + lane
             k = slot_component[u]
             added = share * slot_mass[u]
             kept = model.mass[k] * scale
             total = kept + added
-            gain = slot_scatter[u]
+            if u + LANES < stop:
+                _prefetch(model, slot_component[u + LANES])
             if not added > 0.0:
-                gain[:] = 0.0
-                in_use[:, lane] = 1.0
+                slot_scatter[u, :] = 0.0
                 continue
             for p in range(n_packed):
-                gain[p] *= share
+                slot_scatter[u, p] *= share
             for d in range(n_features):
                 difference[d] = slot_mean[u, d] - model.mean[k, d]
             if kept > 0.0:
-                add_outer(model, kept * (added / total), difference, gain)
+                add_outer(model, kept * (added / total), difference, slot_scatter, u)
             if has_own_covariance(model):
                 squares = model.squares[k] * square_scale + share * share * slot_squares[u]
                 trust = 1.0
@@ -296,18 +297,20 @@ def absorb(
                     trust = min(1.0, total * total / (squares * least_count))
                 old, new, lean = trust * kept / total, trust / total, 1.0 - trust
                 for p in range(n_packed):
-                    own = old * model.covariance[k, p] + new * gain[p]
-                    in_use[p, lane] = own + lean * pooled[p]
+                    own = old * model.covariance[k, p] + new * slot_scatter[u, p]
+                    factor[p, lane] = own + lean * pooled[p]
         if has_own_covariance(model):
-            factorise_lanes(model, in_use, reg_covar, factor, log_normaliser)
+            factorise_lanes(model, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
             u = first + lane
             k = slot_component[u]
             added = share * slot_mass[u]
-            failures[u] = 0 if log_normaliser[lane] < np.inf else 1
-            if failures[u]:
+            failures[u] = 0
+            if not added > 0.0:
+                continue
+            if not log_normaliser[lane] < np.inf:
+                failures[u] = 1
                 slot_scatter[u, :] = 0.0
-            if failures[u] or not added > 0.0:
                 continue
             kept = model.mass[k] * scale
             total = kept + added
@@ -342,14 +345,12 @@ def absorb_pooled(gains, n_slots, kept, pooled):
 def factorise_components(model, reg_covar, failures, start, stop):
     """Factorise the model's covariances + reg_covar I; failures[k] = 1 where there is no factor."""
     n_packed = model.covariance.shape[1]
-    covariance = np.empty((n_packed, LANES))
-    factor = np.empty((n_packed, LANES))
+    factor = np.ones((n_packed, LANES))
     log_normaliser = np.empty(LANES)
     for first in range(start, stop, LANES):
         n_lanes = min(LANES, stop - first)
-        covariance[:, n_lanes:] = 1.0
-        covariance[:, :n_lanes] = model.covariance[first : first + n_lanes].T
-        factorise_lanes(model, covariance, reg_covar, factor, log_normaliser)
+        factor[:, :n_lanes] = model.covariance[first : first + n_lanes].T
+        factorise_lanes(model, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
             failures[first + lane] = 0 if log_normaliser[lane] < np.inf else 1
         model.factor[first : first + n_lanes] = factor[:, :n_lanes].T

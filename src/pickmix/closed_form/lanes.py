@@ -65,22 +65,37 @@ def multiply(typing_context, target, t, left, i, right, j):
 
 
 @intrinsic
-def invert_pivots(typing_context, factor, i, covariance, reg_covar):
+def copy_row(typing_context, target, t, source, i):
+    """target[t] = source[i], for rows of LANES numbers."""
+    signature = types.void(target, types.int64, source, types.int64)
+
+    def codegen(context, builder, signature, args):
+        pointers = [
+            _row_pointer(context, builder, signature.args[n], args[n], args[n + 1]) for n in (0, 2)
+        ]
+        builder.store(_load(builder, pointers[1]), pointers[0], align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def invert_pivots(typing_context, factor, i, diagonal, j, reg_covar):
     """factor[i] = 1 / sqrt(factor[i] + reg_covar), for rows of LANES numbers.
 
-    NaN where that pivot is lost in the rounding of covariance[i] + reg_covar: it cancelled down
-    to noise, which is a singular matrix and not a tiny variance.
+    NaN where that pivot is lost in the rounding of diagonal[j] + reg_covar: it cancelled down to
+    noise, which is a singular matrix and not a tiny variance.
     """
-    signature = types.void(factor, types.int64, covariance, types.float64)
+    signature = types.void(factor, types.int64, diagonal, types.int64, types.float64)
 
     def codegen(context, builder, signature, args):
         pointer = _row_pointer(context, builder, signature.args[0], args[0], args[1])
         original = _load(
-            builder, _row_pointer(context, builder, signature.args[2], args[2], args[1])
+            builder, _row_pointer(context, builder, signature.args[2], args[2], args[3])
         )
         reg = ir.Constant(_VECTOR, None)
         for lane in range(LANES):
-            reg = builder.insert_element(reg, args[3], ir.Constant(ir.IntType(32), lane))
+            reg = builder.insert_element(reg, args[4], ir.Constant(ir.IntType(32), lane))
         noise = builder.fmul(builder.fadd(original, reg), ir.Constant(_VECTOR, [1e-15] * LANES))
         pivot = builder.fadd(_load(builder, pointer), reg)
         sound = builder.fcmp_ordered(">", pivot, noise)
@@ -88,9 +103,8 @@ def invert_pivots(typing_context, factor, i, covariance, reg_covar):
         square_root = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.sqrt.v{LANES}f64"
         )
-        root = builder.call(square_root, [pivot])
         one = ir.Constant(_VECTOR, [1.0] * LANES)
-        builder.store(builder.fdiv(one, root), pointer, align=8)
+        builder.store(builder.fdiv(one, builder.call(square_root, [pivot])), pointer, align=8)
         return context.get_dummy_value()
 
     return signature, codegen

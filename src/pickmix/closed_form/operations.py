@@ -27,13 +27,16 @@ from numba.extending import overload
 
 SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
 
+# Operations of inner loops take arrays and row numbers: a view of a row costs two calls of Numba's
+# reference counting, which is as much as the arithmetic on it.
+
 # Sums may be reordered by the compiler (that is what lets it vectorise them), always in the same
 # way for the same binary. NaN and infinity keep their meaning.
 FAST_SUMS = {"reassoc", "contract", "nsz"}
 
 
-def squared_distance(model, k, x, scratch):
-    """Squared Mahalanobis distance of x (D,) from component k."""
+def squared_distance(model, k, rows, i, scratch):
+    """Squared Mahalanobis distance of rows[i] from component k."""
 
 
 def squared_distances(model, k, columns, scratch, out):
@@ -44,16 +47,16 @@ def factor_index(model, k):
     """Row of `factor` and `log_normaliser` that component k uses."""
 
 
-def add_outer(model, weight, difference, scatter):
-    """Add weight * difference difference' to `scatter` (P,), in the structure's packing."""
+def add_outer(model, weight, difference, scatter, u):
+    """Add weight * difference difference' to scatter[u] (P,), in the structure's packing."""
 
 
 def add_outers(model, weights, differences, n, scatter):
     """Add sum_r weights[r] d_r d_r' over the first n columns d_r of differences (D, R)."""
 
 
-def factorise_lanes(model, covariance, reg_covar, factor, log_normaliser):
-    """Factor covariance (P, LANES) + reg_covar * I into `factor`, one matrix per lane.
+def factorise_lanes(model, factor, reg_covar, log_normaliser):
+    """Replace covariances in `factor` (P, LANES) by factors W of (covariance + reg_covar I)^-1.
 
     log_normaliser (LANES,) receives log |W| - D/2 log(2 pi), NaN where there is no factorisation.
     """
