@@ -58,7 +58,7 @@ class TiedModel(NamedTuple):
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
 def whitened_norm(means, k, factors, f, rows, i, scratch):
-    """|W (x - mean)|^2 for x = rows[i], mean = means[k] and the packed lower triangle factors[f]."""
+    """|W (x - mean)|^2 for x = rows[i], mean = means[k] and packed lower triangle factors[f]."""
     n_features = means.shape[1]
     for d in range(n_features):
         scratch[d] = rows[i, d] - means[k, d]
