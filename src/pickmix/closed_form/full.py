@@ -168,9 +168,9 @@ def factorise_packed(factor, n_features, reg_covar, log_normaliser):
         for lane in range(LANES):
             determinant[lane] *= factor[p + i, lane]
         p += i + 1
-        # One logarithm for ten pivots. Columns spread less than 1e25, so their product cannot
-        # underflow; if it overflows, the variances are below 1e-61 and count as singular.
-        if i % 10 == 9 or i == n_features - 1:
+        # One logarithm for five pivots. Columns spread less than 1e60, so their product cannot
+        # underflow; if it overflows, variances are below 1e-120 and count as singular.
+        if i % 5 == 4 or i == n_features - 1:
             for lane in range(LANES):
                 log_normaliser[lane] += math.log(determinant[lane])
                 determinant[lane] = 1.0

@@ -19,7 +19,7 @@ from pickmix.data.rows import ArrayRows
 from pickmix.fitting.stopping import Outcome
 
 # Squares and their products must stay within float64.
-LARGEST_SPREAD = 1e25
+LARGEST_SPREAD = 1e60
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
