@@ -44,13 +44,12 @@ def make_engine(n_components: int) -> ClosedFormEngine:
         np.repeat(covariance, n_components, axis=0),
         1e-6,
         weight_floor=1e-4 / n_components,
+        least_count=D + 1.0,
     )
     rule = MetropolisHastings(UniformProposal(), M)
     rule.start(labels.astype(np.int32), n_components)
     batches = Batches(N, B, 0)
-    return ClosedFormEngine(
-        state, source, rule, batches, ConstantStep(0.05), None, 0, D + 1.0, None
-    )
+    return ClosedFormEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
 
 
 def main() -> None:

@@ -124,11 +124,12 @@ def make_engine(n_components, n_features=10, n_rows=40_000, batch_size=200):
         np.repeat(unit, n_components, axis=0),
         1e-6,
         1e-4 / n_components,
+        least_count=n_features + 1.0,
     )
     rule = MetropolisHastings(UniformProposal(), 2)
     rule.start(rng.integers(0, n_components, n_rows).astype(np.int32), n_components)
     batches = Batches(n_rows, batch_size, 0)
-    return ClosedFormEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, 11.0, None)
+    return ClosedFormEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
 
 
 def test_a_step_allocates_nothing_of_the_size_of_the_model():
@@ -154,3 +155,100 @@ def test_a_step_touches_only_the_selected_components():
     touched = engine._increment.slot_component[: engine._increment.n_slots]
     assert set(moved.tolist()) == set(touched.tolist())
     assert 0 < moved.size <= 400
+
+
+@pytest.mark.parametrize("algorithm", ["saem", "mhsaem"])
+def test_uneven_weights_average_to_the_weighted_mean(algorithm):
+    """One row in 1000 has half of all weight, and is met by one batch in ten."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 1))
+    X[0] = 10.0
+    weights = np.ones(1000)
+    weights[0] = 1000.0
+    # Averaging over all steps, so that single batches do not matter.
+    mixture = GaussianMixture(
+        1,
+        algorithm=algorithm,
+        batch_size=100,
+        step_size=lambda t: 1.0 / t,
+        max_steps=2000,
+        random_state=0,
+    ).fit(X, sample_weight=weights)
+    expected = np.average(X[:, 0], weights=weights)
+    # 1/t averaging over whole passes is exact but for the order of the last few batches.
+    assert mixture.means_[0, 0] == pytest.approx(expected, abs=0.05)
+
+
+@pytest.mark.parametrize("spacing", [10.0, 30.0, 36.0, 60.0])
+@pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
+def test_vanishing_responsibilities_break_nothing(algorithm, spacing):
+    """Weights that underflow between far groups: no division by zero, no false singularity."""
+    rng = np.random.default_rng(0)
+    grid = spacing * np.array(list(np.ndindex(3, 3)), dtype=float)
+    X = grid[rng.integers(0, 9, 2000)] + rng.normal(size=(2000, 2))
+    mixture = GaussianMixture(
+        9, algorithm=algorithm, step_size="paper", batch_size=20, max_steps=60, random_state=0
+    ).fit(X)
+    assert mixture.outcome_ == "max_steps"
+    assert np.isfinite(mixture.score(X))
+
+
+@pytest.mark.parametrize("far", [38.0, 38.4, 38.6, 39.0])
+def test_a_component_of_denormal_mass_stays_as_it_is(far):
+    X = 0.05 * np.random.default_rng(0).normal(size=(200, 1))
+    mixture = GaussianMixture(
+        2,
+        algorithm="em",
+        means_init=[[0.0], [far]],
+        weights_init=[0.5, 0.5],
+        precisions_init=np.ones((2, 1, 1)),
+        max_steps=5,
+    ).fit(X)
+    assert mixture.outcome_ == "max_steps"
+    assert np.isfinite(mixture.means_).all()
+    assert mixture.means_[0, 0] == pytest.approx(X.mean(), abs=1e-9)
+
+
+@pytest.mark.parametrize("settings", [{"algorithm": "em"}, {"step_size": 1.0, "batch_size": 10}])
+def test_a_tied_covariance_that_becomes_singular_keeps_its_last_good_value(settings):
+    X = np.repeat(np.array([[0.0, 0.0], [1.0, 1.0]]), 50, axis=0)
+    with pytest.warns(UserWarning, match=r"singular|last good"):
+        mixture = GaussianMixture(
+            2,
+            covariance_type="tied",
+            reg_covar=0.0,
+            means_init=X[[0, -1]],
+            precisions_init=100.0 * np.eye(2),
+            random_state=0,
+            **settings,
+        ).fit(X)
+    assert mixture.outcome_ == "singular_covariance"
+    assert np.isfinite(mixture.covariances_).all()
+    assert np.isfinite(mixture.score(X))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize(("n_components", "batch_size"), [(50, 200), (1000, 200), (1000, 20)])
+def test_forgetting_everything_with_few_rows_per_component_collapses_nothing(
+    covariance_type, n_components, batch_size
+):
+    """gamma = 1 and batches with less than a row per component: variances stay near the data's."""
+    X = 3.0 * np.random.default_rng(0).normal(size=(4000, 10))
+    mixture = GaussianMixture(
+        n_components,
+        covariance_type=covariance_type,
+        proposal="uniform",
+        step_size="paper",
+        init_params="paper",
+        batch_size=batch_size,
+        max_steps=50,
+        random_state=0,
+    ).fit(X)
+    variances = {
+        "full": lambda c: np.diagonal(c, axis1=1, axis2=2),
+        "tied": np.diagonal,
+        "diag": lambda c: c,
+        "spherical": lambda c: c,
+    }[covariance_type](mixture.covariances_)
+    # Without protection they fall to reg_covar = 1e-6; the start's variance is 1, the data's 9.
+    assert 0.5 < np.median(variances) < 30.0

@@ -42,17 +42,17 @@ def test_k_means_plus_plus_seeds_as_well_as_scikit_learn():
     assert np.mean(ours) < np.mean(theirs)
 
 
-@pytest.mark.parametrize("method", ["k-means++", "random_from_data"])
+@pytest.mark.parametrize("given_means", [False, True])
 @pytest.mark.parametrize("name", list(STRUCTURES))
-def test_starts_have_the_moments_of_their_nearest_rows(method, name):
+def test_starts_have_the_moments_of_their_nearest_rows(given_means, name):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(3000, 2)) + 20.0 * rng.integers(0, 2, (3000, 1))
     maker = starter(X, 2, name)
     # Seeds in both groups: then nearest rows are the groups, and moments are theirs.
-    if method == "random_from_data":
+    if given_means:
         start = maker.from_means(np.array([[0.0, 0.0], [20.0, 20.0]]) - maker.source.center)
     else:
-        start = maker.from_data(method)
+        start = maker.from_data("k-means++")
     order = np.argsort(start.means[:, 0])
     groups = [X[X[:, 0] < 10], X[X[:, 0] >= 10]]
     np.testing.assert_allclose(start.weights[order], [g.shape[0] / 3000 for g in groups], atol=1e-3)
@@ -99,3 +99,12 @@ def test_heavy_rows_attract_seeds():
     maker = starter(X, 10, weights=weights)
     start = maker.from_data("random_from_data")
     assert (start.means + maker.source.center < 10.0).all()
+
+
+def test_random_rows_are_distinct_rows_of_the_data():
+    """K = N leaves every row its own nearest, so that the means are the rows."""
+    X = np.random.default_rng(5).normal(size=(40, 2))
+    maker = starter(X, 40)
+    start = maker.from_data("random_from_data")
+    means = start.means + maker.source.center
+    np.testing.assert_allclose(means[np.lexsort(means.T)], X[np.lexsort(X.T)], atol=1e-12)

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import pickmix.threads
 from pickmix import GaussianMixture, SearchSet
+from pickmix.estimators import compilation
 from pickmix.fitting.trace import TRACE_DTYPE
 
 ALGORITHMS = [
@@ -357,6 +358,40 @@ class TestWarmStart:
         assert mixture.n_steps_ == 43
         assert mixture.trace_["step"][-1] == 43
 
+    def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
+        """90 steps of 5 passes, then 3 iterations of EM: 8 passes in all, 3 of them new."""
+        X = clusters()
+        mixture = GaussianMixture(3, max_steps=30, batch_size=50, warm_start=True, random_state=0)
+        mixture.fit(X)
+        passes = 30 * 50 / X.shape[0]
+        assert mixture.trace_["epoch"][-1] == pytest.approx(passes)
+        mixture.set_params(algorithm="em", max_steps=3).fit(X)
+        assert mixture.n_iter_ == 3
+        np.testing.assert_allclose(mixture.trace_["epoch"], passes + np.arange(1, 4))
+
+    def test_annealing_runs_over_the_steps_of_the_new_fit(self):
+        """Anti-annealing from beta = 0.1 again: the second fit starts by spreading posteriors."""
+        X = clusters()
+        seen = []
+
+        def record(t):
+            seen.append(t)
+            return 1.0
+
+        mixture = short_fit(warm_start=True, max_steps=10, annealing=record)
+        mixture.fit(X)
+        assert seen == [*range(1, 11), *range(1, 11)]
+
+    def test_equal_shapes_of_different_structures_are_told_apart(self):
+        """K = D = 3: a table of variances has the shape of a tied covariance."""
+        X = np.random.default_rng(0).normal(size=(300, 3))
+        mixture = GaussianMixture(
+            3, covariance_type="diag", max_steps=5, warm_start=True, random_state=0
+        ).fit(X)
+        mixture.set_params(covariance_type="tied").fit(X)
+        assert mixture.n_steps_ == 5
+        assert np.linalg.eigvalsh(mixture.covariances_).min() > 0.0
+
     def test_em_never_goes_down(self):
         X = clusters()
         mixture = GaussianMixture(
@@ -484,10 +519,27 @@ class TestEnding:
             mixture.score(clusters())
 
     def test_callback_time_is_not_work(self):
-        mixture = short_fit(max_steps=18, callbacks=lambda info: time.sleep(0.2))
-        assert len(mixture.trace_) == 3
-        # 0.6 s of sleep, and 18 steps of well below a millisecond each.
-        assert mixture.trace_["seconds"][-1] < 0.2
+        mixture = short_fit(max_steps=18, callbacks=lambda info: time.sleep(0.05))
+        assert len(mixture.trace_) == 18
+        # 0.9 s of sleep, and 18 steps of well below a millisecond each.
+        assert mixture.trace_["seconds"][-1] < 0.3
+
+    def test_callbacks_are_never_copied(self):
+        """A lock cannot be copied; the fit and its compilation must not try."""
+
+        class Locked:
+            def __init__(self):
+                self.lock = threading.Lock()
+                self.calls = 0
+
+            def __call__(self, info):
+                with self.lock:
+                    self.calls += 1
+
+        callback = Locked()
+        compilation._compiled.clear()
+        short_fit(max_steps=6, callbacks=[callback])
+        assert callback.calls == 6
 
 
 class TestInterrupted:

@@ -90,7 +90,7 @@ def test_reason_of_the_limit_is_the_outcome():
 
 def test_goes_on_from_a_given_step():
     engine = CountingEngine()
-    result = run(engine, n_steps=4, first_step=21)
+    result = run(engine, n_steps=4, first_step=21, passes_before=4.0)
     assert engine.steps == [21, 22, 23, 24]
     assert result.n_steps == 24
     np.testing.assert_array_equal(result.trace.table()["step"], [23, 24])

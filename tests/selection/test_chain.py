@@ -241,3 +241,23 @@ def test_wrong_candidates_of_a_users_proposal_are_named(candidates, message):
 
     with pytest.raises(ValueError, match=message):
         run_chains(MetropolisHastings(Wrong(), 1), LOG_JOINTS[0], 1.0, 1)
+
+
+def test_a_users_log_q_must_be_finite():
+    class Lost(Proposal):
+        def propose(self, rows, current, n_draws, first_draw, random):
+            return np.zeros((rows.size, n_draws), dtype=int), np.nan, 0.0
+
+    with pytest.raises(ValueError, match=r"Lost\.propose must return finite log q"):
+        run_chains(MetropolisHastings(Lost(), 1), LOG_JOINTS[0], 1.0, 1)
+
+
+@pytest.mark.parametrize("beta", BETAS)
+def test_rows_that_nothing_explains_select_nothing(beta):
+    table = np.full((2, K), -np.inf)
+    table[1] = LOG_JOINTS[0]
+    rule = TopComponents(3)
+    selection = rule.select(TableEvaluator(table), np.arange(2), beta, 1.0, StepRandomness(0, 1))
+    assert (selection.components[0] == -1).all()
+    assert (selection.weights[0] == 0.0).all()
+    assert selection.weights[1].sum() == pytest.approx(1.0)

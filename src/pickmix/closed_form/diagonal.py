@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from pickmix.closed_form.full import _HALF_LOG_2PI
 from pickmix.closed_form.lanes import LANES
 from pickmix.closed_form.operations import (
     FAST_SUMS,
+    HALF_LOG_2PI,
     add_outer,
     add_outers,
     factor_index,
@@ -138,7 +138,7 @@ def _(model, factor, reg_covar, log_normaliser):
     n_features = model.mean.shape[1]
     # One variance stands for n_features of them in the spherical structure.
     repeats = n_features / factor.shape[0]
-    log_normaliser[:] = -n_features * _HALF_LOG_2PI
+    log_normaliser[:] = -n_features * HALF_LOG_2PI
     for i in range(factor.shape[0]):
         for lane in range(LANES):
             variance = factor[i, lane] + reg_covar

@@ -17,10 +17,10 @@ from pickmix.selection.counters import Counters
 from pickmix.selection.kernels import log_sum_exp
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.rules import Selection, SelectionRule
-from pickmix.selection.schedules import StepSize
+from pickmix.selection.schedules import Schedule
 
-# Log-joints of all components for one block of rows take at most this many numbers (16 MB),
-# and a block that every component meets stays in the cache.
+# Log-joints of all components for one block of rows take about this many numbers (16 MB), unless
+# 16 rows take more; and a block that every component meets stays in the cache.
 _BLOCK_NUMBERS = 2_000_000
 _DENSE_BLOCK_ROWS = 1024
 _SPARSE_BLOCK_ROWS = 65536
@@ -87,10 +87,10 @@ class ClosedFormEngine:
     step_size : callable t -> gamma_t
     annealing : callable t -> beta_t, or None for beta = 1
     seed : int
-    least_count : float
-        Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
     probe : int array or None
         Rows whose log-likelihood is evaluated; None for rules that compute it anyway.
+    first_step : int
+        Where this fit's steps begin; annealing counts from there.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class ClosedFormEngine:
         source: ArrayRows,
         rule: SelectionRule,
         batches: Batches,
-        step_size: StepSize,
-        annealing: StepSize | None,
+        step_size: Schedule,
+        annealing: Schedule | None,
         seed: int,
-        least_count: float,
         probe: np.ndarray | None,
+        first_step: int = 1,
     ) -> None:
         self.state = state
         self.source = source
@@ -112,7 +112,7 @@ class ClosedFormEngine:
         self.step_size = step_size
         self.annealing = annealing
         self.seed = seed
-        self.least_count = least_count
+        self.first_step = first_step
         largest_batch = -(-source.n_rows // batches.n_batches)
         width = state.n_components if rule.width is None else rule.width
         self._increment = Increment(state, largest_batch * width)
@@ -128,7 +128,7 @@ class ClosedFormEngine:
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""
         gamma = self.step_size(t)
-        beta = 1.0 if self.annealing is None else self.annealing(t)
+        beta = 1.0 if self.annealing is None else self.annealing(t - self.first_step + 1)
         random = StepRandomness(self.seed, t)
         # Form the set I.
         batch = self.batches.rows(t)
@@ -147,11 +147,11 @@ class ClosedFormEngine:
                 increment.add_pairs(
                     evaluate.rows, weights, total_weight, selection.components, selection.weights
                 )
-            self._record(selection, weights, total_weight)
+            self._record(selection, weights)
         # SA-step and M-step for k in unique(z).
-        self.counters.refused += self.state.absorb(increment, gamma, self.least_count)
+        self.counters.refused += self.state.absorb(increment, gamma)
 
-    def _record(self, selection: Selection, weights: np.ndarray, total_weight: float) -> None:
+    def _record(self, selection: Selection, weights: np.ndarray) -> None:
         n_rows = weights.shape[0]
         self.counters.rows += n_rows
         self.counters.evaluations += selection.evaluations
@@ -159,8 +159,8 @@ class ClosedFormEngine:
         if selection.log_likelihood is not None:
             shift = float(np.log(self.state.floored_masses.sum()))
             self._log_likelihood_sum += float(weights @ selection.log_likelihood)
-            self._log_likelihood_sum -= shift * total_weight
-            self._log_likelihood_weight += total_weight
+            self._log_likelihood_sum -= shift * float(weights.sum())
+            self._log_likelihood_weight += float(weights.sum())
 
     def log_likelihood(self) -> float:
         """Mean log-likelihood per row.
@@ -173,8 +173,8 @@ class ClosedFormEngine:
             self._log_likelihood_sum = self._log_likelihood_weight = 0.0
             return estimate
         values = log_likelihood(self.state, self.source, self._probe)
-        weights, total_weight = self.source.weights_of(self._probe)
-        return float(weights @ values) / total_weight
+        weights, _ = self.source.weights_of(self._probe)
+        return float(weights @ values / weights.sum())
 
     def live_components(self) -> int:
         """Components that weigh at least half a row."""

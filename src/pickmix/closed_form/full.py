@@ -17,6 +17,7 @@ from pickmix.closed_form.lanes import (
 )
 from pickmix.closed_form.operations import (
     FAST_SUMS,
+    HALF_LOG_2PI,
     add_outer,
     add_outers,
     factor_index,
@@ -26,8 +27,6 @@ from pickmix.closed_form.operations import (
     squared_distance,
     squared_distances,
 )
-
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class FullModel(NamedTuple):
@@ -153,7 +152,7 @@ def factorise_packed(factor, n_features, reg_covar, log_normaliser):
         diagonal += j + 2
     # Invert, row by row: W_ij = W_ii (-sum_{j <= m < i} L_im W_mj).
     determinant = np.ones(LANES)
-    log_normaliser[:] = -n_features * _HALF_LOG_2PI
+    log_normaliser[:] = -n_features * HALF_LOG_2PI
     p = 0
     for i in range(n_features):
         for j in range(i):

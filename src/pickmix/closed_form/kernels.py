@@ -29,6 +29,9 @@ from pickmix.closed_form.operations import (
 )
 from pickmix.closed_form.prefetch import prefetch_row
 
+# Masses at or below this are none: their squares would leave float64.
+NO_MASS = 1e-140
+
 # How many rows ahead of the one in hand the components of a row are fetched.
 _ROWS_AHEAD = 8
 
@@ -171,7 +174,7 @@ def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, s
             i = pair_row[pair]
             for d in range(n_features):
                 mean[d] += weight * rows[i, d]
-        if mass == 0.0:
+        if not mass > NO_MASS:
             continue
         for d in range(n_features):
             mean[d] /= mass
@@ -199,7 +202,7 @@ def _weighted_sum(weights, values, n):
 def accumulate_all(model, columns, row_weights, responsibilities, sums, start, stop):
     """Add every row to the moments of the components start..stop, weighted by responsibilities.
 
-    columns (D, R), responsibilities (K, R). Rows whose responsibility is exactly zero are skipped.
+    columns (D, R), responsibilities (K, R). Rows without mass (see NO_MASS) are skipped.
     """
     n_features, n_rows = columns.shape
     mean = np.empty(n_features)
@@ -213,7 +216,7 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
         mass, squares = 0.0, 0.0
         for r in range(n_rows):
             weight = responsibilities[k, r] * row_weights[r]
-            if weight > 0.0:
+            if weight > NO_MASS:
                 where[n] = r
                 weights[n] = weight
                 mass += weight
@@ -246,7 +249,17 @@ def _prefetch(model, k):
 
 @njit(cache=True, nogil=True)
 def absorb(
-    model, slot_component, sums, share, pooled, least_count, reg_covar, failures, start, stop
+    model,
+    slot_component,
+    sums,
+    share,
+    pooled,
+    least_count,
+    reg_covar,
+    freedom_gains,
+    failures,
+    start,
+    stop,
 ):
     """SA-step and M-step for the components of the slots start..stop.
 
@@ -260,15 +273,16 @@ def absorb(
     their closed-form maximisation, written about the component's own mean.
 
     A component whose effective number of rows is below `least_count` leans on the pooled
-    covariance. The slot's scatter is replaced by what the component adds to the pooled scatter.
-    An update that has no factorisation is refused and counted in failures[u].
+    covariance. The slot's scatter is replaced by what the component adds to the pooled scatter, and
+    freedom_gains[u] by what it adds to the pooled degrees of freedom, s0 - (squared weights) / s0.
+    An update that has no factorisation is refused and counted in failures[u]; a component that
+    gained no mass stays as it is.
     """
     slot_mass, slot_squares, slot_mean, slot_scatter = sums
     scale, square_scale = model.clock[SCALE], model.clock[SQUARE_SCALE]
     n_features, n_packed = model.mean.shape[1], slot_scatter.shape[1]
     difference = np.empty(n_features)
-    # Covariances in use, one per lane, and then their factors. A lane without one holds all ones,
-    # which has no factor and harms nobody.
+    # Covariances in use, one per lane, then their factors. What an idle lane holds harms nobody.
     factor = np.ones((n_packed, LANES))
     log_normaliser = np.zeros(LANES)
     for first in range(start, stop, LANES):
@@ -281,7 +295,7 @@ def absorb(
             total = kept + added
             if u + LANES < stop:
                 _prefetch(model, slot_component[u + LANES])
-            if not added > 0.0:
+            if not added > NO_MASS:
                 slot_scatter[u, :] = 0.0
                 continue
             for p in range(n_packed):
@@ -306,7 +320,8 @@ def absorb(
             k = slot_component[u]
             added = share * slot_mass[u]
             failures[u] = 0
-            if not added > 0.0:
+            freedom_gains[u] = 0.0
+            if not added > NO_MASS:
                 continue
             if not log_normaliser[lane] < np.inf:
                 failures[u] = 1
@@ -325,25 +340,56 @@ def absorb(
             for d in range(n_features):
                 offset = (kept / total) * (model.mean[k, d] - slot_mean[u, d])
                 model.mean[k, d] = slot_mean[u, d] + offset
-            squares = model.squares[k] * square_scale + share * share * slot_squares[u]
+            kept_squares = model.squares[k] * square_scale
+            squares = kept_squares + share * share * slot_squares[u]
+            kept_freedom = kept - kept_squares / kept if kept > NO_MASS else 0.0
+            freedom_gains[u] = (total - squares / total) - kept_freedom
             model.mass[k] = total / scale
             model.log_mass[k] = math.log(model.mass[k])
             model.squares[k] = squares / square_scale
 
 
 @njit(cache=True, nogil=True)
-def absorb_pooled(gains, n_slots, kept, pooled):
-    """Pooled covariance <- kept * pooled + the gains of all slots, in slot order."""
-    for p in range(pooled.shape[0]):
-        pooled[p] *= kept
+def absorb_pooled(
+    sums, freedom_gains, n_slots, share, kept, least_count, scatter, totals, covariance
+):
+    """Update the covariance that all components have in common.
+
+    scatter (P,) sums s0 * covariance over components, and totals = (s0, squared weights, degrees of
+    freedom s0 - squares / s0), each with forgetting; sums are taken in slot order. With least_count
+    = 0 the covariance (P,) is scatter / s0, the maximum of the likelihood. Otherwise it is
+    scatter / freedom, since components with a row or two have mass but hardly any scatter; and as
+    long as there are fewer than least_count effective degrees of freedom it leans on its past.
+    """
+    slot_mass, slot_squares, _, gains = sums
+    for p in range(scatter.shape[0]):
+        scatter[p] *= kept
+    mass, squares, freedom = 0.0, 0.0, 0.0
     for u in range(n_slots):
-        for p in range(pooled.shape[0]):
-            pooled[p] += gains[u, p]
+        mass += slot_mass[u]
+        squares += slot_squares[u]
+        freedom += freedom_gains[u]
+        for p in range(scatter.shape[0]):
+            scatter[p] += gains[u, p]
+    totals[0] = kept * totals[0] + share * mass
+    totals[1] = kept * kept * totals[1] + share * share * squares
+    totals[2] = kept * totals[2] + freedom
+    trust, divisor = 1.0, totals[0]
+    if least_count > 0.0:
+        divisor = totals[2]
+        trust = min(1.0, totals[0] * totals[2] / (totals[1] * least_count))
+    if divisor > NO_MASS and trust > 0.0:
+        for p in range(scatter.shape[0]):
+            own = scatter[p] / divisor
+            covariance[p] = trust * own + (1.0 - trust) * covariance[p]
 
 
 @njit(cache=True, nogil=True)
 def factorise_components(model, reg_covar, failures, start, stop):
-    """Factorise the model's covariances + reg_covar I; failures[k] = 1 where there is no factor."""
+    """Factorise the model's covariances + reg_covar I.
+
+    Where there is no factor, failures[k] = 1 and the old one stays.
+    """
     n_packed = model.covariance.shape[1]
     factor = np.ones((n_packed, LANES))
     log_normaliser = np.empty(LANES)
@@ -352,9 +398,11 @@ def factorise_components(model, reg_covar, failures, start, stop):
         factor[:, :n_lanes] = model.covariance[first : first + n_lanes].T
         factorise_lanes(model, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
-            failures[first + lane] = 0 if log_normaliser[lane] < np.inf else 1
-        model.factor[first : first + n_lanes] = factor[:, :n_lanes].T
-        model.log_normaliser[first : first + n_lanes] = log_normaliser[:n_lanes]
+            k = first + lane
+            failures[k] = 0 if log_normaliser[lane] < np.inf else 1
+            if not failures[k]:
+                model.factor[k] = factor[:, lane]
+                model.log_normaliser[k] = log_normaliser[lane]
 
 
 @njit(cache=True, nogil=True)

@@ -3,7 +3,7 @@
 For a component with s0 = sum of weights, the mean and the covariance about it carry the same
 information as the sums of x and x x', and nothing cancels for data far from the origin. The
 common factor (1 - gamma) of a stochastic-approximation step leaves means and covariances alone,
-so it is applied to the masses only, as one global scale (METHOD: lazy exact decay).
+so it is applied to the masses only, as one global scale: a lazy but exact decay.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class GaussianMixtureState:
         No component weighs less than this, so that a missed one can still be selected.
     effective_counts : (K,) array, optional
         Effective number of rows behind each component's start.
+    least_count : float
+        Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
     """
 
     def __init__(
@@ -60,9 +62,11 @@ class GaussianMixtureState:
         reg_covar: float,
         weight_floor: float = 0.0,
         effective_counts: np.ndarray | None = None,
+        least_count: float = 0.0,
         threads: Threads | None = None,
     ) -> None:
         self.structure = structure
+        self.least_count = least_count
         self.reg_covar = reg_covar
         self.n_components, self.n_features = means.shape
         self.n_factors = 1 if structure.shared else self.n_components
@@ -83,10 +87,14 @@ class GaussianMixtureState:
             log_mass=log_mass,
             clock=np.array([1.0, 1.0, 0.0, log_floor]),
         )
+        mass, squares = self.model.mass, self.model.squares
+        freedom = mass - np.divide(squares, mass, out=np.zeros_like(mass), where=mass > 0.0)
+        self._pooled_totals = np.array([mass.sum(), squares.sum(), freedom.sum()])
         if structure.shared:
             self.pooled = self.model.covariance[0]
         else:
-            self.pooled = np.asarray(weights) @ self.model.covariance / np.sum(weights)
+            self.pooled = mass @ self.model.covariance / mass.sum()
+        self._pooled_scatter = self.pooled * self._pooled_totals[2 if least_count > 0.0 else 0]
         self._factorise_all()
 
     def _factorise_all(self) -> None:
@@ -150,7 +158,7 @@ class GaussianMixtureState:
             np.log(self.model.mass, out=self.model.log_mass)
         clock[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
 
-    def absorb(self, increment: Increment, step_size: float, least_count: float) -> int:
+    def absorb(self, increment: Increment, step_size: float) -> int:
         """SA-step and M-step: s <- (1 - gamma) s + gamma s_batch for the touched components.
 
         Returns the number of updates that had to be refused as singular.
@@ -161,6 +169,7 @@ class GaussianMixtureState:
         self.decay(step_size)
         n_slots = increment.n_slots
         failures = increment.failures[:n_slots]
+        share = step_size / total_weight
         per_slot = self.structure.packed_size * (self.n_features + 10.0)
         self.threads.run(
             kernels.absorb,
@@ -169,18 +178,32 @@ class GaussianMixtureState:
             self.model,
             increment.slot_component,
             increment.sums,
-            step_size / total_weight,
+            share,
             self.pooled,
-            least_count,
+            self.least_count,
             self.reg_covar,
+            increment.freedom_gains,
             failures,
         )
-        kernels.absorb_pooled(increment.sums[3], n_slots, 1.0 - step_size, self.pooled)
+        before = self.pooled.copy() if self.structure.shared else self.pooled
+        kernels.absorb_pooled(
+            increment.sums,
+            increment.freedom_gains,
+            n_slots,
+            share,
+            1.0 - step_size,
+            self.least_count,
+            self._pooled_scatter,
+            self._pooled_totals,
+            self.pooled,
+        )
         n_failures = int(np.count_nonzero(failures))
         if self.structure.shared:
             failed = np.empty(1, dtype=np.int64)
             kernels.factorise_components(self.model, self.reg_covar, failed, 0, 1)
-            n_failures += int(failed[0])
+            if failed[0]:
+                self.pooled[:] = before
+                n_failures += 1
         return n_failures
 
 
@@ -205,6 +228,7 @@ class Increment:
         self._offsets = np.empty(self.capacity + 2, dtype=np.int64)
         self._pair_row = np.empty(0, dtype=np.int64)
         self._pair_weight = np.empty(0)
+        self.freedom_gains = np.empty(self.capacity)
         self.failures = np.empty(self.capacity, dtype=np.int64)
         self.n_slots = 0
         self.total_weight = 0.0
@@ -225,7 +249,8 @@ class Increment:
     ) -> None:
         """Add the pairs (row, components[row, j], weights[row, j]); component -1 is no pair.
 
-        rows (B, D), row_weights (B,) with sum total_weight, components and weights (B, W).
+        rows (B, D), row_weights (B,) of which as many rows weigh total_weight on average,
+        components and weights (B, W).
         """
         if self._pair_row.shape[0] < components.size:
             self._pair_row = np.empty(components.size, dtype=np.int64)

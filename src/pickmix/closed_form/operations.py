@@ -19,11 +19,14 @@ For the tied structure the arrays of shape (K, P) and log_normaliser have one ro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from numba import types
 from numba.extending import overload
+
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
 

@@ -155,7 +155,9 @@ class Starter:
         self.structure = structure
         self.n_components = n_components
         self.random = StepRandomness(seed, 0)
-        self.generator = np.random.Generator(np.random.Philox(key=[seed, 2**63]))
+        self.generator = np.random.Generator(
+            np.random.Philox(key=np.array([seed, 2**63], dtype=np.uint64))
+        )
         self.threads = threads
 
     def from_data(self, method: str) -> Start:
@@ -269,8 +271,8 @@ class Starter:
             chosen = np.arange(n_rows)
         else:
             chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
-        # Distinct rows in the order of their values, with the weights of equal rows added up: a
-        # start then depends neither on the order of the rows nor on whether a row is repeated
-        # or weighted.
+        # Distinct rows in the order of their values, with the weights of equal rows added up. Where
+        # all rows are taken, a start then depends neither on their order nor on whether a row is
+        # repeated or weighted.
         rows, place = np.unique(self.source.gather(chosen), axis=0, return_inverse=True)
         return rows, np.bincount(place.ravel(), self.source.weights_of(chosen)[0])

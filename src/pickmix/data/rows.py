@@ -39,6 +39,7 @@ class ArrayRows:
         self.data = data
         self.n_rows, self.n_features = data.shape
         self.weights = weights
+        self.mean_weight = 1.0 if weights is None else float(weights.mean())
         self._ones = np.empty(0)
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
 
@@ -63,11 +64,14 @@ class ArrayRows:
         return out
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """Weights of the given rows, (B,), and their sum."""
+        """Weights of the given rows, (B,), and what as many rows weigh on average.
+
+        Statistics of a batch are divided by the latter: divided by the sum of the batch's own
+        weights they would not average to those of all rows.
+        """
         n_rows = rows.shape[0]
         if self.weights is not None:
-            weights = self.weights[rows]
-            return weights, float(weights.sum())
+            return self.weights[rows], n_rows * self.mean_weight
         if self._ones.shape[0] < n_rows:
             self._ones = np.ones(n_rows)
         return self._ones[:n_rows], float(n_rows)
@@ -113,7 +117,9 @@ class Batches:
         number, batch = divmod(step - 1, self.n_batches)
         if number != self._pass:
             # Counter-based: the order is a function of (seed, pass), whatever came before.
-            generator = np.random.Generator(np.random.Philox(key=[self.seed, number]))
+            generator = np.random.Generator(
+                np.random.Philox(key=np.array([self.seed, number], dtype=np.uint64))
+            )
             self._order = np.arange(self.n_rows)
             generator.shuffle(self._order)
             self._pass = number

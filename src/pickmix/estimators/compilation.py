@@ -7,7 +7,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.plan import resolve_proposal
@@ -29,28 +28,30 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         proposal = "uniform"
     layout = "F" if source.data.flags.f_contiguous else "C"
-    kind = (estimator.covariance_type, estimator.algorithm, proposal, source.data.dtype, layout)
+    kind = (
+        estimator.covariance_type,
+        estimator.algorithm,
+        proposal,
+        estimator.reuse_log_joint,
+        source.data.dtype,
+        layout,
+    )
     if kind in _compiled:
         return 0.0
     started = time.perf_counter()
     rows = np.random.default_rng(0).normal(size=(8, source.n_features))
-    small = clone(estimator).set_params(
+    # Two passes: the second visit of a row may take another path than the first.
+    small = type(estimator)(
         n_components=2,
+        covariance_type=estimator.covariance_type,
+        algorithm=estimator.algorithm,
         proposal=proposal,
-        n_samples=2,
+        reuse_log_joint=estimator.reuse_log_joint,
         batch_size=4,
         step_size=0.5,
-        annealing=None,
-        max_steps=2,
-        max_time=None,
+        max_steps=4,
         reg_covar=1.0,
         init_params="paper",
-        weights_init=None,
-        means_init=None,
-        precisions_init=None,
-        warm_start=False,
-        verbose=0,
-        callbacks=(),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

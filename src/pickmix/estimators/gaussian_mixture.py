@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from pickmix.estimators.starts import choose_start, is_warm
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
+from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.schedules import ConstantStep, resolve_annealing, resolve_step_size
 from pickmix.selection.truncated import SearchSet
 from pickmix.threads import Threads, resolve_n_jobs
@@ -72,10 +74,10 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     max_steps : int, default=None
         Exact number of steps; wins over `max_iter`, and `tol` is not used.
     max_time : float, default=None
-        Seconds of work.
+        Seconds of work, of all starts together.
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
-        "em", else smoothed and over three evaluations. Not used with `max_steps` or `annealing`.
+        "em", else smoothed and over about five passes. Not used with `max_steps` or `annealing`.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
     n_init : int, default=1
@@ -89,7 +91,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     n_jobs : int or None, default=None
         Threads at most; None means as many as there are cores. The result does not depend on it.
     warm_start : bool, default=False
-        Go on from the last fit's parameters, chain states and step number.
+        Go on from the last fit's parameters, effective counts, chain states and step number.
+        Proposal tables and search sets are learnt anew.
     verbose : int, default=0
         1 shows a progress bar, 2 a line per evaluation.
     callbacks : callable or list of callables, default=()
@@ -108,9 +111,13 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     lower_bound_ : float
         Last log-likelihood per row in `trace_`.
     n_iter_ : int
-        Passes made, the last one perhaps in part.
+        Passes made in this fit, the last one perhaps in part.
     n_steps_ : int
+        Steps made, those of the fits that this one went on from included.
     n_component_evaluations_ : int
+        Evaluations of a component on a row in this fit, those of the start not counted.
+    start_seconds_ : float
+        Time spent on the start; not part of the work time in `trace_`.
     proposal_ : str
         What `proposal="auto"` stood for.
     compile_seconds_ : float
@@ -122,8 +129,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     Notes
     -----
     A row of weight zero is a row removed, for every algorithm. A row of weight n is n equal rows
-    for "em"; the stochastic algorithms give both the same objective, but draw batches of rows
-    and so take different paths.
+    for "em". The stochastic algorithms pursue the same weighted likelihood on average, but n equal
+    rows are n visits and count as n rows behind a covariance, a row of weight n as one.
 
     References
     ----------
@@ -218,11 +225,17 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         seeds = random.randint(2**31 - 1, size=(n_starts, 2))
         self.compile_seconds_ = compile_kernels(self, source)
         threads = Threads(resolve_n_jobs(self.n_jobs))
+        chosen: Any = None
+        work = 0.0
         try:
             best = -np.inf
             for first, second in seeds:
-                contender = copy.copy(self)
+                contender: Any = copy.copy(self)
+                if self.max_time is not None:
+                    contender.max_time = max(1e-9, self.max_time - work)
                 contender._fit_once(source, int(first) * (2**31) + int(second), threads)
+                contender.max_time = self.max_time
+                work += contender.trace_["seconds"][-1:].sum()
                 if contender.lower_bound_ > best or not np.isfinite(best):
                     best = contender.lower_bound_
                     chosen = contender
@@ -230,6 +243,13 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
                     # Starts that nobody has seen may be better, whichever was the best so far.
                     chosen.outcome_, chosen.converged_ = contender.outcome_, False
                     break
+                if contender.outcome_ == Outcome.MAX_TIME:
+                    break
+        except KeyboardInterrupt:
+            # Between two starts: what the first ones found is there.
+            if chosen is None:
+                raise
+            chosen.outcome_, chosen.converged_ = str(Outcome.INTERRUPTED), False
         finally:
             threads.close()
         self.__dict__.update(chosen.__dict__)
@@ -248,7 +268,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         check.check_choice("init_params", self.init_params, INIT_PARAMS)
         if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
             resolve_proposal(self.proposal, self.n_components)
-        check.check_integer("n_samples", self.n_samples, 1)
+        if check.check_integer("n_samples", self.n_samples, 1) >= MOST_DRAWS:
+            raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {self.n_samples!r}.")
         check.check_flag("reuse_log_joint", self.reuse_log_joint)
         # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
         resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components))
@@ -269,6 +290,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         resolve_annealing(self.annealing, 2)
 
     def _fit_once(self, source: ArrayRows, seed: int, threads: Threads) -> None:
+        started = time.perf_counter()
         sizes = Sizes(source.n_rows, source.n_features, self.n_components)
         structure = STRUCTURES[self.covariance_type](sizes.n_features)
         exact = self.algorithm == "em"
@@ -278,7 +300,10 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         steps_per_pass = batches.n_batches
         n_steps = self.max_steps or self.max_iter * steps_per_pass
         start = choose_start(self, source, structure, seed, threads)
-        first_step = 1 + (self.n_steps_ if is_warm(self, sizes.n_features) else 0)
+        warm = is_warm(self, sizes.n_features)
+        first_step = 1 + (self.n_steps_ if warm else 0)
+        passes_before: float = getattr(self, "_passes", 0.0) if warm else 0.0
+        self.start_seconds_ = time.perf_counter() - started
         state = GaussianMixtureState(
             structure,
             start.weights,
@@ -288,6 +313,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             # A component that batches miss keeps a weight at which it can still be selected.
             weight_floor=1e-17 if exact else 1e-4 / sizes.n_components,
             effective_counts=start.counts,
+            least_count=0.0 if exact else sizes.n_features + 1.0,
             threads=threads,
         )
         rule = make_rule(
@@ -305,11 +331,12 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             self.max_time,
             self.tol,
             self.annealing is not None,
+            compares=self.n_init > 1,
         )
         probe = None
         if monitor.n_probe is not None:
             # The same rows for every start, so that their log-likelihoods can be compared.
-            generator = np.random.Generator(np.random.Philox(key=[0, 2**62]))
+            generator = np.random.Generator(np.random.Philox(key=0))
             probe = np.sort(generator.choice(sizes.n_rows, monitor.n_probe, replace=False))
         engine = ClosedFormEngine(
             state,
@@ -319,13 +346,14 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             ConstantStep(1.0) if exact else resolve_step_size(self.step_size, steps_per_pass),
             resolve_annealing(self.annealing, n_steps),
             seed,
-            least_count=0.0 if exact else sizes.n_features + 1.0,
-            probe=probe,
+            probe,
+            first_step,
         )
         result = loop.run(
             engine,
             limits=monitor.limits,
             steps_per_pass=steps_per_pass,
+            passes_before=passes_before,
             evaluate_every=monitor.evaluate_every,
             plateau=monitor.plateau,
             progress=Progress(monitor.limits.last_step, self.verbose),
@@ -338,7 +366,11 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self.outcome_ = str(result.outcome)
         self.converged_ = result.outcome == Outcome.CONVERGED
         self.n_steps_ = result.n_steps
-        self.n_iter_ = max(1, -(-result.n_steps // steps_per_pass))
+        n_new_steps = result.n_steps - first_step + 1
+        self.n_iter_ = max(1, -(-n_new_steps // steps_per_pass))
+        self._passes = passes_before + n_new_steps / steps_per_pass
+        self._fitted_structure = structure.name
+        self._effective_counts = state.effective_counts()
         self.n_component_evaluations_ = engine.counters.evaluations
         values = self.trace_["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else float("nan")
@@ -356,5 +388,4 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     def _fitted_copy(self, state: GaussianMixtureState, source: ArrayRows) -> Any:
         fitted = copy.copy(self)
         fitted._set_parameters(state, source)
-        fitted.means_ = fitted.means_.copy()
         return fitted

@@ -43,7 +43,10 @@ class Saveable:
 # Modules go by name, so that loading one kind of model imports no other kind's engine.
 SAVEABLE: dict[str, Saveable] = {
     # The chains let warm_start go on where the fit ended.
-    "GaussianMixture": Saveable("pickmix.estimators.gaussian_mixture", ("_chain",)),
+    "GaussianMixture": Saveable(
+        "pickmix.estimators.gaussian_mixture",
+        ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
+    ),
 }
 
 

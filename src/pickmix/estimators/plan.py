@@ -36,7 +36,7 @@ _PATIENCE = 5
 # Evaluating one component on one row of the probe costs about this fraction of a visit's.
 _PROBE_COST = 1.0 / 15.0
 _PROBE_SHARE = 0.1
-_SMALLEST_PROBE, _LARGEST_PROBE = 1000, 5000
+_SMALLEST_PROBE, _WISHED_PROBE, _LARGEST_PROBE = 100, 1000, 5000
 
 
 @dataclass(frozen=True)
@@ -134,8 +134,12 @@ def make_monitor(
     max_time: float | None,
     tol: float,
     annealed: bool,
+    compares: bool = False,
 ) -> Monitor:
-    """Plan evaluations so that they cost little beside the work, and set the limits."""
+    """Plan evaluations so that they cost little beside the work, and set the limits.
+
+    `compares`: fits from several starts will be compared, which takes the same rows for all.
+    """
     # A schedule of T steps is meant to be run to its end.
     runs_to_end = max_steps is not None or annealed or tol == 0.0
     if max_steps is not None:
@@ -144,14 +148,18 @@ def make_monitor(
         limits = Limits(max_iter * steps_per_pass, Outcome.MAX_ITER, max_time)
     if algorithm == "em":
         return Monitor(1, None, None if runs_to_end else Plateau(tol), limits)
-    if rule.evaluates_all:
+    # Some twenty records at least of a fit whose length is known.
+    most_steps = limits.last_step if max_steps is None else -(-max_steps // 20)
+    if rule.evaluates_all and not compares:
         plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
-        return Monitor(steps_per_pass, None, plateau, limits)
+        return Monitor(min(steps_per_pass, most_steps), None, plateau, limits)
     work_per_pass = sizes.n_rows * evaluations_per_row
     affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
-    n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(_SMALLEST_PROBE, affordable)))
+    # Fewer rows than wished, or several passes between evaluations, or both.
+    wished = max(affordable, min(_WISHED_PROBE, 5.0 * affordable), _SMALLEST_PROBE)
+    n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, wished))
     cost = _PROBE_COST * n_probe * sizes.n_components / work_per_pass
     passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
     patience = max(2, math.ceil(_PATIENCE / passes))
     plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=patience)
-    return Monitor(passes * steps_per_pass, n_probe, plateau, limits)
+    return Monitor(min(passes * steps_per_pass, most_steps), n_probe, plateau, limits)

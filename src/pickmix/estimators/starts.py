@@ -17,6 +17,9 @@ def is_warm(estimator: Any, n_features: int) -> bool:
     """True if the last fit's parameters fit this one's, and are to be used."""
     if not estimator.warm_start or not hasattr(estimator, "n_steps_"):
         return False
+    # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
+    if estimator._fitted_structure != estimator.covariance_type:
+        return False
     n_components = estimator.n_components
     shape = STRUCTURES[estimator.covariance_type](n_features).shape(n_components)
     same_means = estimator.means_.shape == (n_components, n_features)
@@ -32,10 +35,11 @@ def choose_start(
     if is_warm(estimator, D):
         means = estimator.means_ - source.center
         chain = estimator._chain.copy()
-        if chain.shape[0] != source.n_rows:
+        # Kernels trust these indices, wherever they come from.
+        if chain.shape[0] != source.n_rows or chain.min() < 0 or chain.max() >= K:
             chain = starter.chain_at(means)
         packed = _without_reg(structure, structure.pack(estimator.covariances_), estimator)
-        return Start(estimator.weights_, means, packed, None, chain)
+        return Start(estimator.weights_, means, packed, estimator._effective_counts, chain)
     if estimator.means_init is not None:
         means_init = validation.check_array_parameter("means_init", estimator.means_init, (K, D))
         start = starter.from_means(means_init - source.center)

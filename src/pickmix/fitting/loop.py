@@ -41,7 +41,8 @@ class FitInfo:
     step, epoch, seconds, evaluations, log_likelihood, acceptance, live_components
         As in `trace_`.
     estimator : callable
-        `estimator()` returns a fitted copy of the estimator as it stands.
+        `estimator()` returns a copy of the estimator with the parameters as they stand, to score
+        or predict with.
     """
 
     step: int
@@ -75,6 +76,7 @@ def run(
     callbacks: Iterable[Callable[[FitInfo], Any]] = (),
     snapshot: Callable[[], Any] = lambda: None,
     first_step: int = 1,
+    passes_before: float = 0.0,
 ) -> FitResult:
     """Make steps until a limit, a plateau, a callback, Ctrl-C or a failure ends the fit.
 
@@ -112,7 +114,7 @@ def run(
                 seen.acceptance_sum = engine.counters.acceptance_sum
                 record = FitInfo(
                     step=step,
-                    epoch=step / steps_per_pass,
+                    epoch=passes_before + (step - first_step + 1) / steps_per_pass,
                     seconds=work,
                     evaluations=engine.counters.evaluations,
                     log_likelihood=engine.log_likelihood(),

@@ -78,7 +78,10 @@ def _insert(value, component, values, components):
 
 @njit(cache=True, nogil=True)
 def _renormalise(values, components, beta, weights):
-    """Weights proportional to exp(beta * value) over the entries that are filled."""
+    """Weights proportional to exp(beta * value) over the entries that are filled, if any is."""
+    if components[0] < 0:
+        weights[:] = 0.0
+        return
     total = 0.0
     for j in range(values.shape[0]):
         weights[j] = np.exp(beta * (values[j] - values[0])) if components[j] >= 0 else 0.0
@@ -168,7 +171,7 @@ def accept_or_stay(
             log_ratio += log_q_current[i] - log_q[i, j]
             alpha = 1.0 if log_ratio >= 0.0 else np.exp(log_ratio)
             total += alpha
-            # The uniform is drawn even when acceptance is certain: see DESIGN of the stream.
+            # Drawn even when acceptance is certain, so that draws never depend on rounding.
             u = uniform(key, rows[i], first_draw + j)
             if u < alpha:
                 current[i] = candidates[i, j]

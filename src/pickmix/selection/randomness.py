@@ -18,19 +18,18 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _HALF_WORD = np.uint64(32)
 _DRAW_BITS = np.uint64(20)
+MOST_DRAWS = 2**20
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
 
 class Stream(enum.IntEnum):
     """What a draw is for. Draws of different streams are independent."""
 
-    BATCH = 0
     PROPOSAL = 1
     ACCEPTANCE = 2
     POSTERIOR = 3
     EXPLORATION = 4
     START = 5
-    PROBE = 6
 
 
 @njit(cache=True, nogil=True)

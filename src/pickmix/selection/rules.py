@@ -309,6 +309,8 @@ class MetropolisHastings(SelectionRule):
                 f"{name}.propose must return candidates in [0, {n_components}), got values from "
                 f"{candidates.min()} to {candidates.max()}."
             )
+        if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
+            raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
         log_q = np.ascontiguousarray(np.broadcast_to(log_q, shape), dtype=np.float64)
         log_q_current = np.array(np.broadcast_to(log_q_current, shape[:1]), dtype=np.float64)
         return np.ascontiguousarray(candidates, dtype=np.int32), log_q, log_q_current

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class StepSize(Protocol):
-    """A step-size schedule: `schedule(t)` is gamma_t in (0, 1]."""
+class Schedule(Protocol):
+    """A function of the step: `schedule(t)` is gamma_t or beta_t."""
 
     def __call__(self, step: int) -> float:
-        """Return gamma_t."""
+        """Return the value at t = step."""
         ...
 
 
@@ -104,7 +104,7 @@ class PolynomialStep:
         return float(min(1.0, (step / self.scale + self.offset) ** -self.power))
 
 
-def automatic_step(steps_per_pass: int) -> StepSize:
+def automatic_step(steps_per_pass: int) -> Schedule:
     """Step size of `step_size="auto"`.
 
     The statistics always average over about a pass and more: gamma starts at
@@ -126,7 +126,7 @@ class _PassAveraging:
         return min(1.0, 1.0 / (self.steps_per_pass * max(1.0, passes / 10.0) ** 0.6))
 
 
-def resolve_step_size(step_size: object, steps_per_pass: int) -> StepSize:
+def resolve_step_size(step_size: object, steps_per_pass: int) -> Schedule:
     """Turn the estimator's `step_size` into a schedule.
 
     "auto", "paper" (two phases), a number (constant) or any callable t -> gamma_t.
@@ -198,7 +198,7 @@ class AntiAnnealing:
         return self.peak + fraction * (1.0 - self.peak)
 
 
-def resolve_annealing(annealing: object, n_steps: int) -> StepSize | None:
+def resolve_annealing(annealing: object, n_steps: int) -> Schedule | None:
     """Turn the estimator's `annealing` into a schedule: None, "anti" or a callable t -> beta_t."""
     if annealing is None:
         return None

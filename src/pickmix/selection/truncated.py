@@ -61,6 +61,8 @@ def _learn_distances(candidates, log_joint, winners, neighbours, distances, coun
     n_neighbours = neighbours.shape[1]
     for i in range(candidates.shape[0]):
         c = winners[i]
+        if c < 0:
+            continue
         best = -np.inf
         for j in range(candidates.shape[1]):
             if candidates[i, j] == c:
@@ -179,6 +181,8 @@ class TruncatedSearch(SelectionRule):
         _learn_distances(
             candidates, log_joint, winners, self.neighbours, self.distances, self.counts
         )
-        self.held[rows] = components
-        self.chain[rows] = winners
+        # A row that no candidate explains (all log-joints -inf) keeps what it held.
+        found = winners >= 0
+        self.held[rows[found]] = components[found]
+        self.chain[rows[found]] = winners[found]
         return Selection(components, weights, n_evaluated)
