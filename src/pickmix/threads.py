@@ -48,10 +48,10 @@ class Threads:
 
         `work` is the rough number of multiply-adds of the whole call.
         """
-        n_ranges = int(min(self.n_threads, n_items, work // MINIMUM_WORK))
-        if n_ranges < 2:
+        if self.n_threads < 2 or work < 2 * MINIMUM_WORK or n_items < 2:
             kernel(*args, 0, n_items)
             return
+        n_ranges = int(min(self.n_threads, n_items, work // MINIMUM_WORK))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1)
         bounds = [n_items * r // n_ranges for r in range(n_ranges + 1)]

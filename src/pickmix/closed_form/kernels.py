@@ -32,6 +32,8 @@ from pickmix.closed_form.prefetch import prefetch_row
 # Masses at or below this are none: their squares would leave float64.
 NO_MASS = 1e-140
 
+# Models of up to this many numbers (256 KB) stay in the cache, and need no fetching ahead.
+_CACHED_NUMBERS = 32_768
 # How many rows ahead of the one in hand the components of a row are fetched.
 _ROWS_AHEAD = 8
 
@@ -40,10 +42,11 @@ _ROWS_AHEAD = 8
 def evaluate_candidates(model, rows, candidates, log_joint, start, stop):
     """log_joint[i, j] = log p(x_i, k) for k = candidates[i, j]; -inf where k < 0."""
     scratch = np.empty(rows.shape[1])
+    scattered = model.mean.size + model.factor.size > _CACHED_NUMBERS
     log_scale, log_floor = model.clock[LOG_SCALE], model.clock[LOG_FLOOR]
     for i in range(start, stop):
         ahead = min(i + _ROWS_AHEAD, stop - 1)
-        for j in range(candidates.shape[1]):
+        for j in range(candidates.shape[1] if scattered else 0):
             k = candidates[ahead, j]
             if k >= 0:
                 prefetch_row(model.factor, factor_index(model, k))

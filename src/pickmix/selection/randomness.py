@@ -93,7 +93,7 @@ class StepRandomness:
 
     def key(self, stream: Stream) -> np.uint64:
         """Key of one stream in this step."""
-        return np.uint64(step_key(np.uint64(self.seed), int(stream), self.step))
+        return np.uint64(step_key(self.seed, int(stream), self.step))
 
     def uniforms(
         self, stream: Stream, rows: np.ndarray, n_draws: int, first_draw: int = 0
