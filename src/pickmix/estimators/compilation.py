@@ -28,11 +28,13 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         proposal = "uniform"
     layout = "F" if source.data.flags.f_contiguous else "C"
+    from_rows = estimator.means_init is not None or estimator.init_params != "paper"
     kind = (
         estimator.covariance_type,
         estimator.algorithm,
         proposal,
         estimator.reuse_log_joint,
+        from_rows,
         source.data.dtype,
         layout,
     )
@@ -51,7 +53,7 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         step_size=0.5,
         max_steps=4,
         reg_covar=1.0,
-        init_params="paper",
+        init_params="k-means++" if from_rows else "paper",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
