@@ -4,61 +4,19 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from robust_fits import (
+    ALGORITHMS,
+    assert_usable,
+    clusters,
+    diagonals,
+    every_algorithm,
+    every_covariance,
+    fitted,
+)
+from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix import GaussianMixture
-
-ALGORITHMS = [
-    {"algorithm": "em"},
-    {"algorithm": "mhsaem"},
-    {"algorithm": "mhsaem", "proposal": "uniform"},
-    {"algorithm": "mhsaem", "proposal": "table-forgetting"},
-    {"algorithm": "tsaem"},
-]
-every_algorithm = pytest.mark.parametrize(
-    "settings", ALGORITHMS, ids=lambda s: "-".join(s.values())
-)
-COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
-every_covariance = pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-
-
-def clusters(n_rows=400, n_features=2, seed=0):
-    """Rows of three clusters that overlap a little."""
-    rng = np.random.default_rng(seed)
-    centres = 3.0 * rng.normal(size=(3, n_features))
-    return centres[rng.integers(3, size=n_rows)] + rng.normal(size=(n_rows, n_features))
-
-
-def fitted(X, n_components=3, sample_weight=None, **settings):
-    """A fit of fixed length in small batches, with a fixed seed; EM goes on until it converges."""
-    if settings.get("algorithm") != "em":
-        settings = {"max_steps": 60, "batch_size": 64} | settings
-    mixture = GaussianMixture(n_components, **({"random_state": 0} | settings))
-    return mixture.fit(X, sample_weight=sample_weight)
-
-
-def diagonals(mixture):
-    """Variances of all components, (K, D), whatever the covariance type."""
-    covariances = mixture.covariances_
-    shape = mixture.means_.shape
-    if mixture.covariance_type in ("full", "tied"):
-        covariances = np.diagonal(np.broadcast_to(covariances, (*shape, shape[1])), 0, -2, -1)
-    elif mixture.covariance_type == "spherical":
-        covariances = covariances[:, None]
-    return np.broadcast_to(covariances, shape)
-
-
-def assert_usable(mixture, X):
-    """Finite parameters, weights that sum to one, positive variances, finite answers."""
-    for name in ("weights_", "means_", "covariances_", "precisions_", "precisions_cholesky_"):
-        assert np.isfinite(getattr(mixture, name)).all(), name
-    assert mixture.weights_.sum() == pytest.approx(1.0)
-    assert (mixture.weights_ >= 0.0).all()
-    assert (diagonals(mixture) > 0.0).all()
-    assert np.isfinite(mixture.score_samples(X)).all()
-    np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
-    assert set(mixture.predict(X)) <= set(range(mixture.n_components))
 
 
 class TestShiftAndScale:
@@ -323,140 +281,3 @@ class TestSmallCases:
         mixture = fitted(X, 1, **settings)
         assert_usable(mixture, X)
         np.testing.assert_allclose(mixture.means_, X)
-
-
-class TestRefusedInput:
-    @every_algorithm
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-    def test_not_finite(self, settings, value):
-        X = clusters()
-        X[17, 1] = value
-        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
-            fitted(X, **settings)
-        mixture = fitted(clusters(), **settings)
-        for method in ("score_samples", "predict", "predict_proba", "top_components"):
-            with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
-                getattr(mixture, method)(X)
-
-    @every_algorithm
-    @pytest.mark.parametrize(
-        ("X", "error", "message"),
-        [
-            (np.empty((0, 2)), ValueError, r"0 sample\(s\)"),
-            (np.empty((5, 0)), ValueError, r"0 feature\(s\)"),
-            (np.arange(10.0), ValueError, "Expected 2D array, got 1D array"),
-            (np.zeros((4, 3, 2)), ValueError, "3"),
-            (np.array([["a", "b"], ["c", "d"]]), ValueError, "could not convert string"),
-            (np.full((5, 2), 1j), ValueError, "Complex data not supported"),
-            (sparse.csr_array(np.eye(5)), TypeError, "[Ss]parse"),
-            (None, ValueError, "Expected 2D array"),
-            ("text", ValueError, "could not convert string"),
-        ],
-        ids=["empty", "no features", "1-D", "3-D", "strings", "complex", "sparse", "None", "text"],
-    )
-    def test_not_a_table_of_numbers(self, settings, X, error, message):
-        with pytest.raises(error, match=message):
-            fitted(X, **settings)
-
-    @every_algorithm
-    def test_wrong_number_of_features(self, settings):
-        mixture = fitted(clusters(), **settings)
-        for method in ("score_samples", "predict", "predict_proba", "score", "aic", "bic"):
-            with pytest.raises(ValueError, match="X has 3 features, but GaussianMixture is expec"):
-                getattr(mixture, method)(np.zeros((5, 3)))
-
-    @pytest.mark.parametrize(
-        ("weights", "message"),
-        [
-            (-np.ones(400), "[Nn]egative"),
-            (np.zeros(400), "zero"),
-            (np.ones(399), "sample_weight.shape"),
-            (np.full(400, np.nan), "NaN"),
-            (np.ones((400, 2)), "1D"),
-        ],
-        ids=["negative", "zeros", "short", "NaN", "2-D"],
-    )
-    def test_bad_sample_weight(self, weights, message):
-        with pytest.raises(ValueError, match=message):
-            fitted(clusters(), algorithm="em", sample_weight=weights)
-        with pytest.raises(ValueError, match=message):
-            fitted(clusters(), algorithm="em").score(clusters(), sample_weight=weights)
-
-
-class TestAcceptedInput:
-    """The layout and the type of the rows do not change the fit."""
-
-    @staticmethod
-    def layouts():
-        X = clusters()
-        read_only = X.copy()
-        read_only.flags.writeable = False
-        wide = np.zeros((800, 5))
-        wide[::2, 1:4:2] = X
-        backwards = X[::-1].copy()
-        return {
-            "fortran": np.asfortranarray(X),
-            "strided": wide[::2, 1:4:2],
-            "reversed view": backwards[::-1],
-            "read-only": read_only,
-            "list": X.tolist(),
-            "tuple": tuple(map(tuple, X.tolist())),
-            "big-endian": X.astype(">f8"),
-        }
-
-    @every_algorithm
-    @pytest.mark.parametrize("layout", list(layouts()))
-    def test_layout(self, settings, layout):
-        X = self.layouts()[layout]
-        plain = fitted(clusters(), **settings)
-        mixture = fitted(X, **settings)
-        # Sums over columns may be taken in another order, nothing else.
-        np.testing.assert_allclose(mixture.means_, plain.means_, rtol=1e-11)
-        np.testing.assert_allclose(mixture.covariances_, plain.covariances_, rtol=1e-11)
-        np.testing.assert_allclose(
-            mixture.score_samples(X), plain.score_samples(np.array(X, dtype=np.float64)), rtol=1e-11
-        )
-
-    @every_algorithm
-    def test_float32_is_its_values(self, settings):
-        X = clusters().astype(np.float32)
-        mixture = fitted(X, **settings)
-        twice = fitted(X, **settings)
-        plain = fitted(X.astype(np.float64), **settings)
-        for other in (twice, plain):
-            np.testing.assert_array_equal(mixture.means_, other.means_)
-            np.testing.assert_array_equal(mixture.covariances_, other.covariances_)
-        assert mixture.means_.dtype == np.float64
-        np.testing.assert_array_equal(
-            mixture.score_samples(X), mixture.score_samples(X.astype(np.float64))
-        )
-
-    @every_algorithm
-    @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8, np.bool_])
-    def test_integers(self, settings, dtype):
-        X = (np.abs(clusters()) * 3).astype(dtype)
-        np.testing.assert_array_equal(
-            fitted(X, 2, **settings).means_, fitted(X.astype(np.float64), 2, **settings).means_
-        )
-
-    @every_algorithm
-    def test_data_frame(self, settings):
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame(clusters(), columns=["height", "weight"])
-        mixture = fitted(frame, **settings)
-        plain = fitted(clusters(), **settings)
-        np.testing.assert_allclose(mixture.means_, plain.means_, rtol=1e-11)
-        assert mixture.feature_names_in_.tolist() == ["height", "weight"]
-        assert mixture.bic(frame) == pytest.approx(plain.bic(clusters()), rel=1e-11)
-        with pytest.raises(ValueError, match="feature names"):
-            mixture.predict(frame[["weight", "height"]])
-
-    @every_algorithm
-    def test_input_is_not_changed(self, settings):
-        X, weights = clusters(), np.random.default_rng(0).integers(0, 3, 400).astype(float)
-        X_before, weights_before = X.copy(), weights.copy()
-        means = X[:3].copy()
-        fitted(X, means_init=means, sample_weight=weights, **settings).predict_proba(X)
-        np.testing.assert_array_equal(X, X_before)
-        np.testing.assert_array_equal(weights, weights_before)
-        np.testing.assert_array_equal(means, X_before[:3])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from pickmix.closed_form.lanes import LANES
+from pickmix.closed_form.models import DiagonalModel, SphericalModel
 from pickmix.closed_form.operations import (
     FAST_SUMS,
     HALF_LOG_2PI,
@@ -21,32 +21,6 @@ from pickmix.closed_form.operations import (
     squared_distance,
     squared_distances,
 )
-
-
-class DiagonalModel(NamedTuple):
-    """Arrays of a mixture whose components have diagonal covariances."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    factor: np.ndarray
-    log_normaliser: np.ndarray
-    mass: np.ndarray
-    squares: np.ndarray
-    log_mass: np.ndarray
-    clock: np.ndarray
-
-
-class SphericalModel(NamedTuple):
-    """Arrays of a mixture whose components have one variance each."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    factor: np.ndarray
-    log_normaliser: np.ndarray
-    mass: np.ndarray
-    squares: np.ndarray
-    log_mass: np.ndarray
-    clock: np.ndarray
 
 
 @implements(factor_index, DiagonalModel, SphericalModel)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pickmix.closed_form import kernels
+from pickmix.closed_form import evaluation
 from pickmix.closed_form.mixture import GaussianMixtureState, Increment
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.selection.counters import Counters
@@ -49,7 +49,7 @@ class BatchEvaluator:
         """Log-joints of the candidates (B, C)."""
         out = np.empty(candidates.shape)
         self.threads.run(
-            kernels.evaluate_candidates,
+            evaluation.evaluate_candidates,
             candidates.shape[0],
             candidates.size * self._work_each,
             self.state.model,
@@ -63,7 +63,7 @@ class BatchEvaluator:
         """Log-joints of all components (K, B)."""
         out = np.empty((self.n_components, self.rows.shape[0]))
         self.threads.run(
-            kernels.evaluate_all,
+            evaluation.evaluate_all,
             self.n_components,
             out.size * self._work_each,
             self.state.model,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -15,6 +14,7 @@ from pickmix.closed_form.lanes import (
     multiply,
     subtract_product,
 )
+from pickmix.closed_form.models import FullModel, TiedModel
 from pickmix.closed_form.operations import (
     FAST_SUMS,
     HALF_LOG_2PI,
@@ -27,32 +27,6 @@ from pickmix.closed_form.operations import (
     squared_distance,
     squared_distances,
 )
-
-
-class FullModel(NamedTuple):
-    """Arrays of a mixture whose components have their own full covariances."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    factor: np.ndarray
-    log_normaliser: np.ndarray
-    mass: np.ndarray
-    squares: np.ndarray
-    log_mass: np.ndarray
-    clock: np.ndarray
-
-
-class TiedModel(NamedTuple):
-    """Arrays of a mixture whose components share one full covariance."""
-
-    mean: np.ndarray
-    covariance: np.ndarray
-    factor: np.ndarray
-    log_normaliser: np.ndarray
-    mass: np.ndarray
-    squares: np.ndarray
-    log_mass: np.ndarray
-    clock: np.ndarray
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form import kernels
+from pickmix.closed_form import statistics
 from pickmix.closed_form.operations import LOG_FLOOR, LOG_SCALE, SCALE, SQUARE_SCALE
 from pickmix.closed_form.structures import CovarianceStructure
 from pickmix.threads import Threads
@@ -101,7 +101,7 @@ class GaussianMixtureState:
         failures = np.empty(self.n_factors, dtype=np.int64)
         work = float(self.n_factors * self.structure.packed_size * self.n_features)
         self.threads.run(
-            kernels.factorise_components,
+            statistics.factorise_components,
             self.n_factors,
             work,
             self.model,
@@ -172,7 +172,7 @@ class GaussianMixtureState:
         share = step_size / total_weight
         per_slot = self.structure.packed_size * (self.n_features + 10.0)
         self.threads.run(
-            kernels.absorb,
+            statistics.absorb,
             n_slots,
             n_slots * per_slot,
             self.model,
@@ -186,7 +186,7 @@ class GaussianMixtureState:
             failures,
         )
         before = self.pooled.copy() if self.structure.shared else self.pooled
-        kernels.absorb_pooled(
+        statistics.absorb_pooled(
             increment.sums,
             increment.freedom_gains,
             n_slots,
@@ -200,7 +200,7 @@ class GaussianMixtureState:
         n_failures = int(np.count_nonzero(failures))
         if self.structure.shared:
             failed = np.empty(1, dtype=np.int64)
-            kernels.factorise_components(self.model, self.reg_covar, failed, 0, 1)
+            statistics.factorise_components(self.model, self.reg_covar, failed, 0, 1)
             if failed[0]:
                 self.pooled[:] = before
                 n_failures += 1
@@ -235,7 +235,7 @@ class Increment:
 
     def clear(self) -> None:
         """Begin a new batch."""
-        kernels.clear_slots(self.slot_of, self.slot_component, self.sums, self.n_slots)
+        statistics.clear_slots(self.slot_of, self.slot_component, self.sums, self.n_slots)
         self.n_slots = 0
         self.total_weight = 0.0
 
@@ -255,7 +255,7 @@ class Increment:
         if self._pair_row.shape[0] < components.size:
             self._pair_row = np.empty(components.size, dtype=np.int64)
             self._pair_weight = np.empty(components.size)
-        self.n_slots = kernels.group_by_component(
+        self.n_slots = statistics.group_by_component(
             components,
             weights,
             row_weights,
@@ -268,7 +268,7 @@ class Increment:
         )
         work = components.size * (self.state.structure.packed_size + 3.0 * self.state.n_features)
         self.state.threads.run(
-            kernels.accumulate_pairs,
+            statistics.accumulate_pairs,
             self.n_slots,
             work,
             self.state.model,
@@ -293,7 +293,7 @@ class Increment:
             self.slot_component[:] = np.arange(self.n_slots)
             self.slot_of[:] = self.slot_component
         self.state.threads.run(
-            kernels.accumulate_all,
+            statistics.accumulate_all,
             self.n_slots,
             float(responsibilities.size * self.state.structure.packed_size),
             self.state.model,

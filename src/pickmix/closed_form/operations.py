@@ -1,20 +1,9 @@
 """The operations that tell one covariance structure from another, inside compiled kernels.
 
-The kernels of `kernels.py` are written once. They call the functions declared here with a
-*model*, a named tuple of arrays whose class names the structure; Numba picks the structure's
-implementation when it compiles. `full.py` and `diagonal.py` hold the implementations.
-
-Fields common to all models, K components in D dimensions:
-
-- mean (K, D): means, in coordinates centred on the data
-- covariance (K, P): the covariance statistic about the mean, P numbers in the structure's packing
-- factor (K, P): the same packing, a factor W of the precision, W' W = (covariance in use)^-1
-- log_normaliser (K,): log |W| - D/2 log(2 pi)
-- mass, squares (K,): sums of weights and of squared weights, up to the clock's scales
-- log_mass (K,): log of mass
-- clock (4,): scale of mass, scale of squares, log of the first, log of the weight floor
-
-For the tied structure the arrays of shape (K, P) and log_normaliser have one row for all.
+The kernels of `evaluation.py` and `statistics.py` are written once. They call the functions
+declared here with a *model*, a named tuple of arrays whose class names the structure (`models.py`);
+Numba picks the structure's implementation when it compiles. `full.py` and `diagonal.py` hold the
+implementations.
 """
 
 from __future__ import annotations

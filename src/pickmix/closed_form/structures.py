@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pickmix.closed_form.diagonal import DiagonalModel, SphericalModel
-from pickmix.closed_form.full import FullModel, TiedModel
+from pickmix.closed_form.models import DiagonalModel, FullModel, SphericalModel, TiedModel
 
 # Matrices unpacked at a time, so that K of them never stand in memory at once beside the result.
 _BLOCK = 4096

@@ -1,0 +1,228 @@
+"""Seeds, threads and warm starts: the same again, and going on."""
+
+import numpy as np
+import pytest
+from short_fits import COVARIANCE_TYPES, assert_identical, clusters, every_algorithm, short_fit
+from sklearn.base import clone
+
+import pickmix.threads
+from pickmix import GaussianMixture
+
+
+class TestRandomness:
+    @every_algorithm
+    @pytest.mark.parametrize("n_init", [1, 2])
+    def test_same_seed_same_bits(self, settings, n_init):
+        one, two = (short_fit(n_init=n_init, **settings) for _ in range(2))
+        assert_identical(one, two)
+
+    @every_algorithm
+    def test_other_seed_other_fit(self, settings):
+        one, two = (short_fit(random_state=seed, **settings) for seed in (0, 1))
+        assert np.abs(one.means_ - two.means_).max() > 1e-9
+
+    def test_random_state_objects(self):
+        one, two = (short_fit(random_state=np.random.RandomState(4)) for _ in range(2))
+        assert_identical(one, two)
+        assert_identical(one, short_fit(random_state=4))
+        # A generator that goes on gives another fit the second time.
+        shared = np.random.RandomState(4)
+        again = short_fit(random_state=shared)
+        assert_identical(again, one)
+        assert np.abs(short_fit(random_state=shared).means_ - again.means_).max() > 1e-9
+        assert np.isfinite(short_fit(random_state=None).means_).all()
+
+    @every_algorithm
+    @pytest.mark.parametrize("covariance_type", ["full", "tied"])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_number_of_threads_changes_nothing(self, settings, covariance_type, dtype, monkeypatch):
+        # Every kernel call is cut into ranges, however little work it is.
+        monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
+        handed_over = []
+
+        class SpyingPool(pickmix.threads.ThreadPoolExecutor):
+            def submit(self, kernel, /, *args, **options):
+                handed_over.append(kernel)
+                return super().submit(kernel, *args, **options)
+
+        monkeypatch.setattr(pickmix.threads, "ThreadPoolExecutor", SpyingPool)
+        X = clusters(3000, 4).astype(dtype)
+        settings = settings | {"covariance_type": covariance_type, "batch_size": 700}
+        weights = np.random.default_rng(0).uniform(0.5, 2.0, 3000)
+        fits = {}
+        for n_jobs in (1, 2, 3):
+            handed_over.clear()
+            mixture = GaussianMixture(8, random_state=0, max_steps=10, n_jobs=n_jobs, **settings)
+            fits[n_jobs] = mixture.fit(X, sample_weight=weights)
+            assert (len(handed_over) > 0) == (n_jobs > 1)
+        for n_jobs in (2, 3):
+            assert_identical(fits[1], fits[n_jobs])
+            for method in ("score_samples", "predict_proba", "predict"):
+                np.testing.assert_array_equal(
+                    getattr(fits[1], method)(X), getattr(fits[n_jobs], method)(X)
+                )
+
+    def test_threads_run_on_large_batches_by_themselves(self, monkeypatch):
+        handed_over = []
+        submit = pickmix.threads.ThreadPoolExecutor.submit
+
+        def spying(self, kernel, /, *args, **options):
+            handed_over.append(kernel)
+            return submit(self, kernel, *args, **options)
+
+        monkeypatch.setattr(pickmix.threads.ThreadPoolExecutor, "submit", spying)
+        X = clusters(20_000, 8)
+        fits = [
+            GaussianMixture(30, algorithm="em", max_steps=3, random_state=0, n_jobs=n_jobs).fit(X)
+            for n_jobs in (1, 2)
+        ]
+        assert handed_over
+        assert_identical(*fits)
+
+    def test_starts_are_compared_on_the_same_rows(self):
+        # Steps so small that every start keeps the given parameters: then the log-likelihoods of
+        # all starts are equal if they are those of the same rows. So many components are evaluated
+        # on a sample of the rows only.
+        X = clusters(2000)
+        values = []
+        GaussianMixture(
+            1000,
+            proposal="uniform",
+            n_init=3,
+            max_steps=1,
+            step_size=1e-12,
+            covariance_type="spherical",
+            weights_init=np.full(1000, 1e-3),
+            means_init=X[:1000],
+            precisions_init=np.ones(1000),
+            callbacks=lambda info: values.append(info.log_likelihood),
+            random_state=0,
+        ).fit(X)
+        assert len(values) == 3
+        assert np.ptp(values) < 1e-6
+
+    def test_negative_n_jobs(self):
+        for n_jobs in (-1, -2, -100):
+            assert_identical(short_fit(n_jobs=n_jobs), short_fit(n_jobs=1))
+
+
+class TestWarmStart:
+    """Goes on from the last fit's parameters, chain states and step number."""
+
+    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    @pytest.mark.parametrize("algorithm", ["em", "saem", "mcsaem", "mhsaem"])
+    def test_two_halves_are_a_whole(self, algorithm, covariance_type):
+        # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With
+        # all components well filled, two fits of 20 steps are one of 40: the same batches, draws
+        # and step sizes.
+        X = clusters()
+        settings = {
+            "algorithm": algorithm,
+            "proposal": "uniform",
+            "covariance_type": covariance_type,
+            "batch_size": 50,
+            "random_state": 0,
+        }
+        whole = GaussianMixture(3, max_steps=40, **settings).fit(X)
+        halves = GaussianMixture(3, max_steps=20, warm_start=True, **settings).fit(X)
+        first = halves.means_.copy()
+        halves.fit(X)
+        assert halves.n_steps_ == whole.n_steps_ == 40
+        assert halves.trace_["step"][0] > 20
+        assert np.abs(halves.means_ - first).max() > 1e-6
+        for name in ("weights_", "means_", "covariances_"):
+            np.testing.assert_allclose(
+                getattr(halves, name), getattr(whole, name), rtol=1e-8, atol=1e-8, err_msg=name
+            )
+
+    @every_algorithm
+    def test_steps_and_passes_go_on(self, settings):
+        mixture = short_fit(warm_start=True, **settings)
+        assert mixture.n_steps_ == 20
+        mixture.fit(clusters())
+        assert mixture.n_steps_ == 40
+        mixture.set_params(max_steps=3)
+        mixture.fit(clusters())
+        assert mixture.n_steps_ == 43
+        assert mixture.trace_["step"][-1] == 43
+
+    def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
+        """90 steps of 5 passes, then 3 iterations of EM: 8 passes in all, 3 of them new."""
+        X = clusters()
+        mixture = GaussianMixture(3, max_steps=30, batch_size=50, warm_start=True, random_state=0)
+        mixture.fit(X)
+        passes = 30 * 50 / X.shape[0]
+        assert mixture.trace_["epoch"][-1] == pytest.approx(passes)
+        mixture.set_params(algorithm="em", max_steps=3).fit(X)
+        assert mixture.n_iter_ == 3
+        np.testing.assert_allclose(mixture.trace_["epoch"], passes + np.arange(1, 4))
+
+    def test_annealing_runs_over_the_steps_of_the_new_fit(self):
+        """Anti-annealing from beta = 0.1 again: the second fit starts by spreading posteriors."""
+        X = clusters()
+        seen = []
+
+        def record(t):
+            seen.append(t)
+            return 1.0
+
+        mixture = short_fit(warm_start=True, max_steps=10, annealing=record)
+        mixture.fit(X)
+        assert seen == [*range(1, 11), *range(1, 11)]
+
+    def test_equal_shapes_of_different_structures_are_told_apart(self):
+        """K = D = 3: a table of variances has the shape of a tied covariance."""
+        X = np.random.default_rng(0).normal(size=(300, 3))
+        mixture = GaussianMixture(
+            3, covariance_type="diag", max_steps=5, warm_start=True, random_state=0
+        ).fit(X)
+        mixture.set_params(covariance_type="tied").fit(X)
+        assert mixture.n_steps_ == 5
+        assert np.linalg.eigvalsh(mixture.covariances_).min() > 0.0
+
+    def test_em_never_goes_down(self):
+        X = clusters()
+        mixture = GaussianMixture(
+            3, algorithm="em", max_steps=4, warm_start=True, random_state=0, reg_covar=0.0
+        )
+        values = np.concatenate([mixture.fit(X).trace_["log_likelihood"] for _ in range(5)])
+        assert len(values) == 20
+        assert np.diff(values).min() >= -1e-12
+
+    def test_off_means_a_new_start(self):
+        X = clusters()
+        mixture = GaussianMixture(3, max_steps=10, random_state=0).fit(X)
+        first = mixture.means_.copy()
+        np.testing.assert_array_equal(mixture.fit(X).means_, first)
+        assert mixture.n_steps_ == 10
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"n_components": 4}, {"covariance_type": "diag"}, {"covariance_type": "tied"}],
+        ids=str,
+    )
+    def test_other_shape_means_a_new_start(self, change):
+        X = clusters()
+        mixture = short_fit(warm_start=True).set_params(**change).fit(X)
+        fresh = clone(mixture).fit(X)
+        assert_identical(mixture, fresh)
+        assert mixture.n_steps_ == 20
+
+    def test_other_features_mean_a_new_start(self):
+        mixture = short_fit(warm_start=True)
+        X = clusters(n_features=3)
+        assert_identical(mixture.fit(X), clone(mixture).fit(X))
+
+    @every_algorithm
+    def test_other_rows_go_on(self, settings):
+        mixture = short_fit(warm_start=True, **settings)
+        mixture.fit(clusters(200, seed=0)[::-1])
+        assert mixture.n_steps_ == 40
+        assert np.isfinite(mixture.score(clusters()))
+
+    def test_other_algorithm_goes_on(self):
+        X = clusters()
+        mixture = short_fit(warm_start=True, algorithm="mhsaem").set_params(algorithm="em")
+        before = mixture.score(X)
+        mixture.fit(X)
+        assert mixture.trace_["log_likelihood"][0] == pytest.approx(before, rel=1e-9)

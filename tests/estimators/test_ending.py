@@ -1,0 +1,279 @@
+"""How fits end, what they record on the way and what they show."""
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from short_fits import ALGORITHMS, clusters, every_algorithm, short_fit
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+
+from pickmix import GaussianMixture
+from pickmix.estimators import compilation
+from pickmix.fitting.trace import TRACE_DTYPE
+
+
+class TestEnding:
+    @every_algorithm
+    @pytest.mark.parametrize("max_steps", [1, 7, 31])
+    def test_max_steps_is_exact(self, settings, max_steps):
+        mixture = short_fit(max_steps=max_steps, **settings)
+        assert mixture.n_steps_ == max_steps
+        assert mixture.outcome_ == "max_steps"
+        assert not mixture.converged_
+        assert mixture.trace_["step"][-1] == max_steps
+        per_pass = 1 if settings["algorithm"] == "em" else 6
+        assert mixture.n_iter_ == -(-max_steps // per_pass)
+
+    @every_algorithm
+    def test_max_iter_counts_passes_and_warns(self, settings):
+        with pytest.warns(ConvergenceWarning, match="tol=1e-09 .* max_iter=3 passes"):
+            mixture = short_fit(max_steps=None, max_iter=3, tol=1e-9, **settings)
+        assert mixture.outcome_ == "max_iter"
+        assert mixture.n_iter_ == 3
+        assert mixture.n_steps_ == (3 if settings["algorithm"] == "em" else 18)
+
+    @every_algorithm
+    def test_converges(self, settings):
+        mixture = short_fit(max_steps=None, tol=0.01, **settings)
+        assert mixture.outcome_ == "converged"
+        assert mixture.converged_ is True
+        assert mixture.n_iter_ < 100
+        assert mixture.lower_bound_ == mixture.trace_["log_likelihood"][-1]
+
+    @every_algorithm
+    def test_max_time(self, settings):
+        X = clusters(3000)
+        begin = time.perf_counter()
+        mixture = short_fit(X, max_steps=10**9, max_time=0.1, **settings)
+        assert mixture.outcome_ == "max_time"
+        assert mixture.trace_["seconds"][-1] >= 0.1
+        assert 1 <= mixture.n_steps_ < 10**9
+        # Generous: evaluations are not work, and the machine may be busy.
+        assert time.perf_counter() - begin < 20.0
+
+    @every_algorithm
+    def test_callback_stops(self, settings):
+        seen = []
+
+        def stop_at_third(info):
+            seen.append(info)
+            return len(seen) == 3
+
+        mixture = short_fit(max_steps=10**6, callbacks=stop_at_third, **settings)
+        assert mixture.outcome_ == "callback"
+        assert len(seen) == len(mixture.trace_) == 3
+        assert (np.diff([info.step for info in seen]) > 0).all()
+        assert (np.diff([info.seconds for info in seen]) > 0.0).all()
+        assert seen[-1].step == mixture.n_steps_
+        np.testing.assert_array_equal(
+            [info.log_likelihood for info in seen], mixture.trace_["log_likelihood"]
+        )
+
+    def test_callback_sees_the_model_as_it_stands(self):
+        X = clusters()
+        models = []
+        mixture = short_fit(
+            algorithm="em", max_steps=6, callbacks=[lambda info: models.append(info.estimator())]
+        )
+        scores = [model.score(X) for model in models]
+        # The model after iteration t is the one whose likelihood iteration t + 1 reports.
+        np.testing.assert_allclose(scores[:-1], mixture.trace_["log_likelihood"][1:], rtol=1e-12)
+        np.testing.assert_array_equal(models[-1].means_, mixture.means_)
+
+    def test_callback_errors_propagate(self):
+        def fail(info):
+            raise LookupError("my own")
+
+        mixture = GaussianMixture(3, callbacks=fail)
+        with pytest.raises(LookupError, match="my own"):
+            mixture.fit(clusters())
+        with pytest.raises(NotFittedError):
+            mixture.score(clusters())
+
+    def test_callback_time_is_not_work(self):
+        mixture = short_fit(max_steps=18, callbacks=lambda info: time.sleep(0.05))
+        assert len(mixture.trace_) == 18
+        # 0.9 s of sleep, and 18 steps of well below a millisecond each.
+        assert mixture.trace_["seconds"][-1] < 0.3
+
+    def test_callbacks_are_never_copied(self):
+        """A lock cannot be copied; the fit and its compilation must not try."""
+
+        class Locked:
+            def __init__(self):
+                self.lock = threading.Lock()
+                self.calls = 0
+
+            def __call__(self, info):
+                with self.lock:
+                    self.calls += 1
+
+        callback = Locked()
+        compilation._compiled.clear()
+        short_fit(max_steps=6, callbacks=[callback])
+        assert callback.calls == 6
+
+
+class TestInterrupted:
+    @pytest.fixture(autouse=True)
+    def pythons_own_handler(self):
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        yield
+        signal.signal(signal.SIGINT, before)
+
+    @staticmethod
+    def assert_usable_and_interrupted(mixture):
+        X = clusters()
+        assert mixture.outcome_ == "interrupted"
+        assert not mixture.converged_
+        assert np.isfinite(mixture.score_samples(X)).all()
+        assert mixture.weights_.sum() == pytest.approx(1.0)
+        assert 0 < mixture.n_steps_ < 10**6
+        assert mixture.score(X) > clusters_score_of_one_gaussian() - 1.0
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        mixture.set_params(callbacks=(), max_steps=3).fit(X)
+        assert mixture.outcome_ == "max_steps"
+
+    @every_algorithm
+    def test_keyboard_interrupt_in_a_callback(self, settings):
+        def interrupt(info):
+            if info.step > 20:
+                raise KeyboardInterrupt
+
+        with pytest.warns(UserWarning, match=r"interrupted after \d+ steps; the model is usable"):
+            mixture = short_fit(max_steps=10**6, callbacks=interrupt, **settings)
+        self.assert_usable_and_interrupted(mixture)
+
+    @every_algorithm
+    def test_signal_in_a_callback(self, settings):
+        def interrupt(info):
+            if info.step > 20:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.warns(UserWarning, match="interrupted"):
+            mixture = short_fit(max_steps=10**6, callbacks=interrupt, **settings)
+        self.assert_usable_and_interrupted(mixture)
+
+    @pytest.mark.parametrize("settings", ALGORITHMS[::4], ids=lambda s: "-".join(s.values()))
+    def test_signal_at_any_moment(self, settings):
+        started = threading.Event()
+
+        def interrupt():
+            started.wait(60.0)
+            time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        timer = threading.Thread(target=interrupt)
+        timer.start()
+        with pytest.warns(UserWarning, match="interrupted"):
+            mixture = short_fit(
+                max_steps=10**6, callbacks=lambda info: started.set(), n_jobs=2, **settings
+            )
+        timer.join()
+        self.assert_usable_and_interrupted(mixture)
+
+    def test_interrupt_in_a_later_start(self):
+        # Ctrl-C during the third of many starts ends the fit, keeps the best so far and says so.
+        starts = []
+
+        def interrupt(info):
+            if info.step == 1:
+                starts.append(info)
+            if len(starts) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.warns(UserWarning, match="interrupted"):
+            mixture = short_fit(algorithm="em", max_steps=5, n_init=50, callbacks=interrupt)
+        assert len(starts) == 3
+        assert mixture.outcome_ == "interrupted"
+        two = short_fit(algorithm="em", max_steps=5, n_init=2)
+        assert mixture.lower_bound_ >= two.lower_bound_
+
+    def test_interrupt_in_the_last_callback(self):
+        def interrupt(info):
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with pytest.warns(UserWarning, match="interrupted"):
+            mixture = short_fit(algorithm="em", max_steps=1, n_init=3, callbacks=interrupt)
+        assert mixture.outcome_ == "interrupted"
+        assert mixture.n_steps_ == 1
+
+
+def clusters_score_of_one_gaussian():
+    X = clusters()
+    deviation = X - X.mean(axis=0)
+    covariance = deviation.T @ deviation / len(X)
+    return -0.5 * (np.linalg.slogdet(2 * np.pi * covariance)[1] + X.shape[1])
+
+
+class TestTrace:
+    @every_algorithm
+    def test_columns(self, settings):
+        mixture = short_fit(max_steps=60, **settings)
+        trace = mixture.trace_
+        assert trace.dtype == TRACE_DTYPE
+        assert trace.dtype.names == (
+            "step",
+            "epoch",
+            "seconds",
+            "evaluations",
+            "log_likelihood",
+            "acceptance",
+            "live_components",
+        )
+        for name in ("step", "epoch", "seconds", "evaluations"):
+            assert (np.diff(trace[name]) > 0).all(), name
+        per_pass = 1 if settings["algorithm"] == "em" else 6
+        np.testing.assert_allclose(trace["epoch"], trace["step"] / per_pass)
+        assert np.isfinite(trace["log_likelihood"]).all()
+        assert (trace["live_components"] == 3).all()
+        assert mixture.n_component_evaluations_ == trace["evaluations"][-1]
+        draws = settings["algorithm"] in ("mcsaem", "mhsaem")
+        if draws:
+            assert ((trace["acceptance"] > 0.0) & (trace["acceptance"] <= 1.0)).all()
+        else:
+            assert np.isnan(trace["acceptance"]).all()
+
+    @pytest.mark.parametrize(
+        ("settings", "per_visit"),
+        [
+            ({"algorithm": "em"}, 40),
+            ({"algorithm": "saem"}, 40),
+            ({"algorithm": "ssaem"}, 40),
+            ({"algorithm": "mcsaem"}, 40),
+            ({"algorithm": "mhsaem", "proposal": "uniform", "n_samples": 4}, 5),
+            ({"algorithm": "mhsaem", "proposal": "table-forgetting", "n_samples": 1}, 2),
+        ],
+        ids=str,
+    )
+    def test_component_evaluations(self, settings, per_visit):
+        # 300 rows, 6 batches of 50; EM takes all rows in each step.
+        mixture = short_fit(n_components=40, max_steps=6, **settings)
+        visits = 6 * 300 if settings["algorithm"] == "em" else 300
+        assert mixture.n_component_evaluations_ == visits * per_visit
+
+    def test_acceptance_of_exact_draws_is_one(self):
+        assert (short_fit(algorithm="mcsaem").trace_["acceptance"] == 1.0).all()
+
+
+class TestVerbose:
+    def test_silent_by_default(self, capfd):
+        short_fit()
+        assert capfd.readouterr() == ("", "")
+
+    @pytest.mark.parametrize("verbose", [1, True])
+    def test_bar(self, capfd, verbose):
+        short_fit(algorithm="em", verbose=verbose)
+        shown = capfd.readouterr().err
+        assert "20/20" in shown
+        assert "log-likelihood=" in shown
+
+    def test_lines(self, capfd):
+        mixture = short_fit(algorithm="em", verbose=2)
+        lines = capfd.readouterr().out.splitlines()
+        assert len(lines) == len(mixture.trace_) == 20
+        assert lines[-1].startswith("step 20 ")
+        assert f"log-likelihood {mixture.lower_bound_:.4f}" in lines[-1]
