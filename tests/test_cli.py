@@ -86,6 +86,7 @@ def test_options_reach_the_estimator(tmp_path, places):
         "--samples": ("n_samples", 3),
         "--batch-size": ("batch_size", 64),
         "--step-size": ("step_size", 0.5),
+        "--annealing": ("annealing", "anti"),
         "--max-iter": ("max_iter", 7),
         "--max-steps": ("max_steps", 9),
         "--max-time": ("max_time", 60.0),

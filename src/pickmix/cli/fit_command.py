@@ -91,6 +91,12 @@ def _option(*names: str, parameter: str, help: str, **settings: Any) -> Any:
     type=WordOrNumber(float, "auto", "paper"),
     help="How far a step moves towards its batch, in (0, 1].",
 )
+@_option(
+    "--annealing",
+    parameter="annealing",
+    type=click.Choice(["anti"]),
+    help="Flatten posteriors first and sharpen them later, as the paper does.",
+)
 @_option("--max-iter", parameter="max_iter", type=int, help="Passes over the rows at most.")
 @_option("--max-steps", parameter="max_steps", type=int, help="Exact number of steps instead.")
 @_option("--max-time", parameter="max_time", type=float, help="Seconds of work at most.")
