@@ -111,7 +111,7 @@ def test_lazy_sparse_updates_equal_the_dense_recursion(name, schedule):
         expected = structure.pack(reference.pooled + REG * np.eye(D))
     else:
         expected = structure.pack_matrices(reference.in_use + REG * np.eye(D))
-    np.testing.assert_allclose(state.covariances_in_use(), expected, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(state.covariances_in_use(), expected, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(
         state.effective_counts(),
         np.divide(reference.s0**2, reference.squares, where=reference.squares > 0, out=np.zeros(K)),
