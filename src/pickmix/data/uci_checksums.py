@@ -1,0 +1,52 @@
+"""SHA-256 of the files of the 19 UCI sets that `uci.py` downloads."""
+
+from __future__ import annotations
+
+# Of the bytes of loda/<name>/{normal,easy}.txt in the GitHub repository vitskvara/UCI.jl at the
+# commit that `uci.py` names. The format is sha256sum's, so `sha256sum --check` inside a folder
+# loda/ takes these lines as they are.
+_LINES = """
+9d1eb67dc0971fd9b1c6c2a514e2b84d3d58dfc65b82bd1179b45c4538bad4b4  breast-cancer-wisconsin/easy.txt
+a2bf43d8b2fc9eb1bb409b9787258e57f23f37213e4409979c6d28a719f85b66  breast-cancer-wisconsin/normal.txt
+cb8338058b5405a2ad2e29c6d15fad5ded8b7d88ec5d750da7a01d2803920d7e  cardiotocography/easy.txt
+41f403356fdb061306eba16f823e0e1705fabbf57ae44a7233d86ded3e158512  cardiotocography/normal.txt
+2713cce5c98789ee9b3269d0e085ade65aa16dd10248830d08a54d29115ff8a4  ecoli/easy.txt
+44d09c2842cbc7184080e9749266244b582121624cd219fac202657994237e4c  ecoli/normal.txt
+3244993474af49c24255b5d2a58bfdd91c4c8604755225c33832a5490ad9b82c  ionosphere/easy.txt
+aaf87baa7d0ba8467a70727ef1ee46edee1e799128ffb84f20960dc6ffe4bcb8  ionosphere/normal.txt
+7f06ed2e0741ee11c729958e36b73a65206f1304ebc1a803efae0a4d896b329c  iris/easy.txt
+bb2d67914c78e9b1248375fd89b6a922bba66491adb48577cb7306746b8c555f  iris/normal.txt
+ee1e8ca253afeb67e05682a53014e342d18b78e2d1e3f67247883f0741ec1ed8  magic-telescope/easy.txt
+c4db3fce697453cd20be1ef97ae50fdbc344da32be84f87200c14711185bbdef  magic-telescope/normal.txt
+384d2e40bfcdd00ea988d8a1d2da00e9b9aed1dd853e9d2a31299a9a22940cad  page-blocks/easy.txt
+7d2e921230d31a1fcb83b71468d524fabb9ca24d40ca108dd5bd98c8f672f994  page-blocks/normal.txt
+86a064622b6e2d32e5e575918eb6b9e7b1ff4e9643a71a59ebd64f710bb8782a  parkinsons/easy.txt
+a53a256fb5fc10a7e5600ae7cea042497d783238f6a90264e3085b6bca9e6eab  parkinsons/normal.txt
+d541135368725a84fa8bb122806bc9c54e6a67874cbf0efb1aefbe37f4060f3b  pendigits/easy.txt
+6124b75e20dd6bfb91d9ec4c881a2ad7d4972494e7747f151fbef9414cd78c57  pendigits/normal.txt
+df1471aa67d7374b05c693fa1c9dfde015d2f0e07e45a383fce47f08c0abbb2e  pima-indians/easy.txt
+b1b57181db7fb8a6785789fbfd084bb2b7db9c63f90e9a867730c1a7e5e28f5c  pima-indians/normal.txt
+ce2ba65752a54fc80de3f8d837f796cda239b659c3ed2f52f6eed22fa058796e  sonar/easy.txt
+674fe24079380f4be91ed94a8a93d75a76f592f69e872d40602b5291341a4a21  sonar/normal.txt
+cbfd8a40ecf20d867092227a72bc9d9ef6321fdd4ea370f870a575a94f09f7c2  statlog-satimage/easy.txt
+381f2a14122bde59b5b869d4d07c7997e6cdac707ca01fc3016e982184656b2d  statlog-satimage/normal.txt
+eb2a0dc91f4250b93287bec7e191df7af9cff963af2a5bf65a9a82a5e64b54b0  statlog-segment/easy.txt
+f84e5edde7398c19b03b444d4ed9f4a659a0bfbad42c169180400b3f9aa8f366  statlog-segment/normal.txt
+abe717c61d2785079652c758dda5003074619dd6c2bab29382cad373a3e25885  statlog-vehicle/easy.txt
+4d5d93e82869fcc1edbf201e896a41c13b041056c177325f4fb7672e1a3176c8  statlog-vehicle/normal.txt
+8d105f424b6693853a7f4a1705bd0eb8a5e286cf08e2969eceef399bd74e866d  wall-following-robot/easy.txt
+5c6b71a7f01b06b5db54d08b82c6c075b482a845d80398a167f654e25495689f  wall-following-robot/normal.txt
+3f1c14248b03d3a85359e93f950c7bdc7149ad26cb71856c2f4d43224b04a920  waveform-1/easy.txt
+663e65541fff6c02bccefaa27f1fe7b01e640272c65a2e73efbdb34b0a836281  waveform-1/normal.txt
+57906d2f9a30e361192edbba57d55091d8d0ce5b905470ca872f9583a20baaff  waveform-2/easy.txt
+663e65541fff6c02bccefaa27f1fe7b01e640272c65a2e73efbdb34b0a836281  waveform-2/normal.txt
+b13168b4be0af94ee76b6c9c47292299cc3aafb450513ab38abe7a23362de15b  wine/easy.txt
+367434c01e1a11ab64c421f5ffc3bd0a2a866485962b6d2cbdcc9f8874b66ccd  wine/normal.txt
+87fe46745e69a7891d5c54de4057f6ae87f2e392ce4015dc5e8bea51ed9eab63  yeast/easy.txt
+d311c72be6df730377c9ee28c396791db7e913f920e374a74ad52e220ff51c16  yeast/normal.txt
+"""
+
+# "<name>/<file>" to hexadecimal digest.
+SHA256: dict[str, str] = {
+    file: digest for digest, file in (line.split() for line in _LINES.strip().splitlines())
+}

@@ -1,0 +1,109 @@
+"""Adam (Kingma and Ba 2015) on all rows of a table, or on the visited ones only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+
+
+class Adam(NamedTuple):
+    """Moments of one table (R, P): first, second, and updates made per row (R,)."""
+
+    first: jax.Array
+    second: jax.Array
+    count: jax.Array
+
+    @staticmethod
+    def start(table: jax.Array) -> Adam:
+        """No updates yet."""
+        return Adam(
+            jnp.zeros_like(table),
+            jnp.zeros_like(table),
+            jnp.zeros(table.shape[0], table.dtype),
+        )
+
+
+def _move(first, second, count, gradient, rate):
+    """New moments and the change of the parameters, for rows with their counts."""
+    first = _FIRST * first + (1.0 - _FIRST) * gradient
+    second = _SECOND * second + (1.0 - _SECOND) * gradient * gradient
+    # log1p keeps 1 - 0.999^t exact in float32, where the power alone has lost digits at t = 1.
+    unbiased = first / -jnp.expm1(count * jnp.log(_FIRST))[:, None]
+    spread = jnp.sqrt(second / -jnp.expm1(count * jnp.log(_SECOND))[:, None])
+    return first, second, -rate * unbiased / (spread + _EPSILON)
+
+
+def dense_update(
+    table: jax.Array, adam: Adam, gradient: jax.Array, rate: jax.Array, keep: jax.Array
+) -> tuple[jax.Array, Adam]:
+    """Update every row of a table (R, P); where `keep` is false nothing changes."""
+    count = adam.count + 1.0
+    first, second, change = _move(adam.first, adam.second, count, gradient, rate)
+    new = (table + change, Adam(first, second, count))
+    return jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, (table, adam))
+
+
+class VisitedRows(NamedTuple):
+    """Rows that a step visits, each once.
+
+    Attributes
+    ----------
+    rows : (n,) int array
+        Distinct rows first, in order; behind them, a number beyond the table.
+    n_rows : int array
+        How many there are.
+    gradient : (n, P) array
+        Sums over the visits.
+    """
+
+    rows: jax.Array
+    n_rows: jax.Array
+    gradient: jax.Array
+
+
+def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> VisitedRows:
+    """Sum gradients (n, P) of equal `rows` (n,): sorted, so that sums have one order."""
+    most = min(rows.shape[0], table_rows)
+    order = jnp.argsort(rows, stable=True)
+    ordered = rows[order]
+    is_new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
+    group = jnp.cumsum(is_new) - 1
+    total = jax.ops.segment_sum(
+        gradient[order], group, num_segments=most, indices_are_sorted=True
+    )
+    distinct = jnp.full(most, table_rows, rows.dtype).at[group].set(ordered)
+    return VisitedRows(distinct, group[-1] + 1, total)
+
+
+def row_update(
+    table: jax.Array, adam: Adam, visited: VisitedRows, rate: jax.Array, keep: jax.Array
+) -> tuple[jax.Array, Adam]:
+    """Update the visited rows of a table (R, P) in place: their moments, counts and values.
+
+    A row's moments and its count move only when it is visited.
+    """
+    rows = jnp.minimum(visited.rows, table.shape[0] - 1)
+    count = adam.count[rows] + 1.0
+    first, second, change = _move(
+        adam.first[rows], adam.second[rows], count, visited.gradient, rate
+    )
+    value = table[rows] + change
+    # A loop of row copies is faster than XLA's scatter on the CPU, and as much in place.
+    n_written = jnp.where(keep, visited.n_rows, 0)
+
+    def write(place, arrays):
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(
+                array, jax.lax.dynamic_slice_in_dim(new, place, 1), rows[place], 0
+            )
+            for array, new in zip(arrays, (value, first, second, count), strict=True)
+        )
+
+    table, first, second, count = jax.lax.fori_loop(
+        0, n_written, write, (table, adam.first, adam.second, adam.count)
+    )
+    return table, Adam(first, second, count)

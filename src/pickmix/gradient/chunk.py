@@ -1,0 +1,57 @@
+"""Many steps in one compiled call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from pickmix.gradient.network import Network
+from pickmix.gradient.step import Batch, Options, State, dense_step, selection_step
+
+
+class Summary(NamedTuple):
+    """What a chunk tells: summed acceptance, refused steps, chain states (L, B, M, n_slots)."""
+
+    acceptance: jax.Array
+    refused: jax.Array
+    states: jax.Array
+
+
+@lru_cache(maxsize=16)
+def make_chunk(network: Network, options: Options, returns_states: bool) -> Callable:
+    """Compile a function (data, state, batches, n_steps) -> (state, summary).
+
+    `batches` holds the inputs of L steps, of which the first `n_steps` are made; so one compiled
+    program serves chunks of any length. (A `lax.scan` has a fixed length: a loop with a bound that
+    is known at run time is the same program without that.) The state's memory is reused.
+    """
+    step = dense_step if options.algorithm in ("em", "sgd") else selection_step
+
+    def chunk(
+        data: jax.Array, state: State, batches: Batch, n_steps: jax.Array
+    ) -> tuple[State, Summary]:
+        def body(number, carry):
+            state, summary = carry
+            batch = jax.tree.map(lambda values: values[number], batches)
+            state, info = step(network, options, data, state, batch)
+            states = summary.states
+            if returns_states:
+                states = states.at[number].set(info.states)
+            return state, Summary(
+                summary.acceptance + info.acceptance,
+                summary.refused + info.refused,
+                states,
+            )
+
+        none = Summary(
+            jnp.zeros((), data.dtype),
+            jnp.zeros((), jnp.int32),
+            jnp.zeros_like(batches.candidates) if returns_states else jnp.zeros((), jnp.int32),
+        )
+        return jax.lax.fori_loop(0, n_steps, body, (state, none))
+
+    return partial(jax.jit, donate_argnames="state")(chunk)

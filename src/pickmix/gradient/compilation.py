@@ -1,0 +1,51 @@
+"""Compiled programs kept on disk, so that a second process starts faster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+from jax.experimental.compilation_cache import compilation_cache
+
+# Programs that compile faster than this are not worth a file.
+_LEAST_SECONDS = 0.2
+
+
+def cache_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/pickmix/jax`, or that in `~/.cache`."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pickmix" / "jax"
+
+
+@contextlib.contextmanager
+def kept_programs() -> Iterator[None]:
+    """Let JAX keep what it compiles inside this context in `cache_folder`.
+
+    JAX's setting is global: it is set here, and set back. A user who has chosen a folder for all
+    of JAX keeps it. A folder that cannot be written to is no error; there is no cache then.
+    """
+    folder = cache_folder()
+    if jax.config.jax_compilation_cache_dir is not None or not _make(folder):
+        yield
+        return
+    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+        # JAX looks at the folder once; these make it look again, now and afterwards.
+        compilation_cache.reset_cache()
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", None)
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+        compilation_cache.reset_cache()
+
+
+def _make(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)

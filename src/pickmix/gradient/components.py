@@ -1,0 +1,133 @@
+"""A plain mixture: K components of one differentiable family, written for one row."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pickmix.gradient.network import Network, Unflatten, flatten
+
+
+class Component(Protocol):
+    """A density with parameters. Its author writes it for one component and one row."""
+
+    def init(self, key: jax.Array, n_features: int) -> Any:
+        """Draw the parameters of one component: an array, or a dict, list or tuple of them."""
+        ...
+
+    def log_prob(self, params: Any, x: jax.Array) -> jax.Array:
+        """Log-density of one row x (D,), a scalar."""
+        ...
+
+
+class ComponentMixture(Network):
+    """K components of a family.
+
+    A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows, and
+    `place(params, centre, scale) -> params`, which lets a start put it where the data are.
+
+    Parameters
+    ----------
+    component : Component
+    n_components : int
+        K.
+    n_features : int
+        D.
+    """
+
+    def __init__(self, component: Component, n_components: int, n_features: int) -> None:
+        self.component = component
+        self.n_features = n_features
+        self.n_children = n_components
+        self.slots = (1,)
+        example = self._init_shape()
+        self._unflatten = Unflatten(example)
+        self.shapes = ((n_components, self._unflatten.width),)
+
+    def _init_shape(self) -> Any:
+        example = jax.eval_shape(
+            lambda key: self.component.init(key, self.n_features), jax.random.key(0)
+        )
+        leaves = jax.tree.leaves(example)
+        if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
+            raise ValueError(
+                "component.init must return an array of floats or a tree of them, "
+                f"got {example!r}."
+            )
+        x = jax.ShapeDtypeStruct((self.n_features,), leaves[0].dtype)
+        value = jax.eval_shape(self.component.log_prob, example, x)
+        if getattr(value, "shape", None) != ():
+            raise ValueError(
+                "component.log_prob must return a scalar for one row x of shape "
+                f"({self.n_features},), got {value!r}."
+            )
+        return example
+
+    @property
+    def key(self):
+        """The component, or its identity if it cannot be hashed, K and D."""
+        try:
+            hash(self.component)
+        except TypeError:
+            return (id(self.component), self.n_children, self.n_features)
+        return (self.component, self.n_children, self.n_features)
+
+    def start(self, key, dtype):
+        """Call the component's `init` K times."""
+        keys = jax.random.split(key, self.n_children)
+        params = jax.vmap(lambda one: self.component.init(one, self.n_features))(keys)
+        return (flatten(params, 1).astype(dtype),)
+
+    def place(self, tables, centres, scales, key):
+        """Call the component's `place`, if it has one."""
+        place = getattr(self.component, "place", None)
+        if place is None:
+            return None
+        dtype = tables[0].dtype
+        params = self._unflatten(tables[0])
+        placed = jax.vmap(place)(params, jnp.asarray(centres, dtype), jnp.asarray(scales, dtype))
+        return (flatten(placed, 1).astype(dtype),)
+
+    def rows(self, choices):
+        """The component is the row."""
+        return (choices,)
+
+    def unpack(self, records):
+        """Name the parameters of records (..., 1, width)."""
+        return self._unflatten(records[0][..., 0, :])
+
+    def pack(self, parameters):
+        """Join named parameters to records (R, 1, width)."""
+        return (flatten(parameters, 1)[:, None, :],)
+
+    def log_density(self, parameters, choices, x):
+        """Log-density of each row under the component it comes with."""
+        return jax.vmap(self.component.log_prob)(parameters, x)
+
+    def log_density_all(self, tables, x, beta=1.0):
+        """Log-density of every row under every component, times beta."""
+        # Components outside, rows inside: products with one component's matrices become one
+        # matrix product over rows.
+        by_rows = jax.vmap(self.component.log_prob, in_axes=(None, 0))
+        return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(
+            self._unflatten(tables[0]), x
+        )
+
+    def sample(self, tables, choices, key):
+        """Draw from the components, if they can."""
+        draw = getattr(self.component, "sample", None)
+        if draw is None:
+            raise TypeError(
+                f"sample needs a component with a method sample(params, key), and "
+                f"{type(self.component).__name__} has none."
+            )
+        params = self._unflatten(jnp.take(tables[0], choices[:, 0], axis=0))
+        return jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
+
+
+def standard_normal(y: jax.Array) -> jax.Array:
+    """Log-density of N(0, I) at y (D,)."""
+    return -0.5 * (jnp.sum(y * y) + y.shape[-1] * np.log(2.0 * np.pi))

@@ -1,0 +1,339 @@
+"""The gradient engine: batches, draws and schedules go in, chunks of steps come out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from contextlib import nullcontext
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+
+from pickmix.data.rows import Batches
+from pickmix.gradient.adam import Adam
+from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient.compilation import kept_programs
+from pickmix.gradient.network import Network, Tables
+from pickmix.gradient.precision import precision
+from pickmix.gradient.proposals import TreeProposal
+from pickmix.gradient.step import Batch, Options, Root, State, evaluate, log_weights_of
+from pickmix.selection.counters import Counters
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.schedules import Schedule
+
+# Steps per compiled call at most, and the time that one may take, so that Ctrl-C and time limits
+# are heard.
+_MOST_STEPS = 128
+_CHUNK_SECONDS = 0.25
+# Log-densities of all components are computed in blocks of about this many numbers.
+_BLOCK_NUMBERS = 4_000_000
+
+
+@dataclass
+class Schedules:
+    """gamma_t of closed-form weights and learning proposals, beta_t, and the learning rate."""
+
+    rate: Callable[[int], float]
+    gamma: Schedule
+    beta: Schedule | None
+
+
+class GradientEngine:
+    """Fits a network by the steps of `step.py`. What the loop sees of engine 2.
+
+    Parameters
+    ----------
+    network : Network
+    tables : tuple of arrays
+        Start parameters.
+    log_weights : (s,) array
+        Start weights of the root.
+    options : Options
+    data : (N, D) array
+        Rows, as the network sees them.
+    row_weights : (N,) array or None
+    proposal : TreeProposal or None
+        For "mhsaem".
+    chain : (N, n_slots) int array
+        The tree that each row begins with.
+    batches : Batches
+    schedules : Schedules
+    seed : int
+    probe : (n,) int array
+        Rows on which the training log-likelihood is measured.
+    validation : (V, D) array or None
+        Rows that are watched, not learnt from.
+    dtype : dtype
+    """
+
+    #: Name of the outcome when a step is refused.
+    refusal = "non_finite"
+
+    def __init__(
+        self,
+        network: Network,
+        tables: Tables,
+        log_weights: np.ndarray,
+        options: Options,
+        data: np.ndarray,
+        row_weights: np.ndarray | None,
+        proposal: TreeProposal | None,
+        chain: np.ndarray,
+        batches: Batches,
+        schedules: Schedules,
+        seed: int,
+        probe: np.ndarray,
+        validation: np.ndarray | None,
+        dtype: Any,
+    ) -> None:
+        self.network = network
+        self.options = options
+        self.proposal = proposal
+        self.batches = batches
+        self.schedules = schedules
+        self.seed = seed
+        self.dtype = np.dtype(dtype)
+        self.counters = Counters()
+        self.compile_seconds = 0.0
+        self._batch_size = -(-data.shape[0] // batches.n_batches)
+        self._row_weights = row_weights
+        self._seconds_per_step = 0.0
+        with precision(self.dtype):
+            self._data = jnp.asarray(data, self.dtype)
+            self._probe = self._data[jnp.asarray(probe)]
+            self._validation = None if validation is None else jnp.asarray(validation, self.dtype)
+            # Copies: a compiled step reuses the memory of the state that it is given.
+            tables = tuple(jnp.array(table, self.dtype) for table in tables)
+            logits = jnp.array(log_weights, self.dtype)
+            self.state = State(
+                tables,
+                tuple(Adam.start(table) for table in tables),
+                Root(logits, Adam.start(logits[None])),
+                jnp.array(chain, jnp.int32),
+                jnp.zeros(0, self.dtype),
+            )
+        self._remembered: tuple[tuple[np.ndarray, ...], np.ndarray] | None = None
+        learns = proposal is not None and proposal.learns
+        self._chunk = make_chunk(network, options, learns)
+
+    # -- what the loop calls --------------------------------------------------------------
+
+    def compile(self) -> float:
+        """Compile everything before the clock starts; return the seconds that took."""
+        started = time.perf_counter()
+        with precision(self.dtype), kept_programs():
+            if self.options.reuse_log_joint:
+                self._evaluate_chain()
+            batches = self._prepare(1, 0)
+            self.state, _ = self._chunk(self._data, self.state, batches, jnp.int32(0))
+            jax.block_until_ready(self.state)
+        self.log_likelihood()
+        self.validation()
+        return time.perf_counter() - started
+
+    def advance(self, first: int, most: int) -> int:
+        """Make steps first, first + 1, ..., at most `most` of them; return how many."""
+        n_steps = self._chunk_length(first, most)
+        started = time.perf_counter()
+        with precision(self.dtype):
+            batches = self._prepare(first, n_steps)
+            self.state, summary = self._chunk(
+                self._data, self.state, batches, jnp.int32(n_steps)
+            )
+            acceptance, refused = float(summary.acceptance), int(summary.refused)
+            states = np.asarray(summary.states)
+        visits = [self.batches.rows(first + number) for number in range(n_steps)]
+        n_visits = sum(rows.shape[0] for rows in visits)
+        if self.proposal is not None and self.proposal.learns:
+            for number, rows in enumerate(visits):
+                gamma = self.schedules.gamma(first + number)
+                self.proposal.observe(rows, states[number, : rows.shape[0]], gamma)
+        self._seconds_per_step = (time.perf_counter() - started) / n_steps
+        self.counters.rows += n_visits
+        self.counters.evaluations += n_visits * self._evaluations_per_visit()
+        draws = self.options.algorithm in ("mhsaem", "mcsaem")
+        self.counters.acceptance_sum += acceptance if draws else n_visits * float("nan")
+        self.counters.refused += refused
+        return n_steps
+
+    def log_likelihood(self) -> float:
+        """Mean log-likelihood of the probe's rows."""
+        return float(self.score(self._probe).mean())
+
+    def validation(self) -> float:
+        """Mean log-likelihood of the validation rows, NaN if there are none."""
+        if self._validation is None:
+            return float("nan")
+        return float(self.score(self._validation).mean())
+
+    def remember(self) -> None:
+        """Keep a copy of the parameters as they are."""
+        self._remembered = (self.parameters(), self.log_weights())
+
+    def live_components(self) -> int:
+        """Children of the root that weigh at least half a row."""
+        weights = np.exp(self.log_weights())
+        return int(np.count_nonzero(weights * self._data.shape[0] >= 0.5))
+
+    # -- parameters -----------------------------------------------------------------------
+
+    def log_weights(self) -> np.ndarray:
+        """Log-weights of the root's children, (s,)."""
+        with precision(self.dtype):
+            return np.asarray(log_weights_of(self.state.root), np.float64)
+
+    def parameters(self) -> tuple[np.ndarray, ...]:
+        """Copies of the tables."""
+        return tuple(np.array(table) for table in self.state.tables)
+
+    def best(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Tables and log-weights that were remembered last, or else the present ones."""
+        return self._remembered or (self.parameters(), self.log_weights())
+
+    def chain(self) -> np.ndarray:
+        """The tree that each row's chain stands on, (N, n_slots)."""
+        return np.array(self.state.chain)
+
+    def score(self, rows: Any) -> np.ndarray:
+        """log p(x) of rows (R, D), (R,)."""
+        return score_samples(self.network, self.state.tables, self.log_weights(), rows, self.dtype)
+
+    # -- inputs of steps ------------------------------------------------------------------
+
+    def _chunk_length(self, first: int, most: int) -> int:
+        """Steps of the next call: no row twice unless q never changes, and not for too long."""
+        length = min(most, _MOST_STEPS)
+        if self.proposal is not None and not self.proposal.is_fixed:
+            length = min(length, self.batches.n_batches - (first - 1) % self.batches.n_batches)
+        if self._seconds_per_step:
+            return max(1, min(length, int(_CHUNK_SECONDS / self._seconds_per_step)))
+        # How long a step takes is not known yet.
+        return min(length, 4)
+
+    def _evaluations_per_visit(self) -> int:
+        if self.options.algorithm == "mhsaem":
+            return self.options.n_samples + (0 if self.options.reuse_log_joint else 1)
+        return self.network.n_evaluated_by_all
+
+    def _prepare(self, first: int, n_steps: int) -> Batch:
+        """Inputs of steps first, ..., first + n_steps - 1, filled up to the compiled length."""
+        n_rows, n_slots = self._data.shape[0], self.network.n_slots
+        shape = (_MOST_STEPS, self._batch_size, self.options.n_samples)
+        draws_posterior = self.options.algorithm == "mcsaem"
+        rows = np.full(shape[:2], n_rows, np.int32)
+        weights = np.zeros(shape[:2], self.dtype)
+        candidates = np.zeros((*shape, n_slots), np.int32)
+        log_q = np.zeros(shape, self.dtype)
+        log_q_current = np.zeros(shape[:2], self.dtype)
+        uniforms = np.zeros((*shape, n_slots) if draws_posterior else shape, self.dtype)
+        beta, rate, gamma = np.ones((3, _MOST_STEPS), self.dtype)
+        chain = None
+        if self.proposal is not None and not self.proposal.is_fixed and n_steps:
+            chain = np.asarray(self.state.chain)
+        for number in range(n_steps):
+            step = first + number
+            batch = self.batches.rows(step)
+            n_here = batch.shape[0]
+            rows[number, :n_here] = batch
+            weights[number, :n_here] = self._weights(batch)
+            if self.proposal is not None:
+                current = np.zeros((n_here, n_slots), np.int32) if chain is None else chain[batch]
+                # All but the first draw of a proposal that depends on z_bar are made later.
+                n_draws = 1 if self.options.propose_again is not None else shape[2]
+                proposed = self.proposal.propose(batch, current, n_draws, 0, step)
+                candidates[number, :n_here, :n_draws] = proposed[0]
+                log_q[number, :n_here, :n_draws] = proposed[1]
+                log_q_current[number, :n_here] = proposed[2]
+                uniforms[number, :n_here] = self.proposal.uniforms(batch, step)
+            elif draws_posterior:
+                random = StepRandomness(self.seed, step)
+                drawn = random.uniforms(Stream.POSTERIOR, batch, shape[2] * n_slots)
+                uniforms[number, :n_here] = drawn.reshape(n_here, shape[2], n_slots)
+            rate[number] = self.schedules.rate(step)
+            gamma[number] = self.schedules.gamma(step)
+            if self.schedules.beta is not None:
+                beta[number] = self.schedules.beta(step)
+        steps = np.arange(first, first + _MOST_STEPS, dtype=np.int32)
+        if self.options.propose_again is not None:
+            candidates = candidates[:, :, :1]
+            log_q = log_q[:, :, :1]
+        return Batch(
+            rows, weights, candidates, log_q, log_q_current, uniforms, beta, rate, gamma, steps
+        )
+
+    def _weights(self, rows: np.ndarray) -> Any:
+        """Weight of each row in the objective: its own over what as many rows weigh on average."""
+        if self._row_weights is None:
+            return 1.0 / rows.shape[0]
+        return self._row_weights[rows] / (rows.shape[0] * self._row_weights.mean())
+
+    def _evaluate_chain(self) -> None:
+        """Evaluate every row at its first tree, for steps that reuse log-joints."""
+        log_weights = log_weights_of(self.state.root)
+        values = []
+        for start in range(0, self._data.shape[0], 1024):
+            block = self._data[start : start + 1024]
+            trees = self.state.chain[start : start + 1024, None]
+            values.append(
+                evaluate(self.network, self.state.tables, log_weights, trees, block).log_joint[:, 0]
+            )
+        self.counters.evaluations += self._data.shape[0]
+        self.state = self.state._replace(log_joint=jnp.concatenate(values))
+
+
+@lru_cache(maxsize=16)
+def _compiled_scores(network: Network) -> Callable:
+    @jax.jit
+    def scores(tables, log_weights, rows):
+        return log_weights + network.log_density_all(tables, rows)
+
+    return scores
+
+
+def map_blocks(
+    function: Callable[[jax.Array], Any],
+    network: Network,
+    tables: Any,
+    log_weights: Any,
+    rows: Any,
+    dtype: Any,
+) -> list[Any]:
+    """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D).
+
+    Results are arrays, or tuples of them, with the block's rows first; they come as NumPy's.
+    """
+    results = []
+    with precision(dtype):
+        scores = _compiled_scores(network)
+        per_row = network.n_evaluated_by_all * max(network.n_features, 8)
+        # Powers of two: few different sizes, so few programs are compiled.
+        size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
+        size = 2 ** int(np.log2(min(size, 2 * len(rows) - 1)))
+        tables = tuple(jnp.asarray(table, dtype) for table in tables)
+        log_weights = jnp.asarray(log_weights, dtype)
+        for start in range(0, len(rows), size):
+            block = jnp.asarray(rows[start : start + size], dtype)
+            n_here = block.shape[0]
+            block = jnp.pad(block, ((0, size - n_here), (0, 0)))
+            with kept_programs() if start == 0 else nullcontext():
+                values = function(scores(tables, log_weights, block))
+            results.append(jax.tree.map(lambda array, n=n_here: np.asarray(array)[:n], values))
+    return results
+
+
+@jax.jit
+def _log_sum(log_joint: jax.Array) -> jax.Array:
+    return logsumexp(log_joint, axis=1)
+
+
+def score_samples(
+    network: Network, tables: Any, log_weights: Any, rows: Any, dtype: Any
+) -> np.ndarray:
+    """log p(x) of rows (N, D), as (N,) float64."""
+    parts = map_blocks(_log_sum, network, tables, log_weights, rows, dtype)
+    return np.concatenate(parts).astype(np.float64)

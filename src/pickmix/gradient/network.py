@@ -1,0 +1,179 @@
+"""What engine 2 needs of a model: tables of parameter rows, and log-joints of gathered rows.
+
+A model is a root sum node over s children, perhaps with further sum nodes below. A *tree* picks
+one child at every sum node that it reaches; for a plain mixture that is one choice, the component.
+The number of sum nodes that a tree reaches, its *slots*, does not depend on the choices.
+
+Parameters lie in one table per layer, one row per child; a tree touches `slots[j]` rows of table
+j. The weights of the root are apart, since every row of data touches them all.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Tables = tuple[jax.Array, ...]
+
+
+class Network(abc.ABC):
+    """A family of components, or trees of components, for rows of D features.
+
+    Attributes
+    ----------
+    n_features : int
+        D.
+    n_children : int
+        s, children of every sum node; K for a plain mixture.
+    slots : tuple of int
+        Sum nodes that a tree reaches in each layer; the first is 1.
+    shapes : tuple of (int, int)
+        Rows and width of each table.
+    """
+
+    n_features: int
+    n_children: int
+    slots: tuple[int, ...]
+    shapes: tuple[tuple[int, int], ...]
+
+    @property
+    @abc.abstractmethod
+    def key(self) -> tuple:
+        """What makes two networks the same: they then share compiled programs."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.key == other.key  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.key))
+
+    @property
+    def n_evaluated_by_all(self) -> int:
+        """Components that are evaluated when all are: K, or s^l of a network with l layers."""
+        return self.n_children ** len(self.slots)
+
+    @property
+    def n_slots(self) -> int:
+        """Choices that make up a tree."""
+        return sum(self.slots)
+
+    @property
+    def n_parameters(self) -> int:
+        """Free parameters, weights included."""
+        return sum(rows * width for rows, width in self.shapes) + self.n_children - 1
+
+    @abc.abstractmethod
+    def start(self, key: jax.Array, dtype: Any) -> Tables:
+        """Draw parameters as the paper does, or as the component's author says."""
+
+    def place(
+        self, tables: Tables, centres: np.ndarray, scales: np.ndarray, key: jax.Array
+    ) -> Tables | None:
+        """Move the root's children to `centres` (s, D) with spreads `scales` (s, D).
+
+        None if the family does not say how.
+        """
+        return None
+
+    @abc.abstractmethod
+    def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
+        """Table rows (..., slots[j]) of the trees with `choices` (..., n_slots)."""
+
+    @abc.abstractmethod
+    def unpack(self, records: Tables) -> Any:
+        """Turn rows (..., slots[j], width[j]) into named parameters; gradients come likewise."""
+
+    @abc.abstractmethod
+    def pack(self, parameters: Any) -> Tables:
+        """Invert `unpack`."""
+
+    @abc.abstractmethod
+    def log_density(self, parameters: Any, choices: jax.Array, x: jax.Array) -> jax.Array:
+        """log p(x, tree | first choice) of R rows and a tree each, (R,).
+
+        The weights below the root are part of it, the root's are not.
+        """
+
+    def evaluate(self, parameters: Any, choices: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
+        """`log_density`, and what `gradient` wants to remember of it: arrays (R, ...)."""
+        return self.log_density(parameters, choices, x), x
+
+    def gradient(
+        self, parameters: Any, choices: jax.Array, remembered: Any, weights: jax.Array
+    ) -> Any:
+        """Gradient of sum weights * log_density with respect to the parameters."""
+        return jax.grad(
+            lambda params: jnp.sum(weights * self.log_density(params, choices, remembered))
+        )(parameters)
+
+    @abc.abstractmethod
+    def log_density_all(self, tables: Tables, x: jax.Array, beta: Any = 1.0) -> jax.Array:
+        """log sum over trees of p(x, tree | first choice)^beta, for each first choice: (R, s)."""
+
+    def draw(
+        self,
+        tables: Tables,
+        log_weights: jax.Array,
+        x: jax.Array,
+        uniforms: jax.Array,
+        beta: Any = 1.0,
+    ) -> jax.Array:
+        """Trees (R, M, n_slots) drawn from p(tree | x)^beta, as `uniforms` (R, M, n_slots) decide.
+
+        `log_weights` (s,) are the root's.
+        """
+        scores = beta * log_weights + self.log_density_all(tables, x, beta)
+        return draw_columns(scores, uniforms[:, :, 0])[:, :, None]
+
+    @abc.abstractmethod
+    def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
+        """Draw one row (D,) from each of the trees with `choices` (R, n_slots): (R, D)."""
+
+
+def gather(tables: Tables, rows: tuple[jax.Array, ...]) -> Tables:
+    """Records (..., slots[j], width[j]) of table rows (..., slots[j])."""
+    return tuple(
+        jnp.take(table, row, axis=0, mode="clip") for table, row in zip(tables, rows, strict=True)
+    )
+
+
+def flatten(parameters: Any, n_batch_axes: int) -> jax.Array:
+    """Join the leaves of a tree of arrays along one last axis."""
+    leaves = jax.tree.leaves(parameters)
+    flat = [leaf.reshape(*leaf.shape[:n_batch_axes], -1) for leaf in leaves]
+    return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
+
+
+class Unflatten:
+    """Turns a last axis of numbers into the leaves of an example tree of arrays."""
+
+    def __init__(self, example: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(example)
+        self._shapes = [tuple(leaf.shape) for leaf in leaves]
+        sizes = [int(np.prod(shape)) for shape in self._shapes]
+        self._ends = np.cumsum(sizes).tolist()
+        self.width = sum(sizes)
+
+    def __call__(self, flat: jax.Array) -> Any:
+        """Split (..., width) into leaves (..., *shape)."""
+        begin = [0, *self._ends[:-1]]
+        parts = [
+            flat[..., start:end].reshape(*flat.shape[:-1], *shape)
+            for start, end, shape in zip(begin, self._ends, self._shapes, strict=True)
+        ]
+        return jax.tree.unflatten(self._structure, parts)
+
+
+def draw_columns(scores: jax.Array, uniforms: jax.Array) -> jax.Array:
+    """Columns (R, M) drawn from rows of log-scores (R, s) by inversion of uniforms (R, M)."""
+    probabilities = jnp.exp(scores - scores.max(axis=1, keepdims=True))
+    cumulative = jnp.cumsum(probabilities, axis=1)
+    targets = uniforms * cumulative[:, -1:]
+    columns = jax.vmap(lambda row, target: jnp.searchsorted(row, target, side="right"))(
+        cumulative, targets
+    )
+    return jnp.minimum(columns, scores.shape[1] - 1).astype(jnp.int32)

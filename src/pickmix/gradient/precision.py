@@ -1,0 +1,27 @@
+"""float32 by default, float64 on request, without touching JAX's global setting."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def precision(dtype: Any) -> AbstractContextManager[Any]:
+    """Return a context in which JAX computes in `dtype`.
+
+    JAX turns float64 into float32 unless 64-bit types are enabled. That setting is global for
+    most users; here it holds inside the context and in this thread only.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> with precision("float64"):
+    ...     print(jnp.ones(3, "float64").dtype)
+    float64
+    >>> jax.config.jax_enable_x64
+    False
+    """
+    return jax.enable_x64(True) if np.dtype(dtype) == np.float64 else nullcontext()

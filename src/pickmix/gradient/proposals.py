@@ -1,0 +1,123 @@
+"""The library's proposals, asked ahead for whole chunks of steps.
+
+A row's chain, and what a proposal learns of it, change only when the row is visited. So the
+candidates of all steps up to a row's next visit can be drawn before the first of them is made.
+Proposals see each slot of a row as a row of its own, with the children of a sum node to choose
+from: the candidate tree is the product of independent choices.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pickmix.selection.proposals import Proposal, UniformProposal
+from pickmix.selection.randomness import StepRandomness, Stream
+
+
+class TreeProposal:
+    """A proposal for trees, made of one for single choices.
+
+    Parameters
+    ----------
+    proposal : Proposal
+    n_rows, n_slots, n_children : int
+    n_draws : int
+        M.
+    seed : int
+    dtype : dtype
+    """
+
+    def __init__(
+        self,
+        proposal: Proposal,
+        n_rows: int,
+        n_slots: int,
+        n_children: int,
+        n_draws: int,
+        seed: int,
+        dtype: np.dtype,
+    ) -> None:
+        self.proposal = proposal
+        self.n_slots = n_slots
+        self.n_children = n_children
+        self.n_draws = n_draws
+        self.seed = seed
+        self.dtype = dtype
+        proposal.start(n_rows * n_slots, n_children)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether q never changes, so that no step has to wait for another one."""
+        return type(self.proposal) is UniformProposal
+
+    @property
+    def learns(self) -> bool:
+        """Whether the proposal wants to see chain states."""
+        return type(self.proposal).observe is not Proposal.observe
+
+    def _places(self, rows: np.ndarray) -> np.ndarray:
+        """Number of each slot of each row, (B * n_slots,)."""
+        return (rows[:, None] * self.n_slots + np.arange(self.n_slots)).ravel()
+
+    def propose(
+        self, rows: np.ndarray, current: np.ndarray, n_draws: int, first_draw: int, step: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Candidates (B, n_draws, n_slots), log_q (B, n_draws) and log_q_current (B,)."""
+        shape = (rows.shape[0], self.n_slots)
+        candidates, log_q, log_q_current = self.proposal.propose(
+            self._places(rows),
+            np.ascontiguousarray(current, dtype=np.int32).ravel(),
+            n_draws,
+            first_draw,
+            StepRandomness(self.seed, step),
+        )
+        candidates = np.asarray(candidates).reshape(*shape, n_draws)
+        if not self.proposal.trusted:
+            self._check(candidates, log_q, log_q_current)
+        log_q = np.broadcast_to(log_q, (rows.shape[0] * self.n_slots, n_draws))
+        log_q_current = np.broadcast_to(log_q_current, (rows.shape[0] * self.n_slots,))
+        return (
+            candidates.swapaxes(1, 2).astype(np.int32),
+            log_q.reshape(*shape, n_draws).sum(axis=1).astype(self.dtype),
+            log_q_current.reshape(shape).sum(axis=1).astype(self.dtype),
+        )
+
+    def _check(
+        self, candidates: np.ndarray, log_q: np.ndarray, log_q_current: np.ndarray
+    ) -> None:
+        name = type(self.proposal).__name__
+        if not np.issubdtype(candidates.dtype, np.integer):
+            raise ValueError(f"{name}.propose must return integers, got {candidates.dtype}.")
+        if candidates.min() < 0 or candidates.max() >= self.n_children:
+            raise ValueError(
+                f"{name}.propose must return candidates in [0, {self.n_children}), got values from "
+                f"{candidates.min()} to {candidates.max()}."
+            )
+        if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
+            raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
+
+    def propose_again(self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array):
+        """Ask from inside a compiled step, for draws that depend on the state before them."""
+        n_rows = rows.shape[0]
+        results = (
+            jax.ShapeDtypeStruct((n_rows, 1, self.n_slots), jnp.int32),
+            jax.ShapeDtypeStruct((n_rows, 1), self.dtype),
+            jax.ShapeDtypeStruct((n_rows,), self.dtype),
+        )
+
+        def ask(rows, current, step):
+            return self.propose(np.asarray(rows), np.asarray(current), 1, draw, int(step))
+
+        return jax.pure_callback(ask, results, rows, current, step)
+
+    def uniforms(self, rows: np.ndarray, step: int) -> np.ndarray:
+        """Uniforms (B, M) for acceptance."""
+        random = StepRandomness(self.seed, step)
+        return random.uniforms(Stream.ACCEPTANCE, rows, self.n_draws).astype(self.dtype)
+
+    def observe(self, rows: np.ndarray, states: np.ndarray, step_size: float) -> None:
+        """Let the proposal learn from states (B, M, n_slots)."""
+        by_place = states.swapaxes(1, 2).reshape(-1, self.n_draws)
+        self.proposal.observe(self._places(rows), np.ascontiguousarray(by_place), step_size)

@@ -1,0 +1,162 @@
+"""Real NVP flows (Dinh, Sohl-Dickstein and Bengio 2017) as mixture components."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pickmix.gradient.components import standard_normal
+
+ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+    "relu": jax.nn.relu,
+    "tanh": jnp.tanh,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+}
+# Start of the bound of |beta|: scales within exp(+-1.5) of one another before training.
+_FIRST_BOUND = 3.0
+_LAST_LAYER = 0.1
+
+
+@dataclass(frozen=True)
+class RealNVP:
+    """Coupling layers that shift and scale one half of the coordinates, given the other.
+
+    Layer 1 conditions on the odd coordinates (the 1st, 3rd, ...), layer 2 on the even ones, and
+    so on in turn. With conditioning half u and other half v:
+    v <- exp(-beta(u) / 2) (v - alpha(u)), log-det = -1/2 sum beta. The base is N(0, I).
+
+    Parameters
+    ----------
+    n_layers : int, default=2
+    hidden : int, default=10
+        Width of the one hidden layer of the nets alpha and beta.
+    translation_activation, scale_activation : str, default="relu", "tanh"
+    bounded_scale : bool, default=True
+        beta = a tanh(net) with a learnt bound a, instead of beta = net.
+    identity_start : bool, default=False
+        Start with last layers of zero, where every flow is the identity; else small random ones.
+    """
+
+    n_layers: int = 2
+    hidden: int = 10
+    translation_activation: str = "relu"
+    scale_activation: str = "tanh"
+    bounded_scale: bool = True
+    identity_start: bool = False
+
+    def _halves(self, layer: int, n_features: int) -> tuple[slice, slice]:
+        """Conditioning coordinates and changed ones."""
+        odd, even = slice(0, n_features, 2), slice(1, n_features, 2)
+        return (odd, even) if layer % 2 == 0 else (even, odd)
+
+    def init(self, key: jax.Array, n_features: int) -> list[dict[str, Any]]:
+        """Draw weights: Glorot-uniform hidden layers, small last ones."""
+        layers = []
+        for layer, layer_key in enumerate(jax.random.split(key, self.n_layers)):
+            given, changed = self._halves(layer, n_features)
+            n_given = len(range(n_features)[given])
+            n_changed = len(range(n_features)[changed])
+            keys = jax.random.split(layer_key, 4)
+            params = {
+                "translation": self._init_net(keys[:2], n_given, n_changed),
+                "log_scale": self._init_net(keys[2:], n_given, n_changed),
+            }
+            if self.bounded_scale:
+                params["bound"] = jnp.full(n_changed, _FIRST_BOUND)
+            layers.append(params)
+        return layers
+
+    def _init_net(self, keys: jax.Array, n_in: int, n_out: int) -> dict[str, jax.Array]:
+        width = np.sqrt(6.0 / max(1, n_in + self.hidden))
+        spread = 0.0 if self.identity_start else _LAST_LAYER / np.sqrt(self.hidden)
+        bias_key, last_key = jax.random.split(keys[1])
+        return {
+            "hidden": jax.random.uniform(keys[0], (n_in, self.hidden), minval=-width, maxval=width),
+            "hidden_bias": jnp.zeros(self.hidden),
+            "last": spread * jax.random.normal(last_key, (self.hidden, n_out)),
+            # Without inputs a bias is all that can make components differ.
+            "last_bias": spread * jax.random.normal(bias_key, (n_out,)),
+        }
+
+    def place(self, params: Any, centre: jax.Array, scale: jax.Array) -> Any:
+        """Shift the flow by `centre` (D,) and, as far as the bound allows, scale it by `scale`.
+
+        The first layer that changes a half does it, by the biases of its nets.
+        """
+        placed = list(params)
+        for layer in range(min(2, self.n_layers)):
+            _, changed = self._halves(layer, centre.shape[0])
+            nets = params[layer]
+            log_scale = 2.0 * jnp.log(scale[changed])
+            if self.bounded_scale:
+                log_scale = jnp.arctanh(jnp.clip(log_scale / nets["bound"], -0.95, 0.95))
+            moves = {"translation": centre[changed], "log_scale": log_scale}
+            placed[layer] = nets | {
+                name: nets[name] | {"last_bias": nets[name]["last_bias"] + move}
+                for name, move in moves.items()
+            }
+        return placed
+
+    def _net(self, params: Any, x: jax.Array, activation: Callable) -> jax.Array:
+        hidden = activation(x @ params["hidden"] + params["hidden_bias"])
+        return hidden @ params["last"] + params["last_bias"]
+
+    def _translation_and_scale(self, params: Any, given: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """alpha and beta, given the conditioning half."""
+        alpha = self._net(params["translation"], given, ACTIVATIONS[self.translation_activation])
+        beta = self._net(params["log_scale"], given, ACTIVATIONS[self.scale_activation])
+        if self.bounded_scale:
+            beta = params["bound"] * jnp.tanh(beta)
+        return alpha, beta
+
+    def _to_base(self, params: Any, x: jax.Array) -> tuple[list[jax.Array], jax.Array]:
+        halves = [x[0::2], x[1::2]]
+        log_det = jnp.zeros((), x.dtype)
+        for layer, layer_params in enumerate(params):
+            given, changed = layer % 2, 1 - layer % 2
+            alpha, beta = self._translation_and_scale(layer_params, halves[given])
+            halves[changed] = jnp.exp(-0.5 * beta) * (halves[changed] - alpha)
+            log_det = log_det - 0.5 * jnp.sum(beta)
+        return halves, log_det
+
+    def forward(self, params: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Map a row (D,) to the base; also log |det| of the map."""
+        halves, log_det = self._to_base(params, x)
+        return _interleave(halves), log_det
+
+    def inverse(self, params: Any, y: jax.Array) -> jax.Array:
+        """Map a point of the base (D,) to a row."""
+        halves = [y[0::2], y[1::2]]
+        for layer in reversed(range(self.n_layers)):
+            given, changed = layer % 2, 1 - layer % 2
+            alpha, beta = self._translation_and_scale(params[layer], halves[given])
+            halves[changed] = jnp.exp(0.5 * beta) * halves[changed] + alpha
+        return _interleave(halves)
+
+    def log_prob(self, params: Any, x: jax.Array) -> jax.Array:
+        """Log-density of one row (D,)."""
+        # The base looks the same in any order of coordinates.
+        (odd, even), log_det = self._to_base(params, x)
+        return standard_normal(odd) + standard_normal(even) + log_det
+
+    def sample(self, params: Any, key: jax.Array) -> jax.Array:
+        """Draw one row (D,)."""
+        net = params[0]["translation"]
+        n_features = net["hidden"].shape[0] + net["last"].shape[1]
+        return self.inverse(params, jax.random.normal(key, (n_features,), net["last"].dtype))
+
+
+def _interleave(halves: list[jax.Array]) -> jax.Array:
+    """Put the odd and the even coordinates back in their places."""
+    odd, even = halves
+    n_features = odd.shape[0] + even.shape[0]
+    padded = jnp.pad(even, (0, odd.shape[0] - even.shape[0]))
+    return jnp.stack([odd, padded], axis=1).reshape(-1)[:n_features]
