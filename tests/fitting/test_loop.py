@@ -40,6 +40,15 @@ class CountingEngine:
         self.counters.evaluations += 30
         self.counters.acceptance_sum += 2.5
 
+    refusal = "singular_covariance"
+
+    def advance(self, first, most):
+        self.step(first)
+        return 1
+
+    def validation(self):
+        return math.nan
+
     def log_likelihood(self):
         time.sleep(self.evaluation_seconds)
         return self.values(self.steps[-1])

@@ -125,6 +125,18 @@ class ClosedFormEngine:
         self._log_likelihood_sum = 0.0
         self._log_likelihood_weight = 0.0
 
+    #: Name of the outcome when an update is refused.
+    refusal = "singular_covariance"
+
+    def advance(self, first: int, most: int) -> int:
+        """Do one step."""
+        self.step(first)
+        return 1
+
+    def validation(self) -> float:
+        """No rows are set apart."""
+        return float("nan")
+
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""
         gamma = self.step_size(t)

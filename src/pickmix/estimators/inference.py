@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.closed_form.engine import log_joint_blocks
 from pickmix.closed_form.mixture import GaussianMixtureState
 from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
 from pickmix.data.rows import ArrayRows
+from pickmix.estimators.queries import DensityQueries, refuse_overflow
 from pickmix.estimators.validation import check_integer, check_randomness
 from pickmix.selection.kernels import log_sum_exp, normalise_all, top_of_all
 from pickmix.threads import Threads, resolve_n_jobs
 
 
-class GaussianInference:
+class GaussianInference(DensityQueries):
     """Queries of a mixture that has weights_, means_ and covariances_."""
 
     covariance_type: str
@@ -61,21 +62,9 @@ class GaussianInference:
         for _, log_joint, threads in self._blocks(X):
             block = np.empty(log_joint.shape[1])
             threads.run(log_sum_exp, block.shape[0], 15.0 * log_joint.size, log_joint, block)
-            _refuse_overflow(block)
+            refuse_overflow(block)
             scores.append(block)
         return np.concatenate(scores)
-
-    def score(self, X, y=None, sample_weight=None):
-        """Mean log-density per row, weighted by `sample_weight` if given."""
-        scores = self.score_samples(X)
-        if sample_weight is None:
-            return float(scores.mean())
-        weights = _check_sample_weight(
-            sample_weight, scores, dtype=np.float64, ensure_non_negative=True
-        )
-        if not weights.any():
-            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-        return float(weights @ scores / weights.sum())
 
     def predict_proba(self, X):
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
@@ -85,13 +74,9 @@ class GaussianInference:
             threads.run(
                 normalise_all, scores.shape[0], 20.0 * log_joint.size, log_joint, 1.0, scores
             )
-            _refuse_overflow(scores)
+            refuse_overflow(scores)
             parts.append(log_joint.T)
         return np.concatenate(parts)
-
-    def predict(self, X):
-        """Most probable component of each row, (N,)."""
-        return self.top_components(X, 1)[0][:, 0].astype(np.int64)
 
     def top_components(self, X, m=1):
         """The m most probable components of each row and their posterior probabilities.
@@ -118,7 +103,7 @@ class GaussianInference:
             n_rows = log_joint.shape[1]
             likelihood = np.empty(n_rows)
             threads.run(log_sum_exp, n_rows, 15.0 * log_joint.size, log_joint, likelihood)
-            _refuse_overflow(likelihood)
+            refuse_overflow(likelihood)
             best = np.empty((n_rows, m), dtype=np.int32)
             unused = np.empty((n_rows, m))
             threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
@@ -176,22 +161,3 @@ class GaussianInference:
         n_components, n_features = self.means_.shape
         covariances = self._structure().n_parameters(n_components)
         return covariances + n_components * n_features + n_components - 1
-
-    def bic(self, X):
-        """Bayesian information criterion on X; lower is better."""
-        scores = self.score_samples(X)
-        return -2.0 * float(scores.sum()) + self._n_parameters() * np.log(scores.shape[0])
-
-    def aic(self, X):
-        """Akaike information criterion on X; lower is better."""
-        return -2.0 * float(self.score_samples(X).sum()) + 2.0 * self._n_parameters()
-
-
-def _refuse_overflow(log_densities: np.ndarray) -> None:
-    """Raise if rows are so far out that no component has a log-joint in float64."""
-    n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))
-    if n_lost:
-        raise ValueError(
-            "X must hold rows whose squared distances from the components fit into float64, "
-            f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
-        )

@@ -79,19 +79,25 @@ def check_callbacks(callbacks: Any) -> list:
     return list(listed)
 
 
-def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
+def check_table(estimator: Any, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Return the rows to fit, X (N, D) and their weights (N,), without those of weight zero."""
     X = validate_data(estimator, X, dtype=[np.float64, np.float32])
-    weights = None
-    if sample_weight is not None:
-        weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():
-            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-        # Only ratios of weights matter. A power of two keeps every digit, and brings weights
-        # whose squares would leave float64 back to about one.
-        weights = np.ldexp(weights, 1 - np.frexp(weights.max())[1])
-        if not weights.all():
-            X, weights = X[weights > 0.0], weights[weights > 0.0]
+    if sample_weight is None:
+        return X, None
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+    # Only ratios of weights matter. A power of two keeps every digit, and brings weights
+    # whose squares would leave float64 back to about one.
+    weights = np.ldexp(weights, 1 - np.frexp(weights.max())[1])
+    if not weights.all():
+        X, weights = X[weights > 0.0], weights[weights > 0.0]
+    return X, weights
+
+
+def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
+    """Return the rows to fit as a source, X (N, D) and their weights (N,)."""
+    X, weights = check_table(estimator, X, sample_weight)
     if X.shape[0] < estimator.n_components:
         raise ValueError(
             f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "

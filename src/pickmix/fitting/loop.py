@@ -18,13 +18,19 @@ class Engine(Protocol):
     """What the loop needs of an engine."""
 
     counters: Counters
+    #: Value of `Outcome` when the engine has refused an update.
+    refusal: str
 
-    def step(self, t: int) -> None:
-        """Do step t = 1, 2, ..."""
+    def advance(self, first: int, most: int) -> int:
+        """Make steps first, first + 1, ..., at most `most` of them; return how many."""
         ...
 
     def log_likelihood(self) -> float:
         """Estimate the mean log-likelihood per row of the present model."""
+        ...
+
+    def validation(self) -> float:
+        """Mean log-likelihood per row of rows that are not learnt from; NaN if there are none."""
         ...
 
     def live_components(self) -> int:
@@ -38,7 +44,7 @@ class FitInfo:
 
     Attributes
     ----------
-    step, epoch, seconds, evaluations, log_likelihood, acceptance, live_components
+    step, epoch, seconds, evaluations, log_likelihood, validation, acceptance, live_components
         As in `trace_`.
     estimator : callable
         `estimator()` returns a copy of the estimator with the parameters as they stand, to score
@@ -50,6 +56,7 @@ class FitInfo:
     seconds: float
     evaluations: int
     log_likelihood: float
+    validation: float
     acceptance: float
     live_components: int
     estimator: Callable[[], Any] = field(repr=False)
@@ -75,6 +82,7 @@ def run(
     progress: Progress,
     callbacks: Iterable[Callable[[FitInfo], Any]] = (),
     snapshot: Callable[[], Any] = lambda: None,
+    remember: Callable[[], Any] = lambda: None,
     first_step: int = 1,
     passes_before: float = 0.0,
 ) -> FitResult:
@@ -82,7 +90,8 @@ def run(
 
     Evaluations, callbacks and the progress bar never count as work time. A failure to stay
     finite ends the fit under its name; the engine refuses updates that would break the model, so
-    what remains is the last good one.
+    what remains is the last good one. With validation rows, `remember` is called whenever their
+    log-likelihood is the highest so far, and the plateau is theirs.
     """
     trace = Trace()
     work = 0.0
@@ -91,6 +100,7 @@ def run(
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
     callbacks = list(callbacks)
+    best = -math.inf
     with InterruptGuard() as guard:
         try:
             while step < last_step:
@@ -98,8 +108,7 @@ def run(
                 begin = step
                 started = time.perf_counter()
                 while step < upto:
-                    engine.step(step + 1)
-                    step += 1
+                    step += engine.advance(step + 1, upto - step)
                     if guard.interrupted:
                         break
                     spent = work + time.perf_counter() - started
@@ -118,6 +127,7 @@ def run(
                     seconds=work,
                     evaluations=engine.counters.evaluations,
                     log_likelihood=engine.log_likelihood(),
+                    validation=engine.validation(),
                     acceptance=acceptance,
                     live_components=engine.live_components(),
                     estimator=snapshot,
@@ -125,23 +135,29 @@ def run(
                 columns = {n: getattr(record, n) for n in record.__dict__ if n != "estimator"}
                 trace.add(**columns)
                 speed = engine.counters.rows / max(work, 1e-9)
-                progress.report(step, record.epoch, record.log_likelihood, record.acceptance, speed)
+                progress.report(record, speed)
+                watched = record.log_likelihood
+                if not math.isnan(record.validation):
+                    watched = record.validation
+                    if watched > best:
+                        best = watched
+                        remember()
 
                 if guard.interrupted:
                     outcome = Outcome.INTERRUPTED
                     break
+                if engine.counters.refused:
+                    outcome = Outcome(engine.refusal)
+                    break
                 if not math.isfinite(record.log_likelihood):
                     outcome = Outcome.NON_FINITE
-                    break
-                if engine.counters.refused:
-                    outcome = Outcome.SINGULAR
                     break
                 # Every callback sees every record, also the one that ends the fit.
                 wishes = [bool(callback(record)) for callback in callbacks]
                 if any(wishes):
                     outcome = Outcome.CALLBACK
                     break
-                if plateau is not None and plateau.reached(record.log_likelihood):
+                if plateau is not None and plateau.reached(watched):
                     outcome = Outcome.CONVERGED
                     break
                 if limits.max_time is not None and work >= limits.max_time:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -30,19 +31,19 @@ class Progress:
         if self._bar is not None:
             self._bar.update(n_steps)
 
-    def report(
-        self, step: int, epoch: float, log_likelihood: float, acceptance: float, speed: float
-    ) -> None:
-        """Show the newest evaluation."""
-        values = {"log-likelihood": f"{log_likelihood:.4f}"}
-        if acceptance == acceptance:
-            values["acceptance"] = f"{acceptance:.3f}"
+    def report(self, record: Any, speed: float) -> None:
+        """Show the newest evaluation, a `FitInfo`, and the rows visited per second."""
+        values = {"log-likelihood": f"{record.log_likelihood:.4f}"}
+        if not math.isnan(record.validation):
+            values["validation"] = f"{record.validation:.4f}"
+        if not math.isnan(record.acceptance):
+            values["acceptance"] = f"{record.acceptance:.3f}"
         values["rows/s"] = f"{speed:,.0f}"
         if self._bar is not None:
             self._bar.set_postfix(values, refresh=False)
         elif self.verbose > 1:
             shown = "  ".join(f"{name} {value}" for name, value in values.items())
-            print(f"step {step}  pass {epoch:.1f}  {shown}", flush=True)
+            print(f"step {record.step}  pass {record.epoch:.1f}  {shown}", flush=True)
 
     def close(self) -> None:
         """Leave the bar as it is."""

@@ -11,6 +11,7 @@ TRACE_DTYPE = np.dtype(
         ("seconds", np.float64),
         ("evaluations", np.int64),
         ("log_likelihood", np.float64),
+        ("validation", np.float64),
         ("acceptance", np.float64),
         ("live_components", np.int64),
     ]
@@ -22,7 +23,7 @@ class Trace:
 
     Columns: step, epoch (passes over the data), seconds (work only: no evaluation, callback or
     progress bar), evaluations (of a component on a row), log_likelihood (mean per row),
-    acceptance (mean acceptance probability since the last record), live_components.
+    validation (the same on rows that are not learnt from, NaN without them), acceptance (mean acceptance probability since the last record), live_components.
     """
 
     def __init__(self) -> None:

@@ -72,9 +72,7 @@ def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> Vis
     ordered = rows[order]
     is_new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     group = jnp.cumsum(is_new) - 1
-    total = jax.ops.segment_sum(
-        gradient[order], group, num_segments=most, indices_are_sorted=True
-    )
+    total = jax.ops.segment_sum(gradient[order], group, num_segments=most, indices_are_sorted=True)
     distinct = jnp.full(most, table_rows, rows.dtype).at[group].set(ordered)
     return VisitedRows(distinct, group[-1] + 1, total)
 

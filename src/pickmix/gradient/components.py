@@ -54,8 +54,7 @@ class ComponentMixture(Network):
         leaves = jax.tree.leaves(example)
         if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
             raise ValueError(
-                "component.init must return an array of floats or a tree of them, "
-                f"got {example!r}."
+                f"component.init must return an array of floats or a tree of them, got {example!r}."
             )
         x = jax.ShapeDtypeStruct((self.n_features,), leaves[0].dtype)
         value = jax.eval_shape(self.component.log_prob, example, x)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from contextlib import nullcontext
-from functools import lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 
 from pickmix.data.rows import Batches
 from pickmix.gradient.adam import Adam
@@ -21,6 +18,7 @@ from pickmix.gradient.compilation import kept_programs
 from pickmix.gradient.network import Network, Tables
 from pickmix.gradient.precision import precision
 from pickmix.gradient.proposals import TreeProposal
+from pickmix.gradient.queries import score_samples
 from pickmix.gradient.step import Batch, Options, Root, State, evaluate, log_weights_of
 from pickmix.selection.counters import Counters
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -30,8 +28,6 @@ from pickmix.selection.schedules import Schedule
 # are heard.
 _MOST_STEPS = 128
 _CHUNK_SECONDS = 0.25
-# Log-densities of all components are computed in blocks of about this many numbers.
-_BLOCK_NUMBERS = 4_000_000
 
 
 @dataclass
@@ -69,6 +65,8 @@ class GradientEngine:
     validation : (V, D) array or None
         Rows that are watched, not learnt from.
     dtype : dtype
+    log_volume : float
+        Added to log-likelihoods: log|det| of the way from the data to the rows.
     """
 
     #: Name of the outcome when a step is refused.
@@ -90,6 +88,7 @@ class GradientEngine:
         probe: np.ndarray,
         validation: np.ndarray | None,
         dtype: Any,
+        log_volume: float = 0.0,
     ) -> None:
         self.network = network
         self.options = options
@@ -98,8 +97,8 @@ class GradientEngine:
         self.schedules = schedules
         self.seed = seed
         self.dtype = np.dtype(dtype)
+        self.log_volume = log_volume
         self.counters = Counters()
-        self.compile_seconds = 0.0
         self._batch_size = -(-data.shape[0] // batches.n_batches)
         self._row_weights = row_weights
         self._seconds_per_step = 0.0
@@ -142,9 +141,7 @@ class GradientEngine:
         started = time.perf_counter()
         with precision(self.dtype):
             batches = self._prepare(first, n_steps)
-            self.state, summary = self._chunk(
-                self._data, self.state, batches, jnp.int32(n_steps)
-            )
+            self.state, summary = self._chunk(self._data, self.state, batches, jnp.int32(n_steps))
             acceptance, refused = float(summary.acceptance), int(summary.refused)
             states = np.asarray(summary.states)
         visits = [self.batches.rows(first + number) for number in range(n_steps)]
@@ -163,13 +160,13 @@ class GradientEngine:
 
     def log_likelihood(self) -> float:
         """Mean log-likelihood of the probe's rows."""
-        return float(self.score(self._probe).mean())
+        return self._mean_score(self._probe)
 
     def validation(self) -> float:
         """Mean log-likelihood of the validation rows, NaN if there are none."""
         if self._validation is None:
             return float("nan")
-        return float(self.score(self._validation).mean())
+        return self._mean_score(self._validation)
 
     def remember(self) -> None:
         """Keep a copy of the parameters as they are."""
@@ -199,9 +196,11 @@ class GradientEngine:
         """The tree that each row's chain stands on, (N, n_slots)."""
         return np.array(self.state.chain)
 
-    def score(self, rows: Any) -> np.ndarray:
-        """log p(x) of rows (R, D), (R,)."""
-        return score_samples(self.network, self.state.tables, self.log_weights(), rows, self.dtype)
+    def _mean_score(self, rows: jax.Array) -> float:
+        scores = score_samples(
+            self.network, self.state.tables, self.log_weights(), rows, self.dtype
+        )
+        return float(scores.mean()) + self.log_volume
 
     # -- inputs of steps ------------------------------------------------------------------
 
@@ -284,56 +283,3 @@ class GradientEngine:
             )
         self.counters.evaluations += self._data.shape[0]
         self.state = self.state._replace(log_joint=jnp.concatenate(values))
-
-
-@lru_cache(maxsize=16)
-def _compiled_scores(network: Network) -> Callable:
-    @jax.jit
-    def scores(tables, log_weights, rows):
-        return log_weights + network.log_density_all(tables, rows)
-
-    return scores
-
-
-def map_blocks(
-    function: Callable[[jax.Array], Any],
-    network: Network,
-    tables: Any,
-    log_weights: Any,
-    rows: Any,
-    dtype: Any,
-) -> list[Any]:
-    """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D).
-
-    Results are arrays, or tuples of them, with the block's rows first; they come as NumPy's.
-    """
-    results = []
-    with precision(dtype):
-        scores = _compiled_scores(network)
-        per_row = network.n_evaluated_by_all * max(network.n_features, 8)
-        # Powers of two: few different sizes, so few programs are compiled.
-        size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
-        size = 2 ** int(np.log2(min(size, 2 * len(rows) - 1)))
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        log_weights = jnp.asarray(log_weights, dtype)
-        for start in range(0, len(rows), size):
-            block = jnp.asarray(rows[start : start + size], dtype)
-            n_here = block.shape[0]
-            block = jnp.pad(block, ((0, size - n_here), (0, 0)))
-            with kept_programs() if start == 0 else nullcontext():
-                values = function(scores(tables, log_weights, block))
-            results.append(jax.tree.map(lambda array, n=n_here: np.asarray(array)[:n], values))
-    return results
-
-
-@jax.jit
-def _log_sum(log_joint: jax.Array) -> jax.Array:
-    return logsumexp(log_joint, axis=1)
-
-
-def score_samples(
-    network: Network, tables: Any, log_weights: Any, rows: Any, dtype: Any
-) -> np.ndarray:
-    """log p(x) of rows (N, D), as (N,) float64."""
-    parts = map_blocks(_log_sum, network, tables, log_weights, rows, dtype)
-    return np.concatenate(parts).astype(np.float64)

@@ -129,6 +129,11 @@ class Network(abc.ABC):
         scores = beta * log_weights + self.log_density_all(tables, x, beta)
         return draw_columns(scores, uniforms[:, :, 0])[:, :, None]
 
+    def draw_prior(self, tables: Tables, log_weights: jax.Array, uniforms: jax.Array) -> jax.Array:
+        """Trees (R, n_slots) drawn from the weights alone, as `uniforms` (R, n_slots) decide."""
+        scores = jnp.broadcast_to(log_weights, (uniforms.shape[0], log_weights.shape[0]))
+        return draw_columns(scores, uniforms)
+
     @abc.abstractmethod
     def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
         """Draw one row (D,) from each of the trees with `choices` (R, n_slots): (R, D)."""

@@ -84,9 +84,7 @@ class TreeProposal:
             log_q_current.reshape(shape).sum(axis=1).astype(self.dtype),
         )
 
-    def _check(
-        self, candidates: np.ndarray, log_q: np.ndarray, log_q_current: np.ndarray
-    ) -> None:
+    def _check(self, candidates: np.ndarray, log_q: np.ndarray, log_q_current: np.ndarray) -> None:
         name = type(self.proposal).__name__
         if not np.issubdtype(candidates.dtype, np.integer):
             raise ValueError(f"{name}.propose must return integers, got {candidates.dtype}.")

@@ -499,6 +499,22 @@ class SumProductTransform(Network):
             trees.append(self._downward(tables, values, first[:, draw], choose, beta))
         return jnp.stack(trees, axis=1)
 
+    def draw_prior(self, tables, log_weights, uniforms):
+        """Draw a child at the root, then at every sum node below that is reached."""
+        choices = super().draw_prior(tables, log_weights, uniforms[:, :1])
+        trees = [choices[:, 0]]
+        for depth in range(1, len(self.kinds)):
+            above = jnp.stack(trees, axis=1)
+            rows = self._paths(above, depth - 1)
+            rows = rows + np.arange(self.slots[depth - 1]) * self.n_children**depth
+            logits = self.kinds[depth - 1].unflatten(tables[depth - 1][rows])["logits"]
+            log_weights_below = self._to_children(jax.nn.log_softmax(logits, axis=-1), depth)
+            for slot in range(self.slots[depth]):
+                place = len(trees)
+                drawn = draw_columns(log_weights_below[:, slot], uniforms[:, place, None])
+                trees.append(drawn[:, 0])
+        return jnp.stack(trees, axis=1)
+
     def most_probable_tree(self, tables: Any, log_root: jax.Array, x: jax.Array) -> jax.Array:
         """Choices (B, n_slots) of the most probable tree of each row."""
         values = self.upward(tables, x, combine=jnp.max)
@@ -554,9 +570,7 @@ class SumProductTransform(Network):
                 # Rows of a table go by slot, then by first choice.
                 below = self.n_children**depth
                 slot = np.repeat(np.arange(self.slots[depth]), self.n_children * below)
-                first = np.tile(
-                    np.repeat(np.arange(self.n_children), below), self.slots[depth]
-                )
+                first = np.tile(np.repeat(np.arange(self.n_children), below), self.slots[depth])
                 column = np.minimum(kind.layer.coordinates, self.n_features - 1)[slot]
                 spread = scales[first[:, None], column]
                 params["log_scale"] = params["log_scale"] - jnp.log(spread)
@@ -589,4 +603,3 @@ class SumProductTransform(Network):
                     params[name] = jnp.zeros(shape, dtype)
             tables.append(flatten(params, 1))
         return tuple(tables)
-

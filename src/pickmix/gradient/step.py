@@ -298,9 +298,7 @@ def dense_step(
     ]
     root = _update_root(state.root, shares, clip, batch, keep, options)
     tables, adams = zip(*updates, strict=True)
-    info = Info(
-        jnp.zeros((), x.dtype), jnp.logical_not(keep), jnp.zeros_like(batch.candidates)
-    )
+    info = Info(jnp.zeros((), x.dtype), jnp.logical_not(keep), jnp.zeros_like(batch.candidates))
     return State(tables, adams, root, state.chain, state.log_joint), info
 
 

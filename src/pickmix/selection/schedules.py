@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -209,3 +210,60 @@ def resolve_annealing(annealing: object, n_steps: int) -> Schedule | None:
     raise ValueError(
         f"annealing must be None, 'anti' or a callable t -> beta_t, got {annealing!r}."
     )
+
+
+@dataclass(frozen=True)
+class CosineRate:
+    """Learning rate that rises over `n_warm_up` steps and falls to zero at `n_steps` as a cosine.
+
+    Examples
+    --------
+    >>> rate = CosineRate(peak=0.01, n_steps=100)
+    >>> rate(1), round(rate(50), 6), rate(100)
+    (0.01, 0.005079, 0.0)
+    """
+
+    peak: float
+    n_steps: int
+    n_warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.peak > 0.0 or not 0 <= self.n_warm_up < self.n_steps:
+            raise ValueError(
+                "peak must be > 0 and n_warm_up in [0, n_steps), got "
+                f"{self.peak!r}, {self.n_warm_up!r} and n_steps={self.n_steps!r}."
+            )
+
+    def __call__(self, step: int) -> float:
+        """Return the rate of step t."""
+        if step <= self.n_warm_up:
+            return self.peak * step / self.n_warm_up
+        length = max(1, self.n_steps - self.n_warm_up - 1)
+        done = min(1.0, (step - self.n_warm_up - 1) / length)
+        return 0.5 * self.peak * (1.0 + math.cos(math.pi * done))
+
+
+def resolve_rate(learning_rate: object, n_steps: int) -> Schedule:
+    """Turn a `learning_rate` into a schedule: a number, "cosine" or a callable t -> rate."""
+    if isinstance(learning_rate, str) and learning_rate == "cosine":
+        return CosineRate(1e-3, n_steps)
+    number = isinstance(learning_rate, numbers.Real) and not isinstance(learning_rate, bool)
+    if number and 0.0 < float(learning_rate) < math.inf:  # type: ignore[arg-type]
+        return ConstantRate(float(learning_rate))  # type: ignore[arg-type]
+    if callable(learning_rate):
+        return learning_rate
+    raise ValueError(
+        "learning_rate must be a number > 0, 'cosine' or a callable t -> rate, "
+        f"got {learning_rate!r}."
+    )
+
+
+@dataclass(frozen=True)
+class ConstantRate:
+    """The same learning rate at every step."""
+
+    rate: float
+
+    def __call__(self, step: int) -> float:
+        """Return the rate."""
+        return self.rate

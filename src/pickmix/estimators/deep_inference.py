@@ -1,0 +1,133 @@
+"""What a fitted deep mixture answers, in blocks of rows."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pickmix.estimators.queries import DensityQueries, refuse_overflow
+from pickmix.estimators.validation import check_integer, check_randomness
+
+if TYPE_CHECKING:
+    from pickmix.gradient.network import Network
+
+
+def require_jax() -> None:
+    """Say how to get JAX, if it is not there."""
+    if importlib.util.find_spec("jax") is None:
+        raise ImportError("Deep mixtures need JAX: pip install 'pickmix[deep]'")
+
+
+class DeepInference(DensityQueries):
+    """Queries of a mixture that has weights_, tables_, center_ and scale_."""
+
+    dtype: str
+    random_state: Any
+    weights_: np.ndarray
+    tables_: list[np.ndarray]
+    center_: np.ndarray
+    scale_: np.ndarray
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
+        return hasattr(self, "tables_")
+
+    def _network(self, n_features: int) -> Network:
+        raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
+
+    def _to_model(self, X: np.ndarray) -> np.ndarray:
+        """Rows in the coordinates that the model sees, (N, D) float64."""
+        return (X.astype(np.float64) - self.center_) / self.scale_
+
+    def _prepare(self, X: Any) -> tuple[Network, np.ndarray]:
+        require_jax()
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return self._network(X.shape[1]), self._to_model(X)
+
+    def _log_weights(self) -> np.ndarray:
+        with np.errstate(divide="ignore"):
+            return np.log(self.weights_)
+
+    def _map(self, X: Any, function: Any) -> list[Any]:
+        """Apply a function to log p(x, component) (R, K) of blocks of rows, in the model's frame."""
+        from pickmix.gradient.queries import map_blocks
+
+        network, rows = self._prepare(X)
+        return map_blocks(function, network, self.tables_, self._log_weights(), rows, self.dtype)
+
+    def score_samples(self, X):
+        """Log-density of each row, (N,)."""
+        from pickmix.gradient.queries import score_samples
+
+        network, rows = self._prepare(X)
+        scores = score_samples(network, self.tables_, self._log_weights(), rows, self.dtype)
+        refuse_overflow(scores)
+        return scores - np.log(self.scale_).sum()
+
+    def predict_proba(self, X):
+        """Posterior probabilities of all components, (N, K)."""
+        from pickmix.gradient.queries import posterior
+
+        parts = self._map(X, posterior)
+        refuse_overflow(np.concatenate([likelihood for _, likelihood in parts]))
+        return np.concatenate([probabilities for probabilities, _ in parts]).astype(np.float64)
+
+    def top_components(self, X, m=1):
+        """The m most probable components of each row and their posterior probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+        m : int, default=1
+            At most the number of components.
+
+        Returns
+        -------
+        components : (N, m) int array
+            Most probable first.
+        probabilities : (N, m) array
+            Exact posterior probabilities, so a row sums to at most one.
+        """
+        from pickmix.gradient.queries import top
+
+        check_is_fitted(self)
+        n_components = self.weights_.shape[0]
+        if check_integer("m", m, 1) > n_components:
+            raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
+        parts = self._map(X, lambda log_joint: top(log_joint, m))
+        refuse_overflow(np.concatenate([likelihood for *_, likelihood in parts]))
+        components = np.concatenate([components for components, _, _ in parts])
+        probabilities = np.concatenate([probabilities for _, probabilities, _ in parts])
+        return components, probabilities.astype(np.float64)
+
+    def sample(self, n_samples=1):
+        """Draw rows from the fitted mixture.
+
+        Returns
+        -------
+        X : (n_samples, D) array
+            Grouped by component.
+        y : (n_samples,) array
+            Components.
+        """
+        from pickmix.gradient.queries import draw_rows
+
+        require_jax()
+        check_is_fitted(self)
+        check_integer("n_samples", n_samples, 1)
+        random = check_randomness(self.random_state)
+        network = self._network(self.center_.shape[0])
+        uniforms = random.random_sample((n_samples, network.n_slots))
+        seed = int(random.randint(2**31 - 1))
+        rows, choices = draw_rows(
+            network, self.tables_, self._log_weights(), uniforms, seed, self.dtype
+        )
+        order = np.argsort(choices[:, 0], kind="stable")
+        return rows[order] * self.scale_ + self.center_, choices[order, 0]
+
+    def _n_parameters(self) -> int:
+        return self._network(self.center_.shape[0]).n_parameters

@@ -1,0 +1,444 @@
+"""What FlowMixture, SumProductTransformNetwork and Mixture share: the fit."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils.validation import validate_data
+
+from pickmix.data.rows import Batches
+from pickmix.estimators import validation
+from pickmix.estimators.deep_inference import DeepInference, require_jax
+from pickmix.fitting import loop
+from pickmix.fitting.progress import Progress
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.selection.proposals import (
+    Proposal,
+    TableForgettingProposal,
+    TableProposal,
+    UniformProposal,
+)
+from pickmix.selection.randomness import MOST_DRAWS
+from pickmix.selection.schedules import resolve_annealing, resolve_rate, resolve_step_size
+
+if TYPE_CHECKING:
+    from pickmix.gradient.engine import GradientEngine
+    from pickmix.gradient.network import Network
+    from pickmix.gradient.start import Start
+
+ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
+PROPOSALS = ("uniform", "optimal", "table", "table-forgetting")
+STARTS = ("auto", "data", "paper")
+# Beyond this many children of the root, weights come in closed form.
+_MOST_GRADIENT_WEIGHTS = 1024
+# Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
+_PROBE_EVALUATIONS = 500_000
+_FEWEST_PROBED = 100
+# Records of a fit that makes all its steps.
+_RECORDS = 100
+
+
+class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
+    """Base of the mixtures that are fitted by gradients.
+
+    A row of data selects a component by its Metropolis-Hastings chain, and a step of Adam moves
+    the parameters of the selected components only: its cost does not depend on how many there are.
+
+    Parameters
+    ----------
+    algorithm : {"mhsaem", "mcsaem", "em", "sgd"}, default="mhsaem"
+        "mhsaem" evaluates `n_samples` + 1 components per row. The others evaluate all: "mcsaem"
+        draws from the exact posterior, "em" takes exact responsibilities, "sgd" follows the
+        gradient of log p(x).
+    proposal : {"uniform", "optimal", "table", "table-forgetting"} or Proposal, default="uniform"
+        For "mhsaem": where a row's chain may go next. "optimal" is "mcsaem".
+    n_samples : int, default=1
+        M, draws per visit of a row.
+    reuse_log_joint : bool, default=False
+        For "mhsaem": take the log-joint of a row's current component from its last visit.
+    batch_size : int or None, default=100
+        B, rows per step; None takes all.
+    max_steps : int, default=20000
+        T.
+    max_time : float, default=None
+        Seconds of work.
+    learning_rate : float, "cosine" or callable, default=1e-3
+        Adam's. "cosine" falls from 1e-3 to zero over `max_steps`; a callable is given t = 1, 2, ...
+    adam : {"row", "dense"}, default="row"
+        Whether moments move only with the rows that a step visits, or all of them. "em" and "sgd"
+        visit all rows.
+    weight_update : {"auto", "gradient", "closed_form"}, default="auto"
+        Mixture weights by gradients of a softmax, or as a running average with `step_size`. "auto"
+        is the former up to 1024 components. "sgd" knows gradients only.
+    step_size : float, "paper", callable or "auto", default="auto"
+        gamma_t of closed-form weights and of the table proposals.
+    annealing : None, "anti" or callable, default=None
+        Inverse temperature beta_t; not for "sgd".
+    gradient_clip : float, default=None
+        Largest norm of a step's gradient.
+    init_params : {"auto", "data", "paper"}, default="auto"
+        "data" places components by k-means and begins each chain at the nearest; "paper" does not
+        look at the data. "auto" is "data", where the components can be placed.
+    standardize : bool, default=True
+        Shift and scale columns to mean zero and variance one before the model sees them. Densities
+        are those of the data as they came.
+    validation_fraction : float or None, default=0.1
+        Share of the rows that is watched and not learnt from; with fewer than 20 rows, none is.
+    patience : int or None, default=20
+        End when so many evaluations in a row have not raised the validation log-likelihood by
+        `tol` (the training one, without validation rows). None makes all steps.
+    tol : float, default=1e-4
+        Nats per row.
+    evaluate_every : int or "auto", default="auto"
+        Steps between evaluations; "auto" makes a hundred records of a whole fit.
+    dtype : {"float32", "float64"}, default="float32"
+        What the model computes in. "float64" does not touch JAX's global setting.
+    random_state : int, RandomState or None, default=None
+    warm_start : bool, default=False
+        Go on from the last fit's parameters, chains (if the rows are as many) and step number.
+        Adam's moments begin anew.
+    verbose : int, default=0
+    callbacks : callable or list of callables, default=()
+
+    Attributes
+    ----------
+    weights_ : (K,) array
+        Of the components, or of the root's children.
+    tables_ : list of arrays
+        Parameters of the components with the highest validation log-likelihood, or the last ones.
+    center_, scale_ : (D,) arrays
+        What `standardize` shifts and scales by.
+    outcome_ : str
+        How the fit ended: "converged", "max_steps", "max_time", "callback", "interrupted" or
+        "non_finite" (a step whose gradient was not finite; the last good model is kept).
+    converged_, n_iter_, n_steps_, n_component_evaluations_, proposal_, start_seconds_,
+    compile_seconds_, trace_
+        As in GaussianMixture; `trace_` also has the column `validation`.
+    lower_bound_ : float
+        Last log-likelihood per row in `trace_`.
+    best_validation_ : float
+        Highest validation log-likelihood; NaN without validation rows.
+    """
+
+    n_steps_: int
+
+    def _check_family(self) -> None:
+        """Check the parameters of the family."""
+
+    def fit(self, X, y=None, sample_weight=None, validation_data=None):
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+        y : ignored
+        sample_weight : array-like of shape (N,), default=None
+            Non-negative weights. A zero removes the row.
+        validation_data : array-like of shape (V, D), default=None
+            Rows to watch instead of a share of X.
+
+        Returns
+        -------
+        self
+        """
+        require_jax()
+        self._check_parameters()
+        random = validation.check_randomness(self.random_state)
+        X, weights = validation.check_table(self, X, sample_weight)
+        if validation_data is not None:
+            validation_data = validate_data(
+                self, validation_data, dtype=[np.float64, np.float32], reset=False
+            )
+        seed = int(random.randint(2**31 - 1)) * 2**31 + int(random.randint(2**31 - 1))
+        contender: Any = copy.copy(self)
+        contender._fit_once(X, weights, validation_data, seed)
+        self.__dict__.update(contender.__dict__)
+        validation.warn_about_outcome(self)
+        return self
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit, and return the most probable component of each row, (N,)."""
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _check_parameters(self) -> None:
+        check = validation
+        self._check_family()
+        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
+        if not isinstance(self.proposal, Proposal):
+            check.check_choice("proposal", self.proposal, PROPOSALS)
+        if check.check_integer("n_samples", self.n_samples, 1) >= MOST_DRAWS:
+            raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {self.n_samples!r}.")
+        if self.batch_size is not None:
+            check.check_integer("batch_size", self.batch_size, 1)
+        check.check_integer("max_steps", self.max_steps, 1)
+        if self.max_time is not None:
+            check.check_number("max_time", self.max_time, 0.0, strict=True)
+        if self.gradient_clip is not None:
+            check.check_number("gradient_clip", self.gradient_clip, 0.0, strict=True)
+        check.check_choice("adam", self.adam, ("row", "dense"))
+        check.check_choice("weight_update", self.weight_update, ("auto", "gradient", "closed_form"))
+        check.check_choice("init_params", self.init_params, STARTS)
+        check.check_choice("dtype", self.dtype, ("float32", "float64"))
+        for name in ("reuse_log_joint", "standardize", "warm_start"):
+            check.check_flag(name, getattr(self, name))
+        if self.validation_fraction is not None:
+            check.check_number("validation_fraction", self.validation_fraction, 0.0)
+            if self.validation_fraction >= 1.0:
+                raise ValueError(
+                    "validation_fraction must be None or a number in [0, 1), "
+                    f"got {self.validation_fraction!r}."
+                )
+        if self.patience is not None:
+            check.check_integer("patience", self.patience, 1)
+        check.check_number("tol", self.tol, 0.0)
+        if not (isinstance(self.evaluate_every, str) and self.evaluate_every == "auto"):
+            check.check_integer("evaluate_every", self.evaluate_every, 1)
+        if not isinstance(self.verbose, bool):
+            check.check_integer("verbose", self.verbose, 0)
+        check.check_callbacks(self.callbacks)
+        resolve_rate(self.learning_rate, self.max_steps)
+        resolve_step_size(self.step_size, 2)
+        if resolve_annealing(self.annealing, 2) is not None and self.algorithm == "sgd":
+            raise ValueError(
+                f"annealing must be None with algorithm='sgd', got {self.annealing!r}; "
+                "algorithm='em' takes the same gradients at any temperature."
+            )
+        if self.weight_update == "closed_form" and self.algorithm == "sgd":
+            raise ValueError(
+                "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
+                f"got {self.weight_update!r}."
+            )
+
+    # -- one fit --------------------------------------------------------------------------
+
+    def _fit_once(
+        self, X: np.ndarray, weights: np.ndarray | None, watched: np.ndarray | None, seed: int
+    ) -> None:
+        from pickmix.gradient.start import choose_start
+
+        started = time.perf_counter()
+        warm = self.warm_start and self._is_fitted_for(X.shape[1])
+        network = self._network(X.shape[1])
+        _check_memory(network, self.dtype)
+        if not warm:
+            self._set_frame(X)
+        # The coordinates that the model sees; float32 rows far from the origin lose nothing.
+        rows = self._to_model(X)
+        if watched is None:
+            rows, weights, watched_rows = self._split(rows, weights, seed)
+        else:
+            watched_rows = self._to_model(watched)
+        if warm:
+            start = self._warm_start(network, rows.shape[0], seed)
+        else:
+            kind = "paper" if self.init_params == "paper" else "data"
+            start = choose_start(network, kind, rows, seed, self.dtype)
+        first_step = 1 + (self.n_steps_ if warm else 0)
+        passes_before: float = getattr(self, "_passes", 0.0) if warm else 0.0
+        batches = Batches(rows.shape[0], min(self.batch_size or rows.shape[0], rows.shape[0]), seed)
+        engine = self._engine(
+            network, start, rows, weights, watched_rows, batches, seed, first_step
+        )
+        self.start_seconds_ = time.perf_counter() - started
+        self.compile_seconds_ = engine.compile()
+        every = self.evaluate_every
+        plateau = None
+        if self.patience is not None:
+            plateau = Plateau(self.tol, patience=self.patience)
+        result = loop.run(
+            engine,
+            limits=Limits(self.max_steps, Outcome.MAX_STEPS, self.max_time),
+            steps_per_pass=batches.n_batches,
+            passes_before=passes_before,
+            evaluate_every=max(1, self.max_steps // _RECORDS) if every == "auto" else every,
+            plateau=plateau,
+            progress=Progress(self.max_steps, self.verbose),
+            callbacks=validation.check_callbacks(self.callbacks),
+            snapshot=lambda: self._fitted_copy(engine),
+            remember=engine.remember,
+            first_step=first_step,
+        )
+        self._set_parameters(*engine.best())
+        self.trace_ = result.trace.table()
+        self.outcome_ = str(result.outcome)
+        self.converged_ = result.outcome == Outcome.CONVERGED
+        self.n_steps_ = result.n_steps
+        n_new_steps = result.n_steps - first_step + 1
+        self.n_iter_ = max(1, -(-n_new_steps // batches.n_batches))
+        self._passes = passes_before + n_new_steps / batches.n_batches
+        self.n_component_evaluations_ = engine.counters.evaluations
+        values, best = self.trace_["log_likelihood"], self.trace_["validation"]
+        self.lower_bound_ = float(values[-1]) if values.size else math.nan
+        finite = best[np.isfinite(best)]
+        self.best_validation_ = float(finite.max()) if finite.size else math.nan
+        named = self.proposal if isinstance(self.proposal, str) else type(self.proposal).__name__
+        self.proposal_ = named if self.algorithm == "mhsaem" else "optimal"
+        self._chain = engine.chain()
+
+    def _split(
+        self, rows: np.ndarray, weights: np.ndarray | None, seed: int
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Set a share of the rows apart."""
+        n_rows = rows.shape[0]
+        n_watched = round((self.validation_fraction or 0.0) * n_rows)
+        if n_watched == 0 or n_rows < 20:
+            return rows, weights, None
+        # A function of the number of rows and the seed, so that warm starts split alike.
+        order = np.random.default_rng([seed, 2]).permutation(n_rows)
+        watched, kept = np.sort(order[:n_watched]), np.sort(order[n_watched:])
+        return rows[kept], None if weights is None else weights[kept], rows[watched]
+
+    def _engine(
+        self,
+        network: Network,
+        start: Start,
+        rows: np.ndarray,
+        weights: np.ndarray | None,
+        watched: np.ndarray | None,
+        batches: Batches,
+        seed: int,
+        first_step: int,
+    ) -> GradientEngine:
+        from pickmix.gradient.engine import GradientEngine, Schedules
+        from pickmix.gradient.proposals import TreeProposal
+        from pickmix.gradient.step import Options
+
+        exact = self.algorithm == "mhsaem" and self.proposal == "optimal"
+        algorithm = "mcsaem" if exact else self.algorithm
+        proposal = None
+        if algorithm == "mhsaem":
+            proposal = TreeProposal(
+                _make_proposal(self.proposal),
+                rows.shape[0],
+                network.n_slots,
+                network.n_children,
+                self.n_samples,
+                seed,
+                np.dtype(self.dtype),
+            )
+        closed_form = self.weight_update == "closed_form" or (
+            self.weight_update == "auto"
+            and algorithm != "sgd"
+            and network.n_children > _MOST_GRADIENT_WEIGHTS
+        )
+        depends = proposal is not None and not proposal.proposal.independent and self.n_samples > 1
+        options = Options(
+            algorithm,
+            self.n_samples if algorithm in ("mhsaem", "mcsaem") else 1,
+            row_adam=self.adam == "row",
+            closed_form_weights=closed_form,
+            reuse_log_joint=self.reuse_log_joint and algorithm == "mhsaem",
+            gradient_clip=self.gradient_clip,
+            propose_again=proposal.propose_again if proposal is not None and depends else None,
+        )
+        annealing = resolve_annealing(self.annealing, self.max_steps)
+        beta = None
+        if annealing is not None:
+            # Schedules with an end count the steps of this fit.
+            beta = lambda step: annealing(step - first_step + 1)  # noqa: E731
+        rate = resolve_rate(self.learning_rate, self.max_steps)
+        schedules = Schedules(
+            lambda step: rate(step - first_step + 1),
+            resolve_step_size(self.step_size, batches.n_batches),
+            beta,
+        )
+        affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // network.n_evaluated_by_all)
+        generator = np.random.Generator(np.random.Philox(key=0))
+        n_probed = min(rows.shape[0], affordable)
+        probe = np.sort(generator.choice(rows.shape[0], n_probed, replace=False))
+        if watched is not None and watched.shape[0] > 2 * affordable:
+            watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
+        return GradientEngine(
+            network,
+            start.tables,
+            start.log_weights,
+            options,
+            rows,
+            weights,
+            proposal,
+            start.chain,
+            batches,
+            schedules,
+            seed,
+            probe,
+            watched,
+            self.dtype,
+            log_volume=-float(np.log(self.scale_).sum()),
+        )
+
+    def _warm_start(self, network: Network, n_rows: int, seed: int) -> Start:
+        """Take the last fit's parameters, and its chains if they belong to as many rows."""
+        from pickmix.gradient.start import Start, random_trees
+
+        chain = self._chain
+        if chain.shape[0] != n_rows:
+            chain = random_trees(network, n_rows, seed)
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(self.weights_)
+        return Start(tuple(self.tables_), log_weights, chain)
+
+    def _is_fitted_for(self, n_features: int) -> bool:
+        if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
+            return False
+        shapes = [(rows, width) for rows, width in self._network(n_features).shapes]
+        return [table.shape for table in self.tables_] == shapes
+
+    def _set_frame(self, X: np.ndarray) -> None:
+        """Find the shift and the scale of the columns."""
+        n_features = X.shape[1]
+        if not self.standardize:
+            self.center_, self.scale_ = np.zeros(n_features), np.ones(n_features)
+            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = X.astype(np.float64)
+            # From the first row: sums of far-off data would lose digits.
+            self.center_ = rows[0] + (rows - rows[0]).mean(axis=0)
+            scale = np.sqrt(np.mean((rows - self.center_) ** 2, axis=0))
+        if not np.isfinite(scale).all():
+            raise ValueError(
+                "X must have columns whose squares fit into float64, got a spread of "
+                f"{float(np.abs(X).max()):.3g}. Rescale it."
+            )
+        # A constant column, up to rounding, has no scale.
+        constant = scale <= 1e-12 * np.abs(self.center_)
+        self.scale_ = np.where(constant | (scale == 0.0), 1.0, scale)
+
+    def _set_parameters(self, tables: tuple[np.ndarray, ...], log_weights: np.ndarray) -> None:
+        self.tables_ = list(tables)
+        self.weights_ = np.exp(log_weights)
+
+    def _fitted_copy(self, engine: GradientEngine) -> Any:
+        fitted = copy.copy(self)
+        fitted._set_parameters(engine.parameters(), engine.log_weights())
+        return fitted
+
+
+def _make_proposal(proposal: Any) -> Proposal:
+    if isinstance(proposal, Proposal):
+        return proposal
+    named = {
+        "uniform": UniformProposal,
+        "table": TableProposal,
+        "table-forgetting": TableForgettingProposal,
+    }
+    return named[proposal]()
+
+
+def _check_memory(network: Network, dtype: str) -> None:
+    """Refuse a model that cannot fit into memory before it is built."""
+    # Parameters, two moments and the best parameters so far.
+    needed = 4 * sum(rows * width for rows, width in network.shapes) * np.dtype(dtype).itemsize
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise MemoryError(
+                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} parameters "
+                f"and their moments, and this machine has {there / 1e9:.3g} GB. Take fewer "
+                "components, children or layers."
+            )

@@ -1,0 +1,51 @@
+"""What follows from log-densities and posteriors for every mixture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import _check_sample_weight
+
+
+class DensityQueries:
+    """Queries of an estimator that has `score_samples`, `top_components` and `_n_parameters`."""
+
+    score_samples: Any
+    top_components: Any
+    _n_parameters: Any
+
+    def score(self, X, y=None, sample_weight=None):
+        """Mean log-density per row, weighted by `sample_weight` if given."""
+        scores = self.score_samples(X)
+        if sample_weight is None:
+            return float(scores.mean())
+        weights = _check_sample_weight(
+            sample_weight, scores, dtype=np.float64, ensure_non_negative=True
+        )
+        if not weights.any():
+            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+        return float(weights @ scores / weights.sum())
+
+    def predict(self, X):
+        """Most probable component of each row, (N,)."""
+        return self.top_components(X, 1)[0][:, 0].astype(np.int64)
+
+    def bic(self, X):
+        """Bayesian information criterion on X; lower is better."""
+        scores = self.score_samples(X)
+        return -2.0 * float(scores.sum()) + self._n_parameters() * np.log(scores.shape[0])
+
+    def aic(self, X):
+        """Akaike information criterion on X; lower is better."""
+        return -2.0 * float(self.score_samples(X).sum()) + 2.0 * self._n_parameters()
+
+
+def refuse_overflow(log_densities: np.ndarray) -> None:
+    """Raise if rows are so far out that no component has a log-joint in float64."""
+    n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))
+    if n_lost:
+        raise ValueError(
+            "X must hold rows whose squared distances from the components fit into float64, "
+            f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
+        )

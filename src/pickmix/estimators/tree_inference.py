@@ -1,0 +1,156 @@
+"""What a sum-product-transform network can answer beyond a mixture."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from pickmix.estimators.queries import refuse_overflow
+from pickmix.estimators.validation import check_randomness
+
+
+class TreeInference:
+    """Trees, marginals and conditionals of a fitted network."""
+
+    transforms: bool
+    dtype: str
+    random_state: Any
+    tables_: list[np.ndarray]
+    center_: np.ndarray
+    scale_: np.ndarray
+    _network: Any
+    _prepare: Any
+    _log_weights: Any
+    score_samples: Any
+
+    @property
+    def n_trees_(self) -> int:
+        """Number of trees, the components of the mixture that the network is."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).n_trees
+
+    @property
+    def n_paths_(self) -> int:
+        """s^l."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).n_evaluated_by_all
+
+    def most_probable_trees(self, X):
+        """Most probable tree of each row: the child chosen at every sum node that it reaches.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+
+        Returns
+        -------
+        choices : (N, n_slots) int array
+            The root's choice first, then layer by layer, part by part.
+        """
+        from pickmix.gradient.trees import most_probable_trees
+
+        network, rows = self._prepare(X)
+        return most_probable_trees(network, self.tables_, self._log_weights(), rows, self.dtype)
+
+    def score_marginal(self, X, columns):
+        """Log-density of some columns, the others integrated out, (N,).
+
+        Exact for networks without transforms; a transform mixes the columns of its scope.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, len(columns))
+            Values of those columns.
+        columns : list of int
+        """
+        from pickmix.gradient.trees import score_marginal
+
+        network, rows, observed = self._prepare_marginal(X, columns)
+        scores = score_marginal(
+            network, self.tables_, self._log_weights(), rows, observed, self.dtype
+        )
+        refuse_overflow(scores)
+        return scores - np.log(self.scale_[observed]).sum()
+
+    def score_conditional(self, X, columns):
+        """Log-density of the other columns, given some, (N,).
+
+        Exact for networks without transforms.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            All columns.
+        columns : list of int
+            Those that are given.
+        """
+        X = check_array(X, dtype=[np.float64, np.float32])
+        given = X[:, np.asarray(columns, dtype=np.intp)]
+        return self.score_samples(X) - self.score_marginal(given, columns)
+
+    def sample_conditional(self, X, columns):
+        """Draw the other columns, given some: one full row for each row of X.
+
+        Exact for networks without transforms.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, len(columns))
+            Values of those columns.
+        columns : list of int
+
+        Returns
+        -------
+        rows : (N, D) array
+        """
+        from pickmix.gradient.trees import sample_conditional
+
+        network, rows, observed = self._prepare_marginal(X, columns)
+        random = check_randomness(self.random_state)
+        uniforms = random.random_sample((rows.shape[0], network.n_slots))
+        seed = int(random.randint(2**31 - 1))
+        drawn = sample_conditional(
+            network, self.tables_, self._log_weights(), rows, observed, uniforms, seed, self.dtype
+        )
+        full = drawn * self.scale_ + self.center_
+        # To the last bit what was given.
+        full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(X)
+        return full
+
+    def _prepare_marginal(self, X: Any, columns: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Check columns, and put X (N, len(columns)) into rows (N, D) of the model's frame."""
+        from pickmix.estimators.deep_inference import require_jax
+
+        require_jax()
+        check_is_fitted(self)
+        n_features = self.center_.shape[0]
+        network = self._network(n_features)
+        if self.transforms and n_features > 1:
+            raise ValueError(
+                "Marginals and conditionals are exact only without transforms across columns: "
+                "fit with transforms=False, got transforms=True."
+            )
+        places = np.asarray(columns)
+        if places.ndim != 1 or places.size == 0 or not np.issubdtype(places.dtype, np.integer):
+            raise ValueError(f"columns must be a list of column numbers, got {columns!r}.")
+        if (
+            places.min() < 0
+            or places.max() >= n_features
+            or len(set(places.tolist())) < len(places)
+        ):
+            raise ValueError(
+                f"columns must be different numbers in [0, {n_features}), got {columns!r}."
+            )
+        X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != places.size:
+            raise ValueError(
+                f"X must have one column for each of the {places.size} columns asked for, "
+                f"got {X.shape[1]}."
+            )
+        rows = np.zeros((X.shape[0], n_features))
+        rows[:, places] = (X.astype(np.float64) - self.center_[places]) / self.scale_[places]
+        observed = np.zeros(n_features, dtype=bool)
+        observed[places] = True
+        return network, rows, observed

@@ -1,0 +1,118 @@
+"""Questions about the trees of a sum-product-transform network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+
+from pickmix.gradient.network import draw_columns
+from pickmix.gradient.precision import precision
+from pickmix.gradient.sptn import SumProductTransform
+
+_BLOCK_ROWS = 256
+
+
+def _blocks(n_rows: int) -> Iterator[slice]:
+    for start in range(0, n_rows, _BLOCK_ROWS):
+        yield slice(start, min(n_rows, start + _BLOCK_ROWS))
+
+
+def _filled(rows: np.ndarray, dtype: Any) -> jax.Array:
+    """Rows of a block, filled up to the size that is compiled for."""
+    return jnp.pad(jnp.asarray(rows, dtype), ((0, _BLOCK_ROWS - rows.shape[0]), (0, 0)))
+
+
+@lru_cache(maxsize=16)
+def _compiled_trees(network: SumProductTransform) -> Any:
+    return jax.jit(network.most_probable_tree)
+
+
+def most_probable_trees(
+    network: SumProductTransform, tables: Any, log_weights: Any, rows: np.ndarray, dtype: Any
+) -> np.ndarray:
+    """Choices (N, n_slots) of the most probable tree of each row (N, D)."""
+    with precision(dtype):
+        tables = tuple(jnp.asarray(table, dtype) for table in tables)
+        weights = jnp.asarray(log_weights, dtype)
+        find = _compiled_trees(network)
+        parts = [
+            np.asarray(find(tables, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
+            for block in _blocks(rows.shape[0])
+        ]
+    return np.concatenate(parts)
+
+
+def _upward_observed(
+    network: SumProductTransform, observed: np.ndarray, tables: Any, rows: jax.Array
+) -> list[jax.Array]:
+    return network.upward(tables, rows, observed=observed)
+
+
+def score_marginal(
+    network: SumProductTransform,
+    tables: Any,
+    log_weights: Any,
+    rows: np.ndarray,
+    observed: np.ndarray,
+    dtype: Any,
+) -> np.ndarray:
+    """Log-density (N,) of the observed columns of rows (N, D); the others may hold anything."""
+    with precision(dtype):
+        tables = tuple(jnp.asarray(table, dtype) for table in tables)
+        weights = jnp.asarray(log_weights, dtype)
+
+        @jax.jit
+        def score(tables, weights, block):
+            values = _upward_observed(network, observed, tables, block)
+            return logsumexp(values[0][0].T + weights, axis=1)
+
+        parts = [
+            np.asarray(score(tables, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
+            for block in _blocks(rows.shape[0])
+        ]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def sample_conditional(
+    network: SumProductTransform,
+    tables: Any,
+    log_weights: Any,
+    rows: np.ndarray,
+    observed: np.ndarray,
+    uniforms: np.ndarray,
+    seed: int,
+    dtype: Any,
+) -> np.ndarray:
+    """Rows (N, D) with the columns that are not observed drawn, given those that are.
+
+    A tree from its posterior given the observed columns, then the leaves of the others.
+    """
+    with precision(dtype):
+        tables = tuple(jnp.asarray(table, dtype) for table in tables)
+        weights = jnp.asarray(log_weights, dtype)
+
+        @jax.jit
+        def draw(tables, weights, block, u, key):
+            values = _upward_observed(network, observed, tables, block)
+            first = draw_columns(values[0][0].T + weights, u[:, :1])[:, 0]
+
+            def choose(scores, place):
+                return draw_columns(scores, u[:, place, None])[:, 0]
+
+            trees = network._downward(tables, values, first, choose, 1.0)
+            return jnp.where(observed, block, network.sample(tables, trees, key))
+
+        parts = []
+        for number, block in enumerate(_blocks(rows.shape[0])):
+            key = jax.random.fold_in(jax.random.key(seed), number)
+            drawn = draw(
+                tables, weights, _filled(rows[block], dtype), _filled(uniforms[block], dtype), key
+            )
+            parts.append(np.asarray(drawn, np.float64)[: rows[block].shape[0]])
+    return np.concatenate(parts)

@@ -1,0 +1,115 @@
+"""Brick walls of Givens rotations against products of single rotations in NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from explicit_trees import pairs_of_wall, wall
+
+from pickmix.gradient.precision import precision
+from pickmix.gradient.rotations import (
+    matrices,
+    n_pairs,
+    pull_back,
+    rotate,
+    rotate_back,
+    rotation_mask,
+    sine_cosine,
+)
+
+SIZES = range(1, 10)
+
+
+def random_angles(n, n_real, n_walls, seed=0):
+    """Angles (depth, pairs, C) with zeros where nothing may rotate."""
+    rng = np.random.default_rng([seed, n, n_real])
+    angles = rng.uniform(-np.pi, np.pi, (n, n_pairs(n), n_walls))
+    return angles * rotation_mask(n, n_real)[:, :, None]
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_a_wall_has_as_many_angles_as_the_rotation_group_has_dimensions(n):
+    for n_real in range(1, n + 1):
+        assert rotation_mask(n, n_real).sum() == n_real * (n_real - 1) // 2
+    expected = np.zeros((n, n_pairs(n)), bool)
+    for layer, place, _ in pairs_of_wall(n, n_pairs(n)):
+        expected[layer, place] = True
+    np.testing.assert_array_equal(rotation_mask(n, n), expected)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_matrices_are_products_of_single_rotations(n):
+    # One wall for every number of real coordinates: what lies beyond them must stay where it is.
+    angles = np.concatenate([random_angles(n, n_real, 1) for n_real in range(1, n + 1)], axis=2)
+    with precision("float64"):
+        maps = np.asarray(matrices(jnp.asarray(angles), n))
+    assert maps.dtype == np.float64
+    for n_real, matrix in zip(range(1, n + 1), maps, strict=True):
+        expected = np.eye(n)
+        expected[:n_real, :n_real] = wall(angles[:, :, n_real - 1], n_real)
+        np.testing.assert_allclose(matrix, expected, atol=1e-14)
+        np.testing.assert_allclose(matrix @ matrix.T, np.eye(n), atol=1e-14)
+        assert np.linalg.det(matrix) == pytest.approx(1.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 6])
+def test_no_angle_of_a_wall_is_idle(n):
+    """The map from angles to matrices has full rank: walls have as much freedom as SO(n)."""
+    places = np.argwhere(rotation_mask(n, n))
+    base = random_angles(n, n, 1)
+    step = 1e-5
+    directions = np.zeros((*base.shape[:2], len(places)))
+    directions[places[:, 0], places[:, 1], np.arange(len(places))] = step
+    with precision("float64"):
+        moved = matrices(jnp.asarray(np.concatenate([base + directions, base - directions], 2)), n)
+    ahead, behind = np.split(np.asarray(moved), 2)
+    jacobian = ((ahead - behind) / (2 * step)).reshape(len(places), -1)
+    singular = np.linalg.svd(jacobian, compute_uv=False)
+    # Differences are exact to about 1e-10.
+    assert (singular > 1e-6).sum() == n * (n - 1) // 2
+
+
+@pytest.mark.parametrize(("n", "n_real"), [(1, 1), (2, 2), (5, 5), (5, 3), (6, 6)])
+def test_ways_back_and_gradients(n, n_real):
+    angles = random_angles(n, n_real, 3)
+    rng = np.random.default_rng(7)
+    x, weights = rng.normal(size=(2, n, 2, 3))
+
+    @jax.jit
+    def everything(angles, x):
+        y, pull = jax.vjp(rotate, angles, x)
+        return y, rotate_back(angles, y), pull(weights), pull_back(angles, y, weights)
+
+    with precision("float64"):
+        y, back, gradients, pulled = everything(jnp.asarray(angles), jnp.asarray(x))
+    walls = np.stack([wall(angles[:, :, c], n) for c in range(3)])
+    np.testing.assert_allclose(y, np.einsum("cij,jmc->imc", walls, x), atol=1e-13)
+    np.testing.assert_allclose(back, x, atol=1e-13)
+    np.testing.assert_allclose(pulled[2], x, atol=1e-13)
+    for gradient in (gradients[1], pulled[1]):
+        np.testing.assert_allclose(gradient, np.einsum("cji,jmc->imc", walls, weights), atol=1e-13)
+
+    def objective(layer, place, column):
+        # Differences by a step along the imaginary axis lose no digits.
+        moved = angles[:, :, column].astype(complex)
+        moved[layer, place] += 1e-30j
+        return np.sum(weights[:, :, column] * (wall(moved, n) @ x[:, :, column])).imag / 1e-30
+
+    for layer, place in np.argwhere(rotation_mask(n, n_real)):
+        for column in range(3):
+            expected = objective(layer, place, column)
+            for gradient in (gradients[0], pulled[0]):
+                assert gradient[layer, place, column] == pytest.approx(expected, abs=1e-12)
+
+
+def test_sine_and_cosine_to_the_precision_of_the_type():
+    angles = np.concatenate([np.linspace(-100.0, 100.0, 200_001), np.arange(-64, 65) * np.pi / 4])
+    single = angles.astype(np.float32)
+    sine, cosine = sine_cosine(jnp.asarray(single))
+    assert sine.dtype == cosine.dtype == np.float32
+    np.testing.assert_allclose(sine, np.sin(single.astype(np.float64)), atol=1e-6)
+    np.testing.assert_allclose(cosine, np.cos(single.astype(np.float64)), atol=1e-6)
+    with precision("float64"):
+        sine, cosine = sine_cosine(jnp.asarray(angles))
+    np.testing.assert_allclose(sine, np.sin(angles), atol=1e-15)
+    np.testing.assert_allclose(cosine, np.cos(angles), atol=1e-15)
