@@ -53,7 +53,7 @@ class DeepInference(DensityQueries):
             return np.log(self.weights_)
 
     def _map(self, X: Any, function: Any) -> list[Any]:
-        """Apply a function to log p(x, component) (R, K) of blocks of rows, in the model's frame."""
+        """Apply a function to log p(x, component) (R, K) of blocks of rows."""
         from pickmix.gradient.queries import map_blocks
 
         network, rows = self._prepare(X)

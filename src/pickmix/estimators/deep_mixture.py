@@ -381,7 +381,8 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             chain = random_trees(network, n_rows, seed)
         with np.errstate(divide="ignore"):
             log_weights = np.log(self.weights_)
-        return Start(tuple(self.tables_), log_weights, chain)
+        tables: Any = tuple(self.tables_)
+        return Start(tables, log_weights, chain)
 
     def _is_fitted_for(self, n_features: int) -> bool:
         if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
@@ -422,7 +423,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
 def _make_proposal(proposal: Any) -> Proposal:
     if isinstance(proposal, Proposal):
         return proposal
-    named = {
+    named: dict[str, type[Any]] = {
         "uniform": UniformProposal,
         "table": TableProposal,
         "table-forgetting": TableForgettingProposal,
@@ -438,7 +439,7 @@ def _check_memory(network: Network, dtype: str) -> None:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > there:
             raise MemoryError(
-                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} parameters "
-                f"and their moments, and this machine has {there / 1e9:.3g} GB. Take fewer "
+                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
+                f"parameters and their moments, and this machine has {there / 1e9:.3g} GB. Take fewer "
                 "components, children or layers."
             )

@@ -22,8 +22,9 @@ class Trace:
     """Collects records; `table()` gives them as a structured array.
 
     Columns: step, epoch (passes over the data), seconds (work only: no evaluation, callback or
-    progress bar), evaluations (of a component on a row), log_likelihood (mean per row),
-    validation (the same on rows that are not learnt from, NaN without them), acceptance (mean acceptance probability since the last record), live_components.
+    progress bar), evaluations (of a component on a row), log_likelihood (mean per row), validation
+    (the same on rows that are not learnt from, NaN without them), acceptance (mean acceptance
+    probability since the last record), live_components.
     """
 
     def __init__(self) -> None:

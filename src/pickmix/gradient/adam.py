@@ -11,11 +11,11 @@ _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam(NamedTuple):
-    """Moments of one table (R, P): first, second, and updates made per row (R,)."""
+    """Moments of one table (R, P): first, second, and the updates made of each row (R,)."""
 
     first: jax.Array
     second: jax.Array
-    count: jax.Array
+    updates: jax.Array
 
     @staticmethod
     def start(table: jax.Array) -> Adam:
@@ -41,7 +41,7 @@ def dense_update(
     table: jax.Array, adam: Adam, gradient: jax.Array, rate: jax.Array, keep: jax.Array
 ) -> tuple[jax.Array, Adam]:
     """Update every row of a table (R, P); where `keep` is false nothing changes."""
-    count = adam.count + 1.0
+    count = adam.updates + 1.0
     first, second, change = _move(adam.first, adam.second, count, gradient, rate)
     new = (table + change, Adam(first, second, count))
     return jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, (table, adam))
@@ -85,7 +85,7 @@ def row_update(
     A row's moments and its count move only when it is visited.
     """
     rows = jnp.minimum(visited.rows, table.shape[0] - 1)
-    count = adam.count[rows] + 1.0
+    count = adam.updates[rows] + 1.0
     first, second, change = _move(
         adam.first[rows], adam.second[rows], count, visited.gradient, rate
     )
@@ -102,6 +102,6 @@ def row_update(
         )
 
     table, first, second, count = jax.lax.fori_loop(
-        0, n_written, write, (table, adam.first, adam.second, adam.count)
+        0, n_written, write, (table, adam.first, adam.second, adam.updates)
     )
     return table, Adam(first, second, count)

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
@@ -27,10 +28,11 @@ def kept_programs() -> Iterator[None]:
     of JAX keeps it. A folder that cannot be written to is no error; there is no cache then.
     """
     folder = cache_folder()
-    if jax.config.jax_compilation_cache_dir is not None or not _make(folder):
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir is not None or not _make(folder):
         yield
         return
-    before = jax.config.jax_persistent_cache_min_compile_time_secs
+    before = settings.jax_persistent_cache_min_compile_time_secs
     try:
         jax.config.update("jax_compilation_cache_dir", str(folder))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)

@@ -261,9 +261,8 @@ class GradientEngine:
         if self.options.propose_again is not None:
             candidates = candidates[:, :, :1]
             log_q = log_q[:, :, :1]
-        return Batch(
-            rows, weights, candidates, log_q, log_q_current, uniforms, beta, rate, gamma, steps
-        )
+        inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms]
+        return Batch(*inputs, *map(jnp.asarray, (beta, rate, gamma, steps)))
 
     def _weights(self, rows: np.ndarray) -> Any:
         """Weight of each row in the objective: its own over what as many rows weigh on average."""

@@ -46,7 +46,7 @@ class Network(abc.ABC):
         """What makes two networks the same: they then share compiled programs."""
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.key == other.key  # type: ignore[attr-defined]
+        return type(self) is type(other) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash((type(self), self.key))

@@ -8,6 +8,8 @@ from: the candidate tree is the product of independent choices.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -96,7 +98,7 @@ class TreeProposal:
         if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
             raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
 
-    def propose_again(self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array):
+    def propose_again(self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array) -> Any:
         """Ask from inside a compiled step, for draws that depend on the state before them."""
         n_rows = rows.shape[0]
         results = (

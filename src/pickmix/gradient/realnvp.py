@@ -65,7 +65,7 @@ class RealNVP:
             n_given = len(range(n_features)[given])
             n_changed = len(range(n_features)[changed])
             keys = jax.random.split(layer_key, 4)
-            params = {
+            params: dict[str, Any] = {
                 "translation": self._init_net(keys[:2], n_given, n_changed),
                 "log_scale": self._init_net(keys[2:], n_given, n_changed),
             }

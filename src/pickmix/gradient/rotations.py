@@ -184,7 +184,8 @@ def _forward(angles, x):
 
 
 def _backward(saved, gradient):
-    return pull_back(*saved, gradient)[:2]
+    angles, y = saved
+    return pull_back(angles, y, gradient)[:2]
 
 
 rotate.defvjp(_forward, _backward)

@@ -17,7 +17,7 @@ class Layer:
         Coordinates in the scope of each slot; they lie side by side in the order of the slots.
     parents, parts : tuple of int
         The slot of the layer above that each slot hangs from, and as which of its parts.
-    path : tuple of tuple of int
+    paths : tuple of tuple of int
         For each slot, the places of the choices above it and of its own one among all choices.
     """
 
@@ -58,7 +58,10 @@ def divide(n_features: int, n_partitions: int, n_layers: int) -> list[Layer]:
     n_before = 1
     for _ in range(1, n_layers):
         above = layers[-1]
-        sizes, parents, parts, paths = [], [], [], []
+        sizes: list[int] = []
+        parents: list[int] = []
+        parts: list[int] = []
+        paths: list[tuple[int, ...]] = []
         for slot, size in enumerate(above.sizes):
             n_parts = min(n_partitions, size)
             for part in range(n_parts):

@@ -5,9 +5,9 @@ contiguous parts of its scope, with a sum node of the next layer on each part. T
 in N(0, I). No node is shared. A "component" is an induced tree: one child at every sum node that
 it reaches; there are K_1 = s, K_l = s K_(l-1)^b of them.
 
-The transform is y = U diag(d) V x + c with rotations U and V, so log|det| = sum log d. U is left out
-where it adds nothing: in the last layer, since N(0, I) looks the same from every side, and with
-b = 1, since each child below begins with a V of its own. The family of densities is the same.
+The transform is y = U diag(d) V x + c with rotations U and V, so log|det| = sum log d. U is left
+out where it adds nothing: in the last layer, since N(0, I) looks the same from every side, and
+with b = 1, since each child below begins with a V of its own. The family of densities is the same.
 
 Table j has a row for every slot of layer j and every way to get there, the own choice last. A row
 holds its transform and the logits of the sum nodes on its parts.
@@ -157,7 +157,7 @@ class Transforms:
         return x[:, 0, :].T.reshape(shape)
 
     def forward_all(self, params: Any, x: jax.Array) -> jax.Array:
-        """Apply every child to every row: all parameters (slots, P * s, ...), x (slots, P, width, B).
+        """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
 
         Returns (slots, P * s, width, B). The matrices are made once and serve all rows.
         """
@@ -267,7 +267,7 @@ class SumProductTransform(Network):
 
     def _paths(self, choices: jax.Array, depth: int) -> jax.Array:
         """Number of the way to each slot of a layer, the own choice included, (..., slots)."""
-        number = 0
+        number = jnp.zeros((), jnp.int32)
         for step in range(depth + 1):
             places = np.array([path[step] for path in self.layers[depth].paths])
             number = number * self.n_children + choices[..., places]
@@ -419,7 +419,7 @@ class SumProductTransform(Network):
             One array per layer.
         """
         parameters = [self._by_slot(tables, depth) for depth in range(len(self.kinds))]
-        outputs = []
+        outputs: list[jax.Array] = []
         y = x.T.reshape(1, 1, self.n_features, x.shape[0])
         for depth, (kind, params) in enumerate(zip(self.kinds, parameters, strict=True)):
             if depth:
@@ -534,7 +534,7 @@ class SumProductTransform(Network):
             logits = self._by_slot(tables, depth - 1)["logits"]
             log_weights = self._log_weights(logits, depth)
             for slot, path in enumerate(self.layers[depth].paths):
-                node = 0
+                node = jnp.zeros((), jnp.int32)
                 for place in path[:-1]:
                     node = node * self.n_children + choices[place]
                 by_child = values[depth][slot].reshape(-1, self.n_children, n_rows)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax
@@ -11,6 +13,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from pickmix.gradient.compilation import kept_programs
 from pickmix.gradient.network import Network, Tables
 from pickmix.gradient.precision import precision
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -31,6 +34,16 @@ class Start:
     tables: Tables
     log_weights: np.ndarray
     chain: np.ndarray
+
+
+@lru_cache(maxsize=16)
+def _compiled_start(network: Network, dtype: np.dtype) -> Callable:
+    return jax.jit(lambda key: network.start(key, dtype))
+
+
+@lru_cache(maxsize=16)
+def _compiled_place(network: Network) -> Callable:
+    return jax.jit(network.place)
 
 
 def random_trees(network: Network, n_rows: int, seed: int) -> np.ndarray:
@@ -57,13 +70,15 @@ def choose_start(network: Network, kind: str, rows: np.ndarray, seed: int, dtype
     n_children = network.n_children
     with precision(dtype):
         key, place_key = jax.random.split(jax.random.key(seed % 2**32))
-        tables = network.start(key, dtype)
+        with kept_programs():
+            tables = _compiled_start(network, np.dtype(dtype))(key)
         log_weights = np.full(n_children, -np.log(n_children))
         chain = random_trees(network, rows.shape[0], seed)
         if kind == "paper":
             return Start(tables, log_weights, chain)
         centres, scales = clusters(rows, n_children, seed)
-        placed = network.place(tables, centres, scales, place_key)
+        with kept_programs():
+            placed = _compiled_place(network)(tables, centres, scales, place_key)
         if placed is None:
             return Start(tables, log_weights, chain)
     chain[:, 0] = nearest(rows, centres, scales)

@@ -89,7 +89,8 @@ class Info(NamedTuple):
     states: jax.Array
 
 
-#: (rows, current trees (B, S), draw, step) -> candidates (B, 1, S), log_q (B, 1), log_q_current (B,)
+#: (rows, current trees (B, S), draw, step) -> candidates (B, 1, S), log_q (B, 1) and log q of the
+#: current trees (B,)
 ProposeAgain = Callable[
     [jax.Array, jax.Array, int, jax.Array], tuple[jax.Array, jax.Array, jax.Array]
 ]
