@@ -15,7 +15,7 @@ RATE = 1e-3
 def make_inputs(network: Network, n_rows: int = N, n_steps: int = 100, dtype: str = "float32") -> tuple[jax.Array, State, Batch]:
     """Random data, a start, and the batches of `n_steps` steps."""
     rng = np.random.default_rng(0)
-    tables = network.start(jax.random.key(0), dtype)
+    tables = network.start(0, dtype)
     logits = jnp.zeros(network.n_children, dtype)
     s, n_slots = network.n_children, network.n_slots
     state = State(

@@ -1,13 +1,16 @@
 """Saved models come back to the last bit; what cannot come back is named."""
 
 import json
+from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
 import pickmix
-from pickmix import GaussianMixture
+from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
 from pickmix.estimators import persistence
 from pickmix.selection.proposals import UniformProposal
 
@@ -147,14 +150,14 @@ def test_other_files_in_the_folder_stay(tmp_path, X):
 def test_what_cannot_be_saved(tmp_path, X):
     with pytest.raises(NotFittedError):
         pickmix.save(GaussianMixture(2), tmp_path / "model")
-    with pytest.raises(TypeError, match="must be a GaussianMixture, got"):
+    with pytest.raises(TypeError, match=r"must be a GaussianMixture or .* or Mixture, got"):
         pickmix.save(object(), tmp_path / "model")
 
     class Mine(GaussianMixture):
         pass
 
     Mine.__name__ = "GaussianMixture"
-    with pytest.raises(TypeError, match="must be a GaussianMixture, got"):
+    with pytest.raises(TypeError, match=r"must be a GaussianMixture or .* or Mixture, got"):
         pickmix.save(Mine(2, random_state=0).fit(X), tmp_path / "model")
     assert not (tmp_path / "model").exists()
     (tmp_path / "file").write_text("")
@@ -189,7 +192,7 @@ def test_what_cannot_be_loaded(tmp_path):
     ("change", "message"),
     [
         ({"format": 2}, r"reads models of format 1, got format 2, written by pickmix 9\.9"),
-        ({"class": "Unheard"}, "expected a GaussianMixture, got a model of 'Unheard'"),
+        ({"class": "Unheard"}, "expected a GaussianMixture or .*, got a model of 'Unheard'"),
         ({"attributes": {"fit": 1}}, "no fitted attribute 'fit'"),
         ({"attributes": {"means_": {"array": "lost"}}}, "damaged: .*lost"),
         ({"parameters": {"colour": 1}}, "Invalid parameter 'colour'"),
@@ -204,3 +207,104 @@ def test_descriptions_that_make_no_sense(tmp_path, X, change, message):
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match=message):
         pickmix.load(path)
+
+
+def test_parameters_can_be_given_when_loading(tmp_path, X):
+    model = fitted(X, proposal="uniform", callbacks=[lambda info: False])
+    with pytest.warns(UserWarning, match=r"give them back: load\(path, callbacks=\.\.\.\)"):
+        pickmix.save(model, tmp_path / "model")
+    again = pickmix.load(tmp_path / "model", callbacks=model.callbacks, warm_start=True)
+    assert again.get_params() == model.get_params() | {"warm_start": True}
+    assert np.array_equal(again.score_samples(X), model.score_samples(X))
+    with pytest.raises(ValueError, match=r"given colour=.* GaussianMixture has no"):
+        pickmix.load(tmp_path / "model", colour="red")
+
+
+class TestDeep:
+    """Models of the gradient engine: lists of tables, chains and the frame of the data."""
+
+    @pytest.fixture(autouse=True, scope="class")
+    @staticmethod
+    def quick_compilation():
+        # Short fits: compiling them well costs more than it saves.
+        jax.config.update("jax_disable_most_optimizations", True)
+        yield
+        jax.config.update("jax_disable_most_optimizations", False)
+
+    @staticmethod
+    def rows():
+        rng = np.random.default_rng(0)
+        return 100.0 + rng.normal(size=(200, 2)) + 4.0 * rng.integers(0, 3, size=(200, 1))
+
+    @staticmethod
+    def assert_the_same_to_the_last_bit(again, model, X):
+        assert type(again) is type(model)
+        assert vars(again).keys() == vars(model).keys()
+        for attribute in set(vars(model)) - {"trace_", "tables_", "component"}:
+            assert same(vars(again)[attribute], vars(model)[attribute]), attribute
+        for one, other in zip(again.tables_, model.tables_, strict=True):
+            assert same(one, other)
+        assert again.trace_.dtype == model.trace_.dtype
+        assert again.trace_.tobytes() == model.trace_.tobytes()
+        assert np.array_equal(again.score_samples(X), model.score_samples(X))
+        assert np.array_equal(again.predict_proba(X), model.predict_proba(X))
+
+    @pytest.mark.parametrize("name", ["model", "model.npz"])
+    def test_flows(self, tmp_path, name):
+        X = self.rows()
+        model = FlowMixture(4, hidden=3, batch_size=50, max_steps=20, random_state=0).fit(X)
+        again = pickmix.load(pickmix.save(model, tmp_path / name))
+        self.assert_the_same_to_the_last_bit(again, model, X)
+        assert again.get_params() == model.get_params()
+        assert np.array_equal(again.sample(5)[0], model.sample(5)[0])
+
+    def test_networks(self, tmp_path):
+        X = self.rows()
+        settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}
+        model = SumProductTransformNetwork(3, 2, 2, transforms=False, **settings).fit(X)
+        again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+        self.assert_the_same_to_the_last_bit(again, model, X)
+        assert again.n_trees_ == model.n_trees_
+
+    def test_warm_start_goes_on_as_if_never_saved(self, tmp_path):
+        X = self.rows()
+        settings = {"batch_size": 50, "max_steps": 20, "random_state": 0, "warm_start": True}
+        model = FlowMixture(4, hidden=3, **settings).fit(X)
+        again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+        model.fit(X)
+        again.fit(X)
+        assert again.n_steps_ == model.n_steps_ == 40
+        assert again._passes == model._passes == 10.0
+        assert np.array_equal(again.tables_[0], model.tables_[0])
+
+    def test_a_component_is_given_back(self, tmp_path):
+        X = self.rows()
+        model = Mixture(StudentT(4.0), 4, batch_size=50, max_steps=20, random_state=0).fit(X)
+        with pytest.warns(UserWarning, match=r"Not saved.*component=StudentT.*component=\.\.\.\)"):
+            path = pickmix.save(model, tmp_path / "model")
+        again = pickmix.load(path, component=StudentT(4.0))
+        self.assert_the_same_to_the_last_bit(again, model, X)
+        # Without it there is a model to look at, but none to ask.
+        without = pickmix.load(path)
+        assert without.component is None
+        assert np.array_equal(without.weights_, model.weights_)
+        for ask in (without.score_samples, without.predict, without.predict_proba, without.fit):
+            with pytest.raises(ValueError, match=r"component must have .* got None"):
+                ask(X)
+        with pytest.raises(ValueError, match=r"component must have .* got None"):
+            without.sample(3)
+        without.set_params(component=StudentT(4.0))
+        assert np.array_equal(without.score_samples(X), model.score_samples(X))
+
+
+@dataclass(frozen=True)
+class StudentT:
+    freedom: float
+
+    def init(self, key, n_features):
+        return {"centre": jax.random.normal(key, (n_features,)), "log_width": jnp.zeros(())}
+
+    def log_prob(self, params, x):
+        square = jnp.sum((x - params["centre"]) ** 2) * jnp.exp(-2.0 * params["log_width"])
+        power = 0.5 * (self.freedom + x.shape[0])
+        return -power * jnp.log1p(square / self.freedom) - x.shape[0] * params["log_width"]

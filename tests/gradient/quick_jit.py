@@ -4,7 +4,19 @@ from functools import partial
 
 import jax
 
-_QUICKLY = {"xla_backend_optimization_level": 0}
+
+def _accepted(options):
+    """The options, or none if this version of JAX does not know them."""
+    try:
+        jax.jit(lambda x: x, compiler_options=options)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return {}
+    return options
+
+
+#: The same program as without, translated to machine code in a hurry.
+SAME_PROGRAM = _accepted({"xla_backend_optimization_level": 0})
+_QUICKLY = _accepted(SAME_PROGRAM | {"xla_cpu_use_fusion_emitters": False}) or SAME_PROGRAM
 
 quick_jit = partial(jax.jit, compiler_options=_QUICKLY)
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from explicit_trees import pairs_of_wall, wall
+from quick_jit import quick_jit
 
 from pickmix.gradient.precision import precision
 from pickmix.gradient.rotations import (
@@ -75,7 +76,7 @@ def test_ways_back_and_gradients(n, n_real):
     rng = np.random.default_rng(7)
     x, weights = rng.normal(size=(2, n, 2, 3))
 
-    @jax.jit
+    @quick_jit
     def everything(angles, x):
         y, pull = jax.vjp(rotate, angles, x)
         return y, rotate_back(angles, y), pull(weights), pull_back(angles, y, weights)

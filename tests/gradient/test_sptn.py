@@ -8,6 +8,7 @@ from explicit_trees import every_tree, log_softmax, split_scope, tree_as_affine_
 from quick_jit import quick_jit
 from scipy import stats
 from scipy.special import logsumexp
+from step_inputs import numbers_of, p_value
 
 from pickmix.gradient.network import gather
 from pickmix.gradient.precision import precision
@@ -42,7 +43,7 @@ class Case:
     """One network with all its trees at a few points, and the same by explicit affine maps."""
 
     def __init__(self, shape):
-        s, b, n_layers, n_features, transforms = shape
+        _, b, n_layers, n_features, _ = shape
         self.network = network = SumProductTransform(*shape)
         self.tables, self.log_root = random_tables(network), random_log_root(network)
         self.trees = every_tree(network)
@@ -336,25 +337,10 @@ def test_draws_follow_the_posterior_of_trees(name, cases):
     for beta in (1.0, 0.5):
         with precision("float64"):
             trees = np.asarray(draw(case.tables, case.log_root, x, uniforms, beta))
-        numbers = np.ravel_multi_index(
-            trees.reshape(-1, network.n_slots).T, (network.n_children,) * network.n_slots
-        )
+        numbers = numbers_of(network, trees)
         tempered = beta * case.log_joint[:, 0]
         posterior = np.exp(tempered - logsumexp(tempered))
         assert p_value(numbers, posterior) > 1e-4
-
-
-def p_value(numbers, posterior):
-    """Chi-square test; trees that hardly ever come are counted together."""
-    counts = np.bincount(numbers, minlength=len(posterior))
-    expected = posterior * counts.sum()
-    rare = expected < 10.0
-    if rare.any():
-        counts = np.append(counts[~rare], counts[rare].sum())
-        expected = np.append(expected[~rare], expected[rare].sum())
-    value = stats.chisquare(counts, expected).pvalue
-    print(f"p-value {value:.3g} with {len(expected)} cells")
-    return value
 
 
 # -- starts and sizes ---------------------------------------------------------------------

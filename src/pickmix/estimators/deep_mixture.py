@@ -440,6 +440,6 @@ def _check_memory(network: Network, dtype: str) -> None:
         if needed > there:
             raise MemoryError(
                 f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
-                f"parameters and their moments, and this machine has {there / 1e9:.3g} GB. Take fewer "
+                f"parameters and their moments; this machine has {there / 1e9:.3g} GB. Take fewer "
                 "components, children or layers."
             )

@@ -47,7 +47,13 @@ SAVEABLE: dict[str, Saveable] = {
         "pickmix.estimators.gaussian_mixture",
         ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
     ),
+    "FlowMixture": Saveable("pickmix.estimators.flow_mixture", ("_chain", "_passes")),
+    "SumProductTransformNetwork": Saveable(
+        "pickmix.estimators.sum_product_transform_network", ("_chain", "_passes")
+    ),
+    "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes")),
 }
+_ANY_SAVEABLE = " or ".join(SAVEABLE)
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
@@ -56,8 +62,9 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : fitted estimator of pickmix
-        Parameters that are objects or functions (callbacks, a Proposal, a RandomState, ...) cannot
-        be saved: they are left at their defaults, with a warning that names them.
+        Parameters that are objects or functions (callbacks, a Proposal, a RandomState, the
+        component of a `Mixture`, ...) cannot be saved: they are left at their defaults, with a
+        warning that names them. `load` takes them back.
     path : path
         One file if it ends in .npz, else a folder with `arrays.npz` and, for people to read,
         `model.json`. An earlier model there is replaced in one go: an interrupted save leaves it
@@ -84,7 +91,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     entry = SAVEABLE.get(name)
     # A user's subclass would come back as its parent.
     if entry is None or type(model).__module__ != entry.module:
-        raise TypeError(f"model must be a {' or '.join(SAVEABLE)}, got {type(model)!r}.")
+        raise TypeError(f"model must be a {_ANY_SAVEABLE}, got {type(model)!r}.")
     check_is_fitted(model)
     arrays: dict[str, np.ndarray] = {}
     description = {
@@ -113,17 +120,32 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     return path
 
 
-def load(path: str | os.PathLike[str]) -> Any:
+def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
     """Load a model that `save` wrote; its scores and predictions are the same to the last bit.
 
     Parameters
     ----------
     path : path
         Folder or .npz file.
+    **parameters
+        Parameters to set on the loaded model: what could not be saved, such as the component of a
+        `Mixture`. Without its component a mixture can be loaded, but not asked anything.
 
     Returns
     -------
     model : fitted estimator
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import pickmix
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> mixture = pickmix.GaussianMixture(2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = pickmix.load(pickmix.save(mixture, f"{folder}/model"), warm_start=True)
+    >>> again.warm_start, again.n_steps_ == mixture.n_steps_
+    (True, True)
     """
     path = Path(path)
     if not path.exists():
@@ -137,21 +159,30 @@ def load(path: str | os.PathLike[str]) -> Any:
         description = _read_description(path, arrays)
         name = description["class"]
         if name not in SAVEABLE:
-            raise ValueError(
-                f"{path}: expected a {' or '.join(SAVEABLE)}, got a model of {name!r}."
-            )
+            raise ValueError(f"{path}: expected a {_ANY_SAVEABLE}, got a model of {name!r}.")
         entry = SAVEABLE[name]
         model = getattr(importlib.import_module(entry.module), name)()
-        parameters = {
+        saved = {
             parameter: _decode(value, arrays)
             for parameter, value in description["parameters"].items()
         }
-        model.set_params(**parameters)
+        _check_names(name, model, parameters)
+        model.set_params(**saved | parameters)
         for attribute, value in description["attributes"].items():
             if not entry.holds(attribute):
                 raise ValueError(f"{path}: a {name} has no fitted attribute {attribute!r}.")
             setattr(model, attribute, _decode(value, arrays))
     return model
+
+
+def _check_names(name: str, model: BaseEstimator, parameters: dict[str, Any]) -> None:
+    known = model.get_params(deep=False)
+    for parameter in parameters:
+        if parameter not in known:
+            raise ValueError(
+                f"load was given {parameter}=..., but the saved {name} has no such parameter, only "
+                f"{', '.join(known)}."
+            )
 
 
 def _package_version() -> str:
@@ -201,16 +232,18 @@ def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any
 
 
 def _encode_parameters(model: BaseEstimator, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    encoded, left_out = {}, []
+    encoded, left_out = {}, {}
     for name, value in model.get_params(deep=False).items():
         try:
             encoded[name] = _encode(value, f"parameters.{name}", arrays)
         except _CannotEncode:
-            left_out.append(f"{name}={value!r}")
+            left_out[name] = value
     if left_out:
+        listed = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
+        given_back = ", ".join(f"{name}=..." for name in left_out)
         warnings.warn(
-            f"Not saved, as they are objects or functions: {', '.join(left_out)}. The loaded model "
-            "has the defaults in their place.",
+            f"Not saved, as they are objects or functions: {listed}. The loaded model has the "
+            f"defaults in their place, unless you give them back: load(path, {given_back}).",
             UserWarning,
             stacklevel=3,
         )

@@ -74,21 +74,29 @@ class ComponentMixture(Network):
             return (id(self.component), self.n_children, self.n_features)
         return (self.component, self.n_children, self.n_features)
 
-    def start(self, key, dtype):
+    def start(self, seed, dtype):
         """Call the component's `init` K times."""
-        keys = jax.random.split(key, self.n_children)
-        params = jax.vmap(lambda one: self.component.init(one, self.n_features))(keys)
-        return (flatten(params, 1).astype(dtype),)
 
-    def place(self, tables, centres, scales, key):
+        @jax.jit
+        def start(keys):
+            params = jax.vmap(lambda key: self.component.init(key, self.n_features))(keys)
+            return flatten(params, 1).astype(dtype)
+
+        return (start(jax.random.split(jax.random.key(seed % 2**32), self.n_children)),)
+
+    def place(self, tables, centres, scales, seed):
         """Call the component's `place`, if it has one."""
         place = getattr(self.component, "place", None)
         if place is None:
             return None
         dtype = tables[0].dtype
-        params = self._unflatten(tables[0])
-        placed = jax.vmap(place)(params, jnp.asarray(centres, dtype), jnp.asarray(scales, dtype))
-        return (flatten(placed, 1).astype(dtype),)
+
+        @jax.jit
+        def move(table, centres, scales):
+            placed = jax.vmap(place)(self._unflatten(table), centres, scales)
+            return flatten(placed, 1).astype(dtype)
+
+        return (move(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
 
     def rows(self, choices):
         """The component is the row."""

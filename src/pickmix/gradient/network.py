@@ -67,11 +67,11 @@ class Network(abc.ABC):
         return sum(rows * width for rows, width in self.shapes) + self.n_children - 1
 
     @abc.abstractmethod
-    def start(self, key: jax.Array, dtype: Any) -> Tables:
+    def start(self, seed: int, dtype: Any) -> Tables:
         """Draw parameters as the paper does, or as the component's author says."""
 
     def place(
-        self, tables: Tables, centres: np.ndarray, scales: np.ndarray, key: jax.Array
+        self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int
     ) -> Tables | None:
         """Move the root's children to `centres` (s, D) with spreads `scales` (s, D).
 

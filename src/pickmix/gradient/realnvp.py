@@ -59,31 +59,43 @@ class RealNVP:
 
     def init(self, key: jax.Array, n_features: int) -> list[dict[str, Any]]:
         """Draw weights: Glorot-uniform hidden layers, small last ones."""
+        halves = [self._halves(layer, n_features) for layer in range(self.n_layers)]
+        shapes = [
+            (len(range(n_features)[given]), len(range(n_features)[changed]))
+            for given, changed in halves
+        ]
+        sizes = [2 * (n_in * self.hidden + self.hidden * n + n) for n_in, n in shapes]
+        # One draw for all: every call of a generator takes long to compile.
+        draws = jnp.split(
+            jax.random.uniform(key, (sum(sizes),), minval=-1.0, maxval=1.0),
+            np.cumsum(sizes)[:-1].tolist(),
+        )
         layers = []
-        for layer, layer_key in enumerate(jax.random.split(key, self.n_layers)):
-            given, changed = self._halves(layer, n_features)
-            n_given = len(range(n_features)[given])
-            n_changed = len(range(n_features)[changed])
-            keys = jax.random.split(layer_key, 4)
+        for (n_in, n_out), drawn in zip(shapes, draws, strict=True):
+            translation, log_scale = jnp.split(drawn, 2)
             params: dict[str, Any] = {
-                "translation": self._init_net(keys[:2], n_given, n_changed),
-                "log_scale": self._init_net(keys[2:], n_given, n_changed),
+                "translation": self._init_net(translation, n_in, n_out),
+                "log_scale": self._init_net(log_scale, n_in, n_out),
             }
             if self.bounded_scale:
-                params["bound"] = jnp.full(n_changed, _FIRST_BOUND)
+                params["bound"] = jnp.full(n_out, _FIRST_BOUND)
             layers.append(params)
         return layers
 
-    def _init_net(self, keys: jax.Array, n_in: int, n_out: int) -> dict[str, jax.Array]:
+    def _init_net(self, drawn: jax.Array, n_in: int, n_out: int) -> dict[str, jax.Array]:
+        """Weights of one net from draws in [-1, 1)."""
         width = np.sqrt(6.0 / max(1, n_in + self.hidden))
-        spread = 0.0 if self.identity_start else _LAST_LAYER / np.sqrt(self.hidden)
-        bias_key, last_key = jax.random.split(keys[1])
+        # A uniform draw of standard deviation _LAST_LAYER over the hidden units.
+        spread = 0.0 if self.identity_start else _LAST_LAYER * np.sqrt(3.0 / self.hidden)
+        hidden, last, last_bias = jnp.split(
+            drawn, [n_in * self.hidden, (n_in + n_out) * self.hidden]
+        )
         return {
-            "hidden": jax.random.uniform(keys[0], (n_in, self.hidden), minval=-width, maxval=width),
+            "hidden": width * hidden.reshape(n_in, self.hidden),
             "hidden_bias": jnp.zeros(self.hidden),
-            "last": spread * jax.random.normal(last_key, (self.hidden, n_out)),
+            "last": spread * last.reshape(self.hidden, n_out),
             # Without inputs a bias is all that can make components differ.
-            "last_bias": spread * jax.random.normal(bias_key, (n_out,)),
+            "last_bias": spread * last_bias,
         }
 
     def place(self, params: Any, centre: jax.Array, scale: jax.Array) -> Any:

@@ -544,22 +544,43 @@ class SumProductTransform(Network):
 
     # -- starts -------------------------------------------------------------------------
 
-    def place(self, tables, centres, scales, key):
+    def start(self, seed, dtype):
+        """Angles uniform on (0, 2 pi), d on (0, 1), c ~ 0.01 N(0, 1), uniform weights."""
+        generator = np.random.default_rng([seed, 3])
+        tables = []
+        for (n_rows, _), kind in zip(self.shapes, self.kinds, strict=True):
+            params = {}
+            for name, example in kind.example.items():
+                shape = (n_rows, *example.shape)
+                if name.startswith("angles"):
+                    drawn = generator.uniform(0.0, 2.0 * np.pi, shape)
+                elif name == "log_scale":
+                    drawn = np.log(generator.uniform(_SMALLEST_SCALE, 1.0, shape))
+                elif name == "shift":
+                    drawn = 0.01 * generator.standard_normal(shape)
+                else:
+                    drawn = np.zeros(shape)
+                params[name] = jnp.asarray(drawn, dtype)
+            tables.append(flatten(params, 1))
+        return tuple(tables)
+
+    def place(self, tables, centres, scales, seed):
         """Place the root's children; below them, begin near the identity, each child elsewhere.
 
         With transforms, the first layer maps its centre to the origin and its spread to one.
         Without, the leaves have the place and the spread of the root's child that they are under.
         """
+        generator = np.random.default_rng([seed, 4])
         dtype = tables[0].dtype
         centres, scales = jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)
         placed = []
         for depth, (table, kind) in enumerate(zip(tables, self.kinds, strict=True)):
             params = dict(kind.unflatten(table))
-            shift_key, scale_key, key = jax.random.split(key, 3)
             if "shift" in params:
                 shape = params["shift"].shape
-                params["shift"] = _SPREAD_BELOW * jax.random.normal(shift_key, shape, dtype)
-                params["log_scale"] = 0.1 * jax.random.normal(scale_key, shape, dtype)
+                apart = _SPREAD_BELOW * generator.standard_normal(shape)
+                params["shift"] = jnp.asarray(apart, dtype)
+                params["log_scale"] = jnp.asarray(0.1 * generator.standard_normal(shape), dtype)
             if self.transforms and depth == 0:
                 spread = jnp.sqrt(jnp.mean(scales**2, axis=1))
                 params["log_scale"] = jnp.broadcast_to(-jnp.log(spread)[:, None], scales.shape)
@@ -567,39 +588,18 @@ class SumProductTransform(Network):
                 by_slot = {name: value[:, None] for name, value in params.items()}
                 params["shift"] = -kind.forward(by_slot, centres[:, None])[:, 0]
             elif not self.transforms and "shift" in params:
-                # Rows of a table go by slot, then by first choice.
-                below = self.n_children**depth
-                slot = np.repeat(np.arange(self.slots[depth]), self.n_children * below)
-                first = np.tile(np.repeat(np.arange(self.n_children), below), self.slots[depth])
-                column = np.minimum(kind.layer.coordinates, self.n_features - 1)[slot]
-                spread = scales[first[:, None], column]
+                centre, spread = self._under(centres, depth), self._under(scales, depth)
+                scale = jnp.exp(params["log_scale"])
+                params["shift"] = params["shift"] - centre * scale / spread
                 params["log_scale"] = params["log_scale"] - jnp.log(spread)
-                inside = centres[first[:, None], column] / spread
-                params["shift"] = params["shift"] - inside * jnp.exp(
-                    params["log_scale"] + jnp.log(spread)
-                )
             placed.append(flatten(params, 1))
         return tuple(placed)
 
-    def start(self, key, dtype):
-        """Angles uniform on (0, 2 pi), d on (0, 1), c ~ 0.01 N(0, 1), uniform weights."""
-        tables = []
-        for (n_rows, _), kind, layer_key in zip(
-            self.shapes, self.kinds, jax.random.split(key, len(self.kinds)), strict=True
-        ):
-            params = {}
-            for name, one_key in zip(
-                kind.example, jax.random.split(layer_key, len(kind.example)), strict=True
-            ):
-                shape = (n_rows, *kind.example[name].shape)
-                if name.startswith("angles"):
-                    params[name] = jax.random.uniform(one_key, shape, dtype, 0.0, 2.0 * np.pi)
-                elif name == "log_scale":
-                    scale = jax.random.uniform(one_key, shape, dtype, _SMALLEST_SCALE, 1.0)
-                    params[name] = jnp.log(scale)
-                elif name == "shift":
-                    params[name] = 0.01 * jax.random.normal(one_key, shape, dtype)
-                else:
-                    params[name] = jnp.zeros(shape, dtype)
-            tables.append(flatten(params, 1))
-        return tuple(tables)
+    def _under(self, values: jax.Array, depth: int) -> jax.Array:
+        """Values (s, D) of the root's children at the places of each row of a table, (R, width)."""
+        # Rows of a table go by slot, then by first choice, then by the choices below it.
+        below = self.n_children**depth
+        first = np.repeat(np.arange(self.n_children), below)
+        coordinates = np.minimum(self.layers[depth].coordinates, self.n_features - 1)
+        by_slot = values[first][:, coordinates]
+        return by_slot.swapaxes(0, 1).reshape(-1, coordinates.shape[1])

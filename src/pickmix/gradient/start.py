@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import jax
 import numpy as np
+from scipy.special import logsumexp
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
@@ -20,7 +18,7 @@ from pickmix.selection.randomness import StepRandomness, Stream
 
 # k-means sees at most this many rows per centre, and no more centres than rows allow.
 _ROWS_PER_CENTRE = 100
-_FEWEST_ROWS = 10
+_FEWEST_ROWS = 5
 _LLOYD_ITERATIONS = 10
 _MOST_CENTRES = 4096
 # A cluster's spread leans on the average one as if by this many rows.
@@ -34,16 +32,6 @@ class Start:
     tables: Tables
     log_weights: np.ndarray
     chain: np.ndarray
-
-
-@lru_cache(maxsize=16)
-def _compiled_start(network: Network, dtype: np.dtype) -> Callable:
-    return jax.jit(lambda key: network.start(key, dtype))
-
-
-@lru_cache(maxsize=16)
-def _compiled_place(network: Network) -> Callable:
-    return jax.jit(network.place)
 
 
 def random_trees(network: Network, n_rows: int, seed: int) -> np.ndarray:
@@ -69,16 +57,15 @@ def choose_start(network: Network, kind: str, rows: np.ndarray, seed: int, dtype
     """
     n_children = network.n_children
     with precision(dtype):
-        key, place_key = jax.random.split(jax.random.key(seed % 2**32))
         with kept_programs():
-            tables = _compiled_start(network, np.dtype(dtype))(key)
+            tables = network.start(seed, np.dtype(dtype))
         log_weights = np.full(n_children, -np.log(n_children))
         chain = random_trees(network, rows.shape[0], seed)
         if kind == "paper":
             return Start(tables, log_weights, chain)
         centres, scales = clusters(rows, n_children, seed)
         with kept_programs():
-            placed = _compiled_place(network)(tables, centres, scales, place_key)
+            placed = network.place(tables, centres, scales, seed)
         if placed is None:
             return Start(tables, log_weights, chain)
     chain[:, 0] = nearest(rows, centres, scales)
@@ -86,24 +73,62 @@ def choose_start(network: Network, kind: str, rows: np.ndarray, seed: int, dtype
 
 
 def clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (n_centres, D) of k-means on a subsample, and spreads (n_centres, D).
+    """Centres (n_centres, D) and spreads (n_centres, D) from k-means on a subsample.
 
-    Where there are too few rows for so many clusters, several centres lie about one of them.
+    How many clusters the data bear out is decided by rows that k-means has not seen: many small
+    components learn few rows by heart before training begins. Where these are fewer than centres,
+    several centres lie about one cluster.
     """
     generator = np.random.default_rng([seed, 1])
-    n_clusters = max(1, min(n_centres, rows.shape[0] // _FEWEST_ROWS, _MOST_CENTRES))
-    most = _ROWS_PER_CENTRE * n_clusters
-    if rows.shape[0] > most:
-        rows = rows[generator.choice(rows.shape[0], most, replace=False)]
-    rows = np.asarray(rows, np.float64)
+    order = generator.permutation(rows.shape[0])[: _ROWS_PER_CENTRE * min(n_centres, _MOST_CENTRES)]
+    n_held_out = order.shape[0] // 5
+    held_out = np.asarray(rows[order[:n_held_out]], np.float64)
+    seen = np.asarray(rows[order[n_held_out:]], np.float64)
+    most = max(1, min(n_centres, seen.shape[0] // _FEWEST_ROWS, _MOST_CENTRES))
+    sizes = [1]
+    while sizes[-1] < most:
+        sizes.append(min(most, 4 * sizes[-1]))
+    best: tuple[float, _Clusters] | None = None
+    for size in sizes:
+        found = _cluster(seen, size, seed)
+        score = found.score(held_out) if n_held_out else 0.0
+        if best is None or score > best[0]:
+            best = (score, found)
+    assert best is not None
+    found = best[1]
+    centres, scales, share = found.centres, found.scales, found.counts / found.counts.sum()
+    n_copies = n_centres - centres.shape[0]
+    if n_copies > 0:
+        copies = generator.choice(centres.shape[0], n_copies, p=share)
+        jitter = generator.normal(size=(n_copies, rows.shape[1]))
+        centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
+        scales = np.concatenate([scales, scales[copies]])
+    return centres, scales
+
+
+@dataclass
+class _Clusters:
+    """Centres (k, D), spreads (k, D) and sizes (k,) of clusters."""
+
+    centres: np.ndarray
+    scales: np.ndarray
+    counts: np.ndarray
+
+    def score(self, rows: np.ndarray) -> float:
+        """Mean log-density of rows under the clusters as diagonal Gaussians, up to a constant."""
+        log_weights = np.log((self.counts + 1.0) / (self.counts + 1.0).sum())
+        half_distance = 0.5 * _distances(rows, self.centres, self.scales)
+        return float(logsumexp(log_weights - half_distance, axis=1).mean())
+
+
+def _cluster(rows: np.ndarray, n_clusters: int, seed: int) -> _Clusters:
     with warnings.catch_warnings():
         # Duplicates: fewer distinct rows than clusters are no reason to worry anybody.
         warnings.simplefilter("ignore", ConvergenceWarning)
         means = KMeans(
             n_clusters, n_init=1, max_iter=_LLOYD_ITERATIONS, random_state=seed % 2**32
         ).fit(rows)
-    centres = means.cluster_centers_
-    labels = means.labels_
+    centres, labels = means.cluster_centers_, means.labels_
     counts = np.bincount(labels, minlength=n_clusters)
     squares = np.zeros_like(centres)
     np.add.at(squares, labels, (rows - centres[labels]) ** 2)
@@ -111,24 +136,21 @@ def clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[np.ndarray, n
     pooled = np.maximum(squares.sum(axis=0) / rows.shape[0], 1e-4 * rows.var(axis=0).mean())
     pooled = np.where(pooled > 0.0, pooled, 1.0)
     variances = (squares + _PRIOR_ROWS * pooled) / (counts + _PRIOR_ROWS)[:, None]
-    scales = np.sqrt(variances)
-    if n_clusters < n_centres:
-        share = counts / counts.sum()
-        copies = generator.choice(n_clusters, n_centres - n_clusters, p=share)
-        jitter = generator.normal(size=(n_centres - n_clusters, rows.shape[1]))
-        centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
-        scales = np.concatenate([scales, scales[copies]])
-    return centres, scales
+    return _Clusters(centres, np.sqrt(variances), counts)
+
+
+def _distances(rows: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Minus twice the log-density (N, k) of rows under diagonal Gaussians, up to a constant."""
+    precisions = 1.0 / scales**2
+    constant = (centres**2 * precisions).sum(axis=1) + 2.0 * np.log(scales).sum(axis=1)
+    return rows**2 @ precisions.T - 2.0 * rows @ (centres * precisions).T + constant
 
 
 def nearest(rows: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
     """Most probable centre of each row (N,), as diagonal Gaussians see it."""
-    precisions = 1.0 / scales**2
-    constant = (centres**2 * precisions).sum(axis=1) + 2.0 * np.log(scales).sum(axis=1)
     labels = np.empty(rows.shape[0], np.int32)
     size = max(1, 10_000_000 // centres.shape[0])
     for start in range(0, rows.shape[0], size):
         block = np.asarray(rows[start : start + size], np.float64)
-        distance = block**2 @ precisions.T - 2.0 * block @ (centres * precisions).T + constant
-        labels[start : start + size] = distance.argmin(axis=1)
+        labels[start : start + size] = _distances(block, centres, scales).argmin(axis=1)
     return labels
