@@ -15,7 +15,9 @@ def main() -> None:
     """Mixture models with very many components.
 
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
-    hundreds to a million of them by visiting only a few per row. Four verbs:
+    hundreds to a million of them by visiting only a few per row. Deep models take the place of
+    the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
+    Four verbs:
 
     \b
       fit     find the mixture that explains a table, and save it
@@ -30,6 +32,7 @@ def main() -> None:
     Examples:
       pickmix fit                                    an embedded example: 500 components
       pickmix fit rows.csv --components 1000 --out model
+      pickmix fit rows.csv --model flow --components 64 --out model
       pickmix score model new.csv --out scores.csv
       pickmix assign model new.csv --top 3 --out components.parquet
       pickmix sample model -n 10000 --out made.npy

@@ -76,7 +76,7 @@ def assign(
     """Tell the most probable components of each row of DATA under MODEL.
 
     The result has columns `component_1`, `probability_1`, `component_2`, ... with components
-    numbered from 0.
+    numbered from 0. Those of a sum-product-transform network are the children of its root.
 
     \b
     Example:

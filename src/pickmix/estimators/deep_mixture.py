@@ -90,6 +90,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         are those of the data as they came.
     validation_fraction : float or None, default=0.1
         Share of the rows that is watched and not learnt from; with fewer than 20 rows, none is.
+        Watched rows count alike, whatever they weigh.
     patience : int or None, default=20
         End when so many evaluations in a row have not raised the validation log-likelihood by
         `tol` (the training one, without validation rows). None makes all steps.

@@ -91,7 +91,8 @@ def run(
     Evaluations, callbacks and the progress bar never count as work time. A failure to stay
     finite ends the fit under its name; the engine refuses updates that would break the model, so
     what remains is the last good one. With validation rows, `remember` is called whenever their
-    log-likelihood is the highest so far, and the plateau is theirs.
+    log-likelihood is the highest so far, and the plateau is theirs; without, whenever the
+    log-likelihood is finite.
     """
     trace = Trace()
     work = 0.0
@@ -142,6 +143,8 @@ def run(
                     if watched > best:
                         best = watched
                         remember()
+                elif math.isfinite(watched):
+                    remember()
 
                 if guard.interrupted:
                     outcome = Outcome.INTERRUPTED

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.selection.proposals import Proposal, UniformProposal
+from pickmix.selection.proposals import Proposal, UniformProposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
 
 
@@ -42,6 +42,7 @@ class TreeProposal:
         dtype: np.dtype,
     ) -> None:
         self.proposal = proposal
+        self.n_rows = n_rows
         self.n_slots = n_slots
         self.n_children = n_children
         self.n_draws = n_draws
@@ -68,35 +69,19 @@ class TreeProposal:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Candidates (B, n_draws, n_slots), log_q (B, n_draws) and log_q_current (B,)."""
         shape = (rows.shape[0], self.n_slots)
-        candidates, log_q, log_q_current = self.proposal.propose(
+        candidates, log_q, log_q_current = propose_checked(
+            self.proposal,
             self._places(rows),
             np.ascontiguousarray(current, dtype=np.int32).ravel(),
             n_draws,
             first_draw,
             StepRandomness(self.seed, step),
         )
-        candidates = np.asarray(candidates).reshape(*shape, n_draws)
-        if not self.proposal.trusted:
-            self._check(candidates, log_q, log_q_current)
-        log_q = np.broadcast_to(log_q, (rows.shape[0] * self.n_slots, n_draws))
-        log_q_current = np.broadcast_to(log_q_current, (rows.shape[0] * self.n_slots,))
         return (
-            candidates.swapaxes(1, 2).astype(np.int32),
+            candidates.reshape(*shape, n_draws).swapaxes(1, 2),
             log_q.reshape(*shape, n_draws).sum(axis=1).astype(self.dtype),
             log_q_current.reshape(shape).sum(axis=1).astype(self.dtype),
         )
-
-    def _check(self, candidates: np.ndarray, log_q: np.ndarray, log_q_current: np.ndarray) -> None:
-        name = type(self.proposal).__name__
-        if not np.issubdtype(candidates.dtype, np.integer):
-            raise ValueError(f"{name}.propose must return integers, got {candidates.dtype}.")
-        if candidates.min() < 0 or candidates.max() >= self.n_children:
-            raise ValueError(
-                f"{name}.propose must return candidates in [0, {self.n_children}), got values from "
-                f"{candidates.min()} to {candidates.max()}."
-            )
-        if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
-            raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
 
     def propose_again(self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array) -> Any:
         """Ask from inside a compiled step, for draws that depend on the state before them."""
@@ -108,7 +93,9 @@ class TreeProposal:
         )
 
         def ask(rows, current, step):
-            return self.propose(np.asarray(rows), np.asarray(current), 1, draw, int(step))
+            # Rows that fill the batch up lie beyond the data; whatever they get is dropped.
+            rows = np.minimum(np.asarray(rows), self.n_rows - 1)
+            return self.propose(rows, np.asarray(current), 1, draw, int(step))
 
         return jax.pure_callback(ask, results, rows, current, step)
 

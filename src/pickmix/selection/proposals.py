@@ -79,6 +79,39 @@ class Proposal(abc.ABC):
         """Learn from the chain states (B, M) that the rows visited. Does nothing by default."""
 
 
+def propose_checked(
+    proposal: Proposal,
+    rows: np.ndarray,
+    current: np.ndarray,
+    n_draws: int,
+    first_draw: int,
+    random: StepRandomness,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Ask a proposal, and check what it says unless it is ours: kernels trust indices."""
+    candidates, log_q, log_q_current = proposal.propose(rows, current, n_draws, first_draw, random)
+    if proposal.trusted:
+        return candidates, log_q, log_q_current
+    name = type(proposal).__name__
+    shape = (rows.shape[0], n_draws)
+    n_components = proposal.n_components
+    candidates = np.asarray(candidates)
+    if candidates.shape != shape or not np.issubdtype(candidates.dtype, np.integer):
+        raise ValueError(
+            f"{name}.propose must return integer candidates of shape {shape}, got "
+            f"{candidates.dtype} of shape {candidates.shape}."
+        )
+    if candidates.min() < 0 or candidates.max() >= n_components:
+        raise ValueError(
+            f"{name}.propose must return candidates in [0, {n_components}), got values from "
+            f"{candidates.min()} to {candidates.max()}."
+        )
+    if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
+        raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
+    log_q = np.ascontiguousarray(np.broadcast_to(log_q, shape), dtype=np.float64)
+    log_q_current = np.array(np.broadcast_to(log_q_current, shape[:1]), dtype=np.float64)
+    return np.ascontiguousarray(candidates, dtype=np.int32), log_q, log_q_current
+
+
 @njit(cache=True, nogil=True)
 def _draw_uniformly(rows, n_components, key, first_draw, candidates):
     for i in range(candidates.shape[0]):

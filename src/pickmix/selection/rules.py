@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from pickmix.selection import kernels
-from pickmix.selection.proposals import Proposal
+from pickmix.selection.proposals import Proposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads
 
@@ -244,8 +244,8 @@ class MetropolisHastings(SelectionRule):
         together = self.n_draws if self.proposal.independent else 1
         for first in range(0, self.n_draws, together):
             # Sample z ~ q(z | z_bar).
-            candidates, log_q, log_q_current = self._propose(
-                rows, current, together, first, random, evaluate.n_components
+            candidates, log_q, log_q_current = propose_checked(
+                self.proposal, rows, current, together, first, random
             )
             if log_joint_current is None:
                 both = np.empty((n_rows, together + 1), dtype=np.int32)
@@ -288,29 +288,3 @@ class MetropolisHastings(SelectionRule):
             return None
         remembered = self._last_log_joint[rows]
         return None if np.isnan(remembered).any() else remembered
-
-    def _propose(self, rows, current, n_draws, first, random, n_components):
-        """Draw candidates, and check them unless the proposal is ours: kernels trust indices."""
-        candidates, log_q, log_q_current = self.proposal.propose(
-            rows, current, n_draws, first, random
-        )
-        if self.proposal.trusted:
-            return candidates, log_q, log_q_current
-        name = type(self.proposal).__name__
-        shape = (rows.shape[0], n_draws)
-        candidates = np.asarray(candidates)
-        if candidates.shape != shape or not np.issubdtype(candidates.dtype, np.integer):
-            raise ValueError(
-                f"{name}.propose must return integer candidates of shape {shape}, got "
-                f"{candidates.dtype} of shape {candidates.shape}."
-            )
-        if candidates.min() < 0 or candidates.max() >= n_components:
-            raise ValueError(
-                f"{name}.propose must return candidates in [0, {n_components}), got values from "
-                f"{candidates.min()} to {candidates.max()}."
-            )
-        if not (np.isfinite(log_q).all() and np.isfinite(log_q_current).all()):
-            raise ValueError(f"{name}.propose must return finite log q, got NaN or infinity.")
-        log_q = np.ascontiguousarray(np.broadcast_to(log_q, shape), dtype=np.float64)
-        log_q_current = np.array(np.broadcast_to(log_q_current, shape[:1]), dtype=np.float64)
-        return np.ascontiguousarray(candidates, dtype=np.int32), log_q, log_q_current

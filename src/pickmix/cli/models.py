@@ -1,0 +1,147 @@
+"""The kinds of model that `pickmix fit` knows, and options that belong to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from pickmix.estimators import deep_mixture, plan
+from pickmix.estimators.flow_mixture import FlowMixture
+from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
+from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: its estimator, and the words it knows for some of its parameters."""
+
+    estimator: type
+    words: dict[str, tuple[str, ...]]
+
+
+_DEEP_WORDS = {
+    "algorithm": deep_mixture.ALGORITHMS,
+    "proposal": deep_mixture.PROPOSALS,
+    "init_params": deep_mixture.STARTS,
+}
+KINDS = {
+    "gaussian": Kind(
+        GaussianMixture,
+        {"algorithm": plan.ALGORITHMS, "proposal": plan.PROPOSALS, "init_params": INIT_PARAMS},
+    ),
+    "flow": Kind(FlowMixture, _DEEP_WORDS),
+    "sptn": Kind(SumProductTransformNetwork, _DEEP_WORDS),
+}
+EVERY = tuple(KINDS)
+DEEP = ("flow", "sptn")
+# Parameters whose None is a word on the command line.
+WORDS_FOR_NONE = {"batch_size": "all", "patience": "never"}
+
+
+class ModelOption(click.Option):
+    """An option of some kinds of model; without it they have their own defaults.
+
+    Parameters
+    ----------
+    models : tuple of str
+        The kinds that it belongs to.
+    """
+
+    def __init__(self, *args: Any, models: tuple[str, ...] = EVERY, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.models = models
+
+
+class SectionedCommand(click.Command):
+    """A command whose help shows options by the kinds of model that they belong to."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section for each set of models, and a last one for the rest."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        for option in sorted(options, key=lambda option: not isinstance(option, ModelOption)):
+            record = option.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(_section(option), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _section(parameter: click.Parameter) -> str:
+    if not isinstance(parameter, ModelOption):
+        return "Files and output"
+    if parameter.models == EVERY:
+        return "Every model"
+    return f"With --model {_listed(parameter.models, 'or')}"
+
+
+def _listed(names: Iterable[str], conjunction: str) -> str:
+    *first, last = names
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
+def model_option(
+    *names: str,
+    parameter: str,
+    help: str,
+    models: tuple[str, ...] = EVERY,
+    default: str | None = None,
+    **settings: Any,
+) -> Callable[..., Any]:
+    """Make an option whose defaults, those of the estimators or `default`, stand in its help."""
+    shown = _defaults(parameter, models) if default is None else default
+    text = f"{help} [default: {shown}]" if shown else help
+    return click.option(*names, parameter, cls=ModelOption, models=models, help=text, **settings)
+
+
+def word_option(name: str, parameter: str, help: str) -> Callable[..., Any]:
+    """Make an option for a word; every model knows other ones."""
+    words = dict.fromkeys(word for kind in KINDS.values() for word in kind.words[parameter])
+    return model_option(name, parameter=parameter, help=help, type=click.Choice(list(words)))
+
+
+def _defaults(parameter: str, models: tuple[str, ...]) -> str:
+    """Defaults of a parameter for people: `2; flow and sptn: 1`, or empty if they are None."""
+    by_value: dict[str, list[str]] = {}
+    for model in models:
+        value = KINDS[model].estimator().get_params(deep=False)[parameter]
+        if value is not None:
+            by_value.setdefault(str(value), []).append(model)
+    if len(by_value) == 1 and len(next(iter(by_value.values()))) == len(models):
+        return next(iter(by_value))
+    return "; ".join(f"{value} ({_listed(names, 'and')})" for value, names in by_value.items())
+
+
+def given_parameters(context: click.Context, model: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of a kind of model that stand on the command line, with words understood.
+
+    Options of other kinds and words that this kind does not know are refused.
+    """
+    options = {option.name: option for option in context.command.params}
+    given = {}
+    for name, value in values.items():
+        if context.get_parameter_source(name) is ParameterSource.DEFAULT:
+            continue
+        option = options[name]
+        if isinstance(option, ModelOption) and model not in option.models:
+            raise ValueError(
+                f"{option.opts[0]} belongs to --model {_listed(option.models, 'and')}, not to "
+                f"--model {model}"
+            )
+        known = KINDS[model].words.get(name)
+        if known is not None and value not in known:
+            raise ValueError(
+                f"{option.opts[0]} must be {_listed(known, 'or')} with --model {model}, "
+                f"got {value!r}"
+            )
+        given[name] = value
+    if model in DEEP:
+        for name, word in WORDS_FOR_NONE.items():
+            if given.get(name) == word:
+                given[name] = None
+    return given

@@ -1,0 +1,111 @@
+"""What `pickmix fit` says about a model before and after the fit."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pickmix.estimators.flow_mixture import FlowMixture
+from pickmix.estimators.gaussian_mixture import GaussianMixture
+
+# Scoring every row costs rows x components; beyond this some rows must do.
+MOST_EVALUATIONS = 10**9
+# A flow or a tree costs about so many Gaussians.
+_COST_OF_DEPTH = 20
+
+
+def name_parts(model: Any) -> str:
+    """Name what a model that is not fitted yet consists of."""
+    if isinstance(model, GaussianMixture):
+        return f"{model.n_components:,} {model.covariance_type} components"
+    if isinstance(model, FlowMixture):
+        return f"{model.n_components:,} flows of {_count(model.n_layers, 'layer')}"
+    return (
+        f"a network of {_count(model.n_layers, 'layer')}, {_count(model.n_children, 'child')} per "
+        f"sum and {_count(model.n_partitions, 'part')} per product"
+    )
+
+
+def _count(number: int, thing: str) -> str:
+    plural = {"child": "children"}.get(thing, f"{thing}s")
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
+def measure(model: Any, rows: np.ndarray) -> tuple[float, str]:
+    """Log-likelihood per row on all rows if that can be afforded, and on which it was measured."""
+    n_rows = rows.shape[0]
+    if isinstance(model, GaussianMixture):
+        if n_rows * model.n_components <= MOST_EVALUATIONS:
+            return model.score(rows), "all rows"
+        return model.lower_bound_, "a sample of rows"
+    per_row = _COST_OF_DEPTH * _evaluated_per_row(model)
+    affordable = max(1000, MOST_EVALUATIONS // per_row)
+    if n_rows <= affordable:
+        return model.score(rows), "all rows"
+    # The fit's last measurement is not of the parameters that it kept.
+    some = np.random.default_rng(0).choice(n_rows, affordable, replace=False)
+    return model.score(rows[np.sort(some)]), f"{affordable:,} of the rows"
+
+
+def _evaluated_per_row(model: Any) -> int:
+    return model.n_components if isinstance(model, FlowMixture) else model.n_paths_
+
+
+def summary(
+    model: Any,
+    shape: tuple[int, int],
+    log_likelihood: float,
+    measured_on: str,
+    true_log_likelihood: float | None,
+) -> list[tuple[str, str]]:
+    """Names and values of what there is to know about a fit to rows of a shape (N, D)."""
+    n_rows, n_columns = shape
+    gaussian = isinstance(model, GaussianMixture)
+    # A slice, as a fit interrupted twice has no record at all; its sums are then zero.
+    last = model.trace_[-1:]
+    passes = float(last["epoch"].sum())
+    lines = [("rows", f"{n_rows:,}"), ("columns", f"{n_columns:,}")]
+    lines += _parts(model, int(last["live_components"].sum()))
+    lines.append(("log-likelihood per row", f"{log_likelihood:.4f}  ({measured_on})"))
+    if true_log_likelihood is not None:
+        lines.append(("the true mixture's", f"{true_log_likelihood:.4f}"))
+    if not gaussian:
+        lines.append(("validation log-likelihood", _number(model.best_validation_, 4)))
+    lines += [
+        ("acceptance", _number(float(last["acceptance"].sum()), 3)),
+        ("passes", f"{passes:.1f}"),
+        ("steps", f"{model.n_steps_:,}"),
+    ]
+    if gaussian:
+        evaluations = model.n_component_evaluations_ / (n_rows * passes) if passes else 0.0
+        lines.append(("components per row and pass", f"{evaluations:.1f}"))
+    lines.append(("seconds of work", f"{float(last['seconds'].sum()):.2f}"))
+    if not gaussian:
+        lines.append(("seconds of compilation", f"{model.compile_seconds_:.2f}"))
+    return [*lines, ("outcome", model.outcome_)]
+
+
+def _parts(model: Any, n_live: int) -> list[tuple[str, str]]:
+    if isinstance(model, (GaussianMixture, FlowMixture)):
+        parts = [("components", f"{model.n_components:,}"), ("live components", f"{n_live:,}")]
+        if isinstance(model, FlowMixture):
+            parts.append(("layers", f"{model.n_layers:,}"))
+        return parts
+    return [
+        ("children", f"{model.n_children:,}"),
+        ("live children of the root", f"{n_live:,}"),
+        ("partitions", f"{model.n_partitions:,}"),
+        ("layers", f"{model.n_layers:,}"),
+        ("trees", _large(model.n_trees_)),
+    ]
+
+
+def _large(number: int) -> str:
+    # Networks have more trees than floats can count.
+    return f"{number:,}" if number < 10**12 else f"about 10^{math.log10(number):.0f}"
+
+
+def _number(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
