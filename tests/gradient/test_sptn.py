@@ -39,15 +39,31 @@ def random_log_root(network, seed=1):
     return log_softmax(np.random.default_rng(seed).normal(size=network.n_children))
 
 
+def maps_of_trees(network, tables, trees, shape):
+    """(A, c, log-weight) of each tree by explicit affine maps."""
+    _, n_partitions, n_layers, n_features, _ = shape
+    rows = network.rows(trees)
+    named = network.unpack([table[row] for table, row in zip(tables, rows, strict=True)])
+    return [
+        tree_as_affine_map(
+            [{name: value[number] for name, value in layer.items()} for layer in named],
+            tree,
+            n_partitions,
+            n_layers,
+            n_features,
+        )
+        for number, tree in enumerate(trees)
+    ]
+
+
 class Case:
     """One network with all its trees at a few points, and the same by explicit affine maps."""
 
     def __init__(self, shape):
-        _, b, n_layers, n_features, _ = shape
         self.network = network = SumProductTransform(*shape)
         self.tables, self.log_root = random_tables(network), random_log_root(network)
         self.trees = every_tree(network)
-        self.x = np.random.default_rng(3).normal(size=(N_POINTS, n_features))
+        self.x = np.random.default_rng(3).normal(size=(N_POINTS, network.n_features))
         # Every tree with every point.
         self.choices = np.repeat(self.trees, N_POINTS, axis=0)
         self.points = np.tile(self.x, (len(self.trees), 1))
@@ -81,17 +97,7 @@ class Case:
         self.density = density.reshape(len(self.trees), N_POINTS)
         self.log_joint = self.density + self.log_root[self.trees[:, 0], None]
 
-        named = network.unpack(tuple(record[::N_POINTS] for record in self.records))
-        self.maps = [
-            tree_as_affine_map(
-                [{name: value[number] for name, value in layer.items()} for layer in named],
-                tree,
-                b,
-                n_layers,
-                n_features,
-            )
-            for number, tree in enumerate(self.trees)
-        ]
+        self.maps = maps_of_trees(network, self.tables, self.trees, shape)
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +354,7 @@ def test_draws_follow_the_posterior_of_trees(name, cases):
 
 def test_the_start_is_the_papers():
     network = SumProductTransform(64, 2, 2, 2)
-    tables = quick_jit(lambda key: network.start(key, jnp.float32))(jax.random.key(0))
+    tables = network.start(0, jnp.float32)
     assert tuple(table.shape for table in tables) == network.shapes
     for kind, table in zip(network.kinds, tables, strict=True):
         params = {name: np.asarray(value) for name, value in kind.unflatten(table).items()}
@@ -363,6 +369,25 @@ def test_the_start_is_the_papers():
         assert stats.kstest(100 * params["shift"].ravel(), stats.norm.cdf).pvalue > 1e-4
         if "logits" in params:
             np.testing.assert_array_equal(params["logits"], 0.0)
+
+
+@pytest.mark.parametrize("name", ["even", "no transforms"])
+def test_placed_trees_lie_around_the_centre_of_their_first_choice(name):
+    shape = SHAPES[name]
+    network = SumProductTransform(*shape)
+    rng = np.random.default_rng(0)
+    centres = 100.0 * rng.normal(size=(network.n_children, network.n_features))
+    scales = np.exp(rng.normal(size=centres.shape))
+    with precision("float64"):
+        tables = network.place(network.start(1, jnp.float64), centres, scales, 2)
+    trees = every_tree(network)
+    maps = maps_of_trees(network, [np.asarray(table) for table in tables], trees, shape)
+    for tree, (matrix, shift, _) in zip(trees, maps, strict=True):
+        mean = -np.linalg.solve(matrix, shift)
+        assert (np.abs(mean - centres[tree[0]]) < 5.0 * scales[tree[0]].max()).all()
+        # As wide as asked for, up to what tells the children below apart.
+        volume = -np.linalg.slogdet(matrix)[1] - np.log(scales[tree[0]]).sum()
+        assert abs(volume) < network.n_features
 
 
 def test_a_network_of_the_papers_largest_size_is_evaluated():
@@ -388,10 +413,7 @@ def test_a_network_of_the_papers_largest_size_is_evaluated():
     assert [int(rows[-1, -1]) for rows in network.rows(choices)] == [
         shape[0] - 1 for shape in network.shapes
     ]
-    named = network.unpack(
-        tuple(t[r[0]] for t, r in zip(tables, network.rows(choices), strict=True))
-    )
-    matrix, shift, log_weight = tree_as_affine_map(named, choices[0], 8, 2, 30)
+    ((matrix, shift, log_weight),) = maps_of_trees(network, tables, choices[:1], (128, 8, 2, 30, 1))
     leaves = matrix @ x[0] + shift
     expected = stats.norm.logpdf(leaves).sum() + np.linalg.slogdet(matrix)[1] + log_weight
     assert float(density[0]) == pytest.approx(expected, rel=1e-4)

@@ -39,6 +39,38 @@ def p_values(name, trees, beta):
     return [p_value(*pair) for pair in zip(halves, posteriors(name, beta), strict=True)]
 
 
+@pytest.mark.parametrize("name", ["gaussians", "trees"])
+def test_moves_are_those_of_metropolis_and_hastings(name, programs):
+    """M moves by the book, with the same candidates and uniforms and any numbers for log q."""
+    network, n_samples, beta = NETWORKS[name], 3, 0.7
+    tables, logits = random_parameters(name)
+    x = random_rows(name)
+    rng = np.random.default_rng(6)
+    chain = rng.integers(network.n_children, size=(N_ROWS, network.n_slots))
+    batches = make_batches(network, N_ROWS, LENGTHS[n_samples], n_samples, beta=beta)
+    batches.log_q[0] = rng.normal(size=(N_ROWS, n_samples))
+    batches.log_q_current[0] = rng.normal(size=N_ROWS)
+    program = programs(name, algorithm="mhsaem", n_samples=n_samples)
+    found, summary = program(x, make_state(tables, logits, chain), batches, 1)
+
+    log_joint = LOG_JOINTS[name](tables, logits, x)
+    every = np.arange(N_ROWS)
+    current, log_q_current = numbers_of(network, chain), batches.log_q_current[0].copy()
+    candidates = numbers_of(network, batches.candidates[0])
+    acceptance = 0.0
+    for draw in range(n_samples):
+        proposed, log_q = candidates[:, draw], batches.log_q[0, :, draw]
+        ratio = beta * (log_joint[proposed, every] - log_joint[current, every])
+        probability = np.minimum(1.0, np.exp(ratio + log_q_current - log_q))
+        accepted = batches.uniforms[0, :, draw] < probability
+        current = np.where(accepted, proposed, current)
+        log_q_current = np.where(accepted, log_q, log_q_current)
+        acceptance += probability.sum() / n_samples
+        np.testing.assert_array_equal(numbers_of(network, summary.states[0, :, draw]), current)
+    np.testing.assert_array_equal(numbers_of(network, found.chain), current)
+    assert float(summary.acceptance) == pytest.approx(acceptance, rel=1e-10)
+
+
 @pytest.mark.parametrize("beta", [1.0, 0.5])
 @pytest.mark.parametrize(
     ("name", "n_samples"), [("gaussians", 1), ("gaussians", 3), ("plain trees", 1), ("trees", 3)]
@@ -173,17 +205,3 @@ def test_reused_log_joints_change_nothing_while_parameters_stand_still(programs)
     # What is kept for the next visit is the value where the chain stands.
     here = np.take_along_axis(log_joint, reused.chain.T, axis=0)[0]
     np.testing.assert_allclose(reused.log_joint, here, atol=1e-12)
-
-
-def test_acceptance_is_the_mean_of_the_probabilities(programs):
-    network = NETWORKS["gaussians"]
-    tables, logits = random_parameters("gaussians")
-    x = random_rows("gaussians")
-    state = make_state(tables, logits, np.zeros((N_ROWS, 1)))
-    batches = make_batches(network, N_ROWS, LENGTHS[1], 1, beta=0.5)
-    _, summary = programs("gaussians", algorithm="mhsaem", n_samples=1)(x, state, batches, 1)
-    log_joint = gaussian_log_joint(tables, logits, x)
-    candidates = batches.candidates[0, :, :, 0]
-    ratio = np.take_along_axis(log_joint, candidates.T, axis=0)[0] - log_joint[0]
-    expected = np.minimum(1.0, np.exp(0.5 * ratio)).sum()
-    assert float(summary.acceptance) == pytest.approx(expected, rel=1e-12)

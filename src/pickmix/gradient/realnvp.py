@@ -99,7 +99,7 @@ class RealNVP:
         }
 
     def place(self, params: Any, centre: jax.Array, scale: jax.Array) -> Any:
-        """Shift the flow by `centre` (D,) and, as far as the bound allows, scale it by `scale`.
+        """Shift the flow by `centre` (D,) and scale it by `scale`, raising the bound if need be.
 
         The first layer that changes a half does it, by the biases of its nets.
         """
@@ -108,13 +108,19 @@ class RealNVP:
             _, changed = self._halves(layer, centre.shape[0])
             nets = params[layer]
             log_scale = 2.0 * jnp.log(scale[changed])
+            own = {}
             if self.bounded_scale:
-                log_scale = jnp.arctanh(jnp.clip(log_scale / nets["bound"], -0.95, 0.95))
+                own["bound"] = jnp.maximum(nets["bound"], 1.25 * jnp.abs(log_scale))
+                log_scale = jnp.arctanh(log_scale / own["bound"])
             moves = {"translation": centre[changed], "log_scale": log_scale}
-            placed[layer] = nets | {
-                name: nets[name] | {"last_bias": nets[name]["last_bias"] + move}
-                for name, move in moves.items()
-            }
+            placed[layer] = (
+                nets
+                | own
+                | {
+                    name: nets[name] | {"last_bias": nets[name]["last_bias"] + move}
+                    for name, move in moves.items()
+                }
+            )
         return placed
 
     def _net(self, params: Any, x: jax.Array, activation: Callable) -> jax.Array:

@@ -30,6 +30,7 @@ from pickmix.gradient.scopes import Layer, divide
 _SMALLEST_SCALE = 1e-3
 # How far the children of lower layers are placed apart, in spreads of their parent.
 _SPREAD_BELOW = 0.5
+_ANGLES_PLACED = 0.01
 _LOG_2_PI = float(np.log(2.0 * np.pi))
 
 
@@ -582,8 +583,11 @@ class SumProductTransform(Network):
                 params["shift"] = jnp.asarray(apart, dtype)
                 params["log_scale"] = jnp.asarray(0.1 * generator.standard_normal(shape), dtype)
             if self.transforms and depth == 0:
-                spread = jnp.sqrt(jnp.mean(scales**2, axis=1))
-                params["log_scale"] = jnp.broadcast_to(-jnp.log(spread)[:, None], scales.shape)
+                # Hardly rotated, so that the scales are those of the columns.
+                for name in params.keys() & {"angles_in", "angles_out"}:
+                    drawn = _ANGLES_PLACED * generator.standard_normal(params[name].shape)
+                    params[name] = jnp.asarray(drawn, dtype)
+                params["log_scale"] = -jnp.log(scales)
                 params["shift"] = jnp.zeros_like(centres)
                 by_slot = {name: value[:, None] for name, value in params.items()}
                 params["shift"] = -kind.forward(by_slot, centres[:, None])[:, 0]
