@@ -23,8 +23,9 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
 
+# Programs that JAX compiles are kept in the clone, not in the user's own cache.
 test: lint
-	$(BIN)/python -m pytest
+	XDG_CACHE_HOME=$(CURDIR)/.cache $(BIN)/python -m pytest
 
 lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/ruff check
@@ -64,7 +65,7 @@ lock:
 		print("\n".join(groups["dev"]))' > .cache/dev.in
 	$(COMPILE) --extra plot --build-deps-for editable --output-file requirements/run.txt \
 		pyproject.toml
-	$(COMPILE) --extra plot --extra parquet --output-file requirements/test.txt \
+	$(COMPILE) --extra deep --extra plot --extra parquet --output-file requirements/test.txt \
 		pyproject.toml requirements/run.txt .cache/dev.in
 
 clean:
