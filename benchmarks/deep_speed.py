@@ -1,40 +1,283 @@
+"""Time of one step with deep components: MHSAEM-U against SGD, against K, and against PyTorch.
+
+Everything in one run, in rounds that take every case in turn, so that other work on the machine
+falls on all alike. Steps run in compiled chunks as in a fit; compilation is not counted. PyTorch
+is optional; its step is in `deep_step_torch.py` and is checked against pickmix's before it is timed.
+
+    python benchmarks/deep_speed.py --out benchmarks/results
+"""
+
 from __future__ import annotations
+
 import argparse
+import importlib.metadata
+import os
+import platform
 import statistics
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from pickmix.gradient.adam import Adam
+from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
+from pickmix.gradient.realnvp import RealNVP
+from pickmix.gradient.sptn import SumProductTransform
 from pickmix.gradient.step import Batch, Options, Root, State
-N, D, B = 10_000, 30, 100
+
+N, D, B, M = 10_000, 30, 100, 1
 RATE = 1e-3
-def make_inputs(network: Network, n_rows: int = N, n_steps: int = 100, dtype: str = "float32") -> tuple[jax.Array, State, Batch]:
-    """Random data, a start, and the batches of `n_steps` steps."""
+CHILDREN, LAYERS = 32, 2
+
+
+def make_inputs(
+    network: Network, n_rows: int = N, n_steps: int = 100, dtype: str = "float32"
+) -> tuple[jax.Array, State, Batch]:
+    """Random data (n_rows, D), a start, and the batches of `n_steps` steps."""
     rng = np.random.default_rng(0)
-    tables = network.start(0, dtype)
-    logits = jnp.zeros(network.n_children, dtype)
     s, n_slots = network.n_children, network.n_slots
+    tables = network.start(0, dtype)
+    logits = jnp.zeros(s, dtype)
     state = State(
         tables,
         tuple(Adam.start(table) for table in tables),
         Root(logits, Adam.start(logits[None])),
-        jnp.asarray(rng.integers(s, size=(n_rows, n_slots)), jnp.int32),
-        jnp.zeros(0),
+        jnp.asarray(rng.integers(s, size=(n_rows, n_slots)), "int32"),
+        jnp.zeros(0, dtype),
     )
     batches = Batch(
-        rows=jnp.asarray([rng.permutation(n_rows)[:B] for _ in range(n_steps)], jnp.int32),
-        weights=jnp.full((n_steps, B), 1.0 / B),
-        candidates=jnp.asarray(rng.integers(s, size=(n_steps, B, 1, n_slots)), jnp.int32),
-        log_q=jnp.zeros((n_steps, B, 1)),
-        log_q_current=jnp.zeros((n_steps, B)),
-        uniforms=jnp.asarray(rng.random((n_steps, B, 1)), dtype),
-        beta=jnp.ones(n_steps),
-        rate=jnp.full(n_steps, RATE),
-        gamma=jnp.full(n_steps, 0.01),
-        step=jnp.arange(n_steps, dtype=jnp.int32),
+        rows=jnp.asarray([rng.permutation(n_rows)[:B] for _ in range(n_steps)], "int32"),
+        weights=jnp.full((n_steps, B), 1.0 / B, dtype),
+        candidates=jnp.asarray(rng.integers(s, size=(n_steps, B, M, n_slots)), "int32"),
+        log_q=jnp.zeros((n_steps, B, M), dtype),
+        log_q_current=jnp.zeros((n_steps, B), dtype),
+        uniforms=jnp.asarray(rng.random((n_steps, B, M)), dtype),
+        beta=jnp.ones(n_steps, dtype),
+        rate=jnp.full(n_steps, RATE, dtype),
+        gamma=jnp.full(n_steps, 0.01, dtype),
+        step=jnp.arange(n_steps, dtype="int32"),
     )
     return jnp.asarray(rng.normal(size=(n_rows, D)), dtype), state, batches
+
+
+@dataclass
+class Case:
+    """A kind of step: what it is called, how it is run, and the seconds it took."""
+
+    model: str
+    algorithm: str
+    components: str
+    evaluations: int
+    run: Callable[[int], float]
+    n_steps: int = 100
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    def aim_at(self, round_seconds: float) -> None:
+        """Compile, and choose how many steps to make in a round."""
+        self.run(1)
+        self.n_steps = int(min(100, max(3, round_seconds / self.run(3))))
+
+
+def make_runner(network: Network, algorithm: str) -> Callable[[int], float]:
+    """Return a function that makes some steps and returns the seconds that one took."""
+    data, state, batches = make_inputs(network)
+    chunk = make_chunk(network, Options(algorithm, n_samples=M), False)
+
+    def run(n_steps: int) -> float:
+        nonlocal state
+        start = time.perf_counter()
+        state, summary = jax.block_until_ready(chunk(data, state, batches, n_steps))
+        seconds = time.perf_counter() - start
+        assert not summary.refused, "steps were refused: values are not finite"
+        return seconds / n_steps
+
+    return run
+
+
+def flows(n_components: int) -> ComponentMixture:
+    return ComponentMixture(RealNVP(), n_components, D)
+
+
+def sptn(n_partitions: int) -> SumProductTransform:
+    return SumProductTransform(CHILDREN, n_partitions, LAYERS, D)
+
+
+def evaluations_of(network: Network, algorithm: str) -> int:
+    """Flows or transforms that a step evaluates: those of M + 1 trees per row, or all."""
+    per_tree = network.n_slots
+    everything = sum(n_rows for n_rows, _ in network.shapes)
+    return B * (everything if algorithm == "sgd" else (M + 1) * per_tree)
+
+
+def make_cases() -> tuple[dict[str, Case], str]:
+    """Return all cases by name, and a note on PyTorch."""
+    cases: dict[str, Case] = {}
+
+    def add(name: str, model: str, network: Network, algorithm: str, components: str) -> None:
+        label = {"mhsaem": "MHSAEM-U", "sgd": "SGD"}[algorithm]
+        evaluations = evaluations_of(network, algorithm)
+        run = make_runner(network, algorithm)
+        cases[name] = Case(model, label, components, evaluations, run)
+
+    for k in (128, 1024, 16384):
+        add(f"flows {k} mhsaem", "flows", flows(k), "mhsaem", f"{k}")
+        if k <= 1024:
+            add(f"flows {k} sgd", "flows", flows(k), "sgd", f"{k}")
+    for b in (1, 2, 8):
+        for algorithm in ("mhsaem", "sgd"):
+            trees = f"{CHILDREN}^{sptn(b).n_slots}"
+            add(f"sptn {b} {algorithm}", f"SPTN, b = {b}", sptn(b), algorithm, trees)
+    try:
+        import deep_step_torch
+    except ImportError as error:
+        return cases, f"PyTorch's steps are left out: {error}."
+    differences = []
+    for name, network in (("flows 128", flows(128)), ("sptn 1", sptn(1))):
+        differences.append(deep_step_torch.check(network))
+        steps = deep_step_torch.Steps(network, *make_inputs(network))
+        like = cases[f"{name} mhsaem"]
+        for n_threads in sorted({1, os.cpu_count() or 1}):
+            label = f"MHSAEM-U, eager PyTorch, {n_threads} thread{'s' * (n_threads > 1)}"
+            cases[f"{name} torch {n_threads}"] = Case(
+                like.model,
+                label,
+                like.components,
+                like.evaluations,
+                lambda n_steps, steps=steps, n_threads=n_threads: steps.run(n_steps, n_threads),
+            )
+    return cases, (
+        "PyTorch's steps were checked: after three steps from the same start, chains are equal and "
+        f"parameters differ by {max(differences):.0e} at most (float64)."
+    )
+
+
+def facts() -> str:
+    """Say what the times depend on."""
+    model = platform.processor() or platform.machine()
+    if Path("/proc/cpuinfo").exists():
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+        model = names[0] if names else model
+    versions = [f"Python {platform.python_version()}"]
+    for package in ("jax", "jaxlib", "numpy", "torch"):
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            versions.append(f"no {package}")
+    load = " to ".join(f"{value:.1f}" for value in (LOAD_BEFORE, os.getloadavg()[0]))
+    return f"{model}, {os.cpu_count()} cores, load {load}. {', '.join(versions)}."
+
+
+def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:
+    """Ratios of medians, each with its target: (name, ratio, target)."""
+
+    def ratio(above: str, below: str) -> float:
+        return cases[above].median / cases[below].median
+
+    rows = [
+        ("flows, K = 1024: SGD / MHSAEM-U", ratio("flows 1024 sgd", "flows 1024 mhsaem"), ">= 50"),
+        ("flows, K = 128: SGD / MHSAEM-U", ratio("flows 128 sgd", "flows 128 mhsaem"), ">= 6"),
+        ("SPTN, s^l = 1024, b = 1: SGD / MHSAEM-U", ratio("sptn 1 sgd", "sptn 1 mhsaem"), ">= 50"),
+        ("SPTN, s^l = 1024, b = 2: SGD / MHSAEM-U", ratio("sptn 2 sgd", "sptn 2 mhsaem"), ""),
+        ("SPTN, s^l = 1024, b = 8: SGD / MHSAEM-U", ratio("sptn 8 sgd", "sptn 8 mhsaem"), ""),
+        (
+            "flows, MHSAEM-U: K = 16384 / K = 128",
+            ratio("flows 16384 mhsaem", "flows 128 mhsaem"),
+            "<= 2",
+        ),
+    ]
+    for name, label in (("flows 128", "flows, K = 128"), ("sptn 1", "SPTN, b = 1")):
+        torches = [case for case in cases if case.startswith(f"{name} torch")]
+        if torches:
+            best = min(torches, key=lambda case: cases[case].median)
+            rows.append(
+                (
+                    f"{label}, MHSAEM-U: eager PyTorch / pickmix",
+                    ratio(best, f"{name} mhsaem"),
+                    ">= 4",
+                )
+            )
+    return rows
+
+
+def is_met(ratio: float, target: str) -> str:
+    if not target:
+        return ""
+    bound = float(target[2:])
+    return "yes" if (ratio >= bound if target.startswith(">") else ratio <= bound) else "no"
+
+
+def write_table(head: list[str], rows: list[list[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def report(cases: dict[str, Case], note: str, n_rounds: int) -> str:
+    times = [
+        [
+            case.model,
+            case.components,
+            case.algorithm,
+            f"{case.evaluations:,}",
+            f"{1e3 * case.median:.2f}",
+            f"{1e3 * min(case.seconds):.2f}",
+        ]
+        for case in cases.values()
+    ]
+    ratios = [
+        [name, f"{ratio:.1f}", target.replace(">=", "≥").replace("<=", "≤"), is_met(ratio, target)]
+        for name, ratio, target in make_ratios(cases)
+    ]
+    return (
+        "# Time of one step with deep components\n\n"
+        f"Written by `benchmarks/deep_speed.py`. N = {N:,} standard normal rows, D = {D}, B = {B}, "
+        f"M = {M}, float32. SPTN: s = {CHILDREN}, l = {LAYERS}. Median and minimum over {n_rounds} "
+        f"rounds; ratios are of medians.\n\n{facts()}\n\n{note}\n\n"
+        + write_table(
+            [
+                "model",
+                "components or trees",
+                "step",
+                "flows or transforms evaluated",
+                "median ms",
+                "min ms",
+            ],
+            times,
+        )
+        + "\n"
+        + write_table(["ratio", "measured", "target", "met"], ratios)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.3, help="per case and round")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    arguments = parser.parse_args()
+    cases, note = make_cases()
+    for case in cases.values():
+        case.aim_at(arguments.seconds)
+    for _ in range(arguments.rounds):
+        for case in cases.values():
+            case.seconds.append(case.run(case.n_steps))
+    text = report(cases, note, arguments.rounds)
+    print(text)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "deep_speed.md").write_text(text)
+
+
+LOAD_BEFORE = os.getloadavg()[0]
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ out, in PyTorch's favour.
 from __future__ import annotations
 
 import math
+import os
 import time
 from functools import partial
 from operator import itemgetter
@@ -96,9 +97,7 @@ class SumProductTransforms:
     """A sum-product-transform network of any s, b and l."""
 
     def __init__(self, network: SumProductTransform, dtype: torch.dtype) -> None:
-        self.layers = [
-            LayerOfTransforms(kind, network.n_children, dtype) for kind in network.kinds
-        ]
+        self.layers = [LayerOfTransforms(kind, network.n_children, dtype) for kind in network.kinds]
 
     def from_jax(self, tables: Any) -> list[Tensor]:
         return [torch.from_numpy(np.array(table)) for table in tables]
@@ -275,9 +274,7 @@ class Fit:
 
     def _gather(self, trees: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         rows = self.model.rows(trees)
-        records = [
-            table.index_select(0, row) for table, row in zip(self.tables, rows, strict=True)
-        ]
+        records = [table.index_select(0, row) for table, row in zip(self.tables, rows, strict=True)]
         return rows, records
 
     def _update_rows(self, table: int, rows: Tensor, gradient: Tensor) -> None:
@@ -318,23 +315,14 @@ class Steps:
         self.candidates = torch.from_numpy(np.array(batches.candidates[:, :, 0], np.int64))
         self.uniforms = torch.from_numpy(np.array(batches.uniforms[:, :, 0]))
 
-    def run(self, n_steps: int) -> float:
+    def run(self, n_steps: int, n_threads: int = 1) -> float:
         """Make steps and return the seconds that one takes."""
+        torch.set_num_threads(n_threads)
         start = time.perf_counter()
         for step in range(n_steps):
             number = step % len(self.rows)
             self.fit.step(self.rows[number], self.candidates[number], self.uniforms[number])
         return (time.perf_counter() - start) / n_steps
-
-    def tune(self, n_steps: int = 50, rounds: int = 4) -> int:
-        """Number of threads with which steps are faster, as found now by trying."""
-        times: dict[int, list[float]] = {1: [], torch.get_num_threads(): []}
-        for _ in range(rounds):
-            for n_threads in times:
-                torch.set_num_threads(n_threads)
-                self.run(5)
-                times[n_threads].append(self.run(n_steps))
-        return min(times, key=lambda n_threads: min(times[n_threads]))
 
 
 def check(network: Network, n_steps: int = 3) -> float:
@@ -369,18 +357,15 @@ def main() -> None:
         "SPTN, s = 32, l = 2, b = 2": SumProductTransform(32, 2, 2, 30),
         "SPTN, s = 32, l = 2, b = 8": SumProductTransform(32, 8, 2, 30),
     }
-    n_cores = torch.get_num_threads()
     for name, network in networks.items():
-        torch.set_num_threads(n_cores)
         difference = check(network)
         steps = Steps(network, *make_inputs(network))
-        n_threads = steps.tune()
-        torch.set_num_threads(n_threads)
-        best = min(steps.run(100) for _ in range(5))
-        print(
-            f"{name}: {1e3 * best:.2f} ms per step, {n_threads} threads; after three steps "
-            f"parameters differ from pickmix's by {difference:.0e} at most"
-        )
+        seconds = {
+            n_threads: min(steps.run(50, n_threads) for _ in range(6))
+            for n_threads in (1, os.cpu_count() or 1)
+        }
+        times = ", ".join(f"{1e3 * s:.2f} ms with {n} threads" for n, s in seconds.items())
+        print(f"{name}: {times}; parameters differ from pickmix's by {difference:.0e} at most")
 
 
 if __name__ == "__main__":

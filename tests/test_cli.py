@@ -102,7 +102,9 @@ def test_options_reach_the_estimator(tmp_path, places):
     given = dict(values.values())
     assert {name: parameters[name] for name in given} == given
     assert {name: value for name, value in parameters.items() if name not in given} == {
-        name: value for name, value in fit_command.DEFAULTS.items() if name not in given
+        name: value
+        for name, value in pickmix.GaussianMixture().get_params().items()
+        if name not in given
     }
 
 

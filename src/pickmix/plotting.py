@@ -18,7 +18,7 @@ _INK, _DATA, _GRID = "#333333", "#8c8c8c", "#e6e6e6"
 _MOST_POINTS = 20_000
 _MOST_ELLIPSES = 5_000
 # Percentages of the rows that lie where the density is higher than on a contour.
-_CONTOURS = (99, 95, 80, 60, 40, 20, 5)
+_CONTOURS = (99, 90, 70, 50, 30, 10)
 # Components on points of a grid, and points along its side.
 _GRID_EVALUATIONS = 5_000_000
 _COARSEST_GRID, _FINEST_GRID = 60, 250
@@ -228,8 +228,8 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 def _title(model: Any) -> str:
     if hasattr(model, "n_children"):
         return (
-            f"network of {model.n_layers} layers, {model.n_children} children per sum, "
-            f"{model.n_partitions} parts per product, by {model.algorithm}"
+            f"network of {model.n_layers} layers, {model.n_children} children, "
+            f"{model.n_partitions} parts, by {model.algorithm}"
         )
     n_components = model.weights_.shape[0]
     thing = "component"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pickmix.estimators import deep_mixture, plan
+from pickmix.estimators import deep_plan, plan
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
@@ -24,9 +24,9 @@ class Kind:
 
 
 _DEEP_WORDS = {
-    "algorithm": deep_mixture.ALGORITHMS,
-    "proposal": deep_mixture.PROPOSALS,
-    "init_params": deep_mixture.STARTS,
+    "algorithm": deep_plan.ALGORITHMS,
+    "proposal": deep_plan.PROPOSALS,
+    "init_params": deep_plan.STARTS,
 }
 KINDS = {
     "gaussian": Kind(

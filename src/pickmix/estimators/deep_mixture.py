@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,31 +14,23 @@ from sklearn.utils.validation import validate_data
 from pickmix.data.rows import Batches
 from pickmix.estimators import validation
 from pickmix.estimators.deep_inference import DeepInference, require_jax
+from pickmix.estimators.deep_plan import (
+    check_memory,
+    check_parameters,
+    choose_probe,
+    make_options,
+    make_proposal,
+    make_schedules,
+)
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
-from pickmix.selection.proposals import (
-    Proposal,
-    TableForgettingProposal,
-    TableProposal,
-    UniformProposal,
-)
-from pickmix.selection.randomness import MOST_DRAWS
-from pickmix.selection.schedules import resolve_annealing, resolve_rate, resolve_step_size
 
 if TYPE_CHECKING:
     from pickmix.gradient.engine import GradientEngine
     from pickmix.gradient.network import Network
     from pickmix.gradient.start import Start
 
-ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
-PROPOSALS = ("uniform", "optimal", "table", "table-forgetting")
-STARTS = ("auto", "data", "paper")
-# Beyond this many children of the root, weights come in closed form.
-_MOST_GRADIENT_WEIGHTS = 1024
-# Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
-_PROBE_EVALUATIONS = 500_000
-_FEWEST_PROBED = 100
 # Records of a fit that makes all its steps.
 _RECORDS = 100
 
@@ -149,7 +140,8 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         self
         """
         require_jax()
-        self._check_parameters()
+        self._check_family()
+        check_parameters(self)
         random = validation.check_randomness(self.random_state)
         X, weights = validation.check_table(self, X, sample_weight)
         if validation_data is not None:
@@ -167,55 +159,6 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         """Fit, and return the most probable component of each row, (N,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
-    def _check_parameters(self) -> None:
-        check = validation
-        self._check_family()
-        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
-        if not isinstance(self.proposal, Proposal):
-            check.check_choice("proposal", self.proposal, PROPOSALS)
-        if check.check_integer("n_samples", self.n_samples, 1) >= MOST_DRAWS:
-            raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {self.n_samples!r}.")
-        if self.batch_size is not None:
-            check.check_integer("batch_size", self.batch_size, 1)
-        check.check_integer("max_steps", self.max_steps, 1)
-        if self.max_time is not None:
-            check.check_number("max_time", self.max_time, 0.0, strict=True)
-        if self.gradient_clip is not None:
-            check.check_number("gradient_clip", self.gradient_clip, 0.0, strict=True)
-        check.check_choice("adam", self.adam, ("row", "dense"))
-        check.check_choice("weight_update", self.weight_update, ("auto", "gradient", "closed_form"))
-        check.check_choice("init_params", self.init_params, STARTS)
-        check.check_choice("dtype", self.dtype, ("float32", "float64"))
-        for name in ("reuse_log_joint", "standardize", "warm_start"):
-            check.check_flag(name, getattr(self, name))
-        if self.validation_fraction is not None:
-            check.check_number("validation_fraction", self.validation_fraction, 0.0)
-            if self.validation_fraction >= 1.0:
-                raise ValueError(
-                    "validation_fraction must be None or a number in [0, 1), "
-                    f"got {self.validation_fraction!r}."
-                )
-        if self.patience is not None:
-            check.check_integer("patience", self.patience, 1)
-        check.check_number("tol", self.tol, 0.0)
-        if not (isinstance(self.evaluate_every, str) and self.evaluate_every == "auto"):
-            check.check_integer("evaluate_every", self.evaluate_every, 1)
-        if not isinstance(self.verbose, bool):
-            check.check_integer("verbose", self.verbose, 0)
-        check.check_callbacks(self.callbacks)
-        resolve_rate(self.learning_rate, self.max_steps)
-        resolve_step_size(self.step_size, 2)
-        if resolve_annealing(self.annealing, 2) is not None and self.algorithm == "sgd":
-            raise ValueError(
-                f"annealing must be None with algorithm='sgd', got {self.annealing!r}; "
-                "algorithm='em' takes the same gradients at any temperature."
-            )
-        if self.weight_update == "closed_form" and self.algorithm == "sgd":
-            raise ValueError(
-                "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
-                f"got {self.weight_update!r}."
-            )
-
     # -- one fit --------------------------------------------------------------------------
 
     def _fit_once(
@@ -226,7 +169,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         started = time.perf_counter()
         warm = self.warm_start and self._is_fitted_for(X.shape[1])
         network = self._network(X.shape[1])
-        _check_memory(network, self.dtype)
+        check_memory(network, self.dtype)
         if not warm:
             self._set_frame(X)
         # The coordinates that the model sees; float32 rows far from the origin lose nothing.
@@ -306,66 +249,21 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         seed: int,
         first_step: int,
     ) -> GradientEngine:
-        from pickmix.gradient.engine import GradientEngine, Schedules
-        from pickmix.gradient.proposals import TreeProposal
-        from pickmix.gradient.step import Options
+        from pickmix.gradient.engine import GradientEngine
 
-        exact = self.algorithm == "mhsaem" and self.proposal == "optimal"
-        algorithm = "mcsaem" if exact else self.algorithm
-        proposal = None
-        if algorithm == "mhsaem":
-            proposal = TreeProposal(
-                _make_proposal(self.proposal),
-                rows.shape[0],
-                network.n_slots,
-                network.n_children,
-                self.n_samples,
-                seed,
-                np.dtype(self.dtype),
-            )
-        closed_form = self.weight_update == "closed_form" or (
-            self.weight_update == "auto"
-            and algorithm != "sgd"
-            and network.n_children > _MOST_GRADIENT_WEIGHTS
-        )
-        depends = proposal is not None and not proposal.proposal.independent and self.n_samples > 1
-        options = Options(
-            algorithm,
-            self.n_samples if algorithm in ("mhsaem", "mcsaem") else 1,
-            row_adam=self.adam == "row",
-            closed_form_weights=closed_form,
-            reuse_log_joint=self.reuse_log_joint and algorithm == "mhsaem",
-            gradient_clip=self.gradient_clip,
-            propose_again=proposal.propose_again if proposal is not None and depends else None,
-        )
-        annealing = resolve_annealing(self.annealing, self.max_steps)
-        beta = None
-        if annealing is not None:
-            # Schedules with an end count the steps of this fit.
-            beta = lambda step: annealing(step - first_step + 1)  # noqa: E731
-        rate = resolve_rate(self.learning_rate, self.max_steps)
-        schedules = Schedules(
-            lambda step: rate(step - first_step + 1),
-            resolve_step_size(self.step_size, batches.n_batches),
-            beta,
-        )
-        affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // network.n_evaluated_by_all)
-        generator = np.random.Generator(np.random.Philox(key=0))
-        n_probed = min(rows.shape[0], affordable)
-        probe = np.sort(generator.choice(rows.shape[0], n_probed, replace=False))
-        if watched is not None and watched.shape[0] > 2 * affordable:
-            watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
+        proposal = make_proposal(self, rows.shape[0], network, seed)
+        probe, watched = choose_probe(rows.shape[0], watched, network.n_evaluated_by_all)
         return GradientEngine(
             network,
             start.tables,
             start.log_weights,
-            options,
+            make_options(self, network, proposal),
             rows,
             weights,
             proposal,
             start.chain,
             batches,
-            schedules,
+            make_schedules(self, batches.n_batches, first_step),
             seed,
             probe,
             watched,
@@ -419,28 +317,3 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         fitted = copy.copy(self)
         fitted._set_parameters(engine.parameters(), engine.log_weights())
         return fitted
-
-
-def _make_proposal(proposal: Any) -> Proposal:
-    if isinstance(proposal, Proposal):
-        return proposal
-    named: dict[str, type[Any]] = {
-        "uniform": UniformProposal,
-        "table": TableProposal,
-        "table-forgetting": TableForgettingProposal,
-    }
-    return named[proposal]()
-
-
-def _check_memory(network: Network, dtype: str) -> None:
-    """Refuse a model that cannot fit into memory before it is built."""
-    # Parameters, two moments and the best parameters so far.
-    needed = 4 * sum(rows * width for rows, width in network.shapes) * np.dtype(dtype).itemsize
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > there:
-            raise MemoryError(
-                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
-                f"parameters and their moments; this machine has {there / 1e9:.3g} GB. Take fewer "
-                "components, children or layers."
-            )

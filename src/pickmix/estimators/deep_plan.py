@@ -1,0 +1,183 @@
+"""From a deep mixture's parameters to the parts of its fit."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pickmix.estimators import validation
+from pickmix.selection.proposals import (
+    Proposal,
+    TableForgettingProposal,
+    TableProposal,
+    UniformProposal,
+)
+from pickmix.selection.randomness import MOST_DRAWS
+from pickmix.selection.schedules import resolve_annealing, resolve_rate, resolve_step_size
+
+if TYPE_CHECKING:
+    from pickmix.gradient.engine import Schedules
+    from pickmix.gradient.network import Network
+    from pickmix.gradient.proposals import TreeProposal
+    from pickmix.gradient.step import Options
+
+ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
+PROPOSALS = ("uniform", "optimal", "table", "table-forgetting")
+STARTS = ("auto", "data", "paper")
+# Beyond this many children of the root, weights come in closed form.
+_MOST_GRADIENT_WEIGHTS = 1024
+# Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
+_PROBE_EVALUATIONS = 500_000
+_FEWEST_PROBED = 100
+
+
+def check_parameters(estimator: Any) -> None:
+    """Check what all deep mixtures share; the family checks its own."""
+    check = validation
+    check.check_choice("algorithm", estimator.algorithm, ALGORITHMS)
+    if not isinstance(estimator.proposal, Proposal):
+        check.check_choice("proposal", estimator.proposal, PROPOSALS)
+    if check.check_integer("n_samples", estimator.n_samples, 1) >= MOST_DRAWS:
+        raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {estimator.n_samples!r}.")
+    if estimator.batch_size is not None:
+        check.check_integer("batch_size", estimator.batch_size, 1)
+    check.check_integer("max_steps", estimator.max_steps, 1)
+    if estimator.max_time is not None:
+        check.check_number("max_time", estimator.max_time, 0.0, strict=True)
+    if estimator.gradient_clip is not None:
+        check.check_number("gradient_clip", estimator.gradient_clip, 0.0, strict=True)
+    check.check_choice("adam", estimator.adam, ("row", "dense"))
+    check.check_choice(
+        "weight_update", estimator.weight_update, ("auto", "gradient", "closed_form")
+    )
+    check.check_choice("init_params", estimator.init_params, STARTS)
+    check.check_choice("dtype", estimator.dtype, ("float32", "float64"))
+    for name in ("reuse_log_joint", "standardize", "warm_start"):
+        check.check_flag(name, getattr(estimator, name))
+    if estimator.validation_fraction is not None:
+        check.check_number("validation_fraction", estimator.validation_fraction, 0.0)
+        if estimator.validation_fraction >= 1.0:
+            raise ValueError(
+                "validation_fraction must be None or a number in [0, 1), "
+                f"got {estimator.validation_fraction!r}."
+            )
+    if estimator.patience is not None:
+        check.check_integer("patience", estimator.patience, 1)
+    check.check_number("tol", estimator.tol, 0.0)
+    if not (isinstance(estimator.evaluate_every, str) and estimator.evaluate_every == "auto"):
+        check.check_integer("evaluate_every", estimator.evaluate_every, 1)
+    if not isinstance(estimator.verbose, bool):
+        check.check_integer("verbose", estimator.verbose, 0)
+    check.check_callbacks(estimator.callbacks)
+    resolve_rate(estimator.learning_rate, estimator.max_steps)
+    resolve_step_size(estimator.step_size, 2)
+    if resolve_annealing(estimator.annealing, 2) is not None and estimator.algorithm == "sgd":
+        raise ValueError(
+            f"annealing must be None with algorithm='sgd', got {estimator.annealing!r}; "
+            "algorithm='em' takes the same gradients at any temperature."
+        )
+    if estimator.weight_update == "closed_form" and estimator.algorithm == "sgd":
+        raise ValueError(
+            "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
+            f"got {estimator.weight_update!r}."
+        )
+
+
+def resolve_algorithm(estimator: Any) -> str:
+    """Name of the step: the optimal proposal is "mcsaem"."""
+    exact = estimator.algorithm == "mhsaem" and estimator.proposal == "optimal"
+    return "mcsaem" if exact else estimator.algorithm
+
+
+def make_proposal(estimator: Any, n_rows: int, network: Network, seed: int) -> TreeProposal | None:
+    """Proposal for trees, for "mhsaem"."""
+    from pickmix.gradient.proposals import TreeProposal
+
+    if resolve_algorithm(estimator) != "mhsaem":
+        return None
+    proposal = estimator.proposal
+    if not isinstance(proposal, Proposal):
+        named: dict[str, type[Any]] = {
+            "uniform": UniformProposal,
+            "table": TableProposal,
+            "table-forgetting": TableForgettingProposal,
+        }
+        proposal = named[proposal]()
+    return TreeProposal(
+        proposal,
+        n_rows,
+        network.n_slots,
+        network.n_children,
+        estimator.n_samples,
+        seed,
+        np.dtype(estimator.dtype),
+    )
+
+
+def make_options(estimator: Any, network: Network, proposal: TreeProposal | None) -> Options:
+    """What a step does."""
+    from pickmix.gradient.step import Options
+
+    algorithm = resolve_algorithm(estimator)
+    closed_form = estimator.weight_update == "closed_form" or (
+        estimator.weight_update == "auto"
+        and algorithm != "sgd"
+        and network.n_children > _MOST_GRADIENT_WEIGHTS
+    )
+    n_samples = estimator.n_samples if algorithm in ("mhsaem", "mcsaem") else 1
+    propose_again = None
+    if proposal is not None and not proposal.proposal.independent and n_samples > 1:
+        propose_again = proposal.propose_again
+    return Options(
+        algorithm,
+        n_samples,
+        row_adam=estimator.adam == "row",
+        closed_form_weights=closed_form,
+        reuse_log_joint=estimator.reuse_log_joint and algorithm == "mhsaem",
+        gradient_clip=estimator.gradient_clip,
+        propose_again=propose_again,
+    )
+
+
+def make_schedules(estimator: Any, steps_per_pass: int, first_step: int) -> Schedules:
+    """Learning rate, gamma and beta. Schedules with an end count the steps of this fit."""
+    from pickmix.gradient.engine import Schedules
+
+    rate = resolve_rate(estimator.learning_rate, estimator.max_steps)
+    annealing = resolve_annealing(estimator.annealing, estimator.max_steps)
+    return Schedules(
+        lambda step: rate(step - first_step + 1),
+        resolve_step_size(estimator.step_size, steps_per_pass),
+        None if annealing is None else lambda step: annealing(step - first_step + 1),
+    )
+
+
+def choose_probe(
+    n_rows: int, watched: np.ndarray | None, evaluations_per_row: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows on which the training log-likelihood is measured, and validation rows to watch.
+
+    As many as can be afforded, the same in every fit.
+    """
+    affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // evaluations_per_row)
+    generator = np.random.Generator(np.random.Philox(key=0))
+    probe = np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
+    if watched is not None and watched.shape[0] > 2 * affordable:
+        watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
+    return probe, watched
+
+
+def check_memory(network: Network, dtype: str) -> None:
+    """Refuse a model that cannot fit into memory before it is built."""
+    # Parameters, two moments and the best parameters so far.
+    needed = 4 * sum(rows * width for rows, width in network.shapes) * np.dtype(dtype).itemsize
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        if needed > there:
+            raise MemoryError(
+                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
+                f"parameters and their moments; this machine has {there / 1e9:.3g} GB. Take fewer "
+                "components, children or layers."
+            )

@@ -1,0 +1,171 @@
+"""Affine transforms y = U diag(d) V x + c of the scopes of one layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pickmix.gradient.network import Unflatten
+from pickmix.gradient.rotations import n_pairs, pull_back, rotate, rotate_back, rotation_mask
+from pickmix.gradient.scopes import Layer
+
+
+class Transforms:
+    """The children of one layer: which parameters they have, and what they do to coordinates.
+
+    Parameters
+    ----------
+    layer : Layer
+    n_logits : (int, int)
+        Parts and children of the sum nodes below; (0, 0) in the last layer.
+    rotates_in, scales, rotates_out : bool
+        Whether there is a V, a diag(d) with a c, and a U.
+    """
+
+    def __init__(
+        self,
+        layer: Layer,
+        n_logits: tuple[int, int],
+        *,
+        rotates_in: bool,
+        scales: bool,
+        rotates_out: bool,
+    ) -> None:
+        self.layer = layer
+        width = layer.width
+        angles = np.zeros((width, n_pairs(width)), np.float32)
+        example: dict[str, np.ndarray] = {}
+        if rotates_in and width > 1:
+            example["angles_in"] = angles
+        if rotates_out and width > 1:
+            example["angles_out"] = angles
+        if scales:
+            example["log_scale"] = np.zeros(width, np.float32)
+            example["shift"] = np.zeros(width, np.float32)
+        if n_logits != (0, 0):
+            example["logits"] = np.zeros(n_logits, np.float32)
+        self.unflatten = Unflatten(example)
+        self.example = example
+        # Places beyond a slot's own coordinates do nothing.
+        self.real = layer.real
+        self.rotates = np.stack([rotation_mask(width, size) for size in layer.sizes])
+
+    @property
+    def n_parameters(self) -> int:
+        """Parameters of one child in each slot, padding not counted."""
+        total = 0
+        if "log_scale" in self.example:
+            total += 2 * int(self.real.sum())
+        n_rotations = int(self.rotates.sum())
+        return total + n_rotations * sum(name.startswith("angles") for name in self.example)
+
+    def _angles(self, params: Any, name: str) -> jax.Array:
+        """Masked angles (depth, pairs, R * slots) of parameters (R, slots, ...)."""
+        angles = params[name] * self.rotates.astype(params[name].dtype)
+        n_columns = angles.shape[0] * angles.shape[1]
+        return angles.reshape(n_columns, *angles.shape[2:]).transpose(1, 2, 0)
+
+    def log_scale(self, params: Any) -> jax.Array:
+        """Log d (R, slots, width), zero where there is no coordinate."""
+        return jnp.where(self.real, params["log_scale"], 0.0)
+
+    def forward(self, params: Any, x: jax.Array) -> jax.Array:
+        """Y = U diag(d) V x + c for x (R, slots, width) and its own parameters each."""
+        shape = x.shape
+        y = self._columns(x)
+        if "angles_in" in params:
+            y = rotate(self._angles(params, "angles_in"), y)
+        if "log_scale" in params:
+            y = y * self._columns(jnp.exp(self.log_scale(params)))
+        if "angles_out" in params:
+            y = rotate(self._angles(params, "angles_out"), y)
+        y = y[:, 0, :].T.reshape(shape)
+        if "shift" in params:
+            y = y + jnp.where(self.real, params["shift"], 0.0)
+        return y
+
+    def pull_back(
+        self, params: Any, y: jax.Array, gradient: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Gradients of the parameters (log-det included) and of x, given output and its gradient.
+
+        Rotations are undone from the output, so the way forth need not be kept or repeated.
+        """
+        shape = y.shape
+        gradients = {}
+        if "shift" in params:
+            gradients["shift"] = jnp.where(self.real, gradient, 0.0)
+            y = y - jnp.where(self.real, params["shift"], 0.0)
+        y, gradient = self._columns(y), self._columns(gradient)
+        if "angles_out" in params:
+            angle_gradient, gradient, y = pull_back(self._angles(params, "angles_out"), y, gradient)
+            gradients["angles_out"] = self._angle_gradient(angle_gradient, shape)
+        if "log_scale" in params:
+            moved = (y * gradient)[:, 0].T.reshape(shape)
+            gradients["log_scale"] = jnp.where(self.real, moved, 0.0)
+            scale = self._columns(jnp.exp(self.log_scale(params)))
+            y, gradient = y / scale, gradient * scale
+        if "angles_in" in params:
+            angle_gradient, gradient, y = pull_back(self._angles(params, "angles_in"), y, gradient)
+            gradients["angles_in"] = self._angle_gradient(angle_gradient, shape)
+        return gradients, gradient[:, 0].T.reshape(shape)
+
+    def _angle_gradient(self, gradient: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        by_slot = gradient.transpose(2, 0, 1).reshape(*shape[:2], *gradient.shape[:2])
+        return jnp.where(self.rotates, by_slot, 0.0)
+
+    @staticmethod
+    def _columns(x: jax.Array) -> jax.Array:
+        """Scopes (R, slots, width) as columns (width, 1, R * slots)."""
+        return x.reshape(-1, x.shape[-1]).T[:, None, :]
+
+    def inverse(self, params: Any, y: jax.Array) -> jax.Array:
+        """Invert `forward`."""
+        shape = y.shape
+        if "shift" in params:
+            y = y - jnp.where(self.real, params["shift"], 0.0)
+        x = self._columns(y)
+        if "angles_out" in params:
+            x = rotate_back(self._angles(params, "angles_out"), x)
+        if "log_scale" in params:
+            x = x / self._columns(jnp.exp(self.log_scale(params)))
+        if "angles_in" in params:
+            x = rotate_back(self._angles(params, "angles_in"), x)
+        return x[:, 0, :].T.reshape(shape)
+
+    def forward_all(self, params: Any, x: jax.Array) -> jax.Array:
+        """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
+
+        Returns (slots, P * s, width, B). The matrices are made once and serve all rows.
+        """
+        n_slots, n_paths, width, n_rows = x.shape
+        by_slot = {name: jnp.swapaxes(value, 0, 1) for name, value in params.items()}
+        n_maps = by_slot[next(iter(by_slot))].shape[0]
+        n_children = n_maps // n_paths
+        if "angles_in" not in params and "angles_out" not in params:
+            y = jnp.repeat(x, n_children, axis=1)
+            if "log_scale" in params:
+                scale = jnp.exp(self.log_scale(by_slot)).swapaxes(0, 1)
+                y = y * scale[..., None]
+        else:
+            matrix = jnp.broadcast_to(
+                jnp.eye(width, dtype=x.dtype)[:, :, None], (width, width, n_maps * n_slots)
+            )
+            if "angles_in" in params:
+                matrix = rotate(self._angles(by_slot, "angles_in"), matrix)
+            scale = jnp.exp(self.log_scale(by_slot)).reshape(-1, width).T[:, None, :]
+            matrix = matrix * scale
+            if "angles_out" in params:
+                matrix = rotate(self._angles(by_slot, "angles_out"), matrix)
+            # (row, column, path, child, slot) -> (slot, path, child and row, column)
+            matrix = matrix.reshape(width, width, n_paths, n_children, n_slots)
+            matrix = matrix.transpose(4, 2, 3, 0, 1)
+            matrix = matrix.reshape(n_slots, n_paths, n_children * width, width)
+            y = (matrix @ x).reshape(n_slots, n_maps, width, n_rows)
+        if "shift" in params:
+            shift = jnp.where(self.real, by_slot["shift"], 0.0).swapaxes(0, 1)
+            y = y + shift[..., None]
+        return y

@@ -1,0 +1,298 @@
+"""Deep mixtures learn, by every algorithm and option, and what they learn obeys laws."""
+
+import jax
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pickmix import FlowMixture, Proposal, SumProductTransformNetwork
+from pickmix.selection.randomness import Stream
+from pickmix.selection.schedules import AntiAnnealing, CosineRate
+
+ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    # Short fits: compiling them well costs more than it saves.
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def rows(n_rows=200, n_columns=2):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n_rows, n_columns)) + 4.0 * rng.integers(0, 3, size=(n_rows, 1))
+
+
+# The same few shapes in all tests: a program is compiled for each. With 200 rows, 20 are watched.
+SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
+FROZEN = {"learning_rate": 1e-12}
+
+
+def flow(n_components=4, **settings):
+    return FlowMixture(n_components, hidden=3, **SETTINGS | settings)
+
+
+def network(**settings):
+    return SumProductTransformNetwork(3, 2, 2, **SETTINGS | settings)
+
+
+def assert_same_bits(one, other):
+    np.testing.assert_array_equal(one.weights_, other.weights_)
+    for first, second in zip(one.tables_, other.tables_, strict=True):
+        np.testing.assert_array_equal(first, second)
+    for name in ("step", "evaluations", "log_likelihood", "validation", "acceptance"):
+        np.testing.assert_array_equal(one.trace_[name], other.trace_[name], err_msg=name)
+
+
+def assert_improves(make, X, by=0.1, **settings):
+    """Fit, and expect a better score than that of the parameters where the fit began."""
+    common = {"init_params": "paper"} | settings
+    begin = make(**common | FROZEN | {"max_steps": 1}).fit(X)
+    end = make(**{"max_steps": 100, "learning_rate": 0.02} | common).fit(X)
+    assert end.n_steps_ == end.max_steps
+    assert end.score(X) > begin.score(X) + by
+    assert end.weights_.sum() == pytest.approx(1.0, abs=1e-5)
+    return end
+
+
+class Ring(Proposal):
+    """A walk to neighbours, so that a candidate depends on where the chain stands."""
+
+    independent = False
+
+    def propose(self, rows, current, n_draws, first_draw, random):
+        u = random.uniforms(Stream.PROPOSAL, rows, 1, first_draw)
+        candidates = (current[:, None] + np.where(u < 0.5, -1, 1)) % self.n_components
+        log_q = np.zeros(candidates.shape)
+        return candidates, log_q, log_q[:, 0]
+
+
+OPTIONS = {
+    "optimal": {"proposal": "optimal"},
+    "table": {"proposal": "table"},
+    "table-forgetting": {"proposal": "table-forgetting"},
+    "reuse-and-three-draws": {"reuse_log_joint": True, "n_samples": 3},
+    "dense-adam-and-clip": {"adam": "dense", "gradient_clip": 1.0},
+    "closed-form-weights": {"weight_update": "closed_form"},
+    "anti-annealing": {"annealing": "anti"},
+    "own-annealing": {"annealing": lambda step: min(1.0, 0.5 + step / 80)},
+    "own-rate": {"learning_rate": lambda step: 0.05 / step**0.5},
+    "own-proposal": {"proposal": Ring(), "n_samples": 2},
+}
+
+
+class TestLearning:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    @pytest.mark.parametrize("make", [flow, network], ids=["flow", "network"])
+    def test_every_algorithm(self, make, algorithm):
+        assert_improves(make, rows(), algorithm=algorithm)
+
+    @pytest.mark.parametrize("settings", OPTIONS.values(), ids=OPTIONS)
+    def test_every_option(self, settings):
+        fitted = assert_improves(flow, rows(), **settings)
+        proposal = settings.get("proposal", "uniform")
+        assert fitted.proposal_ == (proposal if isinstance(proposal, str) else "Ring")
+
+    def test_a_learning_proposal_for_every_choice_of_a_tree(self):
+        assert_improves(network, rows(), proposal="table-forgetting")
+
+    def test_the_data_start_is_better_than_the_papers(self):
+        X = rows()
+        for make in (flow, network):
+            scores = [
+                make(init_params=start, max_steps=1, **FROZEN).fit(X).score(X)
+                for start in ("data", "paper", "auto")
+            ]
+            assert scores[0] > scores[1] + 0.1
+            assert scores[2] == scores[0]
+
+    def test_more_components_than_rows_and_all_rows_at_once(self):
+        X = rows(60)
+        fitted = assert_improves(flow, X, n_components=70, batch_size=None)
+        # One step is one pass over the 54 rows that are learnt from.
+        assert fitted.trace_["epoch"][-1] == fitted.n_steps_
+        assert fitted.n_component_evaluations_ == fitted.n_steps_ * 54 * 2
+        assert fitted.predict_proba(X).shape == (60, 70)
+
+
+class TestSameBits:
+    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    def test_same_seed(self, algorithm):
+        first, second = (flow(algorithm=algorithm).fit(rows()) for _ in range(2))
+        assert_same_bits(first, second)
+        other = flow(algorithm=algorithm, random_state=1).fit(rows())
+        assert not np.array_equal(first.tables_[0], other.tables_[0])
+
+    def test_same_seed_for_a_network(self):
+        assert_same_bits(network().fit(rows()), network().fit(rows()))
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ({"proposal": "optimal"}, {"algorithm": "mcsaem"}),
+            ({"learning_rate": 1e-3}, {"learning_rate": lambda step: 1e-3}),
+            ({"learning_rate": "cosine"}, {"learning_rate": CosineRate(1e-3, 40)}),
+            ({"annealing": "anti"}, {"annealing": AntiAnnealing(40)}),
+            ({"annealing": None}, {"annealing": lambda step: 1.0}),
+            ({"init_params": "auto"}, {"init_params": "data"}),
+        ],
+        ids=["optimal", "rate", "cosine", "anti", "no annealing", "start"],
+    )
+    def test_two_names_of_one_thing(self, one, other):
+        first, second = flow(**one).fit(rows()), flow(**other).fit(rows())
+        if "proposal" in one:
+            assert first.proposal_ == second.proposal_ == "optimal"
+        assert_same_bits(first, second)
+
+    def test_em_follows_the_gradient_of_the_likelihood(self):
+        first, second = (flow(algorithm=name).fit(rows()) for name in ("em", "sgd"))
+        np.testing.assert_allclose(first.tables_[0], second.tables_[0], atol=1e-4)
+        tempered = flow(algorithm="em", annealing=lambda step: 0.5).fit(rows())
+        assert np.abs(tempered.tables_[0] - second.tables_[0]).max() > 1e-3
+
+    def test_a_fit_does_not_depend_on_fits_before(self):
+        X = rows()
+        first = flow().fit(X)
+        again = flow().fit(X[::-1]).fit(X)
+        assert_same_bits(first, again)
+
+
+class TestChains:
+    """With parameters that do not move, chains must come to the exact posterior."""
+
+    @pytest.mark.parametrize(
+        "settings",
+        [
+            {},
+            {"algorithm": "mcsaem"},
+            {"proposal": "table-forgetting"},
+            {"proposal": Ring(), "n_samples": 2},
+            {"reuse_log_joint": True, "n_samples": 3},
+        ],
+        ids=["uniform", "exact", "table-forgetting", "ring", "reuse"],
+    )
+    def test_flows(self, settings):
+        self.assert_posterior(flow, settings)
+
+    @pytest.mark.parametrize("algorithm", ["mhsaem", "mcsaem"])
+    def test_networks(self, algorithm):
+        self.assert_posterior(network, {"algorithm": algorithm})
+
+    @staticmethod
+    def assert_posterior(make, settings):
+        X = rows(180)
+        common = {"validation_fraction": None, "init_params": "paper", "learning_rate": 0.02}
+        model = make(**settings | common).fit(X)
+        # All rows begin where few of them belong.
+        model._chain = np.full_like(model._chain, model.weights_.argmin())
+        model.set_params(warm_start=True, max_steps=200, **FROZEN).fit(X)
+        posterior = model.predict_proba(X)
+        # Some rows are torn between components, others are not.
+        spread = (posterior * (1.0 - posterior)).sum(axis=0)
+        assert spread.min() > 5.0
+        assert (posterior > 0.9).any(axis=1).mean() > 0.1
+        counts = np.bincount(model._chain[:, 0], minlength=posterior.shape[1])
+        z = (counts - posterior.sum(axis=0)) / np.sqrt(spread)
+        assert np.abs(z).max() < norm.isf(1e-5)
+        # Rows as well as sums: the share of each row's own most probable component.
+        own = model._chain[:, 0] == posterior.argmax(axis=1)
+        expected = posterior.max(axis=1)
+        z = (own - expected).sum() / np.sqrt((expected * (1.0 - expected)).sum())
+        assert abs(z) < norm.isf(1e-5)
+
+    def test_weights_in_closed_form_are_mean_responsibilities(self):
+        X = rows(180)
+        settings = {"algorithm": "em", "weight_update": "closed_form", "step_size": 0.05}
+        model = flow(validation_fraction=None, max_steps=400, **FROZEN, **settings).fit(X)
+        np.testing.assert_allclose(model.predict_proba(X).mean(axis=0), model.weights_, atol=0.01)
+
+
+class TestUnits:
+    def test_scores_are_densities_of_the_data_as_they_came(self):
+        X = rows()
+        plain = flow().fit(X)
+        # A power of two changes no digit.
+        scaled = flow().fit(4.0 * X)
+        expected = plain.score_samples(X) - 2.0 * np.log(4.0)
+        np.testing.assert_allclose(scaled.score_samples(4.0 * X), expected, atol=1e-12)
+        np.testing.assert_array_equal(scaled.predict_proba(4.0 * X), plain.predict_proba(X))
+        assert scaled.best_validation_ == pytest.approx(plain.best_validation_ - 2 * np.log(4.0))
+
+    @pytest.mark.parametrize("make", [flow, network], ids=["flow", "network"])
+    def test_each_column_has_its_unit_and_origin(self, make):
+        X = rows()
+        factor, shift = np.array([1e3, 1e-3]), np.array([1e8, -50.0])
+        moved = X * factor + shift
+        plain, fitted = make().fit(X), make().fit(moved)
+        expected = plain.score(X) - np.log(factor).sum()
+        assert fitted.score(moved) == pytest.approx(expected, abs=1e-3)
+        assert fitted.best_validation_ == pytest.approx(
+            plain.best_validation_ - np.log(factor).sum(), abs=1e-3
+        )
+
+    def test_far_from_the_origin(self):
+        X = rows()
+        far = flow().fit(X + 1e8)
+        assert far.score(X + 1e8) == pytest.approx(flow().fit(X).score(X), abs=1e-3)
+
+    def test_without_standardizing(self):
+        X = rows()
+        plain = flow().fit(X)
+        standard = (X - plain.center_) / plain.scale_
+        np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(standard.std(axis=0), 1.0)
+        raw = flow(standardize=False).fit(standard)
+        assert not raw.center_.any()
+        assert (raw.scale_ == 1.0).all()
+        expected = raw.score_samples(standard) - np.log(plain.scale_).sum()
+        np.testing.assert_allclose(plain.score_samples(X), expected, atol=1e-9)
+
+    def test_float32_rows_are_what_they_are_in_float64(self):
+        X = rows().astype(np.float32) + np.float32(1000.0)
+        assert_same_bits(flow().fit(X), flow().fit(X.astype(np.float64)))
+
+    @pytest.mark.parametrize("make", [flow, network], ids=["flow", "network"])
+    def test_a_constant_column(self, make):
+        X = rows()
+        X[:, 1] = 1e9
+        fitted = make().fit(X)
+        assert np.isfinite(fitted.score_samples(X)).all()
+        assert fitted.scale_[1] == 1.0
+        assert fitted.center_[1] == 1e9
+
+    def test_a_single_row(self):
+        X = rows(1)
+        fitted = flow(max_steps=5).fit(X)
+        assert np.isfinite(fitted.score_samples(X)).all()
+        # Below 20 rows none is set apart.
+        assert np.isnan(fitted.best_validation_)
+
+
+class TestWeights:
+    def test_zero_weight_removes_the_row_bit_by_bit(self):
+        X, weights = rows(220), np.ones(220)
+        weights[::11] = 0.0
+        weighted = flow().fit(X, sample_weight=weights)
+        removed = flow().fit(X[weights > 0.0], sample_weight=weights[weights > 0.0])
+        assert_same_bits(weighted, removed)
+
+    def test_only_ratios_matter(self):
+        X = rows()
+        weights = np.random.default_rng(1).uniform(0.5, 2.0, 200)
+        one, eight = (flow().fit(X, sample_weight=f * weights) for f in (1.0, 8.0))
+        assert_same_bits(one, eight)
+        unweighted, ones = flow().fit(X), flow().fit(X, sample_weight=np.ones(200))
+        np.testing.assert_allclose(ones.tables_[0], unweighted.tables_[0], atol=1e-4)
+        assert np.abs(one.tables_[0] - unweighted.tables_[0]).max() > 1e-3
+
+    def test_a_heavy_cluster_is_learnt_better(self):
+        X = rows()
+        heavy = X.mean(axis=1) < 2.0
+        settings = {"max_steps": 200, "learning_rate": 0.02}
+        plain = flow(**settings).fit(X)
+        weighted = flow(**settings).fit(X, sample_weight=np.where(heavy, 10.0, 1.0))
+        assert weighted.score(X[heavy]) > plain.score(X[heavy]) + 0.1
+        weights = np.where(heavy, 10.0, 1.0)
+        assert weighted.score(X, sample_weight=weights) > plain.score(X, sample_weight=weights)

@@ -1,0 +1,386 @@
+"""The command line for flows and sum-product-transform networks."""
+
+import importlib.util
+import signal
+
+import click
+import jax
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pickmix
+from pickmix import FlowMixture, GaussianMixture, SumProductTransformNetwork
+from pickmix.cli import fit_command, main
+from pickmix.cli.models import KINDS, ModelOption
+from pickmix.cli.summary import summary
+from pickmix.data.files import read_table, write_table
+from pickmix.gradient.engine import GradientEngine
+
+FLOW = ["--model", "flow", "--components", 4, "--hidden", 3, "--batch-size", 50]
+FLOW += ["--max-steps", 20]
+SPTN = ["--model", "sptn", "--children", 3, "--batch-size", 50, "--max-steps", 20]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    # Short fits: compiling them well costs more than it saves.
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def run_well(*arguments):
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def error_of(*arguments):
+    """The one line of an error."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert result.stderr.splitlines()[-1] == line
+    assert "Traceback" not in result.output
+    return line
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(200, 2)) + 6.0 * rng.integers(0, 3, size=(200, 1))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory, X):
+    """A folder with rows.csv, two models fitted to it, and what was printed meanwhile."""
+    folder = tmp_path_factory.mktemp("deep")
+    write_table(folder / "rows.csv", {"a": X[:, 0], "b": X[:, 1]})
+    flow = run_well("fit", folder / "rows.csv", *FLOW, "--out", folder / "flow")
+    sptn = run_well("fit", folder / "rows.csv", *SPTN, "--no-plot", "--out", folder / "sptn")
+    (folder / "flow.txt").write_text(flow.stdout)
+    (folder / "sptn.txt").write_text(sptn.stdout)
+    return folder
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Estimators that were asked to fit, and did not."""
+    estimators = []
+
+    def refuse(self, X):
+        estimators.append((self, X))
+        raise ValueError("enough")
+
+    for kind in KINDS.values():
+        monkeypatch.setattr(kind.estimator, "fit", refuse)
+    return estimators
+
+
+def table_of(text):
+    lines = [line for line in text.splitlines() if line.startswith("  ")]
+    return {line[2:29].strip(): line[29:].strip() for line in lines}
+
+
+def nameless(path):
+    model = pickmix.load(path)
+    del model.feature_names_in_
+    return model
+
+
+def test_a_fit_of_flows_is_summed_up(places, X):
+    text = (places / "flow.txt").read_text()
+    first, *_, last = text.splitlines()
+    assert first.startswith("Fitting 4 flows of 2 layers to 200 rows of 2 columns by mhsaem: ")
+    assert first.endswith(str(places / "rows.csv"))
+    model = nameless(places / "flow")
+    lines = table_of(text)
+    assert lines["rows"] == "200"
+    assert lines["columns"] == "2"
+    assert lines["components"] == "4"
+    assert lines["layers"] == "2"
+    assert lines["log-likelihood per row"] == f"{model.score(X):.4f}  (all rows)"
+    assert lines["validation log-likelihood"] == f"{model.best_validation_:.4f}"
+    assert lines["acceptance"] == f"{model.trace_['acceptance'][-1]:.3f}"
+    assert lines["passes"] == "5.0"
+    assert lines["steps"] == "20"
+    assert lines["seconds of work"] == f"{model.trace_['seconds'][-1]:.2f}"
+    assert lines["seconds of compilation"] == f"{model.compile_seconds_:.2f}"
+    assert lines["outcome"] == "max_steps"
+    assert last == (
+        f"The model is in {places / 'flow'} (model.json, arrays.npz, trace.csv, fit.png)."
+    )
+    assert {file.name for file in (places / "flow").iterdir()} == {
+        "arrays.npz",
+        "model.json",
+        "fit.png",
+        "trace.csv",
+    }
+    trace, names = read_table(places / "flow" / "trace.csv")
+    assert names == list(model.trace_.dtype.names)
+    np.testing.assert_array_equal(trace[:, names.index("validation")], model.trace_["validation"])
+
+
+def test_a_fit_of_a_network_is_summed_up(places):
+    text = (places / "sptn.txt").read_text()
+    assert "a network of 2 layers, 3 children per sum and 2 parts per product" in text
+    lines = table_of(text)
+    assert lines["children"] == "3"
+    assert lines["partitions"] == "2"
+    assert lines["layers"] == "2"
+    assert lines["trees"] == "27"
+    assert lines["outcome"] == "max_steps"
+
+
+def test_more_trees_than_floats_can_count():
+    class Large(SumProductTransformNetwork):
+        n_trees_ = 8**1000
+
+    model = Large()
+    model.trace_ = GaussianMixture(2, max_iter=1, tol=0.0).fit(np.eye(4)).trace_
+    model.outcome_, model.n_steps_ = "max_steps", 1
+    model.best_validation_, model.compile_seconds_ = float("nan"), 0.0
+    lines = dict(summary(model, (4, 4), 0.0, "all rows", None))
+    assert lines["trees"] == "about 10^903"
+    assert lines["validation log-likelihood"] == "-"
+
+
+def test_fit_gives_what_the_estimator_gives(places, X):
+    settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}
+    for name, again in {
+        "flow": FlowMixture(4, hidden=3, **settings),
+        "sptn": SumProductTransformNetwork(3, **settings),
+    }.items():
+        model = pickmix.load(places / name)
+        assert model.get_params() == again.get_params()
+        again.fit(X)
+        for one, other in zip(model.tables_, again.tables_, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert model.feature_names_in_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["flow", "sptn"])
+def test_saved_models_answer(tmp_path, places, X, name):
+    model = nameless(places / name)
+    out = tmp_path / "scores.csv"
+    run_well("score", places / name, places / "rows.csv", "--out", out)
+    np.testing.assert_array_equal(read_table(out)[0][:, 0], model.score_samples(X))
+    out = tmp_path / "components.csv"
+    run_well("assign", places / name, places / "rows.csv", "--top", 2, "--out", out)
+    written, _ = read_table(out)
+    components, probabilities = model.top_components(X, 2)
+    np.testing.assert_array_equal(written[:, ::2], components)
+    np.testing.assert_array_equal(written[:, 1::2], probabilities)
+    out = tmp_path / "drawn.csv"
+    run_well("sample", places / name, "-n", 200, "--seed", 1, "--out", out)
+    drawn, names = read_table(out)
+    assert names == ["a", "b", "component"]
+    rows, components = model.set_params(random_state=1).sample(200)
+    expected = np.column_stack([rows, components])
+    np.testing.assert_array_equal(drawn[np.lexsort(drawn.T)], expected[np.lexsort(expected.T)])
+
+
+FLOW_VALUES = {
+    "--components": ("n_components", 5),
+    "--layers": ("n_layers", 4),
+    "--hidden": ("hidden", 7),
+}
+SPTN_VALUES = {
+    "--children": ("n_children", 5),
+    "--partitions": ("n_partitions", 3),
+    "--layers": ("n_layers", 1),
+}
+SHARED_VALUES = {
+    "--algorithm": ("algorithm", "mhsaem"),
+    "--proposal": ("proposal", "table"),
+    "--samples": ("n_samples", 3),
+    "--batch-size": ("batch_size", 64),
+    "--max-steps": ("max_steps", 9),
+    "--max-time": ("max_time", 60.0),
+    "--learning-rate": ("learning_rate", 0.5),
+    "--validation-fraction": ("validation_fraction", 0.25),
+    "--patience": ("patience", 3),
+    "--annealing": ("annealing", "anti"),
+    "--init": ("init_params", "paper"),
+    "--seed": ("random_state", 11),
+    "--dtype": ("dtype", "float64"),
+    "--gradient-clip": ("gradient_clip", 2.5),
+    "--tol": ("tol", 0.25),
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "values"),
+    [("flow", FLOW_VALUES | SHARED_VALUES), ("sptn", SPTN_VALUES | SHARED_VALUES)],
+    ids=["flow", "sptn"],
+)
+def test_options_reach_the_estimator(asked, places, model, values):
+    options = [item for option, (_, value) in values.items() for item in (option, value)]
+    assert error_of("fit", places / "rows.csv", "--model", model, *options) == "Error: enough"
+    parameters = asked[0][0].get_params() | {"verbose": 0}
+    given = dict(values.values())
+    assert parameters == KINDS[model].estimator().get_params() | given
+    # Nothing that belongs to the model was forgotten here.
+    tried = {*values, "--model"} | ({"--no-transforms"} if model == "sptn" else set())
+    options = [option for option in fit_command.fit.params if isinstance(option, ModelOption)]
+    assert tried == {option.opts[0] for option in options if model in option.models}
+
+
+def test_words_and_flags_reach_the_estimator(asked, places):
+    options = ["--batch-size", "all", "--patience", "never", "--learning-rate", "cosine"]
+    error_of("fit", places / "rows.csv", "--model", "sptn", "--no-transforms", *options)
+    parameters = asked[0][0].get_params()
+    assert parameters["batch_size"] is None
+    assert parameters["patience"] is None
+    assert parameters["learning_rate"] == "cosine"
+    assert parameters["transforms"] is False
+
+
+@pytest.mark.parametrize("model", list(KINDS))
+def test_what_is_not_given_is_the_estimators_own(asked, places, model):
+    error_of("fit", places / "rows.csv", "--model", model, "--quiet")
+    own = {"gaussian": {"n_components": 2}, "flow": {"n_components": 32}, "sptn": {}}[model]
+    expected = KINDS[model].estimator().get_params() | {"random_state": 0} | own
+    assert asked[0][0].get_params() == expected
+
+
+@pytest.mark.parametrize(("model", "max_steps"), [("gaussian", None), ("flow", 2000)])
+def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
+    monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 2000)
+    monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 10)
+    result = run("fit", "--model", model)
+    assert "to 2,000 rows of 2 columns by mhsaem: the embedded example" in result.stdout
+    assert asked[0][0].max_steps == max_steps
+    assert asked[0][1].shape == (2000, 2)
+    run("fit", "--model", model, "--max-steps", 77)
+    assert asked[1][0].max_steps == 77
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--hidden", 5], "--hidden belongs to --model flow, not to --model gaussian"),
+        (["--layers", 5], "--layers belongs to --model flow and sptn, not to --model gaussian"),
+        (["--no-transforms"], "--no-transforms belongs to --model sptn, not to --model gaussian"),
+        (
+            ["--model", "sptn", "--components", 5],
+            "--components belongs to --model gaussian and flow, not to --model sptn",
+        ),
+        (
+            ["--model", "flow", "--covariance", "full"],
+            "--covariance belongs to --model gaussian, not to --model flow",
+        ),
+        # Even if it is what the other model has anyway.
+        (
+            ["--model", "flow", "--max-iter", 100],
+            "--max-iter belongs to --model gaussian, not to --model flow",
+        ),
+        (
+            ["--model", "flow", "--algorithm", "tsaem"],
+            "--algorithm must be mhsaem, mcsaem, em or sgd with --model flow, got 'tsaem'",
+        ),
+        (
+            ["--algorithm", "sgd"],
+            "--algorithm must be em, saem, ssaem, tsaem, mcsaem or mhsaem with --model gaussian, "
+            "got 'sgd'",
+        ),
+        (
+            ["--model", "sptn", "--proposal", "auto"],
+            "--proposal must be uniform, optimal, table or table-forgetting with --model sptn, "
+            "got 'auto'",
+        ),
+        (
+            ["--init", "data"],
+            "--init must be auto, k-means++, random_from_data or paper with --model gaussian, "
+            "got 'data'",
+        ),
+        (["--model", "flow", "--batch-size", "auto"], "batch_size must be "),
+        (["--batch-size", "all"], "batch_size must be 'auto' or an integer >= 1, got 'all'"),
+        (["--model", "flow", "--layers", 0], "n_layers must be an integer >= 1, got 0"),
+        (["--model", "flow", "--gradient-clip", 0], "gradient_clip must be a finite number > 0"),
+        (
+            ["--model", "sptn", "--annealing", "anti", "--algorithm", "sgd"],
+            "annealing must be None with algorithm='sgd'",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_model_is_one_clear_line(tmp_path, places, arguments, message):
+    out = tmp_path / "model"
+    assert message in error_of("fit", places / "rows.csv", *arguments, "--out", out)
+    assert not out.exists()
+
+
+def test_every_option_is_refused_by_the_models_it_does_not_belong_to(places):
+    for option in fit_command.fit.params:
+        if not isinstance(option, ModelOption):
+            continue
+        value = option.type.choices[0] if isinstance(option.type, click.Choice) else "1"
+        given = [option.opts[0]] if option.is_flag else [option.opts[0], value]
+        for model in set(KINDS) - set(option.models):
+            message = error_of("fit", places / "rows.csv", "--model", model, *given)
+            assert f"{option.opts[0]} belongs to --model" in message
+
+
+def test_without_jax_the_extra_is_offered(places, monkeypatch):
+    original = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "jax" else original(name)
+    )
+    expected = "Error: Deep mixtures need JAX: pip install 'pickmix[deep]'"
+    for model in ("flow", "sptn"):
+        assert error_of("fit", places / "rows.csv", "--model", model) == expected
+    assert error_of("score", places / "flow", places / "rows.csv") == expected
+    assert error_of("sample", places / "flow") == expected
+
+
+def test_quiet_prints_nothing(tmp_path, places):
+    options = [*FLOW, "--quiet", "--no-plot", "--out", tmp_path / "model"]
+    assert run_well("fit", places / "rows.csv", *options).output == ""
+
+
+def test_an_interrupted_fit_is_saved(tmp_path, places, monkeypatch):
+    advance = GradientEngine.advance
+
+    def interrupt(self, first, most):
+        n_steps = advance(self, first, most)
+        if first + n_steps > 3:
+            signal.raise_signal(signal.SIGINT)
+        return n_steps
+
+    monkeypatch.setattr(GradientEngine, "advance", interrupt)
+    # Hosts may run tests with SIGINT ignored; the fit heeds Python's own handler only.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        options = [*FLOW, "--no-plot", "--out", tmp_path / "model"]
+        result = run("fit", places / "rows.csv", *options)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.exit_code == 130
+    assert "note: The fit was interrupted after" in result.stderr
+    assert "The interrupted model is in" in result.stdout
+    assert 3 <= pickmix.load(tmp_path / "model").n_steps_ < 20
+
+
+def test_help_groups_options_by_model():
+    text = run_well("fit", "--help").output
+    titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == [
+        "Every model:",
+        "With --model gaussian or flow:",
+        "With --model gaussian:",
+        "With --model flow or sptn:",
+        "With --model flow:",
+        "With --model sptn:",
+        "Files and output:",
+    ]
+    words = " ".join(text.split())
+    assert "Draws per row and visit. [default: 2 (gaussian); 1 (flow and sptn)]" in words
+    assert "at most for flow and sptn. [default: 20000 (flow and sptn)]" in words
+    for option in fit_command.fit.params:
+        if isinstance(option, click.Option):
+            assert f"  {option.opts[-1]}" in text
