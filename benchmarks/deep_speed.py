@@ -2,7 +2,7 @@
 
 Everything in one run, in rounds that take every case in turn, so that other work on the machine
 falls on all alike. Steps run in compiled chunks as in a fit; compilation is not counted. PyTorch
-is optional; its step is in `deep_step_torch.py` and is checked against pickmix's before it is timed.
+is optional; its step, in `deep_step_torch.py`, is checked against pickmix's before it is timed.
 
     python benchmarks/deep_speed.py --out benchmarks/results
 """
@@ -80,6 +80,7 @@ class Case:
 
     @property
     def median(self) -> float:
+        """Seconds per step."""
         return statistics.median(self.seconds)
 
     def aim_at(self, round_seconds: float) -> None:

@@ -61,15 +61,19 @@ class Flows:
         self.order = np.concatenate([part.ravel() for part in parts])
 
     def from_jax(self, tables: Any) -> list[Tensor]:
+        """Copy pickmix's tables."""
         return [torch.from_numpy(np.asarray(tables[0])[:, self.order])]
 
     def to_jax(self, tables: list[Tensor]) -> list[np.ndarray]:
+        """Invert `from_jax`."""
         return [tables[0].numpy()[:, np.argsort(self.order)]]
 
     def rows(self, choices: Tensor) -> list[Tensor]:
+        """Rows (R * slots,) of each table that trees (R, n_slots) touch."""
         return [choices[:, 0]]
 
     def log_density(self, records: list[Tensor], choices: Tensor, x: Tensor) -> Tensor:
+        """log p(x, tree | first choice) (R,) of rows (R, D), given the records of their trees."""
         # One split: its gradient is one concatenation, where slices would each fill a table.
         parts = [
             part.view(-1, *shape)
@@ -100,18 +104,22 @@ class SumProductTransforms:
         self.layers = [LayerOfTransforms(kind, network.n_children, dtype) for kind in network.kinds]
 
     def from_jax(self, tables: Any) -> list[Tensor]:
+        """Copy pickmix's tables."""
         return [torch.from_numpy(np.array(table)) for table in tables]
 
     def to_jax(self, tables: list[Tensor]) -> list[np.ndarray]:
+        """Invert `from_jax`."""
         return [table.numpy() for table in tables]
 
     def rows(self, choices: Tensor) -> list[Tensor]:
+        """Rows (R * slots,) of each table that trees (R, n_slots) touch."""
         return [
             ((choices[:, layer.paths] * layer.strides).sum(2) + layer.starts).flatten()
             for layer in self.layers
         ]
 
     def log_density(self, records: list[Tensor], choices: Tensor, x: Tensor) -> Tensor:
+        """log p(x, tree | first choice) (R,) of rows (R, D), given the records of their trees."""
         total, n_before, y = -0.5 * x.shape[1] * _LOG_2_PI, 0, x
         for depth, (layer, record) in enumerate(zip(self.layers, records, strict=True)):
             params = layer.name(record)
@@ -160,6 +168,7 @@ class LayerOfTransforms:
         }
 
     def log_scale(self, params: dict[str, Tensor]) -> Tensor:
+        """Log d (R, slots, width), zero where there is no coordinate."""
         return params["log_scale"] if self.is_full else params["log_scale"] * self.real
 
     def forward(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -197,6 +206,7 @@ class Rotate(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, angles: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """Rotate; after each layer the halves change places, one of them shifted by a place."""
         sine, cosine = angles.sin(), angles.cos()
         firsts, seconds = [], []
         for s, c in zip(sine.unbind(0), cosine.unbind(0), strict=True):
@@ -209,6 +219,7 @@ class Rotate(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotate gradients back, then take all gradients of angles at once."""
         sine, cosine, *rotated = ctx.saved_tensors
         depth = len(sine)
         first, second = gradients

@@ -86,7 +86,8 @@ def fit_floor(split: uci.Split, model: str, seed: int):
 
 
 def plan(sets, splits, steps, starts):
-    for name, protocol, seed in product(sets, PROTOCOLS, range(splits)):
+    # Splits outside: a run that is stopped has fewer of them, not fewer sets.
+    for seed, name, protocol in product(range(splits), sets, PROTOCOLS):
         if starts:
             for model, start in product(MODELS, ("paper", "data")):
                 yield name, protocol, seed, model, "mhsaem", start, 5 * steps

@@ -126,8 +126,6 @@ def test_a_dense_update_moves_all_rows_and_a_refused_one_none():
     assert_same_bits([found, *found_adam], [table, *adam])
 
 
-# Fails: _move takes the logarithm of 0.999 rounded to float32, which is wrong in the fifth digit.
-@pytest.mark.xfail(strict=True, reason="adam: log(0.999) in float32")
 def test_the_bias_correction_keeps_its_digits_in_float32():
     """With a constant gradient the corrected moments are the gradient, at every count."""
     gradient = 0.5

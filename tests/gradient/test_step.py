@@ -156,8 +156,6 @@ def test_steps_after_a_refused_one_are_made(programs):
     assert same_bits(found, expected)
 
 
-# Fails: alpha of a NaN is NaN, and the sum over the chunk's steps stays NaN.
-@pytest.mark.xfail(strict=True, reason="step: acceptance of a refused step is NaN")
 def test_a_refused_step_does_not_spoil_the_acceptance(programs):
     program, state, batches = trained("gaussians", programs)
     broken = random_rows("gaussians")
@@ -194,9 +192,6 @@ def test_rows_that_fill_up_neither_move_nor_count(programs):
     assert float(summary.acceptance) == pytest.approx(acceptance, rel=1e-12)
 
 
-# Fails: the filling rows' component is updated with a gradient of zero, so its count goes up and
-# its moments move it.
-@pytest.mark.xfail(strict=True, reason="step: rows that fill up update the component they select")
 def test_the_component_of_rows_that_fill_up_is_not_visited(programs):
     program, state, batches = trained("gaussians", programs)
     filled = batches._replace(rows=batches.rows.copy(), weights=batches.weights.copy())

@@ -164,9 +164,6 @@ def test_proposals_that_depend_on_the_state_are_asked_again(programs):
     assert min(p_values("gaussians", state.chain, 1.0)) > 1e-4
 
 
-# Fails: make_chunk takes the shape of the states from the candidates, of which there is one per
-# row here, and not M.
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="make_chunk: shape of the states")
 def test_states_of_proposals_asked_again_are_returned():
     network, n_samples = NETWORKS["gaussians"], 2
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 
@@ -31,9 +32,9 @@ def _move(first, second, count, gradient, rate):
     """New moments and the change of the parameters, for rows with their counts."""
     first = _FIRST * first + (1.0 - _FIRST) * gradient
     second = _SECOND * second + (1.0 - _SECOND) * gradient * gradient
-    # log1p keeps 1 - 0.999^t exact in float32, where the power alone has lost digits at t = 1.
-    unbiased = first / -jnp.expm1(count * jnp.log(_FIRST))[:, None]
-    spread = jnp.sqrt(second / -jnp.expm1(count * jnp.log(_SECOND))[:, None])
+    # expm1 keeps the digits of 1 - 0.999^t in float32; so do logarithms taken in float64.
+    unbiased = first / -jnp.expm1(count * np.log(_FIRST))[:, None]
+    spread = jnp.sqrt(second / -jnp.expm1(count * np.log(_SECOND))[:, None])
     return first, second, -rate * unbiased / (spread + _EPSILON)
 
 
@@ -66,7 +67,10 @@ class VisitedRows(NamedTuple):
 
 
 def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> VisitedRows:
-    """Sum gradients (n, P) of equal `rows` (n,): sorted, so that sums have one order."""
+    """Sum gradients (n, P) of equal `rows` (n,): sorted, so that sums have one order.
+
+    A row number beyond the table is nobody's.
+    """
     most = min(rows.shape[0], table_rows)
     order = jnp.argsort(rows, stable=True)
     ordered = rows[order]
@@ -74,7 +78,7 @@ def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> Vis
     group = jnp.cumsum(is_new) - 1
     total = jax.ops.segment_sum(gradient[order], group, num_segments=most, indices_are_sorted=True)
     distinct = jnp.full(most, table_rows, rows.dtype).at[group].set(ordered)
-    return VisitedRows(distinct, group[-1] + 1, total)
+    return VisitedRows(distinct, jnp.sum(is_new & (ordered < table_rows)), total)
 
 
 def row_update(

@@ -47,10 +47,11 @@ def make_chunk(network: Network, options: Options, returns_states: bool) -> Call
                 states,
             )
 
+        shape = (*batches.rows.shape, options.n_samples, network.n_slots)
         none = Summary(
             jnp.zeros((), data.dtype),
             jnp.zeros((), jnp.int32),
-            jnp.zeros_like(batches.candidates) if returns_states else jnp.zeros((), jnp.int32),
+            jnp.zeros(shape if returns_states else (), jnp.int32),
         )
         return jax.lax.fori_loop(0, n_steps, body, (state, none))
 

@@ -146,7 +146,7 @@ class GradientEngine:
             states = np.asarray(summary.states)
         visits = [self.batches.rows(first + number) for number in range(n_steps)]
         n_visits = sum(rows.shape[0] for rows in visits)
-        if self.proposal is not None and self.proposal.learns:
+        if self.proposal is not None and self.proposal.learns and not refused:
             for number, rows in enumerate(visits):
                 gamma = self.schedules.gamma(first + number)
                 self.proposal.observe(rows, states[number, : rows.shape[0]], gamma)

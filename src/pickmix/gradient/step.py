@@ -240,13 +240,20 @@ def selection_step(
             evaluation.remembered,
         )
     gradients = network.gradient(parameters, trees, remembered, -pair_weights)
+    # Rows that fill the batch up lie beyond the data: they visit nobody and are dropped.
+    real = batch.rows < data.shape[0]
+    is_pair = jnp.repeat(real, n_samples)[:, None]
     visited = [
-        sum_duplicates(row.reshape(-1), gradient.reshape(-1, table.shape[1]), table.shape[0])
+        sum_duplicates(
+            jnp.where(is_pair, row, table.shape[0]).reshape(-1),
+            gradient.reshape(-1, table.shape[1]),
+            table.shape[0],
+        )
         for row, gradient, table in zip(rows, network.pack(gradients), state.tables, strict=True)
     ]
     shares = jnp.zeros_like(state.root.logits).at[trees[:, 0]].add(pair_weights)
     clip, keep = _clip_and_check([group.gradient for group in visited], options.gradient_clip)
-    keep = keep & jnp.all(jnp.isfinite(evaluation.log_joint))
+    keep = keep & jnp.all(jnp.isfinite(evaluation.log_joint) | ~real[:, None])
     tables, adams = [], []
     for table, adam, group in zip(state.tables, state.adams, visited, strict=True):
         if options.gradient_clip is not None:
@@ -259,14 +266,12 @@ def selection_step(
         tables.append(table)
         adams.append(adam)
     root = _update_root(state.root, shares, clip, batch, keep, options)
-    # Rows that fill the batch up lie beyond the data and are dropped.
     moved = jnp.where(keep, batch.rows, data.shape[0])
     chain = state.chain.at[moved].set(states[:, -1], mode="drop")
     last = state.log_joint
     if options.reuse_log_joint:
         last = last.at[moved].set(evaluation.log_joint[:, -1], mode="drop")
-    real = batch.rows < data.shape[0]
-    accepted = jnp.sum(jnp.where(real, acceptance, 0.0)) / n_samples
+    accepted = jnp.sum(jnp.where(real & keep, acceptance, 0.0)) / n_samples
     info = Info(accepted, jnp.logical_not(keep), states)
     return State(tuple(tables), tuple(adams), root, chain, last), info
 
