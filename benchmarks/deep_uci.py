@@ -29,10 +29,8 @@ from pickmix.data import uci
 RESULTS = Path(__file__).parent / "results"
 SETS = ("ecoli", "iris", "page-blocks", "pima-indians", "statlog-vehicle", "wine")
 PROTOCOLS = ("paper", "clean")
-COLUMNS = (
-    "set protocol split model algorithm start steps test validation train seconds evaluations "
-    "best_step"
-).split()
+COLUMNS = ["set", "protocol", "split", "model", "algorithm", "start", "steps"]
+COLUMNS += ["test", "validation", "train", "seconds", "evaluations", "best_step"]
 MODELS = {
     "flow": (FlowMixture, {"n_components": 128}),
     "sptn": (SumProductTransformNetwork, {"n_children": 32, "n_partitions": 2, "n_layers": 2}),

@@ -141,7 +141,7 @@ class TestTrace:
             # All that a network evaluates is s^l of its nodes, not s^(number of slots).
             (network, {"algorithm": "em"}, 9),
         ],
-        ids=str,
+        ids=["uniform", "reuse", "table", "exact", "em", "sgd", "network", "network-em"],
     )
     def test_columns(self, make, settings, per_visit):
         fitted = make(evaluate_every=10, **settings).fit(rows())
@@ -180,10 +180,11 @@ class TestValidation:
     def test_the_best_parameters_are_kept(self):
         # A learning rate that spoils what was learnt: the best is not the last.
         X = rows()
-        settings = {"evaluate_every": 4, "patience": None}
-        fitted = flow(learning_rate=lambda t: 0.01 if t <= 20 else 0.5, **settings)
+        settings = {"init_params": "paper", "evaluate_every": 4, "patience": None}
+        fitted = flow(learning_rate=lambda t: 0.02 if t <= 32 else 0.5, **settings)
         fitted.fit(X[:180], validation_data=X[180:])
         validation = fitted.trace_["validation"]
+        assert validation[0] < validation.max() - 0.1
         assert validation[-1] < validation.max() - 0.1
         assert fitted.best_validation_ == validation.max()
         assert fitted.score(X[180:]) == pytest.approx(fitted.best_validation_, abs=1e-5)
@@ -288,6 +289,17 @@ class TestNotFinite:
         whole = flow(max_steps=20, learning_rate=0.01, **settings).fit(X)
         assert fitted.score(X) == whole.score(X)
 
+    @pytest.mark.xfail(
+        strict=True,
+        reason="a validation log-likelihood that is not finite passes for none: the fit goes on, "
+        "stops by nothing and keeps the last parameters without a word",
+    )
+    def test_validation_rows_out_of_reach(self):
+        X = rows()
+        with pytest.warns(ConvergenceWarning, match="not finite"):
+            fitted = flow().fit(X[:180], validation_data=1e30 * X[180:])
+        assert fitted.outcome_ == "non_finite"
+
     def test_a_component_that_breaks(self):
         X = rows()
         mixture = Mixture(Fragile(), 4, **SETTINGS | {"max_steps": 200})
@@ -333,10 +345,24 @@ class TestWarmStart:
         assert fitted.weights_.shape == (3,)
         assert fitted.n_steps_ == 20
 
-    def test_the_watched_rows_stay_the_same(self):
+    @pytest.mark.parametrize(
+        "random_state",
+        [
+            0,
+            pytest.param(
+                None,
+                marks=pytest.mark.xfail(
+                    strict=True,
+                    reason="each fit draws a new seed and splits anew: rows that were learnt from "
+                    "are watched next, and chains come to rows that are not theirs",
+                ),
+            ),
+        ],
+    )
+    def test_the_watched_rows_stay_the_same(self, random_state):
         # A row that was watched in one fit and learnt in the next would make the second one's
         # validation look better than it is.
         X = rows()
-        fitted = flow(warm_start=True, learning_rate=1e-12).fit(X)
+        fitted = flow(warm_start=True, learning_rate=1e-12, random_state=random_state).fit(X)
         first = fitted.best_validation_
         assert fitted.fit(X).best_validation_ == pytest.approx(first, abs=1e-4)

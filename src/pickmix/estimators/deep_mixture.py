@@ -115,7 +115,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
     lower_bound_ : float
         Last log-likelihood per row in `trace_`.
     best_validation_ : float
-        Highest validation log-likelihood; NaN without validation rows.
+        Highest validation log-likelihood, the start's included; NaN without validation rows.
     """
 
     n_steps_: int
@@ -191,6 +191,9 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         )
         self.start_seconds_ = time.perf_counter() - started
         self.compile_seconds_ = engine.compile()
+        # On few rows a start may be better than all that follows it.
+        first_value = engine.validation()
+        engine.remember()
         every = self.evaluate_every
         plateau = None
         if self.patience is not None:
@@ -206,6 +209,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             callbacks=validation.check_callbacks(self.callbacks),
             snapshot=lambda: self._fitted_copy(engine),
             remember=engine.remember,
+            best_before=-math.inf if math.isnan(first_value) else first_value,
             first_step=first_step,
         )
         self._set_parameters(*engine.best())
@@ -217,10 +221,11 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         self.n_iter_ = max(1, -(-n_new_steps // batches.n_batches))
         self._passes = passes_before + n_new_steps / batches.n_batches
         self.n_component_evaluations_ = engine.counters.evaluations
-        values, best = self.trace_["log_likelihood"], self.trace_["validation"]
+        values = self.trace_["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else math.nan
-        finite = best[np.isfinite(best)]
-        self.best_validation_ = float(finite.max()) if finite.size else math.nan
+        self.best_validation_ = float(
+            np.fmax.reduce(self.trace_["validation"], initial=first_value)
+        )
         named = self.proposal if isinstance(self.proposal, str) else type(self.proposal).__name__
         self.proposal_ = named if self.algorithm == "mhsaem" else "optimal"
         self._chain = engine.chain()

@@ -83,6 +83,7 @@ def run(
     callbacks: Iterable[Callable[[FitInfo], Any]] = (),
     snapshot: Callable[[], Any] = lambda: None,
     remember: Callable[[], Any] = lambda: None,
+    best_before: float = -math.inf,
     first_step: int = 1,
     passes_before: float = 0.0,
 ) -> FitResult:
@@ -91,8 +92,8 @@ def run(
     Evaluations, callbacks and the progress bar never count as work time. A failure to stay
     finite ends the fit under its name; the engine refuses updates that would break the model, so
     what remains is the last good one. With validation rows, `remember` is called whenever their
-    log-likelihood is the highest so far, and the plateau is theirs; without, whenever the
-    log-likelihood is finite.
+    log-likelihood is the highest so far (`best_before` is the start's), and the plateau is theirs;
+    without, whenever the log-likelihood is finite.
     """
     trace = Trace()
     work = 0.0
@@ -101,7 +102,7 @@ def run(
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
     callbacks = list(callbacks)
-    best = -math.inf
+    best = best_before
     with InterruptGuard() as guard:
         try:
             while step < last_step:
