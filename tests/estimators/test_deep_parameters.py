@@ -125,7 +125,7 @@ class TestRefused:
         strict=True, reason="rates of a user's schedule are not checked, unlike beta_t and gamma_t"
     )
     def test_rates_are_checked_at_every_step(self):
-        with pytest.raises(ValueError, match="^learning_rate must return"):
+        with pytest.raises(ValueError, match=r"^learning_rate must return"):
             flow(learning_rate=lambda t: 1e-3 if t < 5 else -1.0).fit(rows())
 
     def test_a_refusal_leaves_the_former_model(self):
