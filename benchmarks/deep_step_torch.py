@@ -62,7 +62,8 @@ class Flows:
 
     def from_jax(self, tables: Any) -> list[Tensor]:
         """Copy pickmix's tables."""
-        return [torch.from_numpy(np.asarray(tables[0])[:, self.order])]
+        # NumPy would lay the rows out across one another.
+        return [torch.from_numpy(np.ascontiguousarray(np.asarray(tables[0])[:, self.order]))]
 
     def to_jax(self, tables: list[Tensor]) -> list[np.ndarray]:
         """Invert `from_jax`."""

@@ -1,6 +1,6 @@
 """Deep mixtures on UCI sets: test log-likelihood and time of mhsaem and sgd, and of two floors.
 
-    PICKMIX_DATA=... python benchmarks/deep_uci.py [--sets iris,wine] [--splits 5] [--steps 1500]
+    PICKMIX_DATA=... python benchmarks/deep_uci.py [--sets iris,wine] [--splits 5] [--steps 1000]
 
 For each set, data protocol and split (64/16/20 by seed): a mixture of 128 flows and a
 sum-product-transform network with s^l = 1024 (s = 32, b = 2, l = 2), each by mhsaem and by sgd at
@@ -27,7 +27,7 @@ from pickmix import FlowMixture, GaussianMixture, SumProductTransformNetwork
 from pickmix.data import uci
 
 RESULTS = Path(__file__).parent / "results"
-SETS = ("ecoli", "iris", "page-blocks", "pima-indians", "statlog-vehicle", "wine")
+SETS = ("ecoli", "iris", "page-blocks", "pima-indians", "wine", "yeast")
 PROTOCOLS = ("paper", "clean")
 COLUMNS = ["set", "protocol", "split", "model", "algorithm", "start", "steps"]
 COLUMNS += ["test", "validation", "train", "seconds", "evaluations", "best_step"]
@@ -148,7 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1000)
     options = parser.parse_args()
     table = RESULTS / "deep_uci.csv"
     rows = read(table)

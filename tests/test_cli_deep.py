@@ -176,11 +176,14 @@ def test_saved_models_answer(tmp_path, places, X, name):
     components, probabilities = model.top_components(X, 2)
     np.testing.assert_array_equal(written[:, ::2], components)
     np.testing.assert_array_equal(written[:, 1::2], probabilities)
+
+
+def test_saved_models_draw(tmp_path, places):
     out = tmp_path / "drawn.csv"
-    run_well("sample", places / name, "-n", 200, "--seed", 1, "--out", out)
+    run_well("sample", places / "flow", "-n", 200, "--seed", 1, "--out", out)
     drawn, names = read_table(out)
     assert names == ["a", "b", "component"]
-    rows, components = model.set_params(random_state=1).sample(200)
+    rows, components = nameless(places / "flow").set_params(random_state=1).sample(200)
     expected = np.column_stack([rows, components])
     np.testing.assert_array_equal(drawn[np.lexsort(drawn.T)], expected[np.lexsort(expected.T)])
 

@@ -141,7 +141,7 @@ class TestDeep:
 
     def test_one_column_is_a_curve_of_the_density(self, tmp_path, figures):
         X = rows(1)
-        model = self.fitted(X)
+        model = self.fitted(X, dtype="float64")
         assert plot_fit(model, X, tmp_path / "fit.png").stat().st_size > 20_000
         left = figures[0].axes[0]
         (curve,) = left.get_lines()

@@ -46,11 +46,11 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(one.trace_[name], other.trace_[name], err_msg=name)
 
 
-def assert_improves(make, X, by=0.1, **settings):
+def assert_improves(make, X, shape=None, by=0.1, **settings):
     """Fit, and expect a better score than that of the parameters where the fit began."""
-    common = {"init_params": "paper"} | settings
-    begin = make(**common | FROZEN | {"max_steps": 1}).fit(X)
-    end = make(**{"max_steps": 100, "learning_rate": 0.02} | common).fit(X)
+    common = {"init_params": "paper"} | (shape or {})
+    begin = make(max_steps=1, **common, **FROZEN).fit(X)
+    end = make(**{"max_steps": 100, "learning_rate": 0.02} | common | settings).fit(X)
     assert end.n_steps_ == end.max_steps
     assert end.score(X) > begin.score(X) + by
     assert end.weights_.sum() == pytest.approx(1.0, abs=1e-5)
@@ -113,7 +113,7 @@ class TestLearning:
 
     def test_more_components_than_rows_and_all_rows_at_once(self):
         X = rows(60)
-        fitted = assert_improves(flow, X, n_components=70, batch_size=None)
+        fitted = assert_improves(flow, X, {"n_components": 70, "batch_size": None})
         # One step is one pass over the 54 rows that are learnt from.
         assert fitted.trace_["epoch"][-1] == fitted.n_steps_
         assert fitted.n_component_evaluations_ == fitted.n_steps_ * 54 * 2

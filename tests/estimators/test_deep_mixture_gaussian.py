@@ -70,6 +70,7 @@ def test_gradients_reach_the_likelihood_of_em(X, exact, algorithm):
         3,
         algorithm=algorithm,
         max_steps=1500,
+        evaluate_every=500,
         learning_rate=lambda t: 0.02 if t < 1000 else 0.002,
         validation_fraction=None,
         patience=None,

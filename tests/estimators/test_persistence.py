@@ -261,7 +261,7 @@ class TestDeep:
     def test_networks(self, tmp_path):
         X = self.rows()
         settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}
-        model = SumProductTransformNetwork(3, 2, 2, transforms=False, **settings).fit(X)
+        model = SumProductTransformNetwork(3, 2, 2, **settings).fit(X)
         again = pickmix.load(pickmix.save(model, tmp_path / "model"))
         self.assert_the_same_to_the_last_bit(again, model, X)
         assert again.n_trees_ == model.n_trees_

@@ -30,6 +30,7 @@ class DeepInference(DensityQueries):
     tables_: list[np.ndarray]
     center_: np.ndarray
     scale_: np.ndarray
+    whitening_: np.ndarray | None
 
     def __sklearn_is_fitted__(self) -> bool:
         # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
@@ -40,7 +41,19 @@ class DeepInference(DensityQueries):
 
     def _to_model(self, X: np.ndarray) -> np.ndarray:
         """Rows in the coordinates that the model sees, (N, D) float64."""
-        return (X.astype(np.float64) - self.center_) / self.scale_
+        rows = (X.astype(np.float64) - self.center_) / self.scale_
+        return rows if self.whitening_ is None else rows @ self.whitening_
+
+    def _from_model(self, rows: np.ndarray) -> np.ndarray:
+        """Invert `_to_model`."""
+        if self.whitening_ is not None:
+            rows = np.linalg.solve(self.whitening_, rows.T).T
+        return rows * self.scale_ + self.center_
+
+    def _log_volume(self) -> float:
+        """log|det| of `_to_model`."""
+        volume = -float(np.log(self.scale_).sum())
+        return volume if self.whitening_ is None else volume + np.linalg.slogdet(self.whitening_)[1]
 
     def _prepare(self, X: Any) -> tuple[Network, np.ndarray]:
         require_jax()
@@ -66,7 +79,7 @@ class DeepInference(DensityQueries):
         network, rows = self._prepare(X)
         scores = score_samples(network, self.tables_, self._log_weights(), rows, self.dtype)
         refuse_overflow(scores)
-        return scores - np.log(self.scale_).sum()
+        return scores + self._log_volume()
 
     def predict_proba(self, X):
         """Posterior probabilities of all components, (N, K)."""
@@ -127,7 +140,7 @@ class DeepInference(DensityQueries):
             network, self.tables_, self._log_weights(), uniforms, seed, self.dtype
         )
         order = np.argsort(choices[:, 0], kind="stable")
-        return rows[order] * self.scale_ + self.center_, choices[order, 0]
+        return self._from_model(rows[order]), choices[order, 0]
 
     def _n_parameters(self) -> int:
         return self._network(self.center_.shape[0]).n_parameters

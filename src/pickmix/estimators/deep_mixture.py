@@ -18,6 +18,7 @@ from pickmix.estimators.deep_plan import (
     check_memory,
     check_parameters,
     choose_probe,
+    find_frame,
     make_options,
     make_proposal,
     make_schedules,
@@ -76,9 +77,12 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
     init_params : {"auto", "data", "paper"}, default="auto"
         "data" places components by k-means and begins each chain at the nearest; "paper" does not
         look at the data. "auto" is "data", where the components can be placed.
-    standardize : bool, default=True
-        Shift and scale columns to mean zero and variance one before the model sees them. Densities
-        are those of the data as they came.
+    standardize : {"auto", "whiten", "columns"} or False, default="auto"
+        What the model sees: rows shifted and mapped to covariance one ("whiten"; correlations then
+        need not be learnt by every component from its own few rows), columns shifted and scaled to
+        variance one, or the rows as they are. "auto" chooses one of the first two, by rows held out
+        from k-means, for flows and networks with transforms; else it is "columns". Densities are
+        those of the data as they came.
     validation_fraction : float or None, default=0.1
         Share of the rows that is watched and not learnt from; with fewer than 20 rows, none is.
         Watched rows count alike, whatever they weigh.
@@ -106,6 +110,8 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         Parameters of the components with the highest validation log-likelihood, or the last ones.
     center_, scale_ : (D,) arrays
         What `standardize` shifts and scales by.
+    whitening_ : (D, D) array or None
+        What it then multiplies rows with.
     outcome_ : str
         How the fit ended: "converged", "max_steps", "max_time", "callback", "interrupted" or
         "non_finite" (a step whose gradient was not finite; the last good model is kept).
@@ -122,6 +128,10 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
 
     def _check_family(self) -> None:
         """Check the parameters of the family."""
+
+    def _frames(self) -> tuple[str, ...]:
+        """What `standardize="auto"` may choose from."""
+        return ("columns",)
 
     def fit(self, X, y=None, sample_weight=None, validation_data=None):
         """Fit the mixture.
@@ -170,10 +180,8 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         warm = self.warm_start and self._is_fitted_for(X.shape[1])
         network = self._network(X.shape[1])
         check_memory(network, self.dtype)
-        if not warm:
-            self._set_frame(X)
         # The coordinates that the model sees; float32 rows far from the origin lose nothing.
-        rows = self._to_model(X)
+        rows = self._to_model(X) if warm else self._choose_frame(X, network.n_children, seed)
         if watched is None:
             rows, weights, watched_rows = self._split(rows, weights, seed)
         else:
@@ -273,7 +281,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             probe,
             watched,
             self.dtype,
-            log_volume=-float(np.log(self.scale_).sum()),
+            log_volume=self._log_volume(),
         )
 
     def _warm_start(self, network: Network, n_rows: int, seed: int) -> Start:
@@ -288,31 +296,32 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         tables: Any = tuple(self.tables_)
         return Start(tables, log_weights, chain)
 
+    def _choose_frame(self, X: np.ndarray, n_children: int, seed: int) -> np.ndarray:
+        """Set the frame, and return the rows in it.
+
+        "auto" takes the frame in which clusters explain rows that they have not seen better.
+        """
+        from pickmix.gradient.start import find_clusters
+
+        kinds = self._frames() if self.standardize == "auto" else (self.standardize,)
+        best = -math.inf
+        chosen: Any = None
+        for kind in kinds:
+            self.center_, self.scale_, self.whitening_ = frame = find_frame(X, kind)
+            score = 0.0
+            if len(kinds) > 1:
+                found = find_clusters(self._to_model(X), n_children, seed)
+                score = found[1] + self._log_volume()
+            if chosen is None or score > best:
+                best, chosen = score, frame
+        self.center_, self.scale_, self.whitening_ = chosen
+        return self._to_model(X)
+
     def _is_fitted_for(self, n_features: int) -> bool:
         if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
             return False
         shapes = [(rows, width) for rows, width in self._network(n_features).shapes]
         return [table.shape for table in self.tables_] == shapes
-
-    def _set_frame(self, X: np.ndarray) -> None:
-        """Find the shift and the scale of the columns."""
-        n_features = X.shape[1]
-        if not self.standardize:
-            self.center_, self.scale_ = np.zeros(n_features), np.ones(n_features)
-            return
-        with np.errstate(over="ignore", invalid="ignore"):
-            rows = X.astype(np.float64)
-            # From the first row: sums of far-off data would lose digits.
-            self.center_ = rows[0] + (rows - rows[0]).mean(axis=0)
-            scale = np.sqrt(np.mean((rows - self.center_) ** 2, axis=0))
-        if not np.isfinite(scale).all():
-            raise ValueError(
-                "X must have columns whose squares fit into float64, got a spread of "
-                f"{float(np.abs(X).max()):.3g}. Rescale it."
-            )
-        # A constant column, up to rounding, has no scale.
-        constant = scale <= 1e-12 * np.abs(self.center_)
-        self.scale_ = np.where(constant | (scale == 0.0), 1.0, scale)
 
     def _set_parameters(self, tables: tuple[np.ndarray, ...], log_weights: np.ndarray) -> None:
         self.tables_ = list(tables)

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.covariance import ledoit_wolf
 
 from pickmix.estimators import validation
 from pickmix.selection.proposals import (
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
 PROPOSALS = ("uniform", "optimal", "table", "table-forgetting")
 STARTS = ("auto", "data", "paper")
+FRAMES = ("auto", "whiten", "columns")
 # Beyond this many children of the root, weights come in closed form.
 _MOST_GRADIENT_WEIGHTS = 1024
 # Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
 _PROBE_EVALUATIONS = 500_000
 _FEWEST_PROBED = 100
+# A direction in which the rows hardly differ is stretched to no more than a hundredfold.
+_LEAST_VARIANCE = 1e-4
 
 
 def check_parameters(estimator: Any) -> None:
@@ -54,8 +58,10 @@ def check_parameters(estimator: Any) -> None:
     )
     check.check_choice("init_params", estimator.init_params, STARTS)
     check.check_choice("dtype", estimator.dtype, ("float32", "float64"))
-    for name in ("reuse_log_joint", "standardize", "warm_start"):
+    for name in ("reuse_log_joint", "warm_start"):
         check.check_flag(name, getattr(estimator, name))
+    if estimator.standardize is not False:
+        check.check_choice("standardize", estimator.standardize, FRAMES)
     if estimator.validation_fraction is not None:
         check.check_number("validation_fraction", estimator.validation_fraction, 0.0)
         if estimator.validation_fraction >= 1.0:
@@ -83,6 +89,38 @@ def check_parameters(estimator: Any) -> None:
             "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
             f"got {estimator.weight_update!r}."
         )
+
+
+def find_frame(X: np.ndarray, kind: str | bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Shift (D,), scale (D,) and whitening matrix (D, D) or None, for rows X (N, D).
+
+    Whitening takes the inverse square root of the columns' correlations, shrunk as Ledoit and Wolf
+    (2004) advise for the number of rows; of all ways to whiten, it moves columns the least.
+    """
+    n_features = X.shape[1]
+    if kind is False:
+        return np.zeros(n_features), np.ones(n_features), None
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = X.astype(np.float64)
+        # From the first row: sums of far-off data would lose digits.
+        center = rows[0] + (rows - rows[0]).mean(axis=0)
+        scale = np.sqrt(np.mean((rows - center) ** 2, axis=0))
+    if not np.isfinite(scale).all():
+        raise ValueError(
+            "X must have columns whose squares fit into float64, got values up to "
+            f"{float(np.abs(X).max()):.3g}. Rescale it."
+        )
+    # A constant column, up to rounding, has no scale.
+    constant = (scale <= 1e-12 * np.abs(center)) | (scale == 0.0)
+    scale = np.where(constant, 1.0, scale)
+    if kind == "columns" or n_features == 1:
+        return center, scale, None
+    correlations, _ = ledoit_wolf((rows - center) / scale, assume_centered=True)
+    # A constant column stays as it is.
+    correlations[constant, constant] = 1.0
+    variances, axes = np.linalg.eigh(correlations)
+    whitening = (axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))) @ axes.T
+    return center, scale, whitening
 
 
 def resolve_algorithm(estimator: Any) -> str:

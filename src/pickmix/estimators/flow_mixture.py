@@ -80,7 +80,7 @@ class FlowMixture(DeepMixture):
         annealing=None,
         gradient_clip=None,
         init_params="auto",
-        standardize=True,
+        standardize="auto",
         validation_fraction=0.1,
         patience=20,
         tol=1e-4,
@@ -131,6 +131,9 @@ class FlowMixture(DeepMixture):
         check_choice("scale_activation", self.scale_activation, ACTIVATIONS)
         check_flag("bounded_scale", self.bounded_scale)
         check_flag("identity_start", self.identity_start)
+
+    def _frames(self) -> tuple[str, ...]:
+        return ("columns",) if self.init_params == "paper" else ("columns", "whiten")
 
     def _network(self, n_features: int) -> Network:
         from pickmix.gradient.components import ComponentMixture

@@ -68,7 +68,7 @@ class Mixture(DeepMixture):
         annealing=None,
         gradient_clip=None,
         init_params="auto",
-        standardize=True,
+        standardize="auto",
         validation_fraction=0.1,
         patience=20,
         tol=1e-4,

@@ -80,7 +80,7 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
         annealing=None,
         gradient_clip=None,
         init_params="auto",
-        standardize=True,
+        standardize="auto",
         validation_fraction=0.1,
         patience=20,
         tol=1e-4,
@@ -125,6 +125,11 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
         check_integer("n_partitions", self.n_partitions, 1)
         check_integer("n_layers", self.n_layers, 1)
         check_flag("transforms", self.transforms)
+
+    def _frames(self) -> tuple[str, ...]:
+        # Without transforms columns must stay apart, or there are no marginals.
+        apart = not self.transforms or self.init_params == "paper"
+        return ("columns",) if apart else ("columns", "whiten")
 
     def _network(self, n_features: int) -> SumProductTransform:
         from pickmix.gradient.sptn import SumProductTransform

@@ -20,6 +20,8 @@ class TreeInference:
     tables_: list[np.ndarray]
     center_: np.ndarray
     scale_: np.ndarray
+    whitening_: np.ndarray | None
+    standardize: Any
     _network: Any
     _prepare: Any
     _log_weights: Any
@@ -127,10 +129,11 @@ class TreeInference:
         check_is_fitted(self)
         n_features = self.center_.shape[0]
         network = self._network(n_features)
-        if self.transforms and n_features > 1:
+        if n_features > 1 and (self.transforms or self.whitening_ is not None):
             raise ValueError(
-                "Marginals and conditionals are exact only without transforms across columns: "
-                "fit with transforms=False, got transforms=True."
+                "Marginals and conditionals are exact only without transforms across columns: fit "
+                "with transforms=False and standardize='columns' (or 'auto'), got "
+                f"transforms={self.transforms!r} and standardize={self.standardize!r}."
             )
         places = np.asarray(columns)
         if places.ndim != 1 or places.size == 0 or not np.issubdtype(places.dtype, np.integer):

@@ -75,9 +75,25 @@ def choose_start(network: Network, kind: str, rows: np.ndarray, seed: int, dtype
 def clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Centres (n_centres, D) and spreads (n_centres, D) from k-means on a subsample.
 
-    How many clusters the data bear out is decided by rows that k-means has not seen: many small
-    components learn few rows by heart before training begins. Where these are fewer than centres,
-    several centres lie about one cluster.
+    Where the data bear out fewer clusters than centres, several centres lie about one of them.
+    """
+    found, _ = find_clusters(rows, n_centres, seed)
+    centres, scales, share = found.centres, found.scales, found.counts / found.counts.sum()
+    n_copies = n_centres - centres.shape[0]
+    if n_copies > 0:
+        generator = np.random.default_rng([seed, 5])
+        copies = generator.choice(centres.shape[0], n_copies, p=share)
+        jitter = generator.normal(size=(n_copies, rows.shape[1]))
+        centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
+        scales = np.concatenate([scales, scales[copies]])
+    return centres, scales
+
+
+def find_clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[Clusters, float]:
+    """Clusters, at most `n_centres`, and their mean log-density on rows that k-means did not see.
+
+    Those rows decide how many clusters there are: many small ones learn few rows by heart before
+    training begins.
     """
     generator = np.random.default_rng([seed, 1])
     order = generator.permutation(rows.shape[0])[: _ROWS_PER_CENTRE * min(n_centres, _MOST_CENTRES)]
@@ -88,26 +104,16 @@ def clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[np.ndarray, n
     sizes = [1]
     while sizes[-1] < most:
         sizes.append(min(most, 4 * sizes[-1]))
-    best: tuple[float, _Clusters] | None = None
+    candidates = []
     for size in sizes:
         found = _cluster(seen, size, seed)
-        score = found.score(held_out) if n_held_out else 0.0
-        if best is None or score > best[0]:
-            best = (score, found)
-    assert best is not None
-    found = best[1]
-    centres, scales, share = found.centres, found.scales, found.counts / found.counts.sum()
-    n_copies = n_centres - centres.shape[0]
-    if n_copies > 0:
-        copies = generator.choice(centres.shape[0], n_copies, p=share)
-        jitter = generator.normal(size=(n_copies, rows.shape[1]))
-        centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
-        scales = np.concatenate([scales, scales[copies]])
-    return centres, scales
+        candidates.append((found.score(held_out) if n_held_out else 0.0, found))
+    score, best = max(candidates, key=lambda candidate: candidate[0])
+    return best, score
 
 
 @dataclass
-class _Clusters:
+class Clusters:
     """Centres (k, D), spreads (k, D) and sizes (k,) of clusters."""
 
     centres: np.ndarray
@@ -121,7 +127,7 @@ class _Clusters:
         return float(logsumexp(log_weights - half_distance, axis=1).mean())
 
 
-def _cluster(rows: np.ndarray, n_clusters: int, seed: int) -> _Clusters:
+def _cluster(rows: np.ndarray, n_clusters: int, seed: int) -> Clusters:
     with warnings.catch_warnings():
         # Duplicates: fewer distinct rows than clusters are no reason to worry anybody.
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -136,7 +142,7 @@ def _cluster(rows: np.ndarray, n_clusters: int, seed: int) -> _Clusters:
     pooled = np.maximum(squares.sum(axis=0) / rows.shape[0], 1e-4 * rows.var(axis=0).mean())
     pooled = np.where(pooled > 0.0, pooled, 1.0)
     variances = (squares + _PRIOR_ROWS * pooled) / (counts + _PRIOR_ROWS)[:, None]
-    return _Clusters(centres, np.sqrt(variances), counts)
+    return Clusters(centres, np.sqrt(variances), counts)
 
 
 def _distances(rows: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:
