@@ -243,17 +243,29 @@ class TestUnits:
         far = flow().fit(X + 1e8)
         assert far.score(X + 1e8) == pytest.approx(flow().fit(X).score(X), abs=1e-3)
 
-    def test_without_standardizing(self):
+    @pytest.mark.parametrize("kind", ["columns", "whiten"])
+    def test_the_model_sees_what_the_attributes_say(self, kind):
         X = rows()
-        plain = flow().fit(X)
-        standard = (X - plain.center_) / plain.scale_
-        np.testing.assert_allclose(standard.mean(axis=0), 0.0, atol=1e-12)
-        np.testing.assert_allclose(standard.std(axis=0), 1.0)
-        raw = flow(standardize=False).fit(standard)
+        fitted = flow(standardize=kind).fit(X)
+        seen = (X - fitted.center_) / fitted.scale_
+        np.testing.assert_allclose(seen.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(seen.std(axis=0), 1.0)
+        log_volume = -np.log(fitted.scale_).sum()
+        if kind == "whiten":
+            correlation = np.corrcoef(seen.T)[0, 1]
+            seen = seen @ fitted.whitening_
+            log_volume += np.linalg.slogdet(fitted.whitening_)[1]
+            # Shrunk, as few rows do not tell exactly.
+            assert abs(np.corrcoef(seen.T)[0, 1]) < 0.1 * correlation
+        else:
+            assert fitted.whitening_ is None
+        raw = flow(standardize=False).fit(seen)
         assert not raw.center_.any()
         assert (raw.scale_ == 1.0).all()
-        expected = raw.score_samples(standard) - np.log(plain.scale_).sum()
-        np.testing.assert_allclose(plain.score_samples(X), expected, atol=1e-9)
+        assert raw.whitening_ is None
+        expected = raw.score_samples(seen) + log_volume
+        np.testing.assert_allclose(fitted.score_samples(X), expected, atol=1e-4)
+        assert fitted.best_validation_ == pytest.approx(raw.best_validation_ + log_volume, abs=1e-4)
 
     def test_float32_rows_are_what_they_are_in_float64(self):
         X = rows().astype(np.float32) + np.float32(1000.0)
