@@ -21,7 +21,7 @@ class Summary(NamedTuple):
     states: jax.Array
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def make_chunk(network: Network, options: Options, returns_states: bool) -> Callable:
     """Compile a function (data, state, batches, n_steps) -> (state, summary).
 

@@ -20,7 +20,7 @@ from pickmix.gradient.precision import precision
 _BLOCK_NUMBERS = 4_000_000
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _compiled_scores(network: Network) -> Callable:
     @jax.jit
     def scores(tables, log_weights, rows):

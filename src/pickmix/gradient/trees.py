@@ -28,7 +28,7 @@ def _filled(rows: np.ndarray, dtype: Any) -> jax.Array:
     return jnp.pad(jnp.asarray(rows, dtype), ((0, _BLOCK_ROWS - rows.shape[0]), (0, 0)))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _compiled_trees(network: SumProductTransform) -> Any:
     return jax.jit(network.most_probable_tree)
 
