@@ -14,9 +14,7 @@ from pickmix import FlowMixture, SumProductTransformNetwork
 # made with both.
 WITH_FITS = {
     "FlowMixture": {
-        "check_estimators_dtypes",
         "check_estimators_nan_inf",
-        "check_estimators_pickle",
         "check_fit2d_1feature",
         "check_fit_idempotent",
         "check_methods_sample_order_invariance",
@@ -25,7 +23,6 @@ WITH_FITS = {
     "SumProductTransformNetwork": {
         "check_dont_overwrite_parameters",
         "check_fit_score_takes_y",
-        "check_readonly_memmap_input",
         "check_sample_weights_shape",
     },
 }
@@ -49,7 +46,7 @@ WITHOUT_FITS = {
     "check_valid_tag_types",
 }
 # float64: checks compare to 1e-7 what rows give alone and among others.
-SMALL = {"max_steps": 4, "batch_size": 20, "dtype": "float64"}
+SMALL = {"max_steps": 4, "batch_size": 20, "dtype": "float64", "init_params": "paper"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -62,7 +59,7 @@ def quick_compilation():
 
 def chosen():
     for estimator in (
-        FlowMixture(n_components=2, hidden=2, **SMALL),
+        FlowMixture(n_components=2, n_layers=1, hidden=2, **SMALL),
         SumProductTransformNetwork(2, 2, 1, **SMALL),
     ):
         for one, check in estimator_checks_generator(estimator, legacy=True):
