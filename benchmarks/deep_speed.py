@@ -147,7 +147,7 @@ def make_cases() -> tuple[dict[str, Case], str]:
         differences.append(deep_step_torch.check(network))
         steps = deep_step_torch.Steps(network, *make_inputs(network))
         like = cases[f"{name} mhsaem"]
-        for n_threads in sorted({1, os.cpu_count() or 1}):
+        for n_threads in sorted({1, n_cores()}):
             label = f"MHSAEM-U, eager PyTorch, {n_threads} thread{'s' * (n_threads > 1)}"
             cases[f"{name} torch {n_threads}"] = Case(
                 like.model,
@@ -160,6 +160,11 @@ def make_cases() -> tuple[dict[str, Case], str]:
         "PyTorch's steps were checked: after three steps from the same start, chains are equal and "
         f"parameters differ by {max(differences):.0e} at most (float64)."
     )
+
+
+def n_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def facts() -> str:
@@ -176,7 +181,7 @@ def facts() -> str:
         except importlib.metadata.PackageNotFoundError:
             versions.append(f"no {package}")
     load = " to ".join(f"{value:.1f}" for value in (LOAD_BEFORE, os.getloadavg()[0]))
-    return f"{model}, {os.cpu_count()} cores, load {load}. {', '.join(versions)}."
+    return f"{model}, {n_cores()} cores, load {load}. {', '.join(versions)}."
 
 
 def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:

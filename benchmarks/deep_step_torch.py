@@ -12,7 +12,6 @@ out, in PyTorch's favour.
 from __future__ import annotations
 
 import math
-import os
 import time
 from functools import partial
 from operator import itemgetter
@@ -21,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from deep_speed import RATE, make_inputs
+from deep_speed import RATE, make_inputs, n_cores
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -374,7 +373,7 @@ def main() -> None:
         steps = Steps(network, *make_inputs(network))
         seconds = {
             n_threads: min(steps.run(50, n_threads) for _ in range(6))
-            for n_threads in (1, os.cpu_count() or 1)
+            for n_threads in sorted({1, n_cores()})
         }
         times = ", ".join(f"{1e3 * s:.2f} ms with {n} threads" for n, s in seconds.items())
         print(f"{name}: {times}; parameters differ from pickmix's by {difference:.0e} at most")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import pickmix
-from pickmix import FlowMixture, GaussianMixture, SumProductTransformNetwork
+from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
 from pickmix.cli import fit_command, main
 from pickmix.cli.models import KINDS, ModelOption
 from pickmix.cli.summary import summary
@@ -186,6 +186,16 @@ def test_saved_models_draw(tmp_path, places):
     rows, components = nameless(places / "flow").set_params(random_state=1).sample(200)
     expected = np.column_stack([rows, components])
     np.testing.assert_array_equal(drawn[np.lexsort(drawn.T)], expected[np.lexsort(expected.T)])
+
+
+def test_components_of_ones_own_are_for_python(tmp_path, places):
+    mixture = Mixture(n_components=4)
+    vars(mixture).update({k: v for k, v in vars(nameless(places / "flow")).items() if k[-1] == "_"})
+    pickmix.save(mixture, tmp_path / "model")
+    for verb in (["score"], ["assign"], ["sample"]):
+        rows = [] if verb == ["sample"] else [places / "rows.csv"]
+        message = error_of(*verb, tmp_path / "model", *rows)
+        assert message.endswith("from Python only: pickmix.load(path, component=...)")
 
 
 FLOW_VALUES = {

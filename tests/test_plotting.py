@@ -141,7 +141,7 @@ class TestDeep:
 
     def test_one_column_is_a_curve_of_the_density(self, tmp_path, figures):
         X = rows(1)
-        model = self.fitted(X, dtype="float64")
+        model = self.fitted(X)
         assert plot_fit(model, X, tmp_path / "fit.png").stat().st_size > 20_000
         left = figures[0].axes[0]
         (curve,) = left.get_lines()
@@ -195,7 +195,7 @@ class TestDeep:
     def test_more_columns_have_drawn_rows_beside(self, tmp_path, figures):
         X = rows(3)
         random_state = np.random.RandomState(0)
-        model = self.fitted(X, random_state=random_state)
+        model = self.fitted(X, n_layers=1, random_state=random_state)
         state = random_state.get_state()[1].copy()
         plot_fit(model, X, tmp_path / "fit.png")
         np.testing.assert_array_equal(random_state.get_state()[1], state)

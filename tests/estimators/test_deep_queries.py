@@ -244,9 +244,9 @@ class TestTrees:
 
     def test_conditional_draws_follow_the_conditional_density(self, plain):
         X = rows()
-        given = np.full((2000, 1), np.median(X[:, 1]) + 0.123)
+        given = np.full((10_000, 1), np.median(X[:, 1]) + 0.123)
         drawn = plain.set_params(random_state=3).sample_conditional(given, [1])
-        assert drawn.shape == (2000, 2)
+        assert drawn.shape == (10_000, 2)
         np.testing.assert_array_equal(drawn[:, [1]], given)
         grid = X[:, 0].mean() + 12.0 * X[:, 0].std() * np.linspace(-1.0, 1.0, 4001)
         points = np.column_stack([grid, np.full(4001, given[0, 0])])
@@ -295,7 +295,8 @@ def tree_scores(network, X):
         records = [table[row] for table, row in zip(tables, model.rows(trees), strict=True)]
         return model.log_density(model.unpack(records), trees, points)
 
+    tables = [table.astype(np.float64) for table in network.tables_]
     with jax.enable_x64(True):
-        values = np.asarray(evaluate(network.tables_, np.repeat(points, 27, axis=0)))
+        values = np.asarray(evaluate(tables, np.repeat(points, 27, axis=0)))
     values = values + np.log(network.weights_[trees[:, 0]]) + network._log_volume()
     return values.reshape(-1, 27)

@@ -10,6 +10,7 @@ import numpy as np
 
 from pickmix.cli.console import clear_errors, columns_option, key_option, notes, read_finite
 from pickmix.data.files import check_writable, write_table
+from pickmix.estimators.mixture import Mixture
 from pickmix.estimators.persistence import load
 
 # Rows shown when there is no --out.
@@ -137,6 +138,11 @@ def _check_out(out: Path | None) -> None:
 def _load(path: Path) -> tuple[Any, list[str] | None]:
     """Load a model and take its column names off, as rows come as plain arrays here."""
     estimator = load(path)
+    if isinstance(estimator, Mixture):
+        raise ValueError(
+            f"{path}: a Mixture of components of your own can be asked from Python only: "
+            "pickmix.load(path, component=...)"
+        )
     names = vars(estimator).pop("feature_names_in_", None)
     return estimator, None if names is None else names.tolist()
 
