@@ -4,10 +4,10 @@
 
 For each set, data protocol and split (64/16/20 by seed): a mixture of 128 flows and a
 sum-product-transform network with s^l = 1024 (s = 32, b = 2, l = 2), each by mhsaem and by sgd at
-the same number of steps; for two splits of the protocol "clean" also by mhsaem at five times as many,
-from our start and from the paper's. The parameters with the best validation log-likelihood are tested. Floors: one
-Gaussian with full covariance, and a Gaussian mixture whose number of components, covariance type
-and regularisation are chosen on the validation rows.
+the same number of steps; for two splits of the protocol "clean" also by mhsaem at five times as
+many, from our start and from the paper's. The parameters with the best validation log-likelihood
+are tested. Floors: one Gaussian with full covariance, and a Gaussian mixture whose number of
+components, covariance type and regularisation are chosen on the validation rows.
 
 Rows are appended to results/deep_uci.csv as they come, and what is there is not run again; the
 tables in results/deep_uci.md are made from it.
