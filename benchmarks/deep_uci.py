@@ -108,7 +108,7 @@ def key(row) -> tuple:
 
 
 def summarise(rows: list[dict]) -> str:
-    """Mean and standard deviation over splits, one table per protocol."""
+    """Median and range over splits, one table per protocol."""
     lines = []
     for protocol in PROTOCOLS:
         here = [row for row in rows if row["protocol"] == protocol]
@@ -138,7 +138,8 @@ def summarise(rows: list[dict]) -> str:
                     continue
                 test = np.array([float(row["test"]) for row in found])
                 seconds = np.mean([float(row["seconds"]) for row in found])
-                cells.append(f"{test.mean():.2f} ± {test.std():.2f} ({seconds:.1f} s)")
+                spread = f"{test.min():.2f} to {test.max():.2f}"
+                cells.append(f"{np.median(test):.2f} ({spread}), {seconds:.1f} s")
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)
@@ -173,7 +174,7 @@ def main() -> None:
                 writer.writeheader()
             writer.writerow(row)
         print(*(row[column] for column in COLUMNS[:11]), flush=True)
-    text = f"# {__doc__.splitlines()[0]}\n\nMean ± standard deviation over splits, work time.\n\n"
+    text = f"# {__doc__.splitlines()[0]}\n\nMedian test log-likelihood (lowest to highest split), mean work time.\n\n"
     (RESULTS / "deep_uci.md").write_text(text + summarise(read(table)))
 
 
