@@ -174,7 +174,8 @@ def main() -> None:
                 writer.writeheader()
             writer.writerow(row)
         print(*(row[column] for column in COLUMNS[:11]), flush=True)
-    text = f"# {__doc__.splitlines()[0]}\n\nMedian test log-likelihood (lowest to highest split), mean work time.\n\n"
+    text = f"# {__doc__.splitlines()[0]}\n\n"
+    text += "Median test log-likelihood (lowest to highest split), mean work time.\n\n"
     (RESULTS / "deep_uci.md").write_text(text + summarise(read(table)))
 
 
