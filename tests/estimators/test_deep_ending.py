@@ -297,11 +297,6 @@ class TestNotFinite:
         whole = flow(max_steps=20, learning_rate=0.01, **settings).fit(X)
         assert fitted.score(X) == whole.score(X)
 
-    @pytest.mark.xfail(
-        strict=True,
-        reason="a validation log-likelihood that is not finite passes for none: the fit goes on, "
-        "stops by nothing and keeps the last parameters without a word",
-    )
     def test_validation_rows_out_of_reach(self):
         X = rows()
         with pytest.warns(ConvergenceWarning, match="not finite"):
@@ -357,14 +352,7 @@ class TestWarmStart:
         "random_state",
         [
             0,
-            pytest.param(
-                None,
-                marks=pytest.mark.xfail(
-                    strict=True,
-                    reason="each fit draws a new seed and splits anew: rows that were learnt from "
-                    "are watched next, and chains come to rows that are not theirs",
-                ),
-            ),
+            None,
         ],
     )
     def test_the_watched_rows_stay_the_same(self, random_state):

@@ -300,11 +300,6 @@ class TestUnits:
         assert fitted.scale_[1] == 1.0
         assert fitted.center_[1] == 1e9
 
-    @pytest.mark.xfail(
-        strict=True,
-        raises=UserWarning,
-        reason="the choice of a frame asks Ledoit and Wolf about a single row, who warn",
-    )
     def test_a_single_row(self):
         X = rows(1)
         fitted = flow(max_steps=5, init_params="auto").fit(X)

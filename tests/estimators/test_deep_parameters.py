@@ -124,9 +124,6 @@ class TestRefused:
         with pytest.raises(ValueError, match=message):
             flow(annealing=lambda t: 1.0 if t < 5 else -1.0).fit(rows())
 
-    @pytest.mark.xfail(
-        strict=True, reason="rates of a user's schedule are not checked, unlike beta_t and gamma_t"
-    )
     def test_rates_are_checked_at_every_step(self):
         with pytest.raises(ValueError, match=r"^learning_rate must return"):
             flow(learning_rate=lambda t: 1e-3 if t < 5 else -1.0).fit(rows())

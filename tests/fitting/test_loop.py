@@ -47,7 +47,7 @@ class CountingEngine:
         return 1
 
     def validation(self):
-        return math.nan
+        return None
 
     def log_likelihood(self):
         time.sleep(self.evaluation_seconds)

@@ -133,9 +133,8 @@ class ClosedFormEngine:
         self.step(first)
         return 1
 
-    def validation(self) -> float:
+    def validation(self) -> None:
         """No rows are set apart."""
-        return float("nan")
 
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""

@@ -125,6 +125,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
     """
 
     n_steps_: int
+    _split_seed: int = 0
 
     def _check_family(self) -> None:
         """Check the parameters of the family."""
@@ -183,7 +184,9 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         # The coordinates that the model sees; float32 rows far from the origin lose nothing.
         rows = self._to_model(X) if warm else self._choose_frame(X, network.n_children, seed)
         if watched is None:
-            rows, weights, watched_rows = self._split(rows, weights, seed)
+            # A fit that goes on must not learn from rows that were watched before.
+            self._split_seed = self._split_seed if warm else seed
+            rows, weights, watched_rows = self._split(rows, weights, self._split_seed)
         else:
             watched_rows = self._to_model(watched)
         if warm:
@@ -217,7 +220,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             callbacks=validation.check_callbacks(self.callbacks),
             snapshot=lambda: self._fitted_copy(engine),
             remember=engine.remember,
-            best_before=-math.inf if math.isnan(first_value) else first_value,
+            best_before=-math.inf if first_value is None else first_value,
             first_step=first_step,
         )
         self._set_parameters(*engine.best())
@@ -230,10 +233,9 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         self._passes = passes_before + n_new_steps / batches.n_batches
         self.n_component_evaluations_ = engine.counters.evaluations
         values = self.trace_["log_likelihood"]
+        first = math.nan if first_value is None else first_value
         self.lower_bound_ = float(values[-1]) if values.size else math.nan
-        self.best_validation_ = float(
-            np.fmax.reduce(self.trace_["validation"], initial=first_value)
-        )
+        self.best_validation_ = float(np.fmax.reduce(self.trace_["validation"], initial=first))
         named = self.proposal if isinstance(self.proposal, str) else type(self.proposal).__name__
         self.proposal_ = named if self.algorithm == "mhsaem" else "optimal"
         self._chain = engine.chain()
@@ -246,7 +248,6 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         n_watched = round((self.validation_fraction or 0.0) * n_rows)
         if n_watched == 0 or n_rows < 20:
             return rows, weights, None
-        # A function of the number of rows and the seed, so that warm starts split alike.
         order = np.random.default_rng([seed, 2]).permutation(n_rows)
         watched, kept = np.sort(order[:n_watched]), np.sort(order[n_watched:])
         return rows[kept], None if weights is None else weights[kept], rows[watched]

@@ -113,7 +113,7 @@ def find_frame(X: np.ndarray, kind: str | bool) -> tuple[np.ndarray, np.ndarray,
     # A constant column, up to rounding, has no scale.
     constant = (scale <= 1e-12 * np.abs(center)) | (scale == 0.0)
     scale = np.where(constant, 1.0, scale)
-    if kind == "columns" or n_features == 1:
+    if kind == "columns" or n_features == 1 or X.shape[0] < 3:
         return center, scale, None
     correlations, _ = ledoit_wolf((rows - center) / scale, assume_centered=True)
     # A constant column stays as it is.

@@ -47,11 +47,13 @@ SAVEABLE: dict[str, Saveable] = {
         "pickmix.estimators.gaussian_mixture",
         ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
     ),
-    "FlowMixture": Saveable("pickmix.estimators.flow_mixture", ("_chain", "_passes")),
-    "SumProductTransformNetwork": Saveable(
-        "pickmix.estimators.sum_product_transform_network", ("_chain", "_passes")
+    "FlowMixture": Saveable(
+        "pickmix.estimators.flow_mixture", ("_chain", "_passes", "_split_seed")
     ),
-    "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes")),
+    "SumProductTransformNetwork": Saveable(
+        "pickmix.estimators.sum_product_transform_network", ("_chain", "_passes", "_split_seed")
+    ),
+    "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes", "_split_seed")),
 }
 _ANY_SAVEABLE = " or ".join(SAVEABLE)
 

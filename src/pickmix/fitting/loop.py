@@ -29,8 +29,8 @@ class Engine(Protocol):
         """Estimate the mean log-likelihood per row of the present model."""
         ...
 
-    def validation(self) -> float:
-        """Mean log-likelihood per row of rows that are not learnt from; NaN if there are none."""
+    def validation(self) -> float | None:
+        """Mean log-likelihood per row of rows that are not learnt from, if there are any."""
         ...
 
     def live_components(self) -> int:
@@ -123,13 +123,14 @@ def run(
                 acceptance = (engine.counters.acceptance_sum - seen.acceptance_sum) / max(1, rows)
                 seen = Counters(rows=engine.counters.rows)
                 seen.acceptance_sum = engine.counters.acceptance_sum
+                validation = engine.validation()
                 record = FitInfo(
                     step=step,
                     epoch=passes_before + (step - first_step + 1) / steps_per_pass,
                     seconds=work,
                     evaluations=engine.counters.evaluations,
                     log_likelihood=engine.log_likelihood(),
-                    validation=engine.validation(),
+                    validation=math.nan if validation is None else validation,
                     acceptance=acceptance,
                     live_components=engine.live_components(),
                     estimator=snapshot,
@@ -139,8 +140,8 @@ def run(
                 speed = engine.counters.rows / max(work, 1e-9)
                 progress.report(record, speed)
                 watched = record.log_likelihood
-                if not math.isnan(record.validation):
-                    watched = record.validation
+                if validation is not None:
+                    watched = validation
                     if watched > best:
                         best = watched
                         remember()
@@ -153,7 +154,7 @@ def run(
                 if engine.counters.refused:
                     outcome = Outcome(engine.refusal)
                     break
-                if not math.isfinite(record.log_likelihood):
+                if not (math.isfinite(record.log_likelihood) and math.isfinite(watched)):
                     outcome = Outcome.NON_FINITE
                     break
                 # Every callback sees every record, also the one that ends the fit.

@@ -162,10 +162,10 @@ class GradientEngine:
         """Mean log-likelihood of the probe's rows."""
         return self._mean_score(self._probe)
 
-    def validation(self) -> float:
-        """Mean log-likelihood of the validation rows, NaN if there are none."""
+    def validation(self) -> float | None:
+        """Mean log-likelihood of the validation rows, if there are any."""
         if self._validation is None:
-            return float("nan")
+            return None
         return self._mean_score(self._validation)
 
     def remember(self) -> None:

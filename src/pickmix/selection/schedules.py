@@ -250,8 +250,10 @@ def resolve_rate(learning_rate: object, n_steps: int) -> Schedule:
     number = isinstance(learning_rate, numbers.Real) and not isinstance(learning_rate, bool)
     if number and 0.0 < float(learning_rate) < math.inf:  # type: ignore[arg-type]
         return ConstantRate(float(learning_rate))  # type: ignore[arg-type]
-    if callable(learning_rate):
+    if isinstance(learning_rate, CosineRate):
         return learning_rate
+    if callable(learning_rate):
+        return CheckedSchedule(learning_rate, "learning_rate", math.inf)
     raise ValueError(
         "learning_rate must be a number > 0, 'cosine' or a callable t -> rate, "
         f"got {learning_rate!r}."
