@@ -221,6 +221,7 @@ class TestTrace:
             "seconds",
             "evaluations",
             "log_likelihood",
+            "validation",
             "acceptance",
             "live_components",
         )
@@ -229,6 +230,7 @@ class TestTrace:
         per_pass = 1 if settings["algorithm"] == "em" else 6
         np.testing.assert_allclose(trace["epoch"], trace["step"] / per_pass)
         assert np.isfinite(trace["log_likelihood"]).all()
+        assert np.isnan(trace["validation"]).all()
         assert (trace["live_components"] == 3).all()
         assert mixture.n_component_evaluations_ == trace["evaluations"][-1]
         draws = settings["algorithm"] in ("mcsaem", "mhsaem")
