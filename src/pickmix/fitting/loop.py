@@ -142,7 +142,7 @@ def run(
                 watched = record.log_likelihood
                 if validation is not None:
                     watched = validation
-                    if watched > best:
+                    if best < watched < math.inf:
                         best = watched
                         remember()
                 elif math.isfinite(watched):

@@ -153,18 +153,19 @@ def resolve_step_size(step_size: object, steps_per_pass: int) -> Schedule:
 
 @dataclass(frozen=True)
 class CheckedSchedule:
-    """A user's schedule, whose every value is checked to lie in (0, `largest`]."""
+    """A user's schedule, whose every value is checked to lie in (0, `largest`], or be `zero`."""
 
     schedule: Callable[[int], float]
     name: str
     largest: float
+    zero: bool = False
 
     def __call__(self, step: int) -> float:
         """Return the schedule's value at t = step."""
         value = float(self.schedule(step))
-        if not 0.0 < value <= self.largest:
+        if not (0.0 < value <= self.largest or (self.zero and value == 0.0)):
             raise ValueError(
-                f"{self.name} must return values in (0, {self.largest}], "
+                f"{self.name} must return values in {'[' if self.zero else '('}0, {self.largest}], "
                 f"got {value!r} at step {step}."
             )
         return value
@@ -253,7 +254,7 @@ def resolve_rate(learning_rate: object, n_steps: int) -> Schedule:
     if isinstance(learning_rate, CosineRate):
         return learning_rate
     if callable(learning_rate):
-        return CheckedSchedule(learning_rate, "learning_rate", math.inf)
+        return CheckedSchedule(learning_rate, "learning_rate", math.inf, zero=True)
     raise ValueError(
         "learning_rate must be a number > 0, 'cosine' or a callable t -> rate, "
         f"got {learning_rate!r}."
