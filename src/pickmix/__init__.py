@@ -5,6 +5,7 @@ from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.estimators.mixture import Mixture
 from pickmix.estimators.persistence import load, save
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.truncated import SearchSet
 
@@ -15,6 +16,7 @@ __all__ = [
     "GaussianMixture",
     "Mixture",
     "Proposal",
+    "RandomPartition",
     "SearchSet",
     "SumProductTransformNetwork",
     "__version__",

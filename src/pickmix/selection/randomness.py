@@ -30,6 +30,7 @@ class Stream(enum.IntEnum):
     POSTERIOR = 3
     EXPLORATION = 4
     START = 5
+    PARTITION = 6
 
 
 @njit(cache=True, nogil=True)
