@@ -8,7 +8,7 @@ from scipy.linalg import sqrtm
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from pickmix.data import mixsim, pair_overlap
+from pickmix.data import known_mixture, pair_overlap
 from pickmix.data.mixsim import MixSimMixture, generate, pairwise_overlap
 from pickmix.data.quadratic_forms import weighted_chi2_cdf
 
@@ -216,7 +216,7 @@ def test_score_samples_is_the_log_density(monkeypatch):
     ]
     expected = logsumexp(log_joint, axis=0)
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
-    monkeypatch.setattr(mixsim, "BLOCK_ELEMENTS", 7 * 20)  # seven rows a block
+    monkeypatch.setattr(known_mixture, "BLOCK_ELEMENTS", 7 * 20)  # seven rows a block
     np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-9)
     with pytest.raises(ValueError, match=r"X must have shape \(N, 4\); got \(3, 2\)"):
         mixture.score_samples(np.zeros((3, 2)))

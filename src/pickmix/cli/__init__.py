@@ -1,10 +1,11 @@
-"""The command line: `pickmix fit`, `score`, `assign`, `sample`."""
+"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`."""
 
 from __future__ import annotations
 
 import click
 
 from pickmix import __version__
+from pickmix.cli.bench_command import bench
 from pickmix.cli.fit_command import fit
 from pickmix.cli.queries import assign, sample, score
 
@@ -17,13 +18,14 @@ def main() -> None:
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
     hundreds to a million of them by visiting only a few per row. Deep models take the place of
     the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Four verbs:
+    Five verbs:
 
     \b
       fit     find the mixture that explains a table, and save it
       score   how probable is each row under a saved mixture (low: an outlier)
       assign  which components does each row belong to, with which probability
       sample  draw new rows from a saved mixture
+      bench   compare pickmix with its rivals on this machine
 
     DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet. MODEL is the folder that
     fit made.
@@ -36,10 +38,11 @@ def main() -> None:
       pickmix score model new.csv --out scores.csv
       pickmix assign model new.csv --top 3 --out components.parquet
       pickmix sample model -n 10000 --out made.npy
+      pickmix bench gaussian --quick
 
     `pickmix VERB --help` tells the rest.
     """
 
 
-for command in (fit, score, assign, sample):
+for command in (fit, score, assign, sample, bench):
     main.add_command(command)

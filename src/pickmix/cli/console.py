@@ -14,6 +14,9 @@ import numpy as np
 
 from pickmix.data.files import read_table
 
+# What shells report for a program that Ctrl-C ended.
+INTERRUPTED_EXIT_CODE = 130
+
 
 class InputError(click.ClickException):
     """An error of the user's input: one line on standard error, exit code 2."""

@@ -12,7 +12,13 @@ from typing import Any
 import click
 import numpy as np
 
-from pickmix.cli.console import clear_errors, notes, read_finite, show_table
+from pickmix.cli.console import (
+    INTERRUPTED_EXIT_CODE,
+    clear_errors,
+    notes,
+    read_finite,
+    show_table,
+)
 from pickmix.cli.fit_options import FLOW_COMPONENTS, fit_options
 from pickmix.cli.models import DEEP, KINDS, SectionedCommand, given_parameters
 from pickmix.cli.summary import measure, name_parts, summary
@@ -26,7 +32,6 @@ from pickmix.fitting.trace import TRACE_DTYPE
 EXAMPLE_ROWS, EXAMPLE_COMPONENTS = 100_000, 500
 # Some seconds: enough to see what a deep model makes of the example.
 EXAMPLE_STEPS = 2000
-INTERRUPTED_EXIT_CODE = 130
 
 
 @dataclass

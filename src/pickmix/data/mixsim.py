@@ -17,12 +17,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import logsumexp
 
+from pickmix.data.known_mixture import KnownMixture, RandomState
 from pickmix.data.pair_overlap import (
-    BLOCK_ELEMENTS,
     FloatArray,
     IntArray,
     PairGeometry,
@@ -33,8 +31,6 @@ from pickmix.data.pair_overlap import (
 
 __all__ = ["MixSimMixture", "generate", "pairwise_overlap"]
 
-RandomState = int | np.random.Generator | None
-
 # Overlaps are integrated to an absolute error well below this.
 _SMALLEST_OVERLAP = 1e-8
 # Past this multiple of the first guess the means coincide for all purposes.
@@ -42,7 +38,7 @@ _UNREACHABLE_SCALE = 2.0**60
 
 
 @dataclass(frozen=True, eq=False)
-class MixSimMixture:
+class MixSimMixture(KnownMixture):
     """A Gaussian mixture with exact samples, densities and overlaps.
 
     Attributes
@@ -51,20 +47,6 @@ class MixSimMixture:
     means : ndarray, shape (K, D)
     covariances : ndarray, shape (K, D, D)
     """
-
-    weights: FloatArray
-    means: FloatArray
-    covariances: FloatArray
-
-    def __post_init__(self) -> None:
-        if self.means.ndim != 2:
-            raise ValueError(f"means must have shape (K, D); got {self.means.shape}")
-        K, D = self.means.shape
-        if self.weights.shape != (K,) or self.covariances.shape != (K, D, D):
-            raise ValueError(
-                f"weights and covariances must have shapes {(K,)} and {(K, D, D)} to go with "
-                f"means of shape {(K, D)}; got {self.weights.shape} and {self.covariances.shape}"
-            )
 
     def sample(self, n: int, random_state: RandomState = None) -> tuple[FloatArray, IntArray]:
         r"""Draw n rows in random order, every component at least once.
@@ -77,50 +59,13 @@ class MixSimMixture:
         labels : ndarray, shape (n,)
             The component that each row was drawn from.
         """
-        K, D = self.means.shape
+        return super().sample(n, random_state)
+
+    def _component_sizes(self, n: int, rng: np.random.Generator) -> IntArray:
+        K = self.weights.shape[0]
         if not isinstance(n, int | np.integer) or n < K:
             raise ValueError(f"n must be an integer >= {K}, a row per component; got {n!r}")
-        rng = np.random.default_rng(random_state)
-        counts = 1 + rng.multinomial(n - K, self.weights)
-        labels = np.repeat(np.arange(K), counts)
-        X = rng.standard_normal((n, D))
-        factors = np.linalg.cholesky(self.covariances)
-        ends = np.cumsum(counts)
-        for k in range(K):
-            rows = slice(ends[k] - counts[k], ends[k])
-            X[rows] = self.means[k] + X[rows] @ factors[k].T
-        order = rng.permutation(n)
-        return X[order], labels[order]
-
-    def score_samples(self, X: ArrayLike) -> FloatArray:
-        r"""Return the log density :math:`\log \sum_k \pi_k \phi(x; \mu_k, S_k)` of every row.
-
-        Parameters
-        ----------
-        X : array_like, shape (N, D)
-
-        Returns
-        -------
-        ndarray, shape (N,)
-        """
-        X = np.asarray(X, dtype=np.float64)
-        K, D = self.means.shape
-        if X.ndim != 2 or X.shape[1] != D:
-            raise ValueError(f"X must have shape (N, {D}); got {X.shape}")
-        factors = np.linalg.cholesky(self.covariances)
-        whitening = np.linalg.inv(factors)
-        offsets = np.einsum("kde,ke->kd", whitening, self.means)
-        log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
-        log_norms += np.log(self.weights) - 0.5 * D * math.log(2.0 * math.pi)
-        # One matrix product whitens a block of rows for all components.
-        stacked = whitening.reshape(K * D, D).T
-        result = np.empty(X.shape[0])
-        block = max(1, BLOCK_ELEMENTS // (K * D))
-        for start in range(0, X.shape[0], block):
-            z = (X[start : start + block] @ stacked).reshape(-1, K, D) - offsets
-            log_joint = log_norms - 0.5 * np.einsum("nkd,nkd->nk", z, z)
-            result[start : start + block] = logsumexp(log_joint, axis=1)
-        return result
+        return 1 + rng.multinomial(n - K, self.weights)
 
     def max_overlap(self) -> float:
         """Return the largest overlap over all pairs of components (0 for one component).

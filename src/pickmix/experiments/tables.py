@@ -1,0 +1,160 @@
+"""A Markdown page of a bench's results: a table per setting, medians over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import numpy as np
+
+from pickmix.experiments.results import END, Results, Row
+from pickmix.experiments.rivals import RIVALS, YARDSTICKS
+from pickmix.experiments.settings import SETTINGS
+
+_ABOUT = """\
+Medians over seeds; a seed is other rows and another start. *Held-out* is the mean log-density per
+row of rows that were not fitted, *short of the truth* how much that of the mixture which made them
+is above it. *Seconds* are wall time with the start, without compilation and without measuring;
+they are compared with those of the better of scikit-learn's two starts, with one thread in BLAS or
+with as many as there are cores, whichever is faster. *Evaluations* are those of a component on a
+row, divided by the number of rows, without the start. *Live* components weigh at least half a row.
+*Memory* is the peak above what the data and the libraries took before the fit."""
+
+
+def markdown(results: Results, *, pictures: Iterable[str] = ()) -> str:
+    """Write the page.
+
+    Parameters
+    ----------
+    results : Results
+    pictures : iterable of str
+        Settings of which there is a picture `gaussian-<setting>.png` beside the page.
+    """
+    pictures = set(pictures)
+    parts = ["# Gaussian mixtures: rivals in one harness", _ABOUT]
+    for setting in settings_of(results):
+        parts.append(f"## {setting}")
+        if setting in SETTINGS:
+            parts.append(f"{SETTINGS[setting].summary}.")
+        parts.append(table(results, setting))
+        if setting in pictures:
+            parts.append(f"![Held-out log-likelihood, {setting}](gaussian-{setting}.png)")
+    machine = _machine(results.rows)
+    return "\n\n".join(part for part in [*parts, machine] if part) + "\n"
+
+
+def settings_of(results: Results) -> list[str]:
+    """Settings that there are rows of, in the order of `SETTINGS`, unknown ones last."""
+    found = dict.fromkeys(row["setting"] for row in results.rows)
+    return [name for name in SETTINGS if name in found] + [n for n in found if n not in SETTINGS]
+
+
+def rivals_of(results: Results, setting: str) -> list[str]:
+    """Rivals that there are rows of in a setting, in the order of `RIVALS`, unknown ones last."""
+    found = dict.fromkeys(row["rival"] for row in results.rows if row["setting"] == setting)
+    return [name for name in RIVALS if name in found] + [n for n in found if n not in RIVALS]
+
+
+def table(results: Results, setting: str) -> str:
+    """Write the table of one setting."""
+    rivals = rivals_of(results, setting)
+    ends = {rival: results.of(setting, rival, END) for rival in rivals}
+    yardstick = _yardstick(ends)
+    truth = median(_once_per_seed(ends), "true_held_out")
+    header = ["", "held-out"]
+    if not math.isnan(truth):
+        header.append("short of the truth")
+    header.append("seconds")
+    if yardstick is not None:
+        header.append(f"seconds ÷ {yardstick}'s")
+    header += ["evaluations per row", "live", "memory, MB", "outcome"]
+    lines = [header, ["---"] + ["---:"] * (len(header) - 2) + ["---"]]
+    if not math.isnan(truth):
+        lines.append(["*true mixture*", f"{truth:.3f}", "0", *[""] * (len(header) - 3)])
+    for rival in rivals:
+        good = _measured(ends[rival])
+        line = [rival, _number(median(good, "held_out"), 3)]
+        if not math.isnan(truth):
+            # The difference of each seed: rows of different seeds differ more than rivals do.
+            gaps = [row["true_held_out"] - row["held_out"] for row in good]
+            line.append(_number(_median(gaps), 3))
+        seconds = median(good, "seconds")
+        line.append(_significant(seconds))
+        if yardstick is not None:
+            line.append(_significant(seconds / median(_measured(ends[yardstick]), "seconds")))
+        line += [
+            _number(median(good, "evaluations_per_row"), 0),
+            _number(median(good, "live_components"), 0),
+            _number(median(good, "peak_megabytes"), 0),
+            _outcomes(ends[rival]),
+        ]
+        lines.append(line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def median(rows: Iterable[Row], column: str) -> float:
+    """Median of a column; NaN without values."""
+    return _median([row[column] for row in rows])
+
+
+def _median(values: Iterable[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return float(np.median(known)) if known else math.nan
+
+
+def _measured(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if not math.isnan(row["held_out"])]
+
+
+def _yardstick(ends: dict[str, list[Row]]) -> str | None:
+    """The better of scikit-learn's starts, and of its ways to use threads the faster."""
+    measured = {name: _measured(ends.get(name, [])) for pair in YARDSTICKS for name in pair}
+    pairs = [[name for name in pair if measured[name]] for pair in YARDSTICKS]
+    known = [pair for pair in pairs if pair]
+    if not known:
+        return None
+    better = max(known, key=lambda pair: max(median(measured[name], "held_out") for name in pair))
+    return min(better, key=lambda name: median(measured[name], "seconds"))
+
+
+def _once_per_seed(ends: dict[str, list[Row]]) -> list[Row]:
+    """One row for each seed, of whichever rival knows the truth of its rows."""
+    by_seed = {
+        row["seed"]: row
+        for rows in ends.values()
+        for row in rows
+        if not math.isnan(row["true_held_out"])
+    }
+    return list(by_seed.values())
+
+
+def _outcomes(rows: Iterable[Row]) -> str:
+    """How the runs of all seeds ended: "2 converged, 1 timed out after 60 s"."""
+    counts = Counter(row["outcome"].replace("|", "/") for row in rows)
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+
+
+def _number(value: float, digits: int) -> str:
+    return "–" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def _significant(value: float) -> str:
+    """Three significant digits, never with an exponent."""
+    if math.isnan(value):
+        return "–"
+    if value == 0.0:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"
+
+
+def _machine(rows: list[Row]) -> str:
+    """What the numbers were made with, and how busy the machine was."""
+    cores = sorted({int(row["cpu_count"]) for row in rows if not math.isnan(row["cpu_count"])})
+    if not cores:
+        return ""
+    versions = sorted({part for row in rows for part in row["versions"].split("; ") if part})
+    loads = [row["load_average"] for row in rows if not math.isnan(row["load_average"])]
+    busy = f"; load average at the start of a run {min(loads):.1f} to {max(loads):.1f}"
+    return f"{' or '.join(map(str, cores))} cores{busy if loads else ''}. {', '.join(versions)}."

@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from pickmix.data.rotated import generate
+
+
+def test_spectrum_means_and_weights_are_as_asked():
+    mixture = generate(400, 3, 0.2, random_state=0)
+    spectrum = np.linalg.eigvalsh(mixture.covariances) / 0.2**2
+    assert spectrum.min() >= 0.1
+    assert spectrum.max() <= 1.0
+    # Uniform in [0.1, 1]: mean 0.55, standard deviation 0.26.
+    assert abs(spectrum.mean() - 0.55) < 4 * 0.26 / np.sqrt(1200)
+    assert 0.0 <= mixture.means.min() < 0.01
+    assert 0.99 < mixture.means.max() <= 1.0
+    np.testing.assert_allclose(mixture.weights, 1 / 400)
+
+
+def test_rotations_prefer_no_direction():
+    covariances = generate(4000, 4, 1.0, random_state=1).covariances
+    # Off-diagonal elements scatter around 0, diagonal ones around the spectrum's mean.
+    mean = covariances.mean(axis=0)
+    np.testing.assert_allclose(mean, 0.55 * np.eye(4), atol=0.02)
+
+
+def test_power_law_is_one_over_rank_in_random_order():
+    weights = generate(50, 2, 0.1, weights="power", random_state=3).weights
+    expected = 1.0 / np.arange(1, 51)
+    np.testing.assert_allclose(np.sort(weights)[::-1], expected / expected.sum())
+    assert np.any(np.diff(weights) > 0)
+
+
+def test_rows_follow_the_mixture():
+    mixture = generate(3, 2, 0.05, weights="power", random_state=4)
+    X, labels = mixture.sample(60_000, random_state=5)
+    shares = np.bincount(labels) / 60_000
+    np.testing.assert_allclose(shares, mixture.weights, atol=0.01)
+    for k in range(3):
+        np.testing.assert_allclose(X[labels == k].mean(axis=0), mixture.means[k], atol=3e-3)
+        np.testing.assert_allclose(
+            np.cov(X[labels == k].T), mixture.covariances[k], atol=0.05 * 0.05**2
+        )
+
+
+def test_density_is_scipys():
+    mixture = generate(5, 3, 0.3, weights="power", random_state=6)
+    X = np.random.default_rng(0).uniform(size=(20, 3))
+    parts = [
+        np.log(w) + multivariate_normal(m, S).logpdf(X)
+        for w, m, S in zip(mixture.weights, mixture.means, mixture.covariances, strict=True)
+    ]
+    np.testing.assert_allclose(mixture.score_samples(X), logsumexp(parts, axis=0), rtol=1e-10)
+
+
+def test_same_seed_same_rows_and_components_may_stay_empty():
+    mixture = generate(1000, 2, 0.1, random_state=7)
+    first, second = (mixture.sample(10, random_state=8)[0] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert first.shape == (10, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_components": 0}, "n_components must be an integer >= 1; got 0"),
+        ({"n_features": 1.5}, "n_features must be an integer >= 1; got 1.5"),
+        ({"width": 0.0}, "width must be a positive number; got 0.0"),
+        ({"weights": "zipf"}, "weights must be one of equal, power; got 'zipf'"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    with pytest.raises(ValueError, match=message):
+        generate(**{"n_components": 2, "n_features": 2, "width": 0.1, **change})
+
+
+@pytest.mark.parametrize("n", [0, 2.5, True])
+def test_bad_number_of_rows_is_named(n):
+    with pytest.raises(ValueError, match="n must be an integer >= 1; got"):
+        generate(2, 2, 0.1, random_state=0).sample(n)
