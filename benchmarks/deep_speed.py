@@ -29,7 +29,7 @@ from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.sptn import SumProductTransform
-from pickmix.gradient.step import Batch, Options, Root, State
+from pickmix.gradient.state import Batch, Options, Root, State
 
 N, D, B, M = 10_000, 30, 100, 1
 RATE = 1e-3

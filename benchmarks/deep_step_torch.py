@@ -29,7 +29,8 @@ from pickmix.gradient.network import Network
 from pickmix.gradient.precision import precision
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.sptn import SumProductTransform, Transforms
-from pickmix.gradient.step import Batch, Options, State, selection_step
+from pickmix.gradient.state import Batch, Options, State
+from pickmix.gradient.step import selection_step
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 _LOG_2_PI = math.log(2.0 * math.pi)

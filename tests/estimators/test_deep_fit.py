@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pickmix import FlowMixture, Proposal, SumProductTransformNetwork
+from pickmix import FlowMixture, Proposal, RandomPartition, SumProductTransformNetwork
 from pickmix.selection.randomness import Stream
 from pickmix.selection.schedules import AntiAnnealing, CosineRate
 
@@ -85,7 +85,16 @@ OPTIONS = {
     "own-annealing": {"annealing": lambda step: min(1.0, 0.5 + step / 80)},
     "own-rate": {"learning_rate": lambda step: 0.05 / step**0.5},
     "own-proposal": {"proposal": Ring(), "n_samples": 2},
+    "partition": {"proposal": "partition"},
+    "partition-dense-adam-clip": {
+        "proposal": RandomPartition(block_size=3),
+        "adam": "dense",
+        "gradient_clip": 1.0,
+        "annealing": "anti",
+        "weight_update": "closed_form",
+    },
 }
+NAMES = {Ring: "Ring", RandomPartition: "partition"}
 
 
 class TestLearning:
@@ -98,10 +107,29 @@ class TestLearning:
     def test_every_option(self, settings):
         fitted = assert_improves(flow, rows(), **settings)
         proposal = settings.get("proposal", "uniform")
-        assert fitted.proposal_ == (proposal if isinstance(proposal, str) else "Ring")
+        assert fitted.proposal_ == NAMES.get(type(proposal), proposal)
         if isinstance(proposal, Ring):
             # A step visits 45 rows, and evaluates M candidates and the current component.
             assert fitted.n_component_evaluations_ == 100 * 45 * (2 + 1)
+
+    def test_partitions_for_every_choice_of_a_tree(self):
+        fitted = assert_improves(network, rows(), proposal="partition")
+        assert fitted.proposal_ == "partition"
+
+    def test_blocks_and_locations_are_counted(self):
+        fitted = flow(8, proposal=RandomPartition(block_size=3), max_steps=40).fit(rows())
+        # 45 rows a step and blocks of 3, 3 and 2; 8 locations every four passes of four steps.
+        assert fitted.n_component_evaluations_ == 40 * 45 * 3 + 3 * 8
+        assert (fitted.trace_["acceptance"] == 1.0).all()
+
+    def test_more_components_than_rows_in_blocks(self):
+        X = rows(60)
+        settings = {"n_components": 70, "batch_size": None}
+        assert_improves(flow, X, settings, proposal="partition")
+
+    def test_one_component_is_a_block(self):
+        fitted = assert_improves(flow, rows(), {"n_components": 1}, by=0.01, proposal="partition")
+        assert fitted.proposal_ == "partition"
 
     def test_a_learning_proposal_for_every_choice_of_a_tree(self):
         assert_improves(network, rows(), proposal="table-forgetting")
@@ -147,13 +175,14 @@ class TestSameBits:
             ({"annealing": "anti"}, {"annealing": AntiAnnealing(40)}),
             ({"annealing": None}, {"annealing": lambda step: 1.0}),
             ({"init_params": "auto"}, {"init_params": "data"}),
+            ({"proposal": "partition"}, {"proposal": RandomPartition(block_size=4)}),
         ],
-        ids=["optimal", "rate", "cosine", "anti", "no annealing", "start"],
+        ids=["optimal", "rate", "cosine", "anti", "no annealing", "start", "partition"],
     )
     def test_two_names_of_one_thing(self, one, other):
         first, second = flow(**one).fit(rows()), flow(**other).fit(rows())
         if "proposal" in one:
-            assert first.proposal_ == second.proposal_ == "optimal"
+            assert first.proposal_ == second.proposal_ == one["proposal"]
         assert_same_bits(first, second)
 
     def test_em_follows_the_gradient_of_the_likelihood(self):
@@ -187,15 +216,20 @@ class TestChains:
             {"proposal": "table-forgetting"},
             {"proposal": Ring(), "n_samples": 2},
             {"reuse_log_joint": True, "n_samples": 3},
+            {"proposal": RandomPartition(block_size=2, shuffle=0.2)},
         ],
-        ids=["uniform", "exact", "table-forgetting", "ring", "reuse"],
+        ids=["uniform", "exact", "table-forgetting", "ring", "reuse", "partition"],
     )
     def test_flows(self, settings):
         self.assert_posterior(flow, settings)
 
-    @pytest.mark.parametrize("algorithm", ["mhsaem", "mcsaem"])
-    def test_networks(self, algorithm):
-        self.assert_posterior(network, {"algorithm": algorithm})
+    @pytest.mark.parametrize(
+        "settings",
+        [{}, {"algorithm": "mcsaem"}, {"proposal": RandomPartition(block_size=2)}],
+        ids=["uniform", "exact", "partition"],
+    )
+    def test_networks(self, settings):
+        self.assert_posterior(network, settings)
 
     @staticmethod
     def assert_posterior(make, settings):
@@ -207,13 +241,15 @@ class TestChains:
         assert spread.min() > 5.0
         assert (posterior > 0.9).any(axis=1).mean() > 0.1
         model._chain = np.full_like(model._chain, model.weights_.argmin())
-        settings = {"algorithm": "mhsaem", "warm_start": True, "max_steps": 200} | settings
+        # Passes that share a partition do not add up: with one for every four, look less often.
+        n_steps = 200 if isinstance(settings.get("proposal"), RandomPartition) else 40
+        settings = {"algorithm": "mhsaem", "warm_start": True, "max_steps": 5 * n_steps} | settings
         model.set_params(**settings | FROZEN).fit(X)
         np.testing.assert_allclose(model.predict_proba(X), posterior, atol=1e-5)
         states = [model._chain[:, 0]]
-        # A proposal of one's own is compiled in each fit; for the others look again ten passes on.
+        # A proposal of one's own is compiled in each fit; for the others look again, ten passes on.
         for _ in range(0 if isinstance(model.proposal, Ring) else 5):
-            states.append(model.set_params(max_steps=40).fit(X)._chain[:, 0])
+            states.append(model.set_params(max_steps=n_steps).fit(X)._chain[:, 0])
         n_looks = len(states)
         counts = np.bincount(np.concatenate(states), minlength=posterior.shape[1])
         z = (counts - n_looks * posterior.sum(axis=0)) / np.sqrt(n_looks * spread)

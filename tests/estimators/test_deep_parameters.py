@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from pickmix import FlowMixture, Mixture, SumProductTransformNetwork
+from pickmix import FlowMixture, Mixture, RandomPartition, SumProductTransformNetwork
 
 SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
 # The start that costs the least; test_deep_fit.py has the other.
@@ -36,7 +36,7 @@ def flow(**settings):
 
 SHARED = [
     ("algorithm", "saem", r"one of 'mhsaem', 'mcsaem', 'em', 'sgd', got 'saem'"),
-    ("proposal", "auto", r"one of 'uniform', .*'table-forgetting', got 'auto'"),
+    ("proposal", "auto", r"one of 'uniform', .*'partition', got 'auto'"),
     ("proposal", 3, r"one of 'uniform', .* got 3"),
     ("n_samples", 0, "an integer >= 1, got 0"),
     ("n_samples", 1.5, r"an integer >= 1, got 1\.5"),
@@ -118,6 +118,26 @@ class TestRefused:
     def test_by_gradients_of_the_likelihood(self, settings, message):
         with pytest.raises(ValueError, match=message):
             flow(algorithm="sgd", **settings).fit(rows())
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"n_samples": 3}, "^n_samples must be 1 with proposal='partition', .* got 3"),
+            ({"reuse_log_joint": True}, "^reuse_log_joint must be False with .* got True"),
+            (
+                {"proposal": RandomPartition(block_size=2, relocate=True)},
+                "^proposal must have relocate=False or 'auto' .* got RandomPartition",
+            ),
+        ],
+        ids=["draws", "reuse", "relocate"],
+    )
+    def test_by_partitions(self, settings, message):
+        with pytest.raises(ValueError, match=message):
+            flow(**{"proposal": "partition"} | settings).fit(rows())
+
+    def test_blocks_of_one(self):
+        with pytest.raises(ValueError, match=r"block_size must lie in \[2, 4096\], got 1"):
+            flow(proposal=RandomPartition(block_size=1))
 
     def test_schedules_are_checked_at_every_step(self):
         message = r"^annealing must return values in \(0, inf\], got -1\.0 at step 5"

@@ -10,7 +10,13 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import pickmix
-from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
+from pickmix import (
+    FlowMixture,
+    GaussianMixture,
+    Mixture,
+    RandomPartition,
+    SumProductTransformNetwork,
+)
 from pickmix.estimators import persistence
 from pickmix.selection.proposals import UniformProposal
 
@@ -265,6 +271,17 @@ class TestDeep:
         again = pickmix.load(pickmix.save(model, tmp_path / "model"))
         self.assert_the_same_to_the_last_bit(again, model, X)
         assert again.n_trees_ == model.n_trees_
+
+    @pytest.mark.parametrize("proposal", ["partition", RandomPartition(block_size=2, shuffle=0.1)])
+    def test_partitions(self, tmp_path, proposal):
+        X = self.rows()
+        settings = {"batch_size": 50, "max_steps": 20, "random_state": 0, "warm_start": True}
+        model = FlowMixture(4, hidden=3, proposal=proposal, **settings).fit(X)
+        again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+        self.assert_the_same_to_the_last_bit(again, model, X)
+        assert again.get_params() == model.get_params()
+        assert again.proposal_ == "partition"
+        assert np.array_equal(again.fit(X).tables_[0], model.fit(X).tables_[0])
 
     def test_warm_start_goes_on_as_if_never_saved(self, tmp_path):
         X = self.rows()

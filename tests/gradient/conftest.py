@@ -4,7 +4,7 @@ import pytest
 from small_models import NETWORKS
 from step_inputs import Program
 
-from pickmix.gradient.step import Options
+from pickmix.gradient.state import Options
 
 
 @pytest.fixture(scope="session")

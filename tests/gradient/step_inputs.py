@@ -9,7 +9,7 @@ from scipy import stats
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.chunk import make_chunk
 from pickmix.gradient.precision import precision
-from pickmix.gradient.step import Batch, Root, State
+from pickmix.gradient.state import Batch, Root, State
 
 
 class DiagonalGaussian:

@@ -7,22 +7,24 @@ from compiled_program import large_results_in_loops
 from quick_jit import SAME_PROGRAM, quick_compile
 
 from pickmix.gradient.adam import Adam
+from pickmix.gradient.blocks import Blocks
 from pickmix.gradient.chunk import make_chunk
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.sptn import SumProductTransform
-from pickmix.gradient.step import Batch, Options, Root, State
+from pickmix.gradient.state import Batch, Options, Root, State
 
 N_STEPS, BATCH, N_SAMPLES, N_ROWS = 3, 4, 1, 50
 # Tables much larger than anything that belongs to a batch.
 NETWORKS = {
     "flows": ComponentMixture(RealNVP(hidden=1), 4099, 2),
-    "trees": SumProductTransform(61, 2, 2, 2),
+    "trees": SumProductTransform(127, 2, 2, 2),
 }
 
 
-def shapes_of_arguments(network):
+def shapes_of_arguments(network, block_size=None):
     """Shapes of (data, state, batches, n_steps): all that a compiler needs."""
+    n_blocks = -(-network.n_children // block_size) if block_size else 0
 
     def zeros(*shape, dtype=jnp.float32):
         return jnp.zeros(shape, dtype)
@@ -36,6 +38,12 @@ def shapes_of_arguments(network):
             Root(logits, Adam.start(logits[None])),
             zeros(N_ROWS, network.n_slots, dtype=jnp.int32),
             zeros(0),
+            Blocks(
+                zeros(network.n_slots, n_blocks, block_size, dtype=jnp.int32),
+                zeros(network.n_slots, network.n_children, dtype=jnp.int32),
+            )
+            if block_size
+            else None,
         )
         shape = (N_STEPS, BATCH, N_SAMPLES)
         batches = Batch(
@@ -44,7 +52,7 @@ def shapes_of_arguments(network):
             zeros(*shape, network.n_slots, dtype=jnp.int32),
             zeros(*shape),
             zeros(*shape[:2]),
-            zeros(*shape),
+            zeros(*shape[:2], 2) if block_size else zeros(*shape),
             *[zeros(N_STEPS)] * 3,
             zeros(N_STEPS, dtype=jnp.int32),
         )
@@ -60,12 +68,15 @@ def sizes_of(network):
     )
 
 
+@pytest.mark.parametrize("block_size", [None, 4], ids=["uniform", "partition"])
 @pytest.mark.parametrize("name", NETWORKS)
-def test_no_step_makes_anything_of_a_tables_size(name):
+def test_no_step_makes_anything_of_a_tables_size(name, block_size):
     network = NETWORKS[name]
     sizes, row = sizes_of(network)
-    chunk = make_chunk(network, Options("mhsaem", N_SAMPLES), False)
-    compiled = chunk.lower(*shapes_of_arguments(network)).compile(compiler_options=SAME_PROGRAM)
+    algorithm = "mhsaem" if block_size is None else "partition"
+    chunk = make_chunk(network, Options(algorithm, N_SAMPLES), False)
+    arguments = shapes_of_arguments(network, block_size)
+    compiled = chunk.lower(*arguments).compile(compiler_options=SAME_PROGRAM)
     assert large_results_in_loops(compiled.as_text(), min(sizes), row) == []
     # The text says what is asked for; this, that no copy was made room for.
     memory = compiled.memory_analysis()

@@ -17,7 +17,7 @@ from small_models import (
 )
 from step_inputs import Program, make_batches, make_state, numbers_of, p_value, same_bits
 
-from pickmix.gradient.step import Options
+from pickmix.gradient.state import Options
 
 
 def two_kinds_of_rows(name):

@@ -20,8 +20,10 @@ from pickmix.estimators.deep_plan import (
     choose_probe,
     find_frame,
     make_options,
+    make_partitions,
     make_proposal,
     make_schedules,
+    name_of_proposal,
 )
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
@@ -45,13 +47,16 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
     Parameters
     ----------
     algorithm : {"mhsaem", "mcsaem", "em", "sgd"}, default="mhsaem"
-        "mhsaem" evaluates `n_samples` + 1 components per row. The others evaluate all: "mcsaem"
-        draws from the exact posterior, "em" takes exact responsibilities, "sgd" follows the
-        gradient of log p(x).
-    proposal : {"uniform", "optimal", "table", "table-forgetting"} or Proposal, default="uniform"
-        For "mhsaem": where a row's chain may go next. "optimal" is "mcsaem".
+        "mhsaem" evaluates `n_samples` + 1 components per row, or a block of them. The others
+        evaluate all: "mcsaem" draws from the exact posterior, "em" takes exact responsibilities,
+        "sgd" follows the gradient of log p(x).
+    proposal : {"uniform", "optimal", "table", "table-forgetting", "partition"}, Proposal or \
+            RandomPartition, default="uniform"
+        For "mhsaem": where a row's chain may go next. "optimal" is "mcsaem". "partition" evaluates
+        a small random block of components (4, or `RandomPartition(block_size=...)`), draws the
+        row's next one from the posterior within it and weighs the gradients of all by that.
     n_samples : int, default=1
-        M, draws per visit of a row.
+        M, draws per visit of a row; 1 with "partition".
     reuse_log_joint : bool, default=False
         For "mhsaem": take the log-joint of a row's current component from its last visit.
     batch_size : int or None, default=100
@@ -236,8 +241,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         first = math.nan if first_value is None else first_value
         self.lower_bound_ = float(values[-1]) if values.size else math.nan
         self.best_validation_ = float(np.fmax.reduce(self.trace_["validation"], initial=first))
-        named = self.proposal if isinstance(self.proposal, str) else type(self.proposal).__name__
-        self.proposal_ = named if self.algorithm == "mhsaem" else "optimal"
+        self.proposal_ = name_of_proposal(self)
         self._chain = engine.chain()
 
     def _split(
@@ -283,6 +287,7 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             watched,
             self.dtype,
             log_volume=self._log_volume(),
+            partitions=make_partitions(self, network, batches, seed),
         )
 
     def _warm_start(self, network: Network, n_rows: int, seed: int) -> Start:

@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.covariance import ledoit_wolf
 
 from pickmix.estimators import validation
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -19,15 +20,19 @@ from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.schedules import resolve_annealing, resolve_rate, resolve_step_size
 
 if TYPE_CHECKING:
+    from pickmix.data.rows import Batches
     from pickmix.gradient.engine import Schedules
     from pickmix.gradient.network import Network
+    from pickmix.gradient.partitions import Partitions
     from pickmix.gradient.proposals import TreeProposal
-    from pickmix.gradient.step import Options
+    from pickmix.gradient.state import Options
 
 ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
-PROPOSALS = ("uniform", "optimal", "table", "table-forgetting")
+PROPOSALS = ("uniform", "optimal", "table", "table-forgetting", "partition")
 STARTS = ("auto", "data", "paper")
 FRAMES = ("auto", "whiten", "columns")
+# Components per block where none is said: deep ones cost too much for the blocks of Gaussians.
+_BLOCK_SIZE = 4
 # Beyond this many children of the root, weights come in closed form.
 _MOST_GRADIENT_WEIGHTS = 1024
 # Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
@@ -41,7 +46,7 @@ def check_parameters(estimator: Any) -> None:
     """Check what all deep mixtures share; the family checks its own."""
     check = validation
     check.check_choice("algorithm", estimator.algorithm, ALGORITHMS)
-    if not isinstance(estimator.proposal, Proposal):
+    if not isinstance(estimator.proposal, Proposal | RandomPartition):
         check.check_choice("proposal", estimator.proposal, PROPOSALS)
     if check.check_integer("n_samples", estimator.n_samples, 1) >= MOST_DRAWS:
         raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {estimator.n_samples!r}.")
@@ -89,6 +94,27 @@ def check_parameters(estimator: Any) -> None:
             "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
             f"got {estimator.weight_update!r}."
         )
+    if resolve_algorithm(estimator) == "partition":
+        _check_partition(estimator)
+
+
+def _check_partition(estimator: Any) -> None:
+    if estimator.n_samples != 1:
+        raise ValueError(
+            "n_samples must be 1 with proposal='partition', which weighs all components of a "
+            f"block, got {estimator.n_samples!r}. Take larger blocks: "
+            "proposal=RandomPartition(block_size=...)."
+        )
+    if estimator.reuse_log_joint:
+        raise ValueError(
+            "reuse_log_joint must be False with proposal='partition', which evaluates all "
+            "components of a block, got True."
+        )
+    if getattr(estimator.proposal, "relocate", False) is True:
+        raise ValueError(
+            "proposal must have relocate=False or 'auto' for a mixture that is fitted by "
+            f"gradients: its components are not relocated, got {estimator.proposal!r}."
+        )
 
 
 def find_frame(X: np.ndarray, kind: str | bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -124,9 +150,35 @@ def find_frame(X: np.ndarray, kind: str | bool) -> tuple[np.ndarray, np.ndarray,
 
 
 def resolve_algorithm(estimator: Any) -> str:
-    """Name of the step: the optimal proposal is "mcsaem"."""
-    exact = estimator.algorithm == "mhsaem" and estimator.proposal == "optimal"
-    return "mcsaem" if exact else estimator.algorithm
+    """Name of the step: the optimal proposal is "mcsaem", and partitions have one of their own."""
+    if estimator.algorithm != "mhsaem":
+        return estimator.algorithm
+    if isinstance(estimator.proposal, RandomPartition) or estimator.proposal == "partition":
+        return "partition"
+    return "mcsaem" if estimator.proposal == "optimal" else "mhsaem"
+
+
+def name_of_proposal(estimator: Any) -> str:
+    """What `proposal_` says."""
+    algorithm = resolve_algorithm(estimator)
+    if algorithm == "mhsaem":
+        proposal = estimator.proposal
+        return proposal if isinstance(proposal, str) else type(proposal).__name__
+    return "partition" if algorithm == "partition" else "optimal"
+
+
+def make_partitions(
+    estimator: Any, network: Network, batches: Batches, seed: int
+) -> Partitions | None:
+    """Random partitions, for proposal="partition"."""
+    from pickmix.gradient.partitions import Partitions
+
+    if resolve_algorithm(estimator) != "partition":
+        return None
+    settings = estimator.proposal
+    if not isinstance(settings, RandomPartition):
+        settings = RandomPartition(block_size=_BLOCK_SIZE)
+    return Partitions(network, settings, batches, seed)
 
 
 def make_proposal(estimator: Any, n_rows: int, network: Network, seed: int) -> TreeProposal | None:
@@ -156,7 +208,7 @@ def make_proposal(estimator: Any, n_rows: int, network: Network, seed: int) -> T
 
 def make_options(estimator: Any, network: Network, proposal: TreeProposal | None) -> Options:
     """What a step does."""
-    from pickmix.gradient.step import Options
+    from pickmix.gradient.state import Options
 
     algorithm = resolve_algorithm(estimator)
     closed_form = estimator.weight_update == "closed_form" or (

@@ -21,7 +21,9 @@ class Mixture(DeepMixture):
         tuple of them; `log_prob(params, x)` is its log-density at one row x (D,). Written with
         `jax.numpy`; pickmix vectorises and differentiates. Optional: `sample(params, key)` draws a
         row, for `sample`; `place(params, centre, scale)` returns parameters of a component moved to
-        `centre` with spread `scale`, both (D,), for `init_params="data"`.
+        `centre` with spread `scale`, both (D,), for `init_params="data"`; `location(params)`
+        returns a point (D,) amid the component, for `proposal="partition"` (else the mean of a few
+        samples is taken; without `sample`, blocks know no neighbours).
     n_components : int, default=8
         K.
 

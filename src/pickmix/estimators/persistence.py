@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.files import replacing
+from pickmix.selection.partitions import RandomPartition
 
 FORMAT_VERSION = 1
 ARRAYS_FILE = "arrays.npz"
@@ -275,6 +276,8 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
     elif type(value) is dict and all(type(name) is str for name in value):
         entries = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
         return {"dict": entries}
+    elif type(value) is RandomPartition:
+        return {"partition": _encode(vars(value), key, arrays)}
     raise _CannotEncode(f"{key}: cannot save {value!r}")
 
 
@@ -291,5 +294,7 @@ def _decode(value: Any, arrays: np.lib.npyio.NpzFile) -> Any:
         return array if kind == "array" else array[()]
     if kind == "dict":
         return {name: _decode(item, arrays) for name, item in content.items()}
+    if kind == "partition":
+        return RandomPartition(**_decode(content, arrays))
     items = [_decode(item, arrays) for item in content]
     return items if kind == "list" else tuple(items)

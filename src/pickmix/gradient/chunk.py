@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from pickmix.gradient.network import Network
-from pickmix.gradient.step import Batch, Options, State, dense_step, selection_step
+from pickmix.gradient.state import Batch, Options, State
+from pickmix.gradient.step import dense_step, selection_step
 
 
 class Summary(NamedTuple):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.gradient.network import Network, Unflatten, flatten
+from pickmix.gradient.network import LOCATION_DRAWS, Network, Unflatten, flatten
 
 
 class Component(Protocol):
@@ -26,8 +26,9 @@ class Component(Protocol):
 class ComponentMixture(Network):
     """K components of a family.
 
-    A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows, and
-    `place(params, centre, scale) -> params`, which lets a start put it where the data are.
+    A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows,
+    `place(params, centre, scale) -> params`, which lets a start put it where the data are, and
+    `location(params) -> (D,)`, by which random partitions tell neighbours.
 
     Parameters
     ----------
@@ -97,6 +98,24 @@ class ComponentMixture(Network):
             return flatten(placed, 1).astype(dtype)
 
         return (move(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
+
+    @property
+    def location_draws(self):
+        """One if the component tells its location, a few if it can be drawn from."""
+        if hasattr(self.component, "location"):
+            return 1
+        return LOCATION_DRAWS if hasattr(self.component, "sample") else 0
+
+    def locations(self, tables):
+        """Ask the components, or take the means of a few draws."""
+        params = self._unflatten(tables[0])
+        tell = getattr(self.component, "location", None)
+        if tell is not None:
+            return jax.vmap(tell)(params)
+        # The same draws for all: what they are off by is much the same for alike components.
+        keys = jax.random.split(jax.random.key(0), LOCATION_DRAWS)
+        by_draws = jax.vmap(self.component.sample, in_axes=(None, 0))  # type: ignore[attr-defined]
+        return jax.vmap(by_draws, in_axes=(0, None))(params, keys).mean(axis=1)
 
     def rows(self, choices):
         """The component is the row."""

@@ -16,10 +16,12 @@ from pickmix.gradient.adam import Adam
 from pickmix.gradient.chunk import make_chunk
 from pickmix.gradient.compilation import kept_programs
 from pickmix.gradient.network import Network, Tables
+from pickmix.gradient.partitions import Partitions
 from pickmix.gradient.precision import precision
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import score_samples
-from pickmix.gradient.step import Batch, Options, Root, State, evaluate, log_weights_of
+from pickmix.gradient.select import evaluate
+from pickmix.gradient.state import Batch, Options, Root, State, log_weights_of
 from pickmix.selection.counters import Counters
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.schedules import Schedule
@@ -67,6 +69,8 @@ class GradientEngine:
     dtype : dtype
     log_volume : float
         Added to log-likelihoods: log|det| of the way from the data to the rows.
+    partitions : Partitions or None
+        For "partition".
     """
 
     #: Name of the outcome when a step is refused.
@@ -89,10 +93,13 @@ class GradientEngine:
         validation: np.ndarray | None,
         dtype: Any,
         log_volume: float = 0.0,
+        partitions: Partitions | None = None,
     ) -> None:
         self.network = network
         self.options = options
         self.proposal = proposal
+        self.partitions = partitions
+        self._partition_number = -1
         self.batches = batches
         self.schedules = schedules
         self.seed = seed
@@ -128,6 +135,7 @@ class GradientEngine:
         with precision(self.dtype), kept_programs():
             if self.options.reuse_log_joint:
                 self._evaluate_chain()
+            self._renew_partition(1)
             batches = self._prepare(1, 0)
             self.state, _ = self._chunk(self._data, self.state, batches, jnp.int32(0))
             jax.block_until_ready(self.state)
@@ -140,6 +148,7 @@ class GradientEngine:
         n_steps = self._chunk_length(first, most)
         started = time.perf_counter()
         with precision(self.dtype):
+            self._renew_partition(first)
             batches = self._prepare(first, n_steps)
             self.state, summary = self._chunk(self._data, self.state, batches, jnp.int32(n_steps))
             acceptance, refused = float(summary.acceptance), int(summary.refused)
@@ -153,7 +162,7 @@ class GradientEngine:
         self._seconds_per_step = (time.perf_counter() - started) / n_steps
         self.counters.rows += n_visits
         self.counters.evaluations += n_visits * self._evaluations_per_visit()
-        draws = self.options.algorithm in ("mhsaem", "mcsaem")
+        draws = self.options.algorithm in ("mhsaem", "partition", "mcsaem")
         self.counters.acceptance_sum += acceptance if draws else n_visits * float("nan")
         self.counters.refused += refused
         return n_steps
@@ -176,6 +185,10 @@ class GradientEngine:
         """Children of the root that weigh at least half a row."""
         weights = np.exp(self.log_weights())
         return int(np.count_nonzero(weights * self._data.shape[0] >= 0.5))
+
+    def may_end(self, step: int) -> bool:
+        """A plateau ends the fit, at any step."""
+        return True
 
     # -- parameters -----------------------------------------------------------------------
 
@@ -209,6 +222,8 @@ class GradientEngine:
         length = min(most, _MOST_STEPS)
         if self.proposal is not None and not self.proposal.is_fixed:
             length = min(length, self.batches.n_batches - (first - 1) % self.batches.n_batches)
+        if self.partitions is not None:
+            length = min(length, self.partitions.steps_left(first))
         if self._seconds_per_step:
             return max(1, min(length, int(_CHUNK_SECONDS / self._seconds_per_step)))
         # How long a step takes is not known yet.
@@ -217,19 +232,33 @@ class GradientEngine:
     def _evaluations_per_visit(self) -> int:
         if self.options.algorithm == "mhsaem":
             return self.options.n_samples + (0 if self.options.reuse_log_joint else 1)
+        if self.partitions is not None:
+            return self.partitions.block_size
         return self.network.n_evaluated_by_all
+
+    def _renew_partition(self, step: int) -> None:
+        """Draw the partition that a step uses, unless it is there already."""
+        if self.partitions is None or self.partitions.number(step) == self._partition_number:
+            return
+        self._partition_number = self.partitions.number(step)
+        blocks = self.partitions.draw(self._partition_number, self.state.tables)
+        self.state = self.state._replace(blocks=blocks)
+        self.counters.evaluations += self.partitions.n_evaluations
 
     def _prepare(self, first: int, n_steps: int) -> Batch:
         """Inputs of steps first, ..., first + n_steps - 1, filled up to the compiled length."""
         n_rows, n_slots = self._data.shape[0], self.network.n_slots
         shape = (_MOST_STEPS, self._batch_size, self.options.n_samples)
-        draws_posterior = self.options.algorithm == "mcsaem"
+        # Uniforms for draws from a posterior; acceptance has its own, from the proposal.
+        posterior_shape = {"mcsaem": (shape[2], n_slots), "partition": (2,)}.get(
+            self.options.algorithm
+        )
         rows = np.full(shape[:2], n_rows, np.int32)
         weights = np.zeros(shape[:2], self.dtype)
         candidates = np.zeros((*shape, n_slots), np.int32)
         log_q = np.zeros(shape, self.dtype)
         log_q_current = np.zeros(shape[:2], self.dtype)
-        uniforms = np.zeros((*shape, n_slots) if draws_posterior else shape, self.dtype)
+        uniforms = np.zeros((*shape[:2], *(posterior_shape or shape[2:])), self.dtype)
         beta, rate, gamma = np.ones((3, _MOST_STEPS), self.dtype)
         chain = None
         if self.proposal is not None and not self.proposal.is_fixed and n_steps:
@@ -249,10 +278,10 @@ class GradientEngine:
                 log_q[number, :n_here, :n_draws] = proposed[1]
                 log_q_current[number, :n_here] = proposed[2]
                 uniforms[number, :n_here] = self.proposal.uniforms(batch, step)
-            elif draws_posterior:
+            elif posterior_shape is not None:
                 random = StepRandomness(self.seed, step)
-                drawn = random.uniforms(Stream.POSTERIOR, batch, shape[2] * n_slots)
-                uniforms[number, :n_here] = drawn.reshape(n_here, shape[2], n_slots)
+                drawn = random.uniforms(Stream.POSTERIOR, batch, int(np.prod(posterior_shape)))
+                uniforms[number, :n_here] = drawn.reshape(n_here, *posterior_shape)
             rate[number] = self.schedules.rate(step)
             gamma[number] = self.schedules.gamma(step)
             if self.schedules.beta is not None:

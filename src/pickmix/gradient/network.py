@@ -19,6 +19,9 @@ import numpy as np
 
 Tables = tuple[jax.Array, ...]
 
+#: Draws whose mean tells where a component lies that does not say it itself.
+LOCATION_DRAWS = 8
+
 
 class Network(abc.ABC):
     """A family of components, or trees of components, for rows of D features.
@@ -78,6 +81,15 @@ class Network(abc.ABC):
         None if the family does not say how.
         """
         return None
+
+    @property
+    def location_draws(self) -> int:
+        """Trees that `locations` looks at for each child; 0 if the family has no locations."""
+        return 0
+
+    def locations(self, tables: Tables) -> jax.Array:
+        """Points (s, D) amid the rows that each child of the root stands for."""
+        raise NotImplementedError(f"{type(self).__name__} does not say where its components lie.")
 
     @abc.abstractmethod
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:

@@ -165,11 +165,19 @@ class RealNVP:
         (odd, even), log_det = self._to_base(params, x)
         return standard_normal(odd) + standard_normal(even) + log_det
 
+    def location(self, params: Any) -> jax.Array:
+        """Image (D,) of the base's mode."""
+        return self.inverse(params, jnp.zeros(*_base(params)))
+
     def sample(self, params: Any, key: jax.Array) -> jax.Array:
         """Draw one row (D,)."""
-        net = params[0]["translation"]
-        n_features = net["hidden"].shape[0] + net["last"].shape[1]
-        return self.inverse(params, jax.random.normal(key, (n_features,), net["last"].dtype))
+        return self.inverse(params, jax.random.normal(key, *_base(params)))
+
+
+def _base(params: Any) -> tuple[tuple[int], Any]:
+    """Shape and dtype of the base's points."""
+    net = params[0]["translation"]
+    return (net["hidden"].shape[0] + net["last"].shape[1],), net["last"].dtype
 
 
 def _interleave(halves: list[jax.Array]) -> jax.Array:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from pickmix.gradient.network import Network, draw_columns, flatten, gather
+from pickmix.gradient.network import LOCATION_DRAWS, Network, draw_columns, flatten, gather
 from pickmix.gradient.scopes import divide
 from pickmix.gradient.transforms import Transforms
 
@@ -222,12 +222,35 @@ class SumProductTransform(Network):
 
     def sample(self, tables, choices, key):
         """Draw the leaves and invert the transforms upwards."""
-        parameters = self.unpack(gather(tables, self.rows(choices)))
         y = jax.random.normal(key, (choices.shape[0], self.n_features), tables[0].dtype)
+        return self._invert(tables, choices, y)
+
+    def _invert(self, tables: Any, choices: jax.Array, y: jax.Array) -> jax.Array:
+        """Rows (R, D) that trees map to the points y (R, D) of the leaves."""
+        parameters = self.unpack(gather(tables, self.rows(choices)))
         for depth in reversed(range(len(self.kinds))):
             z = self.kinds[depth].inverse(parameters[depth], self._to_slots(y, depth))
             y = self._from_slots(z, depth)
         return y
+
+    @property
+    def location_draws(self):
+        """A few trees under each child, or the one that there is."""
+        return LOCATION_DRAWS if self.n_slots > 1 else 1
+
+    def locations(self, tables):
+        """Mean of the centres of a few trees under each child, with the same choices for all."""
+        below = np.random.default_rng(0).integers(
+            self.n_children, size=(self.location_draws, self.n_slots - 1)
+        )
+        children = np.arange(self.n_children).repeat(self.location_draws)
+        trees = np.column_stack([children, np.tile(below, (self.n_children, 1))])
+        centres = self._invert(
+            tables,
+            jnp.asarray(trees, jnp.int32),
+            jnp.zeros((trees.shape[0], self.n_features), tables[0].dtype),
+        )
+        return centres.reshape(self.n_children, self.location_draws, -1).mean(axis=1)
 
     # -- all trees ----------------------------------------------------------------------
 
