@@ -23,6 +23,13 @@ def test_rotations_prefer_no_direction():
     # Off-diagonal elements scatter around 0, diagonal ones around the spectrum's mean.
     mean = covariances.mean(axis=0)
     np.testing.assert_allclose(mean, 0.55 * np.eye(4), atol=0.02)
+    # Squared coordinates of a uniform direction: mean 1 / D, second moment 3 / (D (D + 2)).
+    axes = np.linalg.eigh(covariances)[1]
+    squares = axes**2
+    np.testing.assert_allclose(squares.mean(axis=0), np.full((4, 4), 1 / 4), atol=0.02)
+    np.testing.assert_allclose((squares**2).mean(axis=0), np.full((4, 4), 1 / 8), atol=0.02)
+    # No corner of the cube is preferred; the standard error is 0.0002.
+    assert abs(axes.prod(axis=1).mean()) < 1e-3
 
 
 def test_power_law_is_one_over_rank_in_random_order():

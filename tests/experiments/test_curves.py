@@ -55,6 +55,20 @@ def test_ends_and_curves_are_where_they_belong(tmp_path, figures):
     assert bottom > -1.0  # not the first point of the curve
 
 
+def test_a_fit_that_was_ended_keeps_its_curve(tmp_path, figures):
+    results = made_up(tmp_path / "r.csv")
+    curve = [
+        {"kind": "curve", "seconds": s, "evaluations_per_row": s, "held_out_some": s}
+        for s in (0.1, 0.2)
+    ]
+    end = {"kind": "end", "outcome": "timed out after 1 s"}
+    results.add(Run("small", "tsaem", 0), [*curve, end])
+    draw(results, "small", tmp_path / "small.png")
+    for axes in figures[0].axes:
+        (line,) = [line for line in axes.lines if line.get_label() == "tsaem (not finished)"]
+        np.testing.assert_allclose(line.get_xdata()[[0, -1]], [0.1, 0.2])
+
+
 def test_nothing_measured_nothing_drawn(tmp_path):
     results = Results(tmp_path / "r.csv")
     results.add(Run("small", "em", 0), [{"kind": "end", "outcome": "failed: x"}])

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import subprocess
 import sys
 
 import numpy as np
@@ -102,6 +103,16 @@ def test_missing_data_are_an_outcome():
 
     _, end = perform(RIVALS["em"], Missing())
     assert end["outcome"] == "no data: rows.txt: nothing there"
+
+
+def test_the_process_leaves_with_the_one_that_started_it():
+    program = (
+        "from pickmix.experiments.one_run import _leave_with_parent; import time\n"
+        "_leave_with_parent(); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+    process.communicate(timeout=50)  # closes its standard input
+    assert process.returncode == 1
 
 
 def test_as_a_process_it_writes_lines_of_json(tmp_path, monkeypatch):

@@ -52,6 +52,7 @@ def test_a_run_cut_short_is_made_again_and_leaves_nothing(tmp_path, cut):
     # Without the last separators the line has too few fields, or no end at all.
     if cut > 1:
         assert not results.finished(second)
+        assert {row["seed"] for row in results.rows} == {1}
     results.add(second, rows())
     assert path.read_bytes().startswith(whole)
     assert len(Results(path).rows) == 4

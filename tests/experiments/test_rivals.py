@@ -34,10 +34,10 @@ def check_fit(name, rows):
 @pytest.mark.parametrize("name", EVERYWHERE)
 def test_every_rival_finds_clusters_and_counts(name, rows):
     fitted = check_fit(name, rows)
-    # A pass at least; dense ones come in whole passes.
+    # A pass at least, and all of one for those that take no batches.
     assert fitted.evaluations >= 400
-    if RIVALS[name].dense:
-        assert fitted.evaluations % (4 * 100) == 0
+    if name == "em" or name.startswith("sklearn"):
+        assert fitted.evaluations % (4 * 400) == 0
 
 
 @pytest.mark.parametrize("name", EXTRA)

@@ -43,6 +43,12 @@ def test_failures_are_listed_and_do_not_break_the_table(tmp_path):
     assert gmmx["outcome"] == "2 failed: a / b"
 
 
+def test_long_messages_are_cut(tmp_path):
+    results = Results(tmp_path / "r.csv")
+    results.add(Run("birch1", "em", 0), [{"kind": "end", "outcome": "failed: " + "very " * 50}])
+    assert table(results, "birch1").splitlines()[-1].endswith("very v… |")
+
+
 def test_without_truth_and_yardstick_there_are_no_such_columns(tmp_path):
     results = Results(tmp_path / "r.csv")
     end = {"kind": "end", "outcome": "converged", "held_out": -1.0, "seconds": 1234.5}

@@ -114,6 +114,8 @@ def gaussian(
     runs = plan(chosen_settings, chosen_rivals, 1 if quick and one_seed else seeds)
     if not runs:
         raise ValueError("--rival: the settings are too large for rivals that evaluate everything")
+    if os.name != "posix":
+        raise OSError(f"fits are timed by a POSIX timer, and there is none on {os.name!r}")
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise PermissionError(f"--out: cannot write to {out}")

@@ -11,7 +11,6 @@ import math
 import numpy as np
 
 from pickmix.data.known_mixture import KnownMixture, RandomState
-from pickmix.data.pair_overlap import FloatArray
 
 WEIGHTS = ("equal", "power")
 
@@ -65,18 +64,11 @@ def generate(
         raise ValueError(f"weights must be one of {', '.join(WEIGHTS)}; got {weights!r}")
     rng = np.random.default_rng(random_state)
     means = rng.uniform(size=(n_components, n_features))
-    rotations = _draw_rotations(n_components, n_features, rng)
+    # Uniform over all rotations but for the signs of the axes, which a covariance does not have.
+    rotations = np.linalg.qr(rng.standard_normal((n_components, n_features, n_features)))[0]
     spectrum = width**2 * rng.uniform(0.1, 1.0, size=(n_components, 1, n_features))
     covariances = (rotations * spectrum) @ np.swapaxes(rotations, 1, 2)
     shares = np.ones(n_components)
     if weights == "power":
         shares = rng.permutation(1.0 / np.arange(1, n_components + 1))
     return KnownMixture(shares / shares.sum(), means, covariances)
-
-
-def _draw_rotations(K: int, D: int, rng: np.random.Generator) -> FloatArray:
-    """Orthogonal matrices, (K, D, D), uniform over all; reflections leave a covariance as it is."""
-    orthogonal, triangular = np.linalg.qr(rng.standard_normal((K, D, D)))
-    # Without the signs the QR decomposition prefers some orientations (Mezzadri 2007).
-    signs = np.sign(np.diagonal(triangular, axis1=1, axis2=2))
-    return orthogonal * signs[:, None, :]

@@ -62,7 +62,11 @@ def draw(results: Results, setting: str, path: Path) -> Path | None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("Plots need matplotlib: pip install pickmix[plot]") from error
-    rivals = [rival for rival in rivals_of(results, setting) if _measured(results, setting, rival)]
+    rivals = [
+        rival
+        for rival in rivals_of(results, setting)
+        if _curves(results, setting, rival, "seconds")
+    ]
     if not rivals:
         return None
     # A Figure of its own needs no display and leaves pyplot's state alone.
@@ -120,19 +124,21 @@ def _truth(results: Results, setting: str) -> float:
 
 def _draw_rival(axes: Any, results: Results, setting: str, rival: str, column: str) -> None:
     style = STYLES.get(rival, _OTHER)
-    ends = _measured(results, setting, rival)
-    x, y = median(ends, column), median(ends, "held_out_some")
-    if math.isnan(x):
-        return
-    curves = [_curve(results, setting, rival, end, column) for end in ends]
     wide = rival == "pickmix"
-    if all(len(curve) > 1 for curve in curves):
+    curves = [curve for curve in _curves(results, setting, rival, column) if len(curve) > 1]
+    ends = _measured(results, setting, rival)
+    if curves:
         axes.plot(
             *median_curve(curves),
             color=style.colour,
             linestyle=style.dashes,
             linewidth=2.4 if wide else 1.6,
+            # Fits that were ended on the way have no marker to carry it.
+            label=None if ends else f"{rival} (not finished)",
         )
+    x, y = median(ends, column), median(ends, "held_out_some")
+    if math.isnan(x):
+        return
     axes.plot(
         [x],
         [y],
@@ -143,18 +149,24 @@ def _draw_rival(axes: Any, results: Results, setting: str, rival: str, column: s
         markeredgecolor=style.colour if style.hollow else "white",
         markeredgewidth=1.6 if style.hollow else 0.8,
         # The legend shows the dashes of those that have a line.
-        linestyle=style.dashes if len(curves[0]) > 1 else "none",
+        linestyle=style.dashes if curves else "none",
         label=rival,
         zorder=3,
     )
 
 
-def _curve(results: Results, setting: str, rival: str, end: Row, column: str) -> np.ndarray:
-    """Points (P, 2) of one seed, the end among them."""
-    rows = [row for row in results.of(setting, rival, CURVE) if row["seed"] == end["seed"]]
-    points = np.array([(row[column], row["held_out_some"]) for row in [*rows, end]])
-    points = points[np.isfinite(points).all(axis=1) & (points[:, 0] > 0.0)]
-    return points[np.argsort(points[:, 0], kind="stable")]
+def _curves(results: Results, setting: str, rival: str, column: str) -> list[np.ndarray]:
+    """Points (P, 2) of each seed that was measured, the end among them, by rising x > 0."""
+    rows = results.of(setting, rival, CURVE) + _measured(results, setting, rival)
+    curves = []
+    for seed in dict.fromkeys(row["seed"] for row in rows):
+        points = np.array(
+            [(row[column], row["held_out_some"]) for row in rows if row["seed"] == seed]
+        )
+        points = points[np.isfinite(points).all(axis=1) & (points[:, 0] > 0.0)]
+        if len(points):
+            curves.append(points[np.argsort(points[:, 0], kind="stable")])
+    return curves
 
 
 def median_curve(curves: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -190,7 +202,8 @@ def _limits(results: Results, setting: str, rivals: list[str], truth: float) -> 
 
     The truth is in it unless it would press the rivals together.
     """
-    ends = [median(_measured(results, setting, rival), "held_out_some") for rival in rivals]
+    curves = [_curves(results, setting, rival, "seconds") for rival in rivals]
+    ends = [float(np.median([curve[-1, 1] for curve in seeds])) for seeds in curves]
     low, top = min(ends), max(ends)
     spread = max(top - low, 0.005)
     if top < truth < top + _FURTHEST_TRUTH * spread:

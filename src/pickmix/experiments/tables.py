@@ -12,6 +12,8 @@ from pickmix.experiments.results import END, Results, Row
 from pickmix.experiments.rivals import RIVALS, YARDSTICKS
 from pickmix.experiments.settings import SETTINGS
 
+# Other libraries' messages go on; the CSV file has them whole.
+_LONGEST_OUTCOME = 60
 _ABOUT = """\
 Medians over seeds; a seed is other rows and another start. *Held-out* is the mean log-density per
 row of rows that were not fitted, *short of the truth* how much that of the mixture which made them
@@ -36,7 +38,8 @@ def markdown(results: Results, *, pictures: Iterable[str] = ()) -> str:
     for setting in settings_of(results):
         parts.append(f"## {setting}")
         if setting in SETTINGS:
-            parts.append(f"{SETTINGS[setting].summary}.")
+            summary = SETTINGS[setting].summary
+            parts.append(f"{summary[0].upper()}{summary[1:]}.")
         parts.append(table(results, setting))
         if setting in pictures:
             parts.append(f"![Held-out log-likelihood, {setting}](gaussian-{setting}.png)")
@@ -131,8 +134,12 @@ def _once_per_seed(ends: dict[str, list[Row]]) -> list[Row]:
 
 def _outcomes(rows: Iterable[Row]) -> str:
     """How the runs of all seeds ended: "2 converged, 1 timed out after 60 s"."""
-    counts = Counter(row["outcome"].replace("|", "/") for row in rows)
+    counts = Counter(_shortened(row["outcome"].replace("|", "/")) for row in rows)
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_OUTCOME else f"{text[: _LONGEST_OUTCOME - 1]}…"
 
 
 def _number(value: float, digits: int) -> str:
