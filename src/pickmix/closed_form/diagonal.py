@@ -16,8 +16,10 @@ from pickmix.closed_form.operations import (
     add_outers,
     factor_index,
     factorise_lanes,
+    fill_products,
     has_own_covariance,
     implements,
+    set_natural,
     squared_distance,
     squared_distances,
 )
@@ -125,3 +127,46 @@ def _(model, factor, reg_covar, log_normaliser):
 @implements(has_own_covariance, DiagonalModel, SphericalModel)
 def _(model):
     return True
+
+
+@implements(fill_products, DiagonalModel)
+def _(model, columns, features):
+    for i in range(columns.shape[0]):
+        for r in range(columns.shape[1]):
+            features[i, r] = columns[i, r] * columns[i, r]
+
+
+@implements(fill_products, SphericalModel)
+def _(model, columns, features):
+    for r in range(columns.shape[1]):
+        features[0, r] = 0.0
+    for i in range(columns.shape[0]):
+        for r in range(columns.shape[1]):
+            features[0, r] += columns[i, r] * columns[i, r]
+    # As in a spherical scatter: the mean over coordinates.
+    for r in range(columns.shape[1]):
+        features[0, r] /= columns.shape[0]
+
+
+@implements(set_natural, DiagonalModel)
+def _(model, k, shift, parameters, g, scratch):
+    n_features = shift.shape[0]
+    constant = 0.0
+    for i in range(n_features):
+        precision = model.factor[k, i] * model.factor[k, i]
+        parameters[g, i] = -0.5 * precision
+        parameters[g, n_features + i] = precision * shift[i]
+        constant += precision * shift[i] * shift[i]
+    return constant
+
+
+@implements(set_natural, SphericalModel)
+def _(model, k, shift, parameters, g, scratch):
+    n_features = shift.shape[0]
+    precision = model.factor[k, 0] * model.factor[k, 0]
+    parameters[g, 0] = -0.5 * precision * n_features
+    constant = 0.0
+    for i in range(n_features):
+        parameters[g, 1 + i] = precision * shift[i]
+        constant += precision * shift[i] * shift[i]
+    return constant

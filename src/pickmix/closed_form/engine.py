@@ -136,15 +136,28 @@ class ClosedFormEngine:
     def validation(self) -> None:
         """No rows are set apart."""
 
+    def may_end(self, step: int) -> bool:
+        """Nothing is left to do when the log-likelihood has stopped rising."""
+        return True
+
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""
-        gamma = self.step_size(t)
+        gamma = self._step_size_of(t)
         beta = 1.0 if self.annealing is None else self.annealing(t - self.first_step + 1)
         random = StepRandomness(self.seed, t)
         # Form the set I.
         batch = self.batches.rows(t)
+        self._increment.clear()
+        self._select(batch, beta, gamma, random)
+        # SA-step and M-step for k in unique(z).
+        self.counters.refused += self.state.absorb(self._increment, gamma)
+
+    def _step_size_of(self, t: int) -> float:
+        return self.step_size(t)
+
+    def _select(self, batch: np.ndarray, beta: float, gamma: float, random: StepRandomness) -> None:
+        """Select components for the batch and add their statistics to the increment."""
         increment = self._increment
-        increment.clear()
         for start in range(0, batch.shape[0], self._block_rows):
             block = batch[start : start + self._block_rows]
             # S-step: select components for the rows of the block, under frozen parameters.
@@ -159,8 +172,6 @@ class ClosedFormEngine:
                     evaluate.rows, weights, total_weight, selection.components, selection.weights
                 )
             self._record(selection, weights)
-        # SA-step and M-step for k in unique(z).
-        self.counters.refused += self.state.absorb(increment, gamma)
 
     def _record(self, selection: Selection, weights: np.ndarray) -> None:
         n_rows = weights.shape[0]

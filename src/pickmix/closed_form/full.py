@@ -22,8 +22,10 @@ from pickmix.closed_form.operations import (
     add_outers,
     factor_index,
     factorise_lanes,
+    fill_products,
     has_own_covariance,
     implements,
+    set_natural,
     squared_distance,
     squared_distances,
 )
@@ -202,3 +204,44 @@ def _(model):
 @implements(has_own_covariance, TiedModel)
 def _(model):
     return False
+
+
+@implements(fill_products, FullModel, TiedModel)
+def _(model, columns, features):
+    p = 0
+    for i in range(columns.shape[0]):
+        for j in range(i + 1):
+            for r in range(columns.shape[1]):
+                features[p, r] = columns[i, r] * columns[j, r]
+            p += 1
+
+
+@implements(set_natural, FullModel, TiedModel)
+def _(model, k, shift, parameters, g, scratch):
+    n_features = shift.shape[0]
+    f = factor_index(model, k)
+    # The precision W' W, from the packed lower triangle W.
+    for i in range(n_features):
+        for j in range(i + 1):
+            total = 0.0
+            p = i * (i + 1) // 2
+            for m in range(i, n_features):
+                total += model.factor[f, p + i] * model.factor[f, p + j]
+                p += m + 1
+            scratch[i, j] = total
+            scratch[j, i] = total
+    p = 0
+    for i in range(n_features):
+        for j in range(i):
+            parameters[g, p] = -scratch[i, j]
+            p += 1
+        parameters[g, p] = -0.5 * scratch[i, i]
+        p += 1
+    constant = 0.0
+    for i in range(n_features):
+        total = 0.0
+        for j in range(n_features):
+            total += scratch[i, j] * shift[j]
+        parameters[g, p + i] = total
+        constant += total * shift[i]
+    return constant

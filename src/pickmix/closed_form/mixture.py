@@ -8,6 +8,7 @@ so it is applied to the masses only, as one global scale: a lazy but exact decay
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -51,6 +52,12 @@ class GaussianMixtureState:
         Effective number of rows behind each component's start.
     least_count : float
         Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
+    prior_count : float
+        Pseudo-rows with the shape of the pooled covariance, in the component's own size, that are
+        added to every covariance. If there are any, `least_count` is not used and the pooled
+        covariance follows when `pool` is called.
+    n_rows : float
+        Rows behind all statistics together; for the prior only.
     """
 
     def __init__(
@@ -64,9 +71,13 @@ class GaussianMixtureState:
         effective_counts: np.ndarray | None = None,
         least_count: float = 0.0,
         threads: Threads | None = None,
+        prior_count: float = 0.0,
+        n_rows: float = 0.0,
     ) -> None:
         self.structure = structure
         self.least_count = least_count
+        self.prior_count = prior_count
+        self.n_rows = n_rows
         self.reg_covar = reg_covar
         self.n_components, self.n_features = means.shape
         self.n_factors = 1 if structure.shared else self.n_components
@@ -95,7 +106,30 @@ class GaussianMixtureState:
         else:
             self.pooled = mass @ self.model.covariance / mass.sum()
         self._pooled_scatter = self.pooled * self._pooled_totals[2 if least_count > 0.0 else 0]
+        self._trace_weights = np.ones(structure.packed_size)
+        if prior_count > 0.0:
+            self.pool()
         self._factorise_all()
+
+    def pool(self) -> None:
+        """Let the pooled covariance follow the components', by shape (see `pool_shapes`)."""
+        if self.structure.shared or self.prior_count == 0.0:
+            return
+        unit = self.structure.pack_matrices(np.eye(self.n_features)[None])[0]
+        # No direction in which all components are flat.
+        floor = self.reg_covar + 1e-10 * float(self.pooled @ unit) / float(unit @ unit) + 1e-280
+        self._trace_weights = self.structure.trace_weights(self.pooled + floor * unit)
+        pooled = np.empty_like(self.pooled)
+        masses = self.model.mass * self.model.clock[SCALE]
+        if statistics.pool_shapes(
+            self.model.covariance, masses, self.n_rows, self._trace_weights, pooled
+        ):
+            self.pooled = pooled
+            self._trace_weights = self.structure.trace_weights(pooled + floor * unit)
+
+    def prior_arguments(self) -> tuple[np.ndarray, tuple[float, float], np.ndarray]:
+        """The prior on covariances, as kernels take it."""
+        return self.pooled, (float(self.prior_count), float(self.n_rows)), self._trace_weights
 
     def _factorise_all(self) -> None:
         failures = np.empty(self.n_factors, dtype=np.int64)
@@ -105,6 +139,7 @@ class GaussianMixtureState:
             self.n_factors,
             work,
             self.model,
+            *self.prior_arguments(),
             self.reg_covar,
             failures,
         )
@@ -133,6 +168,58 @@ class GaussianMixtureState:
     def covariances_in_use(self) -> np.ndarray:
         """Packed covariances that the factors stand for, reg_covar included."""
         return self.structure.covariance_of_factor(self.model.factor)
+
+    def like(
+        self, weights: np.ndarray, means: np.ndarray, covariances: np.ndarray
+    ) -> GaussianMixtureState:
+        """Other components under the same prior, weight floor and pooled covariance.
+
+        Their weights are as they are, in units of this mixture's.
+        """
+        other = copy.copy(self)
+        other.n_components = means.shape[0]
+        other.n_factors = 1 if self.structure.shared else other.n_components
+        with np.errstate(divide="ignore"):
+            log_mass = np.log(weights)
+        other.model = self.structure.model_class(
+            mean=np.ascontiguousarray(means),
+            covariance=covariances.copy(),
+            factor=np.empty((other.n_factors, self.structure.packed_size)),
+            log_normaliser=np.empty(other.n_factors),
+            mass=weights.copy(),
+            squares=np.square(weights) / max(self.n_rows, 1.0),
+            log_mass=log_mass,
+            clock=np.array([1.0, 1.0, 0.0, self.model.clock[LOG_FLOOR]]),
+        )
+        # A shared covariance is the pooled one: the same memory.
+        other.pooled = other.model.covariance[0] if self.structure.shared else self.pooled.copy()
+        other._pooled_scatter = self._pooled_scatter.copy()
+        other._pooled_totals = self._pooled_totals.copy()
+        other._factorise_all()
+        return other
+
+    def pooled_matrix(self) -> np.ndarray:
+        """The pooled covariance in use, (D, D)."""
+        matrix = self.structure.unpack_pooled(self.pooled)
+        return matrix + self.reg_covar * np.eye(self.n_features)
+
+    def widths(self) -> np.ndarray:
+        """Typical widths of a component along the columns, (D,)."""
+        diagonal = np.diagonal(self.pooled_matrix())
+        return np.sqrt(np.maximum(diagonal, 1e-12 * diagonal.max() + 1e-280))
+
+    def take(self, components: np.ndarray, other: GaussianMixtureState, which: np.ndarray) -> None:
+        """Let `components` become the components `which` of another mixture."""
+        own, its = self.model, other.model
+        own.mean[components] = its.mean[which]
+        if not self.structure.shared:
+            for name in ("covariance", "factor", "log_normaliser"):
+                getattr(own, name)[components] = getattr(its, name)[which]
+        own.mass[components] = its.mass[which] * its.clock[SCALE] / own.clock[SCALE]
+        squares = its.squares[which] * its.clock[SQUARE_SCALE]
+        own.squares[components] = squares / own.clock[SQUARE_SCALE]
+        with np.errstate(divide="ignore"):
+            own.log_mass[components] = np.log(own.mass[components])
 
     def decay(self, step_size: float) -> None:
         """Forget: multiply every mass by (1 - step_size), at the cost of one number."""
@@ -181,10 +268,13 @@ class GaussianMixtureState:
             share,
             self.pooled,
             self.least_count,
+            *self.prior_arguments()[1:],
             self.reg_covar,
             increment.freedom_gains,
             failures,
         )
+        if self.prior_count > 0.0 and not self.structure.shared:
+            return int(np.count_nonzero(failures))
         before = self.pooled.copy() if self.structure.shared else self.pooled
         statistics.absorb_pooled(
             increment.sums,
@@ -200,7 +290,9 @@ class GaussianMixtureState:
         n_failures = int(np.count_nonzero(failures))
         if self.structure.shared:
             failed = np.empty(1, dtype=np.int64)
-            statistics.factorise_components(self.model, self.reg_covar, failed, 0, 1)
+            statistics.factorise_components(
+                self.model, *self.prior_arguments(), self.reg_covar, failed, 0, 1
+            )
             if failed[0]:
                 self.pooled[:] = before
                 n_failures += 1
@@ -300,6 +392,19 @@ class Increment:
             columns,
             row_weights,
             responsibilities,
+            self.sums,
+        )
+        self.total_weight += total_weight
+
+    def add_moments(self, members: np.ndarray, moments: Any, total_weight: float) -> None:
+        """Add moments (mass, squares, mean, scatter) that stand in the order of `members`."""
+        self.n_slots = statistics.add_moments(
+            self.state.model,
+            members,
+            moments,
+            self.slot_of,
+            self.slot_component,
+            self.n_slots,
             self.sums,
         )
         self.total_weight += total_weight

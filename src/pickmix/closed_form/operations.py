@@ -58,6 +58,21 @@ def has_own_covariance(model):
     """True if every component has a covariance of its own."""
 
 
+def fill_products(model, columns, features):
+    """features[p] = the products of coordinates that a scatter has at p, for columns (D, R).
+
+    Summed with weights over columns about a point they are the packed scatter about that point.
+    """
+
+
+def set_natural(model, k, shift, parameters, g, scratch):
+    """Write the natural parameters of component k with its mean at `shift` (D,); return a constant.
+
+    parameters[g, :P] belong to the products of `fill_products`, the next D to the coordinates:
+    -1/2 (x - shift)' (W' W) (x - shift) = parameters . features - constant / 2. `scratch` is (D, D).
+    """
+
+
 def implements(operation: Callable[..., Any], *models: type) -> Callable[[Callable], Callable]:
     """Register an implementation of `operation` for models of the given classes."""
 

@@ -84,7 +84,7 @@ def _pick(mass, total, u):
 
 
 @njit(cache=True, nogil=True)
-def _plus_plus(columns, weights, uniforms, chosen):
+def plus_plus(columns, weights, uniforms, chosen):
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
 
     uniforms (K, trials) decides the draws; chosen (K,) receives the rows.
@@ -131,6 +131,8 @@ class Start:
         Effective rows behind each component.
     chain : (N,) int32 array
         The component that each row's chain stands on.
+    evaluations : int
+        Component evaluations that the start took.
     """
 
     weights: np.ndarray
@@ -138,6 +140,7 @@ class Start:
     covariances: np.ndarray
     counts: np.ndarray | None
     chain: np.ndarray
+    evaluations: int = 0
 
 
 class Starter:
@@ -167,12 +170,7 @@ class Starter:
             method = "k-means++" if few else "random_from_data"
         rows, weights = self._subsample()
         if method == "k-means++":
-            affordable = _SEEDING_WORK / (rows.size * self.n_components)
-            n_trials = int(min(max(1.0, affordable), 2.0 + np.log(self.n_components)))
-            uniforms = self.generator.random((self.n_components, n_trials))
-            chosen = np.empty(self.n_components, dtype=np.int64)
-            _plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
-            means = rows[chosen]
+            means, affordable = self._plus_plus_of(rows, weights)
             for _ in range(int(min(affordable, _MOST_LLOYD))):
                 means = self._moments_of_nearest(means, rows, weights)[2]
         else:
@@ -182,6 +180,19 @@ class Starter:
             # Fewer distinct rows than components: go round again.
             means = rows[np.resize(np.argsort(keys)[: self.n_components], self.n_components)]
         return self._from_nearest_rows(means, rows, weights)
+
+    def plus_plus_means(self) -> np.ndarray:
+        """Means chosen by k-means++ from a subsample, (K, D)."""
+        return self._plus_plus_of(*self._subsample())[0]
+
+    def _plus_plus_of(self, rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+        """Means, and how often the work of one trial for all centres is affordable."""
+        affordable = _SEEDING_WORK / (rows.size * self.n_components)
+        n_trials = int(min(max(1.0, affordable), 2.0 + np.log(self.n_components)))
+        uniforms = self.generator.random((self.n_components, n_trials))
+        chosen = np.empty(self.n_components, dtype=np.int64)
+        plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
+        return rows[chosen], affordable
 
     def from_means(self, means: np.ndarray) -> Start:
         """Start at given means: weights and covariances from the nearest rows of a subsample."""
@@ -264,13 +275,16 @@ class Starter:
             chain[start:stop] = nearest_means(rows, means, self.threads)
         return chain
 
-    def _subsample(self) -> tuple[np.ndarray, np.ndarray]:
+    def subsample_numbers(self) -> np.ndarray:
+        """Row numbers of the subsample that a start comes from."""
         n_rows = self.source.n_rows
         size = max(_SMALLEST_SUBSAMPLE, _SUBSAMPLE_PER_COMPONENT * self.n_components)
         if size >= n_rows:
-            chosen = np.arange(n_rows)
-        else:
-            chosen = np.sort(self.generator.choice(n_rows, size, replace=False))
+            return np.arange(n_rows)
+        return np.sort(self.generator.choice(n_rows, size, replace=False))
+
+    def _subsample(self) -> tuple[np.ndarray, np.ndarray]:
+        chosen = self.subsample_numbers()
         # Distinct rows in the order of their values, with the weights of equal rows added up. Where
         # all rows are taken, a start then depends neither on their order nor on whether a row is
         # repeated or weighted.

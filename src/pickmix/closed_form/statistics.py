@@ -77,7 +77,7 @@ def group_by_component(
 
 
 @njit(cache=True, nogil=True)
-def _merge(model, u, mass, squares, mean, scatter, sums, difference):
+def merge_moments(model, u, mass, squares, mean, scatter, sums, difference):
     """Merge moments (mass, squares, mean (D,), scatter (1, P)) of some rows into slot u.
 
     After Chan, Golub and LeVeque (1983). Only non-negative terms are added to the scatter: nothing
@@ -139,7 +139,7 @@ def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, s
                 for d in range(n_features):
                     difference[d] = rows[i, d] - mean[d]
                 add_outer(model, pair_weight[pair], difference, scatter, 0)
-        _merge(model, u, mass, squares, mean, scatter, sums, difference)
+        merge_moments(model, u, mass, squares, mean, scatter, sums, difference)
 
 
 @njit(cache=True, nogil=True, fastmath=FAST_SUMS)
@@ -184,7 +184,7 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
                 kept[d, r] -= mean[d]
         scatter[:] = 0.0
         add_outers(model, weights, kept, n, scatter[0])
-        _merge(model, k, mass, squares, mean, scatter, sums, difference)
+        merge_moments(model, k, mass, squares, mean, scatter, sums, difference)
 
 
 @njit(cache=True, nogil=True)
@@ -200,6 +200,93 @@ def _prefetch(model, k):
 
 
 @njit(cache=True, nogil=True)
+def relative_size(covariances, lane, trace_weights, count):
+    """How large a covariance is, relative to the pooled one: tr(pooled^-1 covariance) / D.
+
+    covariances (P, LANES), trace_weights (P,) of the pooled covariance. The size of a covariance
+    from few rows is uncertain and leans on 1, in logarithms: two pseudo-rows are of size 1.
+    """
+    if count <= 1.0:
+        return 1.0
+    size = 0.0
+    for p in range(trace_weights.shape[0]):
+        size += trace_weights[p] * covariances[p, lane]
+    size *= count / (count - 1.0)
+    return math.exp((count - 1.0) / (count + 1.0) * math.log(max(size, 1e-280)))
+
+
+@njit(cache=True, nogil=True)
+def lean(covariances, lane, trust, pooled, size):
+    """covariances[:, lane] <- trust * itself + (1 - trust) * size * pooled."""
+    for p in range(pooled.shape[0]):
+        covariances[p, lane] = trust * covariances[p, lane] + (1.0 - trust) * size * pooled[p]
+
+
+@njit(cache=True, nogil=True)
+def lean_by_prior(covariances, lane, count, prior_count, trace_weights, pooled):
+    """Add `prior_count` rows of the pooled shape to a covariance from `count` rows."""
+    size = relative_size(covariances, lane, trace_weights, count)
+    lean(covariances, lane, count / (count + prior_count), pooled, size)
+
+
+@njit(cache=True, nogil=True)
+def pool_shapes(covariance, mass, n_rows, trace_weights, pooled):
+    """pooled (P,) <- mean over components of covariance / size, times their geometric mean size.
+
+    Components count by their degrees of freedom. Unlike the plain mean it is not ruled by the
+    widest components.
+    """
+    total, log_size = 0.0, 0.0
+    pooled[:] = 0.0
+    for k in range(covariance.shape[0]):
+        freedom = mass[k] * n_rows - 1.0
+        if freedom <= 0.0:
+            continue
+        size = 0.0
+        for p in range(pooled.shape[0]):
+            size += trace_weights[p] * covariance[k, p]
+        if not size > 1e-280:
+            continue
+        total += freedom
+        log_size += freedom * math.log(size)
+        for p in range(pooled.shape[0]):
+            pooled[p] += freedom / size * covariance[k, p]
+    if total > 0.0:
+        scale = math.exp(log_size / total) / total
+        for p in range(pooled.shape[0]):
+            pooled[p] *= scale
+    return total > 0.0
+
+
+@njit(cache=True, nogil=True)
+def add_moments(model, members, moments, slot_of, slot_component, n_slots, sums):
+    """Merge moments that stand in the order of `members` into slots; returns how many there are."""
+    difference = np.empty(model.mean.shape[1])
+    for place in range(members.shape[0]):
+        mass = moments[0][place]
+        if not mass > NO_MASS:
+            continue
+        k = members[place]
+        u = slot_of[k]
+        if u < 0:
+            u = n_slots
+            slot_of[k] = u
+            slot_component[u] = k
+            n_slots += 1
+        merge_moments(
+            model,
+            u,
+            mass,
+            moments[1][place],
+            moments[2][place],
+            moments[3][place : place + 1],
+            sums,
+            difference,
+        )
+    return n_slots
+
+
+@njit(cache=True, nogil=True)
 def absorb(
     model,
     slot_component,
@@ -207,6 +294,8 @@ def absorb(
     share,
     pooled,
     least_count,
+    prior,
+    trace_weights,
     reg_covar,
     freedom_gains,
     failures,
@@ -225,7 +314,9 @@ def absorb(
     their closed-form maximisation, written about the component's own mean.
 
     A component whose effective number of rows is below `least_count` leans on the pooled
-    covariance. The slot's scatter is replaced by what the component adds to the pooled scatter, and
+    covariance. With a `prior` = (pseudo-rows, rows behind all statistics) of more than no
+    pseudo-rows, every covariance leans on the pooled one in its own size (see `relative_size`). The
+    slot's scatter is replaced by what the component adds to the pooled scatter, and
     freedom_gains[u] by what it adds to the pooled degrees of freedom, s0 - (squared weights) / s0.
     An update that has no factorisation is refused and counted in failures[u]; a component that
     gained no mass stays as it is.
@@ -261,10 +352,14 @@ def absorb(
                 trust = 1.0
                 if least_count > 0.0:
                     trust = min(1.0, total * total / (squares * least_count))
-                old, new, lean = trust * kept / total, trust / total, 1.0 - trust
+                old, new = kept / total, 1.0 / total
                 for p in range(n_packed):
                     own = old * model.covariance[k, p] + new * slot_scatter[u, p]
-                    factor[p, lane] = own + lean * pooled[p]
+                    factor[p, lane] = own
+                if prior[0] > 0.0:
+                    lean_by_prior(factor, lane, total * prior[1], prior[0], trace_weights, pooled)
+                else:
+                    lean(factor, lane, trust, pooled, 1.0)
         if has_own_covariance(model):
             factorise_lanes(model, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
@@ -337,8 +432,8 @@ def absorb_pooled(
 
 
 @njit(cache=True, nogil=True)
-def factorise_components(model, reg_covar, failures, start, stop):
-    """Factorise the model's covariances + reg_covar I.
+def factorise_components(model, pooled, prior, trace_weights, reg_covar, failures, start, stop):
+    """Factorise the model's covariances + reg_covar I, with the prior of `absorb`.
 
     Where there is no factor, failures[k] = 1 and the old one stays.
     """
@@ -348,6 +443,10 @@ def factorise_components(model, reg_covar, failures, start, stop):
     for first in range(start, stop, LANES):
         n_lanes = min(LANES, stop - first)
         factor[:, :n_lanes] = model.covariance[first : first + n_lanes].T
+        if prior[0] > 0.0 and has_own_covariance(model):
+            for lane in range(n_lanes):
+                count = model.mass[first + lane] * model.clock[SCALE] * prior[1]
+                lean_by_prior(factor, lane, count, prior[0], trace_weights, pooled)
         factorise_lanes(model, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
             k = first + lane

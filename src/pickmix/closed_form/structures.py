@@ -55,6 +55,30 @@ class CovarianceStructure(abc.ABC):
         """Packed covariances (W' W)^-1 of packed factors W."""
 
     @abc.abstractmethod
+    def unpack_pooled(self, packed: np.ndarray) -> np.ndarray:
+        """One packed covariance (P,) as a matrix (D, D)."""
+
+    def pack_outers(self, differences: np.ndarray) -> np.ndarray:
+        """Packed outer products d d' of each row of (K, D)."""
+        packed = np.empty((differences.shape[0], self.packed_size))
+        for start in range(0, differences.shape[0], _BLOCK):
+            part = differences[start : start + _BLOCK]
+            outers = part[:, :, None] * part[:, None, :]
+            packed[start : start + _BLOCK] = self.pack_matrices(outers)
+        return packed
+
+    @abc.abstractmethod
+    def trace_weights(self, packed: np.ndarray) -> np.ndarray:
+        """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
+
+    def prior_count(self) -> float:
+        """Pseudo-rows of the pooled shape that a covariance is given: 4 P / D.
+
+        A covariance takes P / D rows to estimate at all.
+        """
+        return 4.0 * self.packed_size / self.n_features
+
+    @abc.abstractmethod
     def n_parameters(self, n_components: int) -> int:
         """Free parameters in the covariances of K components."""
 
@@ -100,6 +124,17 @@ class _Triangular(CovarianceStructure):
             lower = np.linalg.solve(self._unpack_lower(packed[block]), identity)
             covariance[block] = self.pack_matrices(lower @ lower.transpose(0, 2, 1))
         return covariance
+
+    def unpack_pooled(self, packed):
+        """See the base class."""
+        return self._unpack_symmetric(packed[None])[0]
+
+    def trace_weights(self, packed):
+        """See the base class."""
+        inverse = _invert_symmetric(self._unpack_symmetric(packed[None]))
+        # Entries off the diagonal stand for two.
+        twice = 2.0 - np.eye(self.n_features)
+        return self.pack_matrices(inverse * twice)[0] / self.n_features
 
 
 class FullCovariance(_Triangular):
@@ -203,6 +238,14 @@ class DiagonalCovariance(CovarianceStructure):
     def covariance_of_factor(self, packed):
         """See the base class."""
         return 1.0 / np.square(packed)
+
+    def unpack_pooled(self, packed):
+        """See the base class."""
+        return np.diag(np.broadcast_to(packed, self.n_features))
+
+    def trace_weights(self, packed):
+        """See the base class."""
+        return 1.0 / (packed * packed.shape[0])
 
     def n_parameters(self, n_components):
         """See the base class."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.plan import resolve_proposal
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import Proposal
 from pickmix.threads import Threads
 
@@ -23,7 +24,9 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
     """
     proposal: Any = "auto"
     if estimator.algorithm == "mhsaem":
-        proposal = resolve_proposal(estimator.proposal, estimator.n_components)
+        proposal = resolve_proposal(estimator.proposal)
+    if isinstance(proposal, RandomPartition):
+        proposal = "partition"
     if isinstance(proposal, Proposal):
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         proposal = "uniform"
@@ -34,7 +37,7 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         estimator.algorithm,
         proposal,
         estimator.reuse_log_joint,
-        from_rows,
+        estimator.init_params if from_rows else "paper",
         source.data.dtype,
         layout,
     )
@@ -53,7 +56,7 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         step_size=0.5,
         max_steps=4,
         reg_covar=1.0,
-        init_params="k-means++" if from_rows else "paper",
+        init_params=estimator.init_params if from_rows else "paper",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

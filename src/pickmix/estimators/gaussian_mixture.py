@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.structures import STRUCTURES
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.estimators import validation
@@ -21,15 +22,19 @@ from pickmix.estimators.plan import (
     Sizes,
     make_monitor,
     make_rule,
+    partition_settings,
+    partition_step_size,
+    relocates,
     resolve_batch_size,
+    resolve_n_samples,
     resolve_proposal,
 )
 from pickmix.estimators.starts import choose_start, is_warm
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
-from pickmix.selection.randomness import MOST_DRAWS
-from pickmix.selection.schedules import ConstantStep, resolve_annealing, resolve_step_size
+from pickmix.selection.rules import PartitionGibbs
+from pickmix.selection.schedules import ConstantStep, Schedule, resolve_annealing, resolve_step_size
 from pickmix.selection.truncated import SearchSet
 from pickmix.threads import Threads, resolve_n_jobs
 
@@ -51,21 +56,25 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
     algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
         "em" evaluates all components on all rows and gives what scikit-learn gives. The others
         take minibatches; "tsaem" and "mhsaem" also evaluate only a few components per row.
-    proposal : str, Proposal or SearchSet, default="auto"
-        For "mhsaem": where a row's chain may go next; "uniform", "optimal", "table",
-        "table-forgetting" or an instance of `pickmix.Proposal`. "auto" evaluates everything for
-        up to 64 components ("optimal") and learns a table per row beyond that; `proposal_` tells
-        which. For "tsaem": a `pickmix.SearchSet`, or "auto".
-    n_samples : int, default=2
-        M: draws per visit, or components kept per row for "ssaem" and "tsaem".
+    proposal : str, RandomPartition, Proposal or SearchSet, default="auto"
+        For "mhsaem": where a row's chain may go next. "partition" (or a `pickmix.RandomPartition`)
+        draws from the posterior within a random block of neighbouring components, at a cost that
+        does not depend on K; "auto" is that. "uniform", "optimal", "table", "table-forgetting" and
+        instances of `pickmix.Proposal` are proposed and accepted or not, as in the paper.
+        `proposal_` tells which was taken. For "tsaem": a `pickmix.SearchSet`, or "auto".
+    n_samples : int or "auto", default="auto"
+        M: draws per visit, components kept per row for "ssaem" and "tsaem", or partitions per
+        visit. "auto" is 1 for partitions, 3 for "tsaem" and 2 for the others.
     reuse_log_joint : bool, default=False
-        For "mhsaem": take the log-joint of a row's current component from its last visit, at the
+        For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current component from its last visit, at the
         parameters of then, instead of evaluating it again.
     batch_size : int or "auto", default="auto"
-        B, rows per step.
+        B, rows per step. "auto" takes all rows up to 500 per component for partitions, and 4 per
+        component for the others.
     step_size : float, "paper", callable or "auto", default="auto"
         gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), any function of
-        t = 1, 2, ..., or averaging over the passes made.
+        t = 1, 2, ... For partitions "auto" is 1 until the log-likelihood has stopped rising and
+        averages over the last steps; else it averages over the passes made.
     annealing : None, "anti" or callable, default=None
         Inverse temperature beta_t: 1, the paper's anti-annealing over all steps, or any function
         of t.
@@ -77,14 +86,18 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         Seconds of work, of all starts together.
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
-        "em", else smoothed and over about five passes. Not used with `max_steps` or `annealing`.
+        "em", over five steps for partitions, else smoothed and over about five passes. Not used
+        with `max_steps` or `annealing`.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
     n_init : int, default=1
         Starts; the fit with the highest log-likelihood is kept.
     init_params : {"auto", "k-means++", "random_from_data", "paper"}, default="auto"
-        "k-means++" runs on a subsample; "auto" is that, up to 3000 components, and random rows
-        beyond; "paper" draws means from the unit cube, with unit covariances.
+        "k-means++" runs on a subsample; "paper" draws means from the unit cube, with unit
+        covariances. "auto" spreads the components of a partition fit over the rows (k-means++,
+        within cells if there are thousands, then a soft k-means through the same blocks) and moves
+        those that are hardly needed early in the fit; for the other fits it is "k-means++" up to
+        3000 components and random rows beyond.
     weights_init, means_init, precisions_init : array-like, default=None
         Start parameters, in scikit-learn's shapes.
     random_state : int, RandomState or None, default=None
@@ -116,6 +129,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         Steps made, those of the fits that this one went on from included.
     n_component_evaluations_ : int
         Evaluations of a component on a row in this fit, those of the start not counted.
+    n_start_evaluations_ : int
+        Those of the soft k-means that a partition fit starts from.
     start_seconds_ : float
         Time spent on the start; not part of the work time in `trace_`.
     proposal_ : str
@@ -157,7 +172,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         covariance_type="full",
         algorithm="mhsaem",
         proposal="auto",
-        n_samples=2,
+        n_samples="auto",
         reuse_log_joint=False,
         batch_size="auto",
         step_size="auto",
@@ -267,12 +282,11 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         check.check_choice("algorithm", self.algorithm, ALGORITHMS)
         check.check_choice("init_params", self.init_params, INIT_PARAMS)
         if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
-            resolve_proposal(self.proposal, self.n_components)
-        if check.check_integer("n_samples", self.n_samples, 1) >= MOST_DRAWS:
-            raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {self.n_samples!r}.")
+            resolve_proposal(self.proposal)
+        resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
         check.check_flag("reuse_log_joint", self.reuse_log_joint)
         # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
-        resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components))
+        resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components), True)
         check.check_integer("max_iter", self.max_iter, 1)
         check.check_integer("n_init", self.n_init, 1)
         if self.max_steps is not None:
@@ -294,16 +308,20 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         sizes = Sizes(source.n_rows, source.n_features, self.n_components)
         structure = STRUCTURES[self.covariance_type](sizes.n_features)
         exact = self.algorithm == "em"
-        batches = Batches(
-            sizes.n_rows, resolve_batch_size(self.batch_size, self.algorithm, sizes), seed
+        settings = partition_settings(self.algorithm, self.proposal)
+        n_samples = resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
+        batch_size = resolve_batch_size(
+            self.batch_size, self.algorithm, sizes, settings is not None
         )
+        batches = Batches(sizes.n_rows, batch_size, seed)
         steps_per_pass = batches.n_batches
         n_steps = self.max_steps or self.max_iter * steps_per_pass
-        start = choose_start(self, source, structure, seed, threads)
+        start = choose_start(self, source, structure, seed, threads, batch_size)
         warm = is_warm(self, sizes.n_features)
         first_step = 1 + (self.n_steps_ if warm else 0)
         passes_before: float = getattr(self, "_passes", 0.0) if warm else 0.0
         self.start_seconds_ = time.perf_counter() - started
+        self.n_start_evaluations_ = start.evaluations
         state = GaussianMixtureState(
             structure,
             start.weights,
@@ -315,9 +333,11 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             effective_counts=start.counts,
             least_count=0.0 if exact else sizes.n_features + 1.0,
             threads=threads,
+            prior_count=0.0 if settings is None else structure.prior_count(),
+            n_rows=sizes.n_rows,
         )
         rule = make_rule(
-            self.algorithm, self.proposal, self.n_samples, self.reuse_log_joint, start.means
+            self.algorithm, self.proposal, n_samples, self.reuse_log_joint, start.means
         )
         rule.start(start.chain, sizes.n_components)
         monitor = make_monitor(
@@ -325,7 +345,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             self.algorithm,
             sizes,
             steps_per_pass,
-            self.n_samples + 1,
+            n_samples + 1,
             self.max_iter,
             self.max_steps,
             self.max_time,
@@ -338,17 +358,29 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
             # The same rows for every start, so that their log-likelihoods can be compared.
             generator = np.random.Generator(np.random.Philox(key=0))
             probe = np.sort(generator.choice(sizes.n_rows, monitor.n_probe, replace=False))
-        engine = ClosedFormEngine(
-            state,
-            source,
-            rule,
-            batches,
-            ConstantStep(1.0) if exact else resolve_step_size(self.step_size, steps_per_pass),
-            resolve_annealing(self.annealing, n_steps),
-            seed,
-            probe,
-            first_step,
-        )
+        annealing = resolve_annealing(self.annealing, n_steps)
+        engine: ClosedFormEngine
+        if isinstance(rule, PartitionGibbs):
+            engine = PartitionEngine(
+                state,
+                source,
+                rule,
+                batches,
+                partition_step_size(self.step_size, batches, sizes),
+                annealing,
+                seed,
+                probe,
+                first_step,
+                last_step=first_step - 1 + n_steps,
+                relocates=relocates(self, rule.settings, warm),
+            )
+        else:
+            step_size: Schedule = ConstantStep(1.0)
+            if not exact:
+                step_size = resolve_step_size(self.step_size, steps_per_pass)
+            engine = ClosedFormEngine(
+                state, source, rule, batches, step_size, annealing, seed, probe, first_step
+            )
         result = loop.run(
             engine,
             limits=monitor.limits,
@@ -374,9 +406,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self.n_component_evaluations_ = engine.counters.evaluations
         values = self.trace_["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else float("nan")
-        resolved = resolve_proposal(
-            self.proposal if self.algorithm == "mhsaem" else "auto", self.n_components
-        )
+        resolved = resolve_proposal(self.proposal if self.algorithm == "mhsaem" else "uniform")
         self.proposal_ = resolved if isinstance(resolved, str) else type(resolved).__name__
         self._chain = start.chain
 

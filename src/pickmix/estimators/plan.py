@@ -9,28 +9,37 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
+from pickmix.data.rows import Batches
 from pickmix.estimators.validation import check_choice, check_integer
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
     TableProposal,
     UniformProposal,
 )
+from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.rules import (
     ExactPosterior,
     MetropolisHastings,
+    PartitionGibbs,
     PosteriorDraws,
     SelectionRule,
     TopComponents,
 )
+from pickmix.selection.schedules import Schedule, resolve_step_size
 from pickmix.selection.truncated import SearchSet, TruncatedSearch
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
-PROPOSALS = ("auto", "uniform", "optimal", "table", "table-forgetting")
+PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")
 
-# Evaluating this few components exactly is cheaper than the draws it saves.
-_EXACT_COMPONENTS = 64
+# Rows per component in a step of a partition fit, and rows at least.
+_ROWS_PER_COMPONENT = 500
+_LEAST_ROWS = 20_000
+# Steps of a partition fit between evaluations: the log-likelihood rises by less than `tol` over
+# that many when it has converged.
+_STEPS_PER_EVALUATION = 5
 # Passes without a rise of `tol` after which a stochastic fit has converged.
 _PATIENCE = 5
 # Evaluating one component on one row of the probe costs about this fraction of a visit's.
@@ -48,17 +57,41 @@ class Sizes:
     n_components: int
 
 
-def resolve_proposal(proposal: Any, n_components: int) -> str | Proposal:
+def resolve_proposal(proposal: Any) -> str | Proposal | RandomPartition:
     """Turn "auto" into what it stands for, and check the rest."""
-    if isinstance(proposal, Proposal):
+    if isinstance(proposal, Proposal | RandomPartition):
         return proposal
     if not isinstance(proposal, str):
         names = ", ".join(map(repr, PROPOSALS))
-        raise ValueError(f"proposal must be one of {names} or a Proposal, got {proposal!r}.")
+        raise ValueError(
+            f"proposal must be one of {names}, a RandomPartition or a Proposal, got {proposal!r}."
+        )
     name = check_choice("proposal", proposal, PROPOSALS)
-    if name != "auto":
-        return name
-    return "optimal" if n_components <= _EXACT_COMPONENTS else "table-forgetting"
+    # Blocks are never worse than draws: up to a block of components the posterior is exact.
+    return "partition" if name == "auto" else name
+
+
+def partition_settings(algorithm: str, proposal: Any) -> RandomPartition | None:
+    """Settings of random-partition Gibbs, if that is what a fit does."""
+    if algorithm != "mhsaem":
+        return None
+    resolved = resolve_proposal(proposal)
+    if resolved == "partition":
+        return RandomPartition()
+    return resolved if isinstance(resolved, RandomPartition) else None
+
+
+def resolve_n_samples(n_samples: Any, algorithm: str, proposal: Any) -> int:
+    """M: "auto" is one partition per visit, three components kept by TSAEM, else two."""
+    if isinstance(n_samples, str) and n_samples == "auto":
+        if algorithm == "tsaem":
+            return 3
+        return 2 if partition_settings(algorithm, proposal) is None else 1
+    if isinstance(n_samples, str):
+        raise ValueError(f"n_samples must be 'auto' or an integer >= 1, got {n_samples!r}.")
+    if check_integer("n_samples", n_samples, 1) >= MOST_DRAWS:
+        raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {n_samples!r}.")
+    return int(n_samples)
 
 
 def make_rule(
@@ -76,7 +109,10 @@ def make_rule(
         return TruncatedSearch(n_kept, search, nearest_components(means, search.n_neighbours))
     if algorithm == "mcsaem":
         return PosteriorDraws(n_samples)
-    resolved = resolve_proposal(proposal, n_components)
+    settings = partition_settings(algorithm, proposal)
+    if settings is not None:
+        return PartitionGibbs(settings, n_samples)
+    resolved = resolve_proposal(proposal)
     if resolved == "optimal":
         return PosteriorDraws(n_samples)
     if resolved == "uniform":
@@ -102,15 +138,39 @@ def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:
     return nearest
 
 
-def resolve_batch_size(batch_size: Any, algorithm: str, sizes: Sizes) -> int:
+def resolve_batch_size(batch_size: Any, algorithm: str, sizes: Sizes, partitions: bool) -> int:
     """Rows per step: all of them for EM, else `batch_size`, or enough for every component."""
     if algorithm == "em":
         return sizes.n_rows
+    if isinstance(batch_size, str) and batch_size == "auto" and partitions:
+        # Each step replaces the statistics, so it takes enough rows for a covariance.
+        return min(sizes.n_rows, max(_LEAST_ROWS, _ROWS_PER_COMPONENT * sizes.n_components))
     if isinstance(batch_size, str) and batch_size == "auto":
         return min(sizes.n_rows, max(256, 4 * sizes.n_components))
     if isinstance(batch_size, str):
         raise ValueError(f"batch_size must be 'auto' or an integer >= 1, got {batch_size!r}.")
     return min(check_integer("batch_size", batch_size, 1), sizes.n_rows)
+
+
+def partition_step_size(step_size: Any, batches: Batches, sizes: Sizes) -> Schedule | None:
+    """Step size of a partition fit; None lets statistics be replaced, then averaged.
+
+    That takes batches of all rows, or of enough of them for every component.
+    """
+    if not isinstance(step_size, str) or step_size != "auto":
+        return resolve_step_size(step_size, batches.n_batches)
+    batch_size = sizes.n_rows / batches.n_batches
+    if batches.n_batches == 1 or batch_size >= 0.2 * _ROWS_PER_COMPONENT * sizes.n_components:
+        return None
+    return resolve_step_size(step_size, batches.n_batches)
+
+
+def relocates(estimator: Any, settings: RandomPartition, warm: bool) -> bool:
+    """Whether a fit may move components: "auto" leaves starts alone that were asked for."""
+    if settings.relocate != "auto":
+        return bool(settings.relocate)
+    given = estimator.means_init is not None or estimator.init_params != "auto"
+    return not (warm or given)
 
 
 @dataclass(frozen=True)
@@ -153,6 +213,14 @@ def make_monitor(
     if rule.evaluates_all and not compares:
         plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
         return Monitor(min(steps_per_pass, most_steps), None, plateau, limits)
+    if isinstance(rule, PartitionGibbs):
+        # An evaluation over all components costs about as much as the work of `cost` steps.
+        step_work = sizes.n_rows / steps_per_pass * min(rule.width, sizes.n_components)
+        affordable = 0.5 * step_work / sizes.n_components
+        n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE)))
+        steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
+        plateau = None if runs_to_end else Plateau(tol)
+        return Monitor(min(steps, most_steps), n_probe, plateau, limits)
     work_per_pass = sizes.n_rows * evaluations_per_row
     affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
     # Fewer rows than wished, or several passes between evaluations, or both.

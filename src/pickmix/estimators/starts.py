@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.closed_form.seeding import spread_out
 from pickmix.closed_form.start import Start, Starter
 from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
+from pickmix.estimators.plan import partition_settings
 from pickmix.threads import Threads
 
 
@@ -27,7 +29,12 @@ def is_warm(estimator: Any, n_features: int) -> bool:
 
 
 def choose_start(
-    estimator: Any, source: ArrayRows, structure: CovarianceStructure, seed: int, threads: Threads
+    estimator: Any,
+    source: ArrayRows,
+    structure: CovarianceStructure,
+    seed: int,
+    threads: Threads,
+    batch_size: int,
 ) -> Start:
     """Make the start that the estimator's parameters ask for."""
     K, D = estimator.n_components, source.n_features
@@ -40,11 +47,14 @@ def choose_start(
             chain = starter.chain_at(means)
         packed = _without_reg(structure, structure.pack(estimator.covariances_), estimator)
         return Start(estimator.weights_, means, packed, estimator._effective_counts, chain)
+    settings = partition_settings(estimator.algorithm, estimator.proposal)
     if estimator.means_init is not None:
         means_init = validation.check_array_parameter("means_init", estimator.means_init, (K, D))
         start = starter.from_means(means_init - source.center)
     elif estimator.init_params == "paper":
         start = starter.unit_cube()
+    elif estimator.init_params == "auto" and settings is not None:
+        start = spread_out(starter, settings, batch_size, seed)
     else:
         start = starter.from_data(estimator.init_params)
     if estimator.weights_init is not None:

@@ -37,6 +37,10 @@ class Engine(Protocol):
         """Components that still explain rows."""
         ...
 
+    def may_end(self, step: int) -> bool:
+        """Whether a plateau after this step ends the fit; if not, the engine has more to do."""
+        ...
+
 
 @dataclass
 class FitInfo:
@@ -162,7 +166,7 @@ def run(
                 if any(wishes):
                     outcome = Outcome.CALLBACK
                     break
-                if plateau is not None and plateau.reached(watched):
+                if plateau is not None and plateau.reached(watched) and engine.may_end(step):
                     outcome = Outcome.CONVERGED
                     break
                 if limits.max_time is not None and work >= limits.max_time:

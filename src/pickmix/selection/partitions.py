@@ -228,7 +228,7 @@ def _second_half(first_leaf, last_leaf, key):
     n_leaves = last_leaf - first_leaf
     u = uniform(key, first_leaf + 2 * last_leaf, 0)
     share = _LEAST_QUANTILE + (1.0 - 2.0 * _LEAST_QUANTILE) * u
-    return first_leaf + max(1, min(n_leaves - 1, int(round(share * n_leaves))))
+    return first_leaf + max(1, min(n_leaves - 1, round(share * n_leaves)))
 
 
 @njit(cache=True, nogil=True)

@@ -31,6 +31,7 @@ class Stream(enum.IntEnum):
     EXPLORATION = 4
     START = 5
     PARTITION = 6
+    RELOCATION = 7
 
 
 @njit(cache=True, nogil=True)

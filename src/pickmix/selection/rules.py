@@ -9,6 +9,7 @@ Every algorithm of the paper's Table 1 is the same loop with another rule:
 | TSAEM         | `TruncatedSearch`      | the row's search set        | top M        |
 | MCSAEM        | `PosteriorDraws`       | K                           | M draws      |
 | MHSAEM        | `MetropolisHastings`   | M proposals + the current   | M states     |
+| ours          | `PartitionGibbs`       | the row's block             | the block    |
 
 A rule sees a frozen model only through an `Evaluator` bound to a batch of rows. What it
 returns is the whole of what the engine may use.
@@ -23,6 +24,7 @@ from typing import Protocol
 import numpy as np
 
 from pickmix.selection import kernels
+from pickmix.selection.partitions import Partition, RandomPartition
 from pickmix.selection.proposals import Proposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads
@@ -288,3 +290,49 @@ class MetropolisHastings(SelectionRule):
             return None
         remembered = self._last_log_joint[rows]
         return None if np.isnan(remembered).any() else remembered
+
+
+class PartitionGibbs(SelectionRule):
+    """Random-partition Gibbs: a draw from, and the weights of, the posterior within a block.
+
+    The engine sets `partition` before each sweep. Blocks of components are also blocks of dense
+    work, so engine 1 fuses this rule with its statistics (`closed_form/partition_gibbs.py`); what
+    it computes there is what `select` says here.
+
+    Parameters
+    ----------
+    settings : RandomPartition
+    n_partitions : int
+        M, partitions per visit.
+    """
+
+    partition: Partition
+
+    def __init__(self, settings: RandomPartition, n_partitions: int = 1) -> None:
+        self.settings = settings
+        self.n_partitions = n_partitions
+
+    @property
+    def width(self):
+        """Components per block, for each of the partitions."""
+        return self.settings.block_size * self.n_partitions
+
+    def start(self, chain, n_components):
+        """Begin a fit."""
+        self.chain = chain
+
+    def select(self, evaluate, rows, beta, step_size, random):
+        """Move every chain within its block of `partition`."""
+        partition = self.partition
+        block = partition.block_of_position()[partition.position()[self.chain[rows]]]
+        sizes = np.diff(partition.offsets)
+        places = partition.offsets[block][:, None] + np.arange(sizes.max())
+        inside = np.arange(sizes.max()) < sizes[block][:, None]
+        components = np.where(inside, partition.members[np.where(inside, places, 0)], -1)
+        log_joint = beta * evaluate.log_joint(components.astype(np.int32))
+        weights = np.exp(log_joint - log_joint.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        uniforms = random.uniforms(Stream.POSTERIOR, rows, 1)
+        drawn = (np.cumsum(weights, axis=1)[:, :-1] <= uniforms).sum(axis=1)
+        self.chain[rows] = np.take_along_axis(components, drawn[:, None], axis=1)[:, 0]
+        return Selection(components, weights, int(sizes[block].sum()), 1.0)

@@ -1,0 +1,160 @@
+"""Arithmetic on tiles of TILE rows, in float32: small matrix products, softmax, draws.
+
+log p(x, k) is linear in the features (products of two coordinates, coordinates, 1), so evaluating
+a block of components on a tile of rows is one matrix product of natural parameters with features,
+and summing their statistics is another, of weights with the same features. The loops run over the
+TILE rows in their innermost level, four features at a time: that is what keeps the vector units
+busy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+TILE = 64
+
+# Sums may be reordered and divisions replaced by products; NaN and infinity keep their meaning.
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+# Weights below exp(_LEAST_EXPONENT) count as zero.
+_LEAST_EXPONENT = np.float32(-60.0)
+_SHRINK = np.float32(1.0 / 64.0)
+# Taylor coefficients of exp.
+_C2, _C3, _C4 = np.float32(1.0 / 2.0), np.float32(1.0 / 6.0), np.float32(1.0 / 24.0)
+_C5, _C6 = np.float32(1.0 / 120.0), np.float32(1.0 / 720.0)
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def evaluate_linear(parameters, g, n_features, features, out):
+    """out[g] = parameters[g, n_features] + sum_p parameters[g, p] features[p], over the tile."""
+    constant = parameters[g, n_features]
+    for r in range(TILE):
+        out[g, r] = constant
+    whole = n_features - n_features % 4
+    for p in range(0, whole, 4):
+        a, b = parameters[g, p], parameters[g, p + 1]
+        c, d = parameters[g, p + 2], parameters[g, p + 3]
+        for r in range(TILE):
+            out[g, r] += (a * features[p, r] + b * features[p + 1, r]) + (
+                c * features[p + 2, r] + d * features[p + 3, r]
+            )
+    for p in range(whole, n_features):
+        a = parameters[g, p]
+        for r in range(TILE):
+            out[g, r] += a * features[p, r]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def add_weighted_features(weights, g, n_features, features, sums, u):
+    """sums[u, p] += sum_r weights[g, r] features[p, r], added up in float64 over tiles."""
+    whole = n_features - n_features % 4
+    for p in range(0, whole, 4):
+        a, b, c, d = _ZERO, _ZERO, _ZERO, _ZERO
+        for r in range(TILE):
+            weight = weights[g, r]
+            a += weight * features[p, r]
+            b += weight * features[p + 1, r]
+            c += weight * features[p + 2, r]
+            d += weight * features[p + 3, r]
+        sums[u, p] += a
+        sums[u, p + 1] += b
+        sums[u, p + 2] += c
+        sums[u, p + 3] += d
+    for p in range(whole, n_features):
+        a = _ZERO
+        for r in range(TILE):
+            a += weights[g, r] * features[p, r]
+        sums[u, p] += a
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def add_weights(weights, g, totals, u):
+    """totals[u] += (sum, sum of squares) of the weights of component g."""
+    total, squares = _ZERO, _ZERO
+    for r in range(TILE):
+        total += weights[g, r]
+        squares += weights[g, r] * weights[g, r]
+    totals[u, 0] += total
+    totals[u, 1] += squares
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def largest_weight(weights, g):
+    """max_r weights[g, r]."""
+    largest = _ZERO
+    for r in range(TILE):
+        largest = max(largest, weights[g, r])
+    return largest
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def largest_magnitude(columns, d):
+    """max_r |columns[d, r]|."""
+    largest = _ZERO
+    for r in range(TILE):
+        largest = max(largest, abs(columns[d, r]))
+    return largest
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def softmax(values, n, largest, total):
+    """Replace values[:n] by exp(value) / sum over g; largest + log(total) is the log of that sum.
+
+    exp(y) = exp(y / 64)^64 with a Taylor polynomial: its relative error is below 1e-5, and unlike
+    a library's function it vectorises.
+    """
+    for r in range(TILE):
+        largest[r] = values[0, r]
+        total[r] = _ZERO
+    for g in range(1, n):
+        for r in range(TILE):
+            largest[r] = max(largest[r], values[g, r])
+    for g in range(n):
+        for r in range(TILE):
+            y = max(values[g, r] - largest[r], _LEAST_EXPONENT) * _SHRINK
+            e = _ONE + y * (_ONE + y * (_C2 + y * (_C3 + y * (_C4 + y * (_C5 + y * _C6)))))
+            e *= e
+            e *= e
+            e *= e
+            e *= e
+            e *= e
+            e *= e
+            values[g, r] = e
+            total[r] += e
+    for g in range(n):
+        for r in range(TILE):
+            values[g, r] /= total[r]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def draw(weights, n, uniforms, running, drawn):
+    """drawn[r] = the first g at which the running sum of weights[:n, r] passes uniforms[r]."""
+    for r in range(TILE):
+        running[r] = 0.0
+        drawn[r] = 0
+    for g in range(n - 1):
+        for r in range(TILE):
+            running[r] += weights[g, r]
+            drawn[r] += 1 if running[r] <= uniforms[r] else 0
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def find_best(weights, n, running, drawn):
+    """drawn[r] = argmax_g weights[g, r]."""
+    for r in range(TILE):
+        running[r] = weights[0, r]
+        drawn[r] = 0
+    for g in range(1, n):
+        for r in range(TILE):
+            better = weights[g, r] > running[r]
+            running[r] = weights[g, r] if better else running[r]
+            drawn[r] = g if better else drawn[r]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def scale_weights(weights, g, factors):
+    """weights[g] *= factors, over the tile."""
+    for r in range(TILE):
+        weights[g, r] *= factors[r]
