@@ -6,8 +6,8 @@ they write, and what a block computes does not depend on which thread does it.
 
 Products and sums run in float32, about the block's own origin: they are exact enough as long as a
 block is not wider than some hundred times the narrowest width of a component in it. Components
-that are narrower are evaluated about their own mean, and tiles that float32 cannot hold at all
-(outliers, blocks of one tight group and far-away strangers) in float64, with nothing that cancels.
+that are narrower are evaluated about their own mean, and blocks that float32 cannot hold at all
+(outliers, a tight group among far-away strangers) in float64, where nothing cancels.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from pickmix.closed_form.tiles import (
     add_weights,
     draw,
     evaluate_linear,
+    evaluate_two,
     find_best,
-    largest_magnitude,
     largest_weight,
     scale_weights,
     softmax,
@@ -158,24 +158,26 @@ def _load(rows, row_weights, numbers, first, n_rows, key, work):
 
 
 @njit(cache=True, nogil=True)
-def _float32_suffices(model, n, work):
-    """Mark the components that need their own frame; False if float32 cannot hold the tile."""
+def _float32_suffices(model, n, rows, first, last, work):
+    """Mark the components that need their own frame; False if float32 cannot hold the rows."""
     n_features = work.origin.shape[0]
     n_linear = work.features.shape[0]
     n_products = n_linear - n_features
-    reach = np.empty((n_features, 1))
-    reach_features = np.empty((n_linear, 1))
+    reach = np.zeros((n_features, 1))
+    features = np.empty((n_linear, 1))
+    for i in range(first, last):
+        for d in range(n_features):
+            reach[d, 0] = max(reach[d, 0], abs(rows[i, d] - work.origin[d]))
+    fill_products(model, reach, features)
     for d in range(n_features):
-        reach[d, 0] = largest_magnitude(work.columns, d)
-        reach_features[n_products + d, 0] = reach[d, 0]
+        features[n_products + d, 0] = reach[d, 0]
         if not reach[d, 0] < _LARGEST_COORDINATE:
             return False
-    fill_products(model, reach, reach_features)
     for g in range(n):
         # The terms that add up to a log-joint are at most this large.
         terms = 0.0
         for p in range(n_linear):
-            terms += abs(work.parameters[g, p]) * reach_features[p, 0]
+            terms += abs(work.parameters[g, p]) * features[p, 0]
         work.in_own_frame[g] = terms > _LARGEST_TERMS
         if not terms < _LARGEST_OWN_TERMS:
             return False
@@ -205,13 +207,19 @@ def _find_posterior(model, n, work):
     for d in range(n_features):
         for r in range(TILE):
             work.features[n_products + d, r] = work.columns[d, r]
-    for g in range(n):
+    g = 0
+    while g < n:
         if work.in_own_frame[g]:
             _move_to_own_frame(model, g, work)
             evaluate_linear(work.own_parameters, g, n_products, work.own_features, work.values)
+            g += 1
+        elif g + 1 < n and not work.in_own_frame[g + 1]:
+            evaluate_two(work.parameters, g, n_linear, work.features, work.values)
+            g += 2
         else:
             evaluate_linear(work.parameters, g, n_linear, work.features, work.values)
-    softmax(work.values, n, work.largest, work.total)
+            g += 1
+    softmax(work.values, n, work.largest, work.total, work.running)
 
 
 @njit(cache=True, nogil=True)
@@ -225,13 +233,11 @@ def _add_statistics(model, n, work):
         scale_weights(work.values, g, work.row_weights)
         if work.in_own_frame[g]:
             _move_to_own_frame(model, g, work)
-            add_weighted_features(
-                work.values, g, n_linear, work.own_features, work.sums, block_size + g
-            )
-            add_weights(work.values, g, work.totals, block_size + g)
+            u, features = block_size + g, work.own_features
         else:
-            add_weighted_features(work.values, g, n_linear, work.features, work.sums, g)
-            add_weights(work.values, g, work.totals, g)
+            u, features = g, work.features
+        add_weighted_features(work.values, g, n_linear, features, work.sums, u)
+        add_weights(work.values, g, work.totals, u)
 
 
 @njit(cache=True, nogil=True)
@@ -397,12 +403,13 @@ def sweep_blocks(
         if first_row == last_row:
             continue
         _prepare(model, members, place, n, beta, work)
+        suffices = _float32_suffices(model, n, rows, first_row, last_row, work)
         # A second attempt in float64 is made if the first has lost digits.
         for attempt in range(2):
+            fast = suffices and attempt == 0
             for first in range(first_row, last_row, TILE):
                 n_rows = min(TILE, last_row - first)
                 _load(rows, row_weights, numbers, first, n_rows, key, work)
-                fast = attempt == 0 and _float32_suffices(model, n, work)
                 if fast:
                     _find_posterior(model, n, work)
                     for r in range(n_rows):
@@ -427,6 +434,6 @@ def sweep_blocks(
                     _add_statistics_exactly(
                         model, n, rows, row_weights, first, n_rows, values, place, moments
                     )
-            if not wants_moments or attempt == 1 or _merge_block(model, place, n, work, moments):
+            if not (wants_moments and fast) or _merge_block(model, place, n, work, moments):
                 break
             _clear(place, n, moments, work)

@@ -69,7 +69,8 @@ def set_natural(model, k, shift, parameters, g, scratch):
     """Write the natural parameters of component k with its mean at `shift` (D,); return a constant.
 
     parameters[g, :P] belong to the products of `fill_products`, the next D to the coordinates:
-    -1/2 (x - shift)' (W' W) (x - shift) = parameters . features - constant / 2. `scratch` is (D, D).
+    -1/2 (x - shift)' (W' W) (x - shift) = parameters . features - constant / 2. `scratch` is
+    (D, D).
     """
 
 

@@ -89,7 +89,8 @@ def sweep(
     """Move the chains of `rows` (B,) once, under a frozen mixture.
 
     `chain` (N,) is updated. A row whose entry is -1 stands nowhere yet: the partition's tree tells
-    its block. With `greedy`, chains move to the best component of their block instead of a drawn one.
+    its block. With `greedy`, chains move to the best component of their block instead of a drawn
+    one.
     """
     n_places = partition.members.shape[0]
     position = np.full(state.n_components, -1, dtype=np.int32)

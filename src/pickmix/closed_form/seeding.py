@@ -16,10 +16,11 @@ from pickmix.closed_form.mixture import GaussianMixtureState
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.start import Start, Starter, plus_plus
 from pickmix.closed_form.structures import SphericalCovariance
-from pickmix.data.rows import Batches
+from pickmix.data.rows import ArrayRows, Batches
 from pickmix.selection.partitions import RandomPartition, grow_tree
 from pickmix.selection.randomness import Stream
 from pickmix.selection.rules import PartitionGibbs
+from pickmix.threads import Threads
 
 # Sweeps with one spherical covariance.
 _SPHERICAL_STEPS = 10
@@ -147,3 +148,9 @@ def _seed_in_cells(starter: Starter) -> tuple[np.ndarray, np.ndarray]:
             _nearest_in_cell, part.shape[0], work, part, cells, means, centre_offsets, nearest
         )
     return means, chain
+
+
+def compile_seeding(source: ArrayRows) -> None:
+    """Compile what only starts with very many components need."""
+    starter = Starter(source, SphericalCovariance(source.n_features), 2, 0, Threads())
+    _seed_in_cells(starter)

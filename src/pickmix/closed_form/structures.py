@@ -131,7 +131,7 @@ class _Triangular(CovarianceStructure):
 
     def trace_weights(self, packed):
         """See the base class."""
-        inverse = _invert_symmetric(self._unpack_symmetric(packed[None]))
+        inverse = np.linalg.inv(self._unpack_symmetric(packed[None]))
         # Entries off the diagonal stand for two.
         twice = 2.0 - np.eye(self.n_features)
         return self.pack_matrices(inverse * twice)[0] / self.n_features

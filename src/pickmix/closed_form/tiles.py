@@ -17,12 +17,12 @@ TILE = 64
 # Sums may be reordered and divisions replaced by products; NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
-# Weights below exp(_LEAST_EXPONENT) count as zero.
-_LEAST_EXPONENT = np.float32(-60.0)
-_SHRINK = np.float32(1.0 / 64.0)
+# Weights below exp(_LEAST_EXPONENT) of the largest count as that: 2e-9.
+_LEAST_EXPONENT = np.float32(-20.0)
+_SHRINK = np.float32(1.0 / 32.0)
 # Taylor coefficients of exp.
 _C2, _C3, _C4 = np.float32(1.0 / 2.0), np.float32(1.0 / 6.0), np.float32(1.0 / 24.0)
-_C5, _C6 = np.float32(1.0 / 120.0), np.float32(1.0 / 720.0)
+_C5 = np.float32(1.0 / 120.0)
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
@@ -44,6 +44,31 @@ def evaluate_linear(parameters, g, n_features, features, out):
         a = parameters[g, p]
         for r in range(TILE):
             out[g, r] += a * features[p, r]
+
+
+@njit(cache=True, nogil=True, fastmath=_FAST)
+def evaluate_two(parameters, g, n_features, features, out):
+    """`evaluate_linear` for components g and g + 1 at once: every feature is loaded once."""
+    first, second = parameters[g, n_features], parameters[g + 1, n_features]
+    for r in range(TILE):
+        out[g, r] = first
+        out[g + 1, r] = second
+    whole = n_features - n_features % 4
+    for p in range(0, whole, 4):
+        a, b = parameters[g, p], parameters[g, p + 1]
+        c, d = parameters[g, p + 2], parameters[g, p + 3]
+        e, f = parameters[g + 1, p], parameters[g + 1, p + 1]
+        h, i = parameters[g + 1, p + 2], parameters[g + 1, p + 3]
+        for r in range(TILE):
+            w, x = features[p, r], features[p + 1, r]
+            y, z = features[p + 2, r], features[p + 3, r]
+            out[g, r] += (a * w + b * x) + (c * y + d * z)
+            out[g + 1, r] += (e * w + f * x) + (h * y + i * z)
+    for p in range(whole, n_features):
+        a, e = parameters[g, p], parameters[g + 1, p]
+        for r in range(TILE):
+            out[g, r] += a * features[p, r]
+            out[g + 1, r] += e * features[p, r]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
@@ -90,20 +115,12 @@ def largest_weight(weights, g):
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def largest_magnitude(columns, d):
-    """max_r |columns[d, r]|."""
-    largest = _ZERO
-    for r in range(TILE):
-        largest = max(largest, abs(columns[d, r]))
-    return largest
-
-
-@njit(cache=True, nogil=True, fastmath=_FAST)
-def softmax(values, n, largest, total):
+def softmax(values, n, largest, total, inverse):
     """Replace values[:n] by exp(value) / sum over g; largest + log(total) is the log of that sum.
 
-    exp(y) = exp(y / 64)^64 with a Taylor polynomial: its relative error is below 1e-5, and unlike
-    a library's function it vectorises.
+    exp(y) = exp(y / 32)^32 with a Taylor polynomial, which unlike a library's function vectorises:
+    its relative error is below 1e-5 for weights above 1e-4 of the largest, and below 0.003 for
+    all.
     """
     for r in range(TILE):
         largest[r] = values[0, r]
@@ -114,8 +131,7 @@ def softmax(values, n, largest, total):
     for g in range(n):
         for r in range(TILE):
             y = max(values[g, r] - largest[r], _LEAST_EXPONENT) * _SHRINK
-            e = _ONE + y * (_ONE + y * (_C2 + y * (_C3 + y * (_C4 + y * (_C5 + y * _C6)))))
-            e *= e
+            e = _ONE + y * (_ONE + y * (_C2 + y * (_C3 + y * (_C4 + y * _C5))))
             e *= e
             e *= e
             e *= e
@@ -123,9 +139,11 @@ def softmax(values, n, largest, total):
             e *= e
             values[g, r] = e
             total[r] += e
+    for r in range(TILE):
+        inverse[r] = _ONE / total[r]
     for g in range(n):
         for r in range(TILE):
-            values[g, r] /= total[r]
+            values[g, r] *= inverse[r]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)

@@ -13,8 +13,9 @@ from numba import njit
 @njit(cache=True, nogil=True)
 def _gather(data, rows, center, out):
     for i in range(rows.shape[0]):
+        row = np.uint64(rows[i])
         for d in range(center.shape[0]):
-            out[i, d] = np.float64(data[rows[i], d]) - center[d]
+            out[i, d] = np.float64(data[row, d]) - center[d]
 
 
 class ArrayRows:

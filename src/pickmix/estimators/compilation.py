@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.closed_form.seeding import compile_seeding
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.plan import resolve_proposal
 from pickmix.selection.partitions import RandomPartition
@@ -47,7 +48,8 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
     rows = np.random.default_rng(0).normal(size=(8, source.n_features))
     # Two passes: the second visit of a row may take another path than the first.
     small = type(estimator)(
-        n_components=2,
+        # Three are the fewest that relocation works on.
+        n_components=3,
         covariance_type=estimator.covariance_type,
         algorithm=estimator.algorithm,
         proposal=proposal,
@@ -62,5 +64,7 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         warnings.simplefilter("ignore")
         data = np.asarray(rows, dtype=source.data.dtype, order=layout)  # type: ignore[call-overload]
         small._fit_once(ArrayRows(data), 0, Threads())
+        if proposal == "partition":
+            compile_seeding(ArrayRows(data))
     _compiled.add(kind)
     return time.perf_counter() - started

@@ -66,8 +66,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         M: draws per visit, components kept per row for "ssaem" and "tsaem", or partitions per
         visit. "auto" is 1 for partitions, 3 for "tsaem" and 2 for the others.
     reuse_log_joint : bool, default=False
-        For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current component from its last visit, at the
-        parameters of then, instead of evaluating it again.
+        For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current
+        component from its last visit, at the parameters of then, instead of evaluating it again.
     batch_size : int or "auto", default="auto"
         B, rows per step. "auto" takes all rows up to 500 per component for partitions, and 4 per
         component for the others.
