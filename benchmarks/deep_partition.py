@@ -1,6 +1,8 @@
-"""Random partitions against uniform proposals for deep mixtures, at equal component evaluations.
+r"""Random partitions against uniform proposals for deep mixtures, at equal component evaluations.
 
-    PICKMIX_DATA=... python benchmarks/deep_partition.py [--evaluations 240000] [--seeds 2]
+    PICKMIX_DATA=... python benchmarks/deep_partition.py [--evaluations 240000] [--seeds 1]
+    python benchmarks/deep_partition.py --name deep_partition_long --evaluations 2400000 --seeds 3 \
+        --held steps --rules "uniform, M = 1; partition, G = 2, weights; partition, G = 4, weights"
 
 A mixture of 64 flows and a sum-product-transform network (s = 16, b = 2, l = 2) on two sets of the
 same size: page-blocks (protocol "clean") and bent clusters. Uniform proposals evaluate M + 1
@@ -10,7 +12,7 @@ two ways: with batches of 100 rows, so that rules that evaluate more make fewer 
 in equally many steps with fewer rows ("steps"). The parameters with the best validation
 log-likelihood are tested. A tenth of the evaluations more than planned at most goes into locations.
 
-Writes results/deep_partition.csv and results/deep_partition.md.
+Writes results/<name>.csv and results/<name>.md.
 """
 
 from __future__ import annotations
@@ -143,8 +145,8 @@ def facts(evaluations: int, seeds: int) -> str:
     )
     return (
         f"Written by `benchmarks/deep_partition.py`: {evaluations:,} component evaluations per "
-        f"fit, mean over {seeds} seeds of the test log-likelihood per row (validation chooses the "
-        f"parameters), and the median work time. {platform.machine()}, {cores} shared cores, "
+        f"fit; test log-likelihood per row, mean over {seeds} seed(s) (validation chooses the "
+        f"parameters), and median work time. {platform.machine()}, {cores} shared cores, "
         f"load {os.getloadavg()[0]:.1f}. Python {platform.python_version()}, {versions}."
     )
 
@@ -156,10 +158,13 @@ def summarise(rows: list[dict], head: str) -> str:
         ("batch", "Batches of 100 rows; rules that evaluate more make fewer steps"),
         ("steps", "Equally many steps; rules that evaluate more see fewer rows"),
     ):
+        rules = list(dict.fromkeys(row["rule"] for row in rows if row["held"] == held))
+        if not rules:
+            continue
         lines += [f"## {title}", ""]
         lines.append("| rule | " + " | ".join(", ".join(cell) for cell in cells) + " |")
         lines.append("|---" * (1 + len(cells)) + "|")
-        for rule, *_ in RULES:
+        for rule in rules:
             line = [rule]
             for cell in cells:
                 found = [
@@ -178,7 +183,10 @@ def summarise(rows: list[dict], head: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--evaluations", type=int, default=240_000)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--held", default="batch;steps", help="what is held, of 'batch;steps'")
+    parser.add_argument("--rules", default=";".join(rule[0] for rule in RULES))
+    parser.add_argument("--name", default="deep_partition")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     pages = uci.load("page-blocks", "clean", random_state=0)
@@ -186,8 +194,11 @@ def main() -> None:
     started = time.perf_counter()
     rows = []
     # Sets and seeds inside: they share compiled programs.
-    for model, rule, held in product(MODELS, RULES, ("batch", "steps")):
-        if held == "steps" and rule[1] * BATCH == EVALUATIONS_PER_STEP:
+    wanted = [name.strip() for name in arguments.rules.split(";")]
+    rules = [rule for rule in RULES if rule[0] in wanted]
+    ways = arguments.held.split(";")
+    for model, rule, held in product(MODELS, rules, ways):
+        if held == "steps" and "batch" in ways and rule[1] * BATCH == EVALUATIONS_PER_STEP:
             # The same fits once more.
             rows += [row | {"held": held} for row in rows[-len(sets) * arguments.seeds :]]
             continue
@@ -197,12 +208,12 @@ def main() -> None:
             elapsed = time.perf_counter() - started
             print(f"{elapsed:4.0f} s  {model}, {name}, {held}, {rule[0]}: {row['test']:.3f}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    with open(arguments.out / "deep_partition.csv", "w", newline="") as file:
+    with open(arguments.out / f"{arguments.name}.csv", "w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)
     text = summarise(rows, facts(arguments.evaluations, arguments.seeds))
-    (arguments.out / "deep_partition.md").write_text(text)
+    (arguments.out / f"{arguments.name}.md").write_text(text)
 
 
 if __name__ == "__main__":
