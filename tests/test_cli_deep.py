@@ -304,8 +304,8 @@ def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
         ),
         (
             ["--model", "sptn", "--proposal", "auto"],
-            "--proposal must be uniform, optimal, table or table-forgetting with --model sptn, "
-            "got 'auto'",
+            "--proposal must be uniform, optimal, table, table-forgetting or partition with "
+            "--model sptn, got 'auto'",
         ),
         (
             ["--init", "data"],
