@@ -198,6 +198,18 @@ class GaussianMixtureState:
         other._factorise_all()
         return other
 
+    def remember(self) -> dict[str, np.ndarray]:
+        """Everything that `recall` needs to come back to the present parameters."""
+        kept = {name: getattr(self.model, name).copy() for name in self.model._fields}
+        kept["pooled"] = self.pooled.copy()
+        return kept
+
+    def recall(self, kept: dict[str, np.ndarray]) -> None:
+        """Come back to the parameters of a former `remember`."""
+        for name in self.model._fields:
+            getattr(self.model, name)[...] = kept[name]
+        self.pooled[...] = kept["pooled"]
+
     def pooled_matrix(self) -> np.ndarray:
         """The pooled covariance in use, (D, D)."""
         matrix = self.structure.unpack_pooled(self.pooled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,26 @@ from pickmix.selection.schedules import Schedule
 # in a round for another to follow.
 _RELOCATE_EVERY = 4
 _MOST_ROUNDS = 12
+# After rounds without moves, trials of daring rounds: how many may fail, with rounds after each,
+# for up to how many components, and what each must gain in nats per row.
+_MOST_FAILURES = 3
+_ROUNDS_PER_TRIAL = 2
+_LARGEST_TRIAL = 20_000
+_LEAST_GAIN = 2e-4
 _WORTHWHILE_SHARE = 1.0 / 300.0
 # Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
 _SETTLING_STEPS = 10
 _SETTLING_POWER = 0.6
+
+
+@dataclass(frozen=True)
+class _Remembered:
+    """The mixture and the chains before a trial, their log-likelihood, and what was split."""
+
+    parameters: dict[str, np.ndarray]
+    chain: np.ndarray
+    log_likelihood: float
+    split: np.ndarray
 
 
 class PartitionEngine(ClosedFormEngine):
@@ -73,6 +90,8 @@ class PartitionEngine(ClosedFormEngine):
         self._settling_since: int | None = None
         self._relocation = Relocation(state, source, rule.chain) if relocates else None
         self._rounds = 0
+        self._failures = 0
+        self._before_trial: _Remembered | None = None
         self._partitions: list[Partition] = []
         self._rows_to_go = 0
 
@@ -107,13 +126,39 @@ class PartitionEngine(ClosedFormEngine):
             self._relocate(self._relocation, t)
 
     def _relocate(self, relocation: Relocation, t: int) -> None:
+        """One round of relocation; rounds without moves are followed by daring ones, on trial."""
         relocation.evaluations = 0
-        moves = relocation.round(self.batches.rows(t), StepRandomness(self.seed, t))
-        self.counters.evaluations += relocation.evaluations
+        rows, random = self.batches.rows(t), StepRandomness(self.seed, t)
+        moves = relocation.round(rows, random)
         self._rounds += 1
         enough = _WORTHWHILE_SHARE * self.state.n_components
-        if moves <= enough or self._rounds == _MOST_ROUNDS:
-            self._relocation = None
+        if moves <= enough or self._rounds >= _MOST_ROUNDS:
+            self._take_back_if_failed(relocation)
+            if not self._dare(relocation, rows, random):
+                self._relocation = None
+        self.counters.evaluations += relocation.evaluations
+
+    def _dare(self, relocation: Relocation, rows: np.ndarray, random: StepRandomness) -> bool:
+        """Begin a trial: moves that seem to lose, to be taken back unless they gain."""
+        if self._failures == _MOST_FAILURES or self.state.n_components > _LARGEST_TRIAL:
+            return False
+        parameters, chain = self.state.remember(), self.rule.chain.copy()
+        log_likelihood = self.log_likelihood()
+        moves = relocation.round(rows, random, daring=True)
+        self._before_trial = _Remembered(parameters, chain, log_likelihood, relocation.split)
+        self._rounds = _MOST_ROUNDS - _ROUNDS_PER_TRIAL
+        return moves > 0
+
+    def _take_back_if_failed(self, relocation: Relocation) -> None:
+        """If a trial has gained nothing, make the mixture what it was, and try other moves."""
+        before = self._before_trial
+        if before is None or self.log_likelihood() > before.log_likelihood + _LEAST_GAIN:
+            relocation.avoided[:] = False
+            return
+        self.state.recall(before.parameters)
+        self.rule.chain[:] = before.chain
+        self._failures += 1
+        relocation.avoided[before.split] = True
 
     def _select(self, batch: np.ndarray, beta: float, gamma: float, random: StepRandomness) -> None:
         """Sweep through the blocks of M partitions, and add the statistics of the block weights."""

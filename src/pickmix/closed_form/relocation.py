@@ -49,6 +49,9 @@ _DIRECTION_ROWS = 256
 _DIRECTION_STEPS = 5
 # At most this share of the components is merged in a round.
 _LARGEST_SHARE = 0.25
+# A daring round moves at most this share, and accepts losses of this many times the gain.
+_DARING_SHARE = 0.03
+_DARING_LOSS = 8.0
 
 _NO_TREE = Tree(np.empty((0, 0)), np.empty(0), np.empty((0, 2), dtype=np.int32), -1)
 
@@ -198,9 +201,16 @@ class Relocation:
         # What a component too many gains on the rows that it learns from, on average.
         self.margin = 0.5 * (state.structure.packed_size + n_features + 1.0)
         self.evaluations = 0
+        #: Components that a daring round leaves alone, and those that the last round has split.
+        self.avoided = np.zeros(state.n_components, dtype=bool)
+        self.split = np.empty(0, dtype=np.int64)
 
-    def round(self, rows: np.ndarray, random: StepRandomness) -> int:
-        """Carry out one round with the chains of `rows` (B,); returns the number of moves."""
+    def round(self, rows: np.ndarray, random: StepRandomness, daring: bool = False) -> int:
+        """Carry out one round with the chains of `rows` (B,); returns the number of moves.
+
+        A `daring` round makes a few moves that seem to lose, but not much: what a split gains once
+        the components around it have followed is more than it gains alone.
+        """
         state = self.state
         if state.n_components < 3:
             return 0
@@ -208,12 +218,20 @@ class Relocation:
         pairs, losses, wholes = self._merge(rows, random)
         order = np.argsort(losses, kind="stable")
         pairs, losses = pairs[order], losses[order]
+        if daring:
+            gains[self.avoided] = -np.inf
         best = np.argsort(-gains, kind="stable")
         # The i-th best split pays for the i-th cheapest merge; a component does one or the other.
         best = best[~np.isin(best, pairs[: np.searchsorted(losses, gains.max())].ravel())]
         n = min(pairs.shape[0], best.shape[0])
-        worth = gains[best[:n]] > losses[:n] + self.margin
+        gains, losses = gains[best[:n]], losses[:n]
+        worth = gains > losses + self.margin
+        if daring:
+            n = min(n, max(1, int(_DARING_SHARE * state.n_components)))
+            worth = (gains > 2.0 * self.margin) & (losses < _DARING_LOSS * gains)
+        worth = worth[:n]
         n = n if worth.all() else int(np.argmin(worth))
+        self.split = best[:n]
         if n == 0:
             return 0
         split, kept, freed = best[:n], pairs[:n, 0], pairs[:n, 1]

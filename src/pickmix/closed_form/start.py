@@ -170,7 +170,8 @@ class Starter:
             method = "k-means++" if few else "random_from_data"
         rows, weights = self._subsample()
         if method == "k-means++":
-            means, affordable = self._plus_plus_of(rows, weights)
+            trials = 2.0 + np.log(self.n_components)
+            means, affordable = self._plus_plus_of(rows, weights, trials)
             for _ in range(int(min(affordable, _MOST_LLOYD))):
                 means = self._moments_of_nearest(means, rows, weights)[2]
         else:
@@ -182,13 +183,15 @@ class Starter:
         return self._from_nearest_rows(means, rows, weights)
 
     def plus_plus_means(self) -> np.ndarray:
-        """Means chosen by k-means++ from a subsample, (K, D)."""
-        return self._plus_plus_of(*self._subsample())[0]
+        """Means chosen by k-means++ from a subsample, (K, D), the better of two trials each."""
+        return self._plus_plus_of(*self._subsample(), most_trials=2.0)[0]
 
-    def _plus_plus_of(self, rows: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    def _plus_plus_of(
+        self, rows: np.ndarray, weights: np.ndarray, most_trials: float
+    ) -> tuple[np.ndarray, float]:
         """Means, and how often the work of one trial for all centres is affordable."""
         affordable = _SEEDING_WORK / (rows.size * self.n_components)
-        n_trials = int(min(max(1.0, affordable), 2.0 + np.log(self.n_components)))
+        n_trials = int(min(max(1.0, affordable), most_trials))
         uniforms = self.generator.random((self.n_components, n_trials))
         chosen = np.empty(self.n_components, dtype=np.int64)
         plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)

@@ -69,7 +69,7 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current
         component from its last visit, at the parameters of then, instead of evaluating it again.
     batch_size : int or "auto", default="auto"
-        B, rows per step. "auto" takes all rows up to 500 per component for partitions, and 4 per
+        B, rows per step. "auto" takes all rows up to 500 per component (or 200,000) for partitions, and 4 per
         component for the others.
     step_size : float, "paper", callable or "auto", default="auto"
         gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), any function of

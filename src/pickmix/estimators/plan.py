@@ -36,7 +36,7 @@ PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetti
 
 # Rows per component in a step of a partition fit, and rows at least.
 _ROWS_PER_COMPONENT = 500
-_LEAST_ROWS = 20_000
+_LEAST_ROWS = 200_000
 # Steps of a partition fit between evaluations: the log-likelihood rises by less than `tol` over
 # that many when it has converged.
 _STEPS_PER_EVALUATION = 5
