@@ -17,6 +17,7 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.estimators import validation
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.inference import GaussianInference
+from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import (
     ALGORITHMS,
     Sizes,
@@ -41,7 +42,7 @@ from pickmix.threads import Threads, resolve_n_jobs
 INIT_PARAMS = ("auto", "k-means++", "random_from_data", "paper")
 
 
-class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
+class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstimator):
     """Gaussian mixture fitted by visiting only a few of its components per row.
 
     p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]), fitted by stochastic-approximation
@@ -69,8 +70,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current
         component from its last visit, at the parameters of then, instead of evaluating it again.
     batch_size : int or "auto", default="auto"
-        B, rows per step. "auto" takes all rows up to 500 per component (or 200,000) for partitions, and 4 per
-        component for the others.
+        B, rows per step. For partitions "auto" takes all rows, up to 500 per component if that is
+        more than 200,000; else 4 per component.
     step_size : float, "paper", callable or "auto", default="auto"
         gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), any function of
         t = 1, 2, ... For partitions "auto" is 1 until the log-likelihood has stopped rising and
@@ -131,6 +132,8 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         Evaluations of a component on a row in this fit, those of the start not counted.
     n_start_evaluations_ : int
         Those of the soft k-means that a partition fit starts from.
+    n_rows_seen_ : float
+        Rows learnt from, by `partial_fit` and fits that it went on from too.
     start_seconds_ : float
         Time spent on the start; not part of the work time in `trace_`.
     proposal_ : str
@@ -403,6 +406,9 @@ class GaussianMixture(GaussianInference, DensityMixin, BaseEstimator):
         self._passes = passes_before + n_new_steps / steps_per_pass
         self._fitted_structure = structure.name
         self._effective_counts = state.effective_counts()
+        self._online = None
+        seen = float(getattr(self, "n_rows_seen_", 0.0)) if warm else 0.0
+        self.n_rows_seen_ = seen + sizes.n_rows
         self.n_component_evaluations_ = engine.counters.evaluations
         values = self.trace_["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else float("nan")

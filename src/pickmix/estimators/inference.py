@@ -9,12 +9,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.closed_form.engine import log_joint_blocks
 from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.stream import draw_search_partitions, search
 from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
 from pickmix.estimators.validation import check_integer, check_randomness
 from pickmix.selection.kernels import log_sum_exp, normalise_all, top_of_all
+from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads, resolve_n_jobs
+
+# Components per block of an approximate search.
+_SEARCH_BLOCK = 32
 
 
 class GaussianInference(DensityQueries):
@@ -34,11 +39,10 @@ class GaussianInference(DensityQueries):
     def _structure(self) -> CovarianceStructure:
         return STRUCTURES[self.covariance_type](self.means_.shape[1])
 
-    def _blocks(self, X):
-        """Yield (slice of rows, log-joints (K, R), threads) over the rows of X."""
+    def _frozen(self, X, threads: Threads) -> tuple[GaussianMixtureState, ArrayRows]:
+        """The fitted mixture, and the rows of X in its coordinates."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        threads = Threads(resolve_n_jobs(self.n_jobs))
         structure = self._structure()
         center = self.weights_ @ self.means_
         state = GaussianMixtureState(
@@ -49,15 +53,42 @@ class GaussianInference(DensityQueries):
             reg_covar=0.0,
             threads=threads,
         )
+        return state, ArrayRows(X, center=center)
+
+    def _search(self, X, n_candidates) -> tuple[np.ndarray, np.ndarray]:
+        """A likely component of each row, and a lower bound of its log-density."""
+        n_partitions = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_BLOCK)
+        n_routes = max(1, n_partitions * 3 // 4)
+        threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            source = ArrayRows(X, center=center)
-            for block, log_joint in log_joint_blocks(state, source, np.arange(X.shape[0])):
+            state, source = self._frozen(X, threads)
+            partitions = draw_search_partitions(state, n_partitions, _SEARCH_BLOCK, seed=0)
+            key = StepRandomness(0, 0).key(Stream.POSTERIOR)
+            components, bounds, _ = search(state, source, partitions, n_routes, key)
+        finally:
+            threads.close()
+        refuse_overflow(bounds)
+        return components, bounds - float(np.log(self.weights_.sum()))
+
+    def _blocks(self, X):
+        """Yield (slice of rows, log-joints (K, R), threads) over the rows of X."""
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        try:
+            state, source = self._frozen(X, threads)
+            for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
                 yield block, log_joint, threads
         finally:
             threads.close()
 
-    def score_samples(self, X):
-        """Log-density of each row, (N,)."""
+    def score_samples(self, X, *, n_candidates=None):
+        """Log-density of each row, (N,).
+
+        With `n_candidates` about that many components are evaluated per row instead of all: the
+        result is a lower bound of the log-density, and how close it is grows with the number.
+        `benchmarks/approximate.py` measures it.
+        """
+        if n_candidates is not None:
+            return self._search(X, n_candidates)[1]
         scores = []
         for _, log_joint, threads in self._blocks(X):
             block = np.empty(log_joint.shape[1])
@@ -65,6 +96,15 @@ class GaussianInference(DensityQueries):
             refuse_overflow(block)
             scores.append(block)
         return np.concatenate(scores)
+
+    def predict(self, X, *, n_candidates=None):
+        """Most probable component of each row, (N,).
+
+        With `n_candidates`: the most probable of about that many that a search meets.
+        """
+        if n_candidates is not None:
+            return self._search(X, n_candidates)[0].astype(np.int64)
+        return super().predict(X)
 
     def predict_proba(self, X):
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""

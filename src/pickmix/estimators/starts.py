@@ -45,7 +45,7 @@ def choose_start(
         # Kernels trust these indices, wherever they come from.
         if chain.shape[0] != source.n_rows or chain.min() < 0 or chain.max() >= K:
             chain = starter.chain_at(means)
-        packed = _without_reg(structure, structure.pack(estimator.covariances_), estimator)
+        packed = without_reg(structure, structure.pack(estimator.covariances_), estimator)
         return Start(estimator.weights_, means, packed, estimator._effective_counts, chain)
     settings = partition_settings(estimator.algorithm, estimator.proposal)
     if estimator.means_init is not None:
@@ -65,11 +65,11 @@ def choose_start(
         )
         validation.check_positive_definite("precisions_init", precisions, structure.name)
         packed = structure.pack(structure.invert(precisions))
-        start.covariances = _without_reg(structure, packed, estimator)
+        start.covariances = without_reg(structure, packed, estimator)
     return start
 
 
-def _without_reg(structure: CovarianceStructure, packed: np.ndarray, estimator: Any) -> np.ndarray:
+def without_reg(structure: CovarianceStructure, packed: np.ndarray, estimator: Any) -> np.ndarray:
     """Take reg_covar off covariances that are to be used as they are."""
     unit = structure.pack_matrices(np.eye(structure.n_features)[None])
     return packed - estimator.reg_covar * unit

@@ -79,9 +79,14 @@ def check_callbacks(callbacks: Any) -> list:
     return list(listed)
 
 
-def check_table(estimator: Any, X: Any, sample_weight: Any) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows to fit, X (N, D) and their weights (N,), without those of weight zero."""
-    X = validate_data(estimator, X, dtype=[np.float64, np.float32])
+def check_table(
+    estimator: Any, X: Any, sample_weight: Any, reset: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the rows to fit, X (N, D) and their weights (N,), without those of weight zero.
+
+    Unless `reset`, X must have the features of an earlier fit.
+    """
+    X = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
     if sample_weight is None:
         return X, None
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
@@ -106,12 +111,7 @@ def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
     # Sums of huge values may overflow; the check of the spread then says so by name.
     with np.errstate(over="ignore", invalid="ignore"):
         source = ArrayRows(X, weights)
-        spread = float(np.sqrt(source.spread().max()))
-    if not spread < LARGEST_SPREAD:
-        raise ValueError(
-            f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares fit "
-            f"into float64, got {spread:.3g}. Rescale it."
-        )
+    spread = check_spread(source)
     if 0.0 < spread**2 < estimator.reg_covar:
         warnings.warn(
             f"reg_covar={estimator.reg_covar!r} exceeds the variance of every column of X "
@@ -121,6 +121,18 @@ def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
             stacklevel=3,
         )
     return source
+
+
+def check_spread(source: ArrayRows) -> float:
+    """Return the largest standard deviation of a column; refuse what would overflow."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(np.sqrt(source.spread().max()))
+    if not spread < LARGEST_SPREAD:
+        raise ValueError(
+            f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares fit "
+            f"into float64, got {spread:.3g}. Rescale it."
+        )
+    return spread
 
 
 def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
