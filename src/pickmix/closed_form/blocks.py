@@ -369,6 +369,7 @@ def sweep_blocks(
     beta,
     key,
     greedy,
+    exact,
     drawn,
     moments,
     log_sums,
@@ -385,6 +386,7 @@ def sweep_blocks(
     first_block, last_block : the blocks to work on
     beta : inverse temperature
     key : of the draws; `greedy` takes the best component of the block instead
+    exact : compute everything in float64
     drawn (B,) : receives each row's component
     moments : (mass, squares, mean, scatter) by place, or empty ones if none are wanted
     log_sums (B,) : receives log sum_k p(x, k)^beta over the row's block
@@ -403,7 +405,7 @@ def sweep_blocks(
         if first_row == last_row:
             continue
         _prepare(model, members, place, n, beta, work)
-        suffices = _float32_suffices(model, n, rows, first_row, last_row, work)
+        suffices = not exact and _float32_suffices(model, n, rows, first_row, last_row, work)
         # A second attempt in float64 is made if the first has lost digits.
         for attempt in range(2):
             fast = suffices and attempt == 0

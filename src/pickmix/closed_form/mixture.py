@@ -21,6 +21,11 @@ from pickmix.threads import Threads
 
 # Below this the lazy scale is folded into the masses, long before it could underflow.
 _SMALLEST_SCALE = 1e-100
+# Pseudo-rows of the prior on covariances before the components have been asked.
+PRIOR_COUNT = 10.0
+# Components that tell how much a prior on covariances should weigh, and how often they are asked.
+_JUDGED = 200
+_POOLINGS_PER_CHOICE = 5
 
 
 class SingularCovarianceError(ValueError):
@@ -54,8 +59,8 @@ class GaussianMixtureState:
         Components with fewer effective rows lean on the pooled covariance; 0 switches that off.
     prior_count : float
         Pseudo-rows with the shape of the pooled covariance, in the component's own size, that are
-        added to every covariance. If there are any, `least_count` is not used and the pooled
-        covariance follows when `pool` is called.
+        added to every covariance. If there are any, `least_count` is not used, and the pooled
+        covariance and the number of pseudo-rows follow the components when `pool` is called.
     n_rows : float
         Rows behind all statistics together; for the prior only.
     """
@@ -107,6 +112,7 @@ class GaussianMixtureState:
             self.pooled = mass @ self.model.covariance / mass.sum()
         self._pooled_scatter = self.pooled * self._pooled_totals[2 if least_count > 0.0 else 0]
         self._trace_weights = np.ones(structure.packed_size)
+        self._pooled_times = 0
         if prior_count > 0.0:
             self.pool()
         self._factorise_all()
@@ -126,6 +132,31 @@ class GaussianMixtureState:
         ):
             self.pooled = pooled
             self._trace_weights = self.structure.trace_weights(pooled + floor * unit)
+            self._choose_prior_count(floor * unit)
+
+    def _choose_prior_count(self, floor: np.ndarray) -> None:
+        """Empirical Bayes: the pseudo-rows under which the covariances are most probable.
+
+        Few if components have shapes of their own, many if they are alike.
+        """
+        self._pooled_times += 1
+        if self._pooled_times % _POOLINGS_PER_CHOICE != 1:
+            return
+        masses = self.model.mass * self.model.clock[SCALE]
+        some = np.linspace(0, self.n_components - 1, min(_JUDGED, self.n_components)).astype(int)
+        counts = masses[some] * self.n_rows - 1.0
+        some, counts = some[counts > 1.0], counts[counts > 1.0]
+        if some.shape[0] < 3:
+            return
+        covariances = self.model.covariance[some] * (1.0 + 1.0 / counts)[:, None] + floor
+        sizes = covariances @ self._trace_weights
+        targets = sizes[:, None] * (self.pooled + floor)
+        candidates = self.structure.prior_counts()
+        evidence = [
+            self.structure.log_evidence(covariances, counts, targets, candidate)
+            for candidate in candidates
+        ]
+        self.prior_count = float(candidates[int(np.argmax(evidence))])
 
     def prior_arguments(self) -> tuple[np.ndarray, tuple[float, float], np.ndarray]:
         """The prior on covariances, as kernels take it."""

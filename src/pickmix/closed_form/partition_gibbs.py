@@ -21,6 +21,10 @@ from pickmix.selection.partitions import Partition, group_rows
 # Blocks with more rows than this are cut, so that a single block is work for many threads; each
 # piece sums up on its own.
 _PIECE_ROWS = 8192
+# Problems of so few rows times components (a block's worth at most) are computed in float64
+# throughout: they are fast anyway, and float32 costs digits.
+_SMALL_PROBLEM = 100_000
+_COUNTED_COMPONENTS = 32
 # Rows that a thread gathers at a time.
 _GATHERED_ROWS = 16384
 
@@ -105,6 +109,8 @@ def sweep(
     pieces = _cut(partition, np.concatenate([[0], block_ends]))
     moments = make_moments(pieces.members.shape[0] if wants_moments else 0, state)
     log_sums = np.empty(rows.shape[0])
+    evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
+    exact = source.n_rows * min(state.n_components, _COUNTED_COMPONENTS) <= _SMALL_PROBLEM
 
     def work_on(*bounds: int) -> None:
         """Gather the rows of some chunks of pieces, and sweep through them."""
@@ -126,13 +132,13 @@ def sweep(
                 beta,
                 key,
                 greedy,
+                exact,
                 drawn,
                 moments,
                 log_sums[span],
             )
             chain[numbers] = drawn
 
-    evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
     work = evaluations * 2.0 * (state.structure.packed_size + state.n_features + 10.0)
     state.threads.run(work_on, pieces.chunks.shape[0] - 1, work)
     return Sweep(evaluations, grouped, block_ends, log_sums, pieces.members, moments)

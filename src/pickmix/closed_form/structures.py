@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
+from scipy.special import gammaln
 
 from pickmix.closed_form.models import DiagonalModel, FullModel, SphericalModel, TiedModel
 
@@ -71,12 +72,22 @@ class CovarianceStructure(abc.ABC):
     def trace_weights(self, packed: np.ndarray) -> np.ndarray:
         """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
 
-    def prior_count(self) -> float:
-        """Pseudo-rows of the pooled shape that a covariance is given: 4 P / D.
+    def prior_counts(self) -> np.ndarray:
+        """Numbers of pseudo-rows that a prior on covariances may have; see `choose_prior_count`.
 
         A covariance takes P / D rows to estimate at all.
         """
-        return 4.0 * self.packed_size / self.n_features
+        return self.packed_size / self.n_features * np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
+
+    @abc.abstractmethod
+    def log_evidence(
+        self, covariances: np.ndarray, counts: np.ndarray, targets: np.ndarray, prior: float
+    ) -> float:
+        """Log-probability of scatters under an inverse-Wishart prior, up to what it has not to do.
+
+        covariances (M, P) from `counts` (M,) rows each about their means, expected at `targets`
+        (M, P) with the certainty of `prior` rows.
+        """
 
     @abc.abstractmethod
     def n_parameters(self, n_components: int) -> int:
@@ -124,6 +135,17 @@ class _Triangular(CovarianceStructure):
             lower = np.linalg.solve(self._unpack_lower(packed[block]), identity)
             covariance[block] = self.pack_matrices(lower @ lower.transpose(0, 2, 1))
         return covariance
+
+    def log_evidence(self, covariances, counts, targets, prior):
+        """See the base class."""
+        D = self.n_features
+        freedom = prior + D + 1.0
+        expected = np.linalg.slogdet(prior * self._unpack_symmetric(targets))[1]
+        total = prior * targets + counts[:, None] * covariances
+        found = np.linalg.slogdet(self._unpack_symmetric(total))[1]
+        evidence = 0.5 * freedom * expected - 0.5 * (freedom + counts) * found
+        evidence += multigammaln_of(0.5 * (freedom + counts), D)
+        return float(np.sum(evidence - multigammaln_of(0.5 * freedom, D)))
 
     def unpack_pooled(self, packed):
         """See the base class."""
@@ -239,6 +261,18 @@ class DiagonalCovariance(CovarianceStructure):
         """See the base class."""
         return 1.0 / np.square(packed)
 
+    def log_evidence(self, covariances, counts, targets, prior):
+        """See the base class."""
+        # P independent inverse-gamma priors; a variance that stands for several columns has seen
+        # as many values.
+        repeats = self.n_features / self.packed_size
+        counts = repeats * counts[:, None]
+        freedom = prior * repeats + 2.0
+        scale = prior * repeats * targets
+        evidence = 0.5 * freedom * np.log(scale) + gammaln(0.5 * (freedom + counts))
+        evidence -= 0.5 * (freedom + counts) * np.log(scale + counts * covariances)
+        return float(np.sum(evidence - gammaln(0.5 * freedom)))
+
     def unpack_pooled(self, packed):
         """See the base class."""
         return np.diag(np.broadcast_to(packed, self.n_features))
@@ -298,6 +332,12 @@ class SphericalCovariance(DiagonalCovariance):
     def shape(self, n_components):
         """See the base class."""
         return (n_components,)
+
+
+def multigammaln_of(values: np.ndarray | float, dimension: int) -> np.ndarray:
+    """Logarithm of the multivariate gamma function, up to a constant, of an array."""
+    steps = 0.5 * np.arange(dimension)
+    return gammaln(np.asarray(values)[..., None] - steps).sum(axis=-1)
 
 
 def _invert_symmetric(matrices: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 
 from pickmix.closed_form.engine import ClosedFormEngine
-from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.mixture import PRIOR_COUNT, GaussianMixtureState
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.structures import STRUCTURES
 from pickmix.data.rows import ArrayRows, Batches
@@ -336,7 +336,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
             effective_counts=start.counts,
             least_count=0.0 if exact else sizes.n_features + 1.0,
             threads=threads,
-            prior_count=0.0 if settings is None else structure.prior_count(),
+            prior_count=0.0 if settings is None else PRIOR_COUNT,
             n_rows=sizes.n_rows,
         )
         rule = make_rule(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from pickmix.closed_form.mixture import GaussianMixtureState, SingularCovarianceError
+from pickmix.closed_form.mixture import PRIOR_COUNT, GaussianMixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
 from pickmix.closed_form.structures import STRUCTURES
 from pickmix.data.rows import ArrayRows
@@ -121,7 +121,7 @@ class OnlineFitting:
             effective_counts=self._effective_counts,
             least_count=n_features + 1.0,
             threads=Threads(resolve_n_jobs(self.n_jobs)),
-            prior_count=structure.prior_count(),
+            prior_count=PRIOR_COUNT,
             n_rows=n_seen,
         )
         seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
