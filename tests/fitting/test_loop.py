@@ -49,6 +49,9 @@ class CountingEngine:
     def validation(self):
         return None
 
+    def may_end(self, step):
+        return True
+
     def log_likelihood(self):
         time.sleep(self.evaluation_seconds)
         return self.values(self.steps[-1])

@@ -5,6 +5,9 @@
    centres that its share of the rows makes.
 2. Sweeps of random-partition Gibbs with one spherical covariance for all components, which is a
    soft k-means that meets a few centres per row.
+3. One sweep with covariances of the structure that is wanted.
+
+Distances are measured in standard deviations of the columns, so units do not matter.
 """
 
 from __future__ import annotations
@@ -12,14 +15,19 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from pickmix.closed_form.mixture import GaussianMixtureState
+from pickmix.closed_form.mixture import (
+    PRIOR_COUNT,
+    GaussianMixtureState,
+    SingularCovarianceError,
+)
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.start import Start, Starter, plus_plus
 from pickmix.closed_form.structures import SphericalCovariance
-from pickmix.data.rows import ArrayRows, Batches
+from pickmix.data.rows import ArrayRows, Batches, ScaledRows
 from pickmix.selection.partitions import RandomPartition, grow_tree
 from pickmix.selection.randomness import Stream
 from pickmix.selection.rules import PartitionGibbs
+from pickmix.selection.schedules import ConstantStep
 from pickmix.threads import Threads
 
 # Sweeps with one spherical covariance.
@@ -61,22 +69,26 @@ def _nearest_in_cell(rows, cells, means, centre_offsets, nearest, start, stop):
         nearest[i] = best
 
 
-def spread_out(starter: Starter, settings: RandomPartition, batch_size: int, seed: int) -> Start:
-    """Start with components spread over the rows, and one spherical covariance for all."""
+def spread_out(
+    starter: Starter, settings: RandomPartition, batch_size: int, reg_covar: float, seed: int
+) -> Start:
+    """Start with components spread over the rows, whose columns count alike."""
     source, structure, threads = starter.source, starter.structure, starter.threads
-    n_components, n_features = starter.n_components, structure.n_features
+    n_components = starter.n_components
+    spread = np.sqrt(source.spread())
+    scale = np.where(spread > 0.0, spread, 1.0)
+    scaled = ScaledRows(source, scale)
+    seeder = Starter(scaled, structure, n_components, seed, threads)
     if n_components <= _LARGEST_WHOLE:
-        means = starter.plus_plus_means()
-        chain = starter.chain_at(means)
+        means = seeder.plus_plus_means()
+        chain = seeder.chain_at(means)
     else:
-        means, chain = _seed_in_cells(starter)
-    variance = _variance_about(starter, means, chain)
-    spherical = SphericalCovariance(n_features)
-    state = GaussianMixtureState(
-        spherical,
+        means, chain = _seed_in_cells(seeder)
+    spherical = GaussianMixtureState(
+        SphericalCovariance(structure.n_features),
         np.full(n_components, 1.0 / n_components),
         means,
-        np.full((n_components, 1), variance),
+        np.full((n_components, 1), _variance_about(scaled, means, chain)),
         reg_covar=0.0,
         weight_floor=1e-4 / n_components,
         # All lean on the pooled variance, whatever they have seen.
@@ -86,26 +98,53 @@ def spread_out(starter: Starter, settings: RandomPartition, batch_size: int, see
     rule = PartitionGibbs(settings)
     rule.start(chain, n_components)
     batches = Batches(source.n_rows, batch_size, seed)
-    engine = PartitionEngine(
-        state, source, rule, batches, lambda t: 1.0, None, seed, None, last_step=_SPHERICAL_STEPS
+    evaluations = _sweep_through(spherical, scaled, rule, batches, seed, _SPHERICAL_STEPS)
+    # One more sweep finds covariances of the structure that is wanted.
+    variance = float(spherical.pooled[0])
+    round_ones = structure.pack_matrices(variance * np.diag(np.square(scale))[None])
+    state = GaussianMixtureState(
+        structure,
+        spherical.weights,
+        spherical.model.mean * scale,
+        np.repeat(round_ones, 1 if structure.shared else n_components, axis=0),
+        reg_covar=reg_covar,
+        weight_floor=1e-4 / n_components,
+        threads=threads,
+        prior_count=PRIOR_COUNT,
+        n_rows=source.n_rows,
     )
-    for step in range(1, _SPHERICAL_STEPS + 1):
-        engine.step(step)
-    variance = max(float(state.pooled[0]), 1e-300)
-    unit = structure.pack_matrices(np.eye(n_features)[None])
+    evaluations += _sweep_through(state, source, rule, batches, seed, 1)
     return Start(
         weights=state.weights,
         means=state.model.mean,
-        covariances=variance * np.repeat(unit, 1 if structure.shared else n_components, axis=0),
-        counts=None,
+        covariances=state.model.covariance,
+        counts=np.maximum(state.effective_counts(), 1.0),
         chain=chain,
-        evaluations=engine.counters.evaluations,
+        evaluations=evaluations,
     )
 
 
-def _variance_about(starter: Starter, means: np.ndarray, chain: np.ndarray) -> float:
+def _sweep_through(
+    state: GaussianMixtureState,
+    source: ArrayRows,
+    rule: PartitionGibbs,
+    batches: Batches,
+    seed: int,
+    n_steps: int,
+) -> int:
+    """Make steps that replace all statistics; returns the component evaluations made."""
+    engine = PartitionEngine(
+        state, source, rule, batches, ConstantStep(1.0), None, seed, None, last_step=n_steps
+    )
+    for step in range(1, n_steps + 1):
+        engine.step(step)
+    if engine.counters.refused:
+        raise SingularCovarianceError(state.reg_covar, engine.counters.refused)
+    return engine.counters.evaluations
+
+
+def _variance_about(source: ArrayRows, means: np.ndarray, chain: np.ndarray) -> float:
     """Mean squared distance from the own mean, per column, on some rows; positive."""
-    source = starter.source
     some = np.unique(np.linspace(0, source.n_rows - 1, 5000).astype(np.int64))
     rows = source.gather(some)
     variance = float(np.mean(np.square(rows - means[chain[some]])))

@@ -89,6 +89,18 @@ class ArrayRows:
         return total / (self.n_rows if self.weights is None else self.weights.sum())
 
 
+class ScaledRows(ArrayRows):
+    """The rows of another source, each column divided by its scale (D,)."""
+
+    def __init__(self, source: ArrayRows, scale: np.ndarray) -> None:
+        super().__init__(source.data, source.weights, source.center)
+        self._scale = scale
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The given rows, centred and scaled, as (B, D) float64."""
+        return super().gather(rows) / self._scale
+
+
 class Batches:
     """Which rows form the batch of step t: every pass visits every row once, in a new order.
 

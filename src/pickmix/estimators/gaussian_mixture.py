@@ -343,6 +343,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
             self.algorithm, self.proposal, n_samples, self.reuse_log_joint, start.means
         )
         rule.start(start.chain, sizes.n_components)
+        partition_step = partition_step_size(self.step_size, batches, sizes)
         monitor = make_monitor(
             rule,
             self.algorithm,
@@ -355,6 +356,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
             self.tol,
             self.annealing is not None,
             compares=self.n_init > 1,
+            replaces=settings is not None and partition_step is None,
         )
         probe = None
         if monitor.n_probe is not None:
@@ -369,7 +371,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
                 source,
                 rule,
                 batches,
-                partition_step_size(self.step_size, batches, sizes),
+                partition_step,
                 annealing,
                 seed,
                 probe,

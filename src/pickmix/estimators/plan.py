@@ -195,10 +195,12 @@ def make_monitor(
     tol: float,
     annealed: bool,
     compares: bool = False,
+    replaces: bool = False,
 ) -> Monitor:
     """Plan evaluations so that they cost little beside the work, and set the limits.
 
     `compares`: fits from several starts will be compared, which takes the same rows for all.
+    `replaces`: each step replaces all statistics, so that steps count and not passes.
     """
     # A schedule of T steps is meant to be run to its end.
     runs_to_end = max_steps is not None or annealed or tol == 0.0
@@ -213,7 +215,7 @@ def make_monitor(
     if rule.evaluates_all and not compares:
         plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
         return Monitor(min(steps_per_pass, most_steps), None, plateau, limits)
-    if isinstance(rule, PartitionGibbs):
+    if replaces:
         # An evaluation over all components costs about as much as the work of `cost` steps.
         step_work = sizes.n_rows / steps_per_pass * min(rule.width, sizes.n_components)
         affordable = 0.5 * step_work / sizes.n_components

@@ -54,7 +54,7 @@ def choose_start(
     elif estimator.init_params == "paper":
         start = starter.unit_cube()
     elif estimator.init_params == "auto" and settings is not None:
-        start = spread_out(starter, settings, batch_size, seed)
+        start = spread_out(starter, settings, batch_size, estimator.reg_covar, seed)
     else:
         start = starter.from_data(estimator.init_params)
     if estimator.weights_init is not None:
