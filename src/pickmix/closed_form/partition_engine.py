@@ -23,8 +23,8 @@ _RELOCATE_EVERY = 4
 _MOST_ROUNDS = 12
 # After rounds without moves, trials of daring rounds: how many may fail, with rounds after each,
 # for up to how many components, and what each must gain in nats per row.
-_MOST_FAILURES = 3
-_ROUNDS_PER_TRIAL = 2
+_MOST_FAILURES = 2
+_ROUNDS_PER_TRIAL = 1
 _LARGEST_TRIAL = 20_000
 _LEAST_GAIN = 2e-4
 _WORTHWHILE_SHARE = 1.0 / 300.0

@@ -32,7 +32,7 @@ from pickmix.closed_form.operations import (
 from pickmix.closed_form.partition_gibbs import sweep
 from pickmix.closed_form.statistics import lean_by_prior
 from pickmix.data.rows import ArrayRows
-from pickmix.selection.partitions import Partition, Tree, draw_partition
+from pickmix.selection.partitions import Partition, Tree, draw_partition, group_rows
 from pickmix.selection.randomness import StepRandomness, Stream
 
 # EM steps that a split is given.
@@ -214,8 +214,15 @@ class Relocation:
         state = self.state
         if state.n_components < 3:
             return 0
-        gains, halves, half_chain = self._split(rows, random)
-        pairs, losses, wholes = self._merge(rows, random)
+        # The rows are met many times, so they are gathered once, component by component.
+        ends = np.empty(state.n_components, dtype=np.int64)
+        grouped = np.empty(rows.shape[0], dtype=np.int64)
+        places = np.arange(state.n_components, dtype=np.int32)
+        group_rows(self.chain, rows, places, state.n_components, ends, grouped)
+        rows, chain = grouped, self.chain[grouped]
+        local = self.source.local(rows)
+        gains, halves, half_chain = self._split(local, chain, random)
+        pairs, losses, wholes = self._merge(local, chain, random)
         order = np.argsort(losses, kind="stable")
         pairs, losses = pairs[order], losses[order]
         if daring:
@@ -255,39 +262,27 @@ class Relocation:
         becomes[freed] = kept
         second = np.full(n_components, -1, dtype=np.int32)
         second[split] = freed
-        halves = half_chain[rows]
-        moves = (halves % 2 == 1) & (second[halves // 2] >= 0)
+        moves = (half_chain % 2 == 1) & (second[half_chain // 2] >= 0)
         stands = self.chain >= 0
         self.chain[stands] = becomes[self.chain[stands]]
-        self.chain[rows[moves]] = second[halves[moves] // 2]
+        self.chain[rows[moves]] = second[half_chain[moves] // 2]
 
-    def _gather_statistics(
-        self,
-        state: GaussianMixtureState,
-        chain: np.ndarray,
-        rows: np.ndarray,
-        pairs: Partition,
-        key,
-    ) -> None:
-        """One EM step of a mixture in blocks of two."""
-        done = sweep(state, self.source, chain, rows, pairs, key)
+    def _sweep(self, state, local, chain, rows, blocks, key, wants_moments=False):
+        done = sweep(state, local, chain, rows, blocks, key, wants_moments=wants_moments)
         self.evaluations += done.evaluations
-        increment = Increment(state, state.n_components)
-        weight = self.source.weights_of(rows)[1]
-        increment.add_moments(done.members, done.moments, weight)
-        state.absorb(increment, 1.0)
+        return done
 
     def _split(
-        self, rows: np.ndarray, random: StepRandomness
+        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
     ) -> tuple[np.ndarray, GaussianMixtureState, np.ndarray]:
-        """Gain of splitting each component, the 2 K halves, and the rows' places in them (N,)."""
+        """Gain of splitting each component, the 2 K halves, and the rows' places in them (B,)."""
         state = self.state
         n_components = state.n_components
+        rows = np.arange(local.n_rows)
         alone = _pairs_of(np.arange(n_components), 1)
         key = random.key(Stream.RELOCATION)
-        own_chain = self.chain.copy()
-        whole = sweep(state, self.source, own_chain, rows, alone, key, wants_moments=False)
-        directions = self._directions(whole.rows, whole.ends)
+        whole = self._sweep(state, local, chain.copy(), rows, alone, key)
+        directions = self._directions(local, whole.ends)
         weights = np.repeat(state.model.mass * state.model.clock[SCALE] / 2.0, 2)
         means = np.repeat(state.model.mean, 2, axis=0)
         means[0::2] += _SPLIT_DISTANCE * directions
@@ -297,20 +292,23 @@ class Relocation:
             covariances = np.repeat(0.5 * covariances, 2, axis=0)
         halves = state.like(np.maximum(weights, 1e-300), means, covariances)
         pairs = _pairs_of(np.arange(2 * n_components), 2)
-        chain = np.where(self.chain >= 0, 2 * self.chain, -1)
+        chain = 2 * chain
+        total_weight = local.weights_of(rows)[1]
         for number in range(_SPLIT_STEPS):
             key = StepRandomness(random.seed, random.step * 64 + number).key(Stream.RELOCATION)
-            self._gather_statistics(halves, chain, rows, pairs, key)
-        halved = sweep(halves, self.source, chain, rows, pairs, key, wants_moments=False)
-        self.evaluations += whole.evaluations + halved.evaluations
-        gains = halved.block_totals(self.source) - whole.block_totals(self.source)
+            done = self._sweep(halves, local, chain, rows, pairs, key, wants_moments=True)
+            increment = Increment(halves, halves.n_components)
+            increment.add_moments(done.members, done.moments, total_weight)
+            halves.absorb(increment, 1.0)
+        halved = self._sweep(halves, local, chain, rows, pairs, key)
+        gains = halved.block_totals(local) - whole.block_totals(local)
         # The same weight for a whole and for its halves.
-        counts = whole.block_weights(self.source)
         masses = halves.floored_masses
-        gains -= counts * (np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses))
-        return gains / self.source.mean_weight, halves, chain
+        log_ratio = np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses)
+        gains -= whole.block_weights(local) * log_ratio
+        return gains / local.mean_weight, halves, chain
 
-    def _directions(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def _directions(self, local: ArrayRows, ends: np.ndarray) -> np.ndarray:
         """Widest direction of each component's rows (K, D), times the standard deviation there."""
         state = self.state
         directions = np.empty((state.n_components, state.n_features))
@@ -324,7 +322,7 @@ class Relocation:
             _find_directions,
             state.n_components,
             float(kept.sum()) * state.n_features * (state.n_features + 2 * _DIRECTION_STEPS),
-            self.source.gather(rows[starts + within]),
+            local.gather(starts + within),
             np.cumsum(kept),
             state.model.mean,
             np.linalg.inv(unwhitener),
@@ -334,7 +332,7 @@ class Relocation:
         return directions
 
     def _merge(
-        self, rows: np.ndarray, random: StepRandomness
+        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
     ) -> tuple[np.ndarray, np.ndarray, GaussianMixtureState]:
         """Disjoint pairs (m, 2), what merging each loses, and the m merged components."""
         state = self.state
@@ -374,22 +372,16 @@ class Relocation:
             spread = share * (1.0 - share) * state.structure.pack_outers(difference)
             covariances = (1.0 - share) * covariances[first] + share * covariances[second] + spread
         wholes = state.like(weights, state.model.mean[first] + share * difference, covariances)
-        chain = self.chain.copy()
         paired = np.full(n_components, -1, dtype=np.int32)
         paired[pairs] = np.arange(pairs.shape[0], dtype=np.int32)[:, None]
-        stands = rows[chain[rows] >= 0]
-        rows = stands[paired[chain[stands]] >= 0]
+        rows = np.flatnonzero(paired[chain] >= 0)
         key = random.key(Stream.RELOCATION)
-        apart = sweep(
-            state, self.source, chain, rows, _pairs_of(pairs.ravel(), 2), key, wants_moments=False
-        )
-        whole_chain = np.full_like(chain, -1)
-        whole_chain[rows] = paired[self.chain[rows]]
+        blocks = _pairs_of(pairs.ravel(), 2)
+        apart = self._sweep(state, local, chain.copy(), rows, blocks, key)
         alone = _pairs_of(np.arange(pairs.shape[0]), 1)
-        together = sweep(wholes, self.source, whole_chain, rows, alone, key, wants_moments=False)
-        self.evaluations += apart.evaluations + together.evaluations
-        losses = apart.block_totals(self.source) - together.block_totals(self.source)
-        return pairs, losses / self.source.mean_weight, wholes
+        together = self._sweep(wholes, local, paired[chain], rows, alone, key)
+        losses = apart.block_totals(local) - together.block_totals(local)
+        return pairs, losses / local.mean_weight, wholes
 
 
 def _match(partner: np.ndarray, loss: np.ndarray, most: int) -> np.ndarray:

@@ -64,6 +64,11 @@ class ArrayRows:
         _gather(self.data, rows, self.center, out)
         return out
 
+    def local(self, rows: np.ndarray) -> ArrayRows:
+        """The given rows and their weights as a source of their own, in the same coordinates."""
+        weights = None if self.weights is None else self.weights[rows]
+        return ArrayRows(self.gather(rows), weights, center=np.zeros(self.n_features))
+
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average.
 

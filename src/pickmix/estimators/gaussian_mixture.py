@@ -87,8 +87,8 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         Seconds of work, of all starts together.
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
-        "em", over five steps for partitions, else smoothed and over about five passes. Not used
-        with `max_steps` or `annealing`.
+        "em", by less than twice this over five steps for partitions, else smoothed and over about
+        five passes. Not used with `max_steps` or `annealing`.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
     n_init : int, default=1

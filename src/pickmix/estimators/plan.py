@@ -221,7 +221,7 @@ def make_monitor(
         affordable = 0.5 * step_work / sizes.n_components
         n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE)))
         steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
-        plateau = None if runs_to_end else Plateau(tol)
+        plateau = None if runs_to_end else Plateau(2.0 * tol)
         return Monitor(min(steps, most_steps), n_probe, plateau, limits)
     work_per_pass = sizes.n_rows * evaluations_per_row
     affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
