@@ -49,6 +49,9 @@ _DIRECTION_ROWS = 256
 _DIRECTION_STEPS = 5
 # At most this share of the components is merged in a round.
 _LARGEST_SHARE = 0.25
+# Beyond this many components only this share of them is split, those that promise most.
+_FEW_COMPONENTS = 5000
+_PROMISING_SHARE = 0.15
 # A daring round moves at most this share, and accepts losses of this many times the gain.
 _DARING_SHARE = 0.03
 _DARING_LOSS = 8.0
@@ -221,15 +224,16 @@ class Relocation:
         group_rows(self.chain, rows, places, state.n_components, ends, grouped)
         rows, chain = grouped, self.chain[grouped]
         local = self.source.local(rows)
-        gains, halves, half_chain = self._split(local, chain, random)
+        chosen, gains, halves, half_chain = self._split(local, chain, random)
         pairs, losses, wholes = self._merge(local, chain, random)
         order = np.argsort(losses, kind="stable")
         pairs, losses = pairs[order], losses[order]
         if daring:
-            gains[self.avoided] = -np.inf
+            gains[self.avoided[chosen]] = -np.inf
         best = np.argsort(-gains, kind="stable")
         # The i-th best split pays for the i-th cheapest merge; a component does one or the other.
-        best = best[~np.isin(best, pairs[: np.searchsorted(losses, gains.max())].ravel())]
+        taken = pairs[: np.searchsorted(losses, gains.max())].ravel()
+        best = best[~np.isin(chosen[best], taken)]
         n = min(pairs.shape[0], best.shape[0])
         gains, losses = gains[best[:n]], losses[:n]
         worth = gains > losses + self.margin
@@ -238,80 +242,105 @@ class Relocation:
             worth = (gains > 2.0 * self.margin) & (losses < _DARING_LOSS * gains)
         worth = worth[:n]
         n = n if worth.all() else int(np.argmin(worth))
-        self.split = best[:n]
+        which = best[:n]
+        self.split = chosen[which]
         if n == 0:
             return 0
-        split, kept, freed = best[:n], pairs[:n, 0], pairs[:n, 1]
+        kept, freed = pairs[:n, 0], pairs[:n, 1]
         state.take(kept, wholes, order[:n])
-        state.take(split, halves, 2 * split)
-        state.take(freed, halves, 2 * split + 1)
-        self._move_chains(rows, split, kept, freed, half_chain)
+        state.take(self.split, halves, 2 * which)
+        state.take(freed, halves, 2 * which + 1)
+        self._move_chains(rows, which, kept, freed, half_chain)
         return n
 
     def _move_chains(
         self,
         rows: np.ndarray,
-        split: np.ndarray,
+        which: np.ndarray,
         kept: np.ndarray,
         freed: np.ndarray,
         half_chain: np.ndarray,
     ) -> None:
         """Chains on a freed component go to its partner, those on a second half to the freed."""
-        n_components = self.state.n_components
-        becomes = np.arange(n_components, dtype=np.int32)
+        becomes = np.arange(self.state.n_components, dtype=np.int32)
         becomes[freed] = kept
-        second = np.full(n_components, -1, dtype=np.int32)
-        second[split] = freed
-        moves = (half_chain % 2 == 1) & (second[half_chain // 2] >= 0)
+        second = np.full(self.state.n_components, -1, dtype=np.int32)
+        second[which] = freed
+        target = second[half_chain // 2]
+        moves = (half_chain % 2 == 1) & (half_chain >= 0) & (target >= 0)
         stands = self.chain >= 0
         self.chain[stands] = becomes[self.chain[stands]]
-        self.chain[rows[moves]] = second[half_chain[moves] // 2]
+        self.chain[rows[moves]] = target[moves]
 
     def _sweep(self, state, local, chain, rows, blocks, key, wants_moments=False):
         done = sweep(state, local, chain, rows, blocks, key, wants_moments=wants_moments)
         self.evaluations += done.evaluations
         return done
 
-    def _split(
-        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
-    ) -> tuple[np.ndarray, GaussianMixtureState, np.ndarray]:
-        """Gain of splitting each component, the 2 K halves, and the rows' places in them (B,)."""
+    def _promising(self) -> np.ndarray:
+        """Components that a split may gain from: all, or of very many those that fill most space.
+
+        A split of n rows gains about n times a part of the logarithm of the volume that they fill.
+        """
         state = self.state
         n_components = state.n_components
-        rows = np.arange(local.n_rows)
-        alone = _pairs_of(np.arange(n_components), 1)
+        if n_components <= _FEW_COMPONENTS or state.structure.shared:
+            return np.arange(n_components)
+        log_volume = -state.model.log_normaliser
+        score = state.model.mass * (log_volume - np.median(log_volume) + 1.0)
+        n_best = max(_FEW_COMPONENTS, int(_PROMISING_SHARE * n_components))
+        return np.sort(np.argpartition(-score, n_best)[:n_best])
+
+    def _split(
+        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
+    ) -> tuple[np.ndarray, np.ndarray, GaussianMixtureState, np.ndarray]:
+        """Split the promising components.
+
+        Returns them (S,), the gain of each, the 2 S halves, and the place in these of every row
+        (B,), -1 where its component was not split.
+        """
+        state = self.state
+        chosen = self._promising()
+        place = np.full(state.n_components, -1, dtype=np.int32)
+        place[chosen] = np.arange(chosen.shape[0], dtype=np.int32)
+        rows = np.flatnonzero(place[chain] >= 0)
+        alone = _pairs_of(chosen, 1)
         key = random.key(Stream.RELOCATION)
         whole = self._sweep(state, local, chain.copy(), rows, alone, key)
-        directions = self._directions(local, whole.ends)
-        weights = np.repeat(state.model.mass * state.model.clock[SCALE] / 2.0, 2)
-        means = np.repeat(state.model.mean, 2, axis=0)
+        directions = self._directions(chosen, local, whole.rows, whole.ends)
+        model = state.model
+        weights = np.repeat(model.mass[chosen] * model.clock[SCALE] / 2.0, 2)
+        means = np.repeat(model.mean[chosen], 2, axis=0)
         means[0::2] += _SPLIT_DISTANCE * directions
         means[1::2] -= _SPLIT_DISTANCE * directions
-        covariances = state.model.covariance
+        covariances = model.covariance
         if not state.structure.shared:
-            covariances = np.repeat(0.5 * covariances, 2, axis=0)
+            covariances = np.repeat(0.5 * covariances[chosen], 2, axis=0)
         halves = state.like(np.maximum(weights, 1e-300), means, covariances)
-        pairs = _pairs_of(np.arange(2 * n_components), 2)
-        chain = 2 * chain
-        total_weight = local.weights_of(rows)[1]
+        pairs = _pairs_of(np.arange(2 * chosen.shape[0]), 2)
+        half_chain = np.where(place[chain] >= 0, 2 * place[chain], -1).astype(np.int32)
+        # Weights stay in units of the whole mixture's.
+        total_weight = local.weights_of(np.arange(local.n_rows))[1]
         for number in range(_SPLIT_STEPS):
             key = StepRandomness(random.seed, random.step * 64 + number).key(Stream.RELOCATION)
-            done = self._sweep(halves, local, chain, rows, pairs, key, wants_moments=True)
+            done = self._sweep(halves, local, half_chain, rows, pairs, key, wants_moments=True)
             increment = Increment(halves, halves.n_components)
             increment.add_moments(done.members, done.moments, total_weight)
             halves.absorb(increment, 1.0)
-        halved = self._sweep(halves, local, chain, rows, pairs, key)
+        halved = self._sweep(halves, local, half_chain, rows, pairs, key)
         gains = halved.block_totals(local) - whole.block_totals(local)
         # The same weight for a whole and for its halves.
         masses = halves.floored_masses
-        log_ratio = np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses)
+        log_ratio = np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses[chosen])
         gains -= whole.block_weights(local) * log_ratio
-        return gains / local.mean_weight, halves, chain
+        return chosen, gains / local.mean_weight, halves, half_chain
 
-    def _directions(self, local: ArrayRows, ends: np.ndarray) -> np.ndarray:
-        """Widest direction of each component's rows (K, D), times the standard deviation there."""
+    def _directions(
+        self, chosen: np.ndarray, local: ArrayRows, rows: np.ndarray, ends: np.ndarray
+    ) -> np.ndarray:
+        """Widest direction of each component's rows (S, D), times the standard deviation there."""
         state = self.state
-        directions = np.empty((state.n_components, state.n_features))
+        directions = np.empty((chosen.shape[0], state.n_features))
         counts = np.diff(ends, prepend=0)
         kept = np.minimum(counts, _DIRECTION_ROWS)
         starts = np.repeat(ends - counts, kept)
@@ -320,11 +349,11 @@ class Relocation:
         unwhitener = np.linalg.cholesky(covariance)
         state.threads.run(
             _find_directions,
-            state.n_components,
+            chosen.shape[0],
             float(kept.sum()) * state.n_features * (state.n_features + 2 * _DIRECTION_STEPS),
-            local.gather(starts + within),
+            local.gather(rows[starts + within]),
             np.cumsum(kept),
-            state.model.mean,
+            state.model.mean[chosen],
             np.linalg.inv(unwhitener),
             unwhitener,
             directions,
@@ -361,7 +390,8 @@ class Relocation:
                 partner,
                 loss,
             )
-        pairs = _match(partner, loss, max(1, int(_LARGEST_SHARE * n_components)))
+        share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
+        pairs = _match(partner, loss, max(1, int(share * n_components)))
         masses = np.maximum(state.model.mass * state.model.clock[SCALE], 1e-300)
         first, second = pairs.T
         weights = masses[first] + masses[second]
