@@ -39,7 +39,7 @@ class GaussianInference(DensityQueries):
     def _structure(self) -> CovarianceStructure:
         return STRUCTURES[self.covariance_type](self.means_.shape[1])
 
-    def _frozen(self, X, threads: Threads) -> tuple[GaussianMixtureState, ArrayRows]:
+    def _frozen(self, X: Any, threads: Threads) -> tuple[GaussianMixtureState, ArrayRows]:
         """The fitted mixture, and the rows of X in its coordinates."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
@@ -55,7 +55,7 @@ class GaussianInference(DensityQueries):
         )
         return state, ArrayRows(X, center=center)
 
-    def _search(self, X, n_candidates) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, X: Any, n_candidates: Any) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row, and a lower bound of its log-density."""
         n_partitions = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_BLOCK)
         n_routes = max(1, n_partitions * 3 // 4)

@@ -28,7 +28,7 @@ class OnlineFitting:
 
     _online: OnlineMixture | None = None
 
-    def partial_fit(self: Any, X, y=None, sample_weight=None):
+    def partial_fit(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Learn from one batch of an unlimited stream; nothing is kept of its rows.
 
         The first batch must have at least `n_components` rows, better a hundred times as many: the
@@ -62,8 +62,9 @@ class OnlineFitting:
         if not self.__sklearn_is_fitted__():
             return self._begin_stream(X, sample_weight)
         X, weights = validation.check_table(self, X, sample_weight, reset=False)
+        self._check_same_mixture()
         online = self._online
-        if online is None or self.n_jobs != self._online_jobs:
+        if online is None or self._online_for != (settings, self.reg_covar, self.n_jobs):
             online = self._resume(settings)
         source = ArrayRows(X, weights, center=online.center)
         validation.check_spread(source)
@@ -84,7 +85,7 @@ class OnlineFitting:
         self._chain = np.empty(0, dtype=np.int32)
         return self
 
-    def _begin_stream(self: Any, X, sample_weight):
+    def _begin_stream(self: Any, X: Any, sample_weight: Any) -> Any:
         """Fit the first batch, for a few passes."""
         passes, steps = self.max_iter, self.max_steps
         try:
@@ -97,10 +98,8 @@ class OnlineFitting:
             self.max_iter, self.max_steps = passes, steps
         return self
 
-    def _resume(self: Any, settings: RandomPartition) -> OnlineMixture:
-        """An online mixture with the fitted parameters."""
-        n_components, n_features = self.means_.shape
-        structure = STRUCTURES[self.covariance_type](n_features)
+    def _check_same_mixture(self: Any) -> None:
+        n_components = self.means_.shape[0]
         fitted = (n_components, self._fitted_structure)
         if fitted != (self.n_components, self.covariance_type):
             raise ValueError(
@@ -108,6 +107,11 @@ class OnlineFitting:
                 f"{n_components} and covariance_type={self._fitted_structure!r}, got "
                 f"{self.n_components!r} and {self.covariance_type!r}. Use fit to start anew."
             )
+
+    def _resume(self: Any, settings: RandomPartition) -> OnlineMixture:
+        """An online mixture with the fitted parameters."""
+        n_components, n_features = self.means_.shape
+        structure = STRUCTURES[self.covariance_type](n_features)
         center = self.weights_ @ self.means_
         packed = without_reg(structure, structure.pack(self.covariances_), self)
         n_seen = float(self.n_rows_seen_)
@@ -126,12 +130,12 @@ class OnlineFitting:
         )
         seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
         self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        self._online_jobs = self.n_jobs
+        self._online_for = (settings, self.reg_covar, self.n_jobs)
         return self._online
 
     def __getstate__(self):
         # Threads and caches stay behind; the fitted parameters say the same.
         state = dict(super().__getstate__())  # type: ignore[misc]
         state.pop("_online", None)
-        state.pop("_online_jobs", None)
+        state.pop("_online_for", None)
         return state

@@ -215,7 +215,7 @@ def make_monitor(
     if rule.evaluates_all and not compares:
         plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
         return Monitor(min(steps_per_pass, most_steps), None, plateau, limits)
-    if replaces:
+    if replaces and rule.width is not None:
         # An evaluation over all components costs about as much as the work of `cost` steps.
         step_work = sizes.n_rows / steps_per_pass * min(rule.width, sizes.n_components)
         affordable = 0.5 * step_work / sizes.n_components
