@@ -135,7 +135,5 @@ class OnlineFitting:
 
     def __getstate__(self):
         # Threads and caches stay behind; the fitted parameters say the same.
-        state = dict(super().__getstate__())  # type: ignore[misc]
-        state.pop("_online", None)
-        state.pop("_online_for", None)
-        return state
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if not name.startswith("_online")}
