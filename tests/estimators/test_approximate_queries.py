@@ -120,7 +120,7 @@ class TestRefused:
 
     def test_other_features(self, query):
         mixture, X = known_mixture(40)
-        with pytest.raises(ValueError, match="X has 3 features, but .* is expecting 4"):
+        with pytest.raises(ValueError, match=r"X has 3 features, but .* is expecting 4"):
             getattr(mixture, query)(X[:, :3], n_candidates=32)
 
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)

@@ -26,7 +26,11 @@ _ROWS_PER_COMPONENT = 100
 _POWER = 0.6
 # Batches between rounds of relocation, and rows per component that such a batch must have.
 _RELOCATE_EVERY = 4
-_RELOCATION_ROWS = 20
+_RELOCATION_ROWS = 40
+# Times the usual margin that a move must gain. Halves are fitted to the batch that judges them,
+# wholes are not; and moves by chance would go on for ever in a stream, each one undoing what was
+# learnt from many batches.
+_CAUTION = 4.0
 
 
 def automatic_gamma(n_rows: int, n_seen: float, n_components: int) -> float:
@@ -108,6 +112,7 @@ class OnlineMixture:
             and source.n_rows >= _RELOCATION_ROWS * state.n_components
         ):
             relocation = Relocation(state, source, chain)
+            relocation.margin *= _CAUTION
             relocation.round(rows, random)
             self.evaluations += relocation.evaluations
         return bound, refused

@@ -36,7 +36,7 @@ class OnlineFitting:
         step size of its turn: with `step_size="auto"` batches count less and less, so that the
         parameters converge, and with a constant one the past is forgotten at that rate, so that
         they follow a distribution that drifts. Components that are hardly needed are moved, as in
-        `fit`, when a batch has at least 20 rows per component.
+        `fit`, when a batch has at least 40 rows per component.
 
         Goes on from whatever was there: a `partial_fit`, a `fit` or a loaded model. A `fit` starts
         anew, or goes on from here with `warm_start=True`.
