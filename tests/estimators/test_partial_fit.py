@@ -355,7 +355,7 @@ class TestRefused:
             mixture.partial_fit(bad)
         with pytest.raises(ValueError, match="spread below"):
             mixture.partial_fit(np.full((5, N_FEATURES), 1e70))
-        with pytest.raises(ValueError, match="(?i)sample.weight"):
+        with pytest.raises(ValueError, match=r"(?i)sample.weight"):
             mixture.partial_fit(X[:5], sample_weight=np.zeros(5))
         np.testing.assert_array_equal(mixture.means_, before)
         assert mixture.n_rows_seen_ == 2000

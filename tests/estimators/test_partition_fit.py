@@ -1,0 +1,434 @@
+"""Random-partition Gibbs as the default of `GaussianMixture`: settings, starts, quality, speed."""
+
+import warnings
+
+import numpy as np
+import pytest
+from short_fits import COVARIANCE_TYPES, assert_identical
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture as ExactMixture
+
+import pickmix
+import pickmix.threads
+from pickmix import GaussianMixture, RandomPartition
+from pickmix.data.rotated import generate
+
+N_COMPONENTS, N_FEATURES = 12, 3
+
+
+@pytest.fixture(scope="module")
+def truth():
+    return generate(N_COMPONENTS, N_FEATURES, 0.06, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def X(truth):
+    return truth.sample(2400, random_state=1)[0]
+
+
+def fitted(X, n_components=N_COMPONENTS, **settings):
+    return GaussianMixture(n_components, **({"random_state": 0} | settings)).fit(X)
+
+
+class TestProposal:
+    def test_it_is_the_default(self, X):
+        default = fitted(X)
+        assert default.proposal_ == "partition"
+        assert_identical(default, fitted(X, proposal="partition"))
+        assert_identical(default, fitted(X, proposal=RandomPartition()))
+        assert fitted(X, proposal="uniform", max_steps=3).proposal_ == "uniform"
+
+    def test_settings_are_used(self, X):
+        """A visit costs at most a block's worth of evaluations."""
+        evaluations = {}
+        for block_size in (2, 4, 12, 32):
+            settings = RandomPartition(block_size=block_size, relocate=False)
+            mixture = fitted(X, proposal=settings, max_steps=10)
+            assert mixture.proposal_ == "RandomPartition"
+            evaluations[block_size] = mixture.n_component_evaluations_
+            assert evaluations[block_size] <= 10 * X.shape[0] * min(block_size, N_COMPONENTS)
+        assert evaluations[2] < evaluations[4] < evaluations[12] == evaluations[32]
+        # 12 components in one block are all of them.
+        assert evaluations[12] == 10 * X.shape[0] * N_COMPONENTS
+
+    @pytest.mark.parametrize("block_size", [2, 3, 5, np.int64(8), 4096])
+    def test_any_block_size_finds_the_clusters(self, truth, X, block_size):
+        # Chains that see little of the mixture per visit mix more slowly, but to the same end.
+        mixture = fitted(X, proposal=RandomPartition(block_size=block_size))
+        n_parameters = N_COMPONENTS * 10 - 1
+        # P / 2N = 0.025 is gained over the truth on the rows that are fitted, with a standard
+        # deviation of sqrt(P / 2) / N = 0.003.
+        assert mixture.score(X) > truth.score_samples(X).mean() + 0.2 * n_parameters / 2 / len(X)
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"block_size": 1}, r"block_size must lie in \[2, 4096\], got 1"),
+            ({"block_size": 5000}, r"block_size must lie in \[2, 4096\], got 5000"),
+            ({"block_size": 8.0}, r"block_size must be an integer >= 2, got 8.0"),
+            ({"block_size": True}, r"block_size must be an integer >= 2, got True"),
+            ({"block_size": "all"}, r"block_size must be an integer >= 2, got 'all'"),
+            ({"shuffle": -0.1}, r"shuffle must lie in \[0, 1\], got -0.1"),
+            ({"shuffle": 1.1}, r"shuffle must lie in \[0, 1\], got 1.1"),
+            ({"shuffle": np.nan}, r"shuffle must lie in \[0, 1\], got nan"),
+            ({"relocate": "yes"}, r"relocate must be True, False or 'auto', got 'yes'"),
+            ({"relocate": None}, r"relocate must be True, False or 'auto', got None"),
+        ],
+        ids=str,
+    )
+    def test_bad_settings(self, settings, message):
+        with pytest.raises(ValueError, match=message):
+            RandomPartition(**settings)
+
+    def test_bad_proposals(self, X):
+        for value in ("partitions", RandomPartition, 32, None):
+            with pytest.raises(ValueError, match=r"proposal must be one of .*'partition'.*got"):
+                fitted(X, proposal=value)
+
+    def test_number_of_partitions_per_visit(self, X):
+        one = fitted(X, max_steps=6, proposal=RandomPartition(block_size=4, relocate=False))
+        three = clone(one).set_params(n_samples=3).fit(X)
+        # Blocks of 4, or 3 where 12 do not fill them, three times as often.
+        ratio = three.n_component_evaluations_ / one.n_component_evaluations_
+        assert ratio == pytest.approx(3.0, rel=0.05)
+        assert_identical(one, clone(one).set_params(n_samples=1).fit(X))
+        with pytest.raises(ValueError, match=r"n_samples must be 'auto' or an integer >= 1, got"):
+            clone(one).set_params(n_samples="all").fit(X)
+
+    def test_saved_and_loaded(self, X, tmp_path):
+        settings = RandomPartition(block_size=5, shuffle=0.1, relocate=False)
+        mixture = fitted(X, proposal=settings, max_steps=8, warm_start=True)
+        for name in ("model", "model.npz"):
+            with warnings.catch_warnings():
+                # Nothing may be left out of the file.
+                warnings.simplefilter("error")
+                again = pickmix.load(pickmix.save(mixture, tmp_path / name))
+            assert again.get_params() == mixture.get_params()
+            assert again.proposal == settings
+            assert_identical(again, mixture)
+            # And it goes on as the one that was saved.
+            assert_identical(again.fit(X), clone(mixture).fit(X).fit(X))
+
+
+class TestSameResult:
+    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    @pytest.mark.parametrize("batch_size", ["auto", 700])
+    def test_number_of_threads(self, X, covariance_type, batch_size, monkeypatch):
+        # Every kernel call is cut into ranges, however little work it is.
+        monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
+        weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+        fits = []
+        for n_jobs in (1, 2):
+            mixture = GaussianMixture(
+                N_COMPONENTS,
+                covariance_type=covariance_type,
+                proposal=RandomPartition(block_size=4),
+                batch_size=batch_size,
+                max_steps=15,
+                random_state=0,
+                n_jobs=n_jobs,
+            )
+            fits.append(mixture.fit(X, sample_weight=weights))
+        assert_identical(*fits)
+
+    def test_threads_on_a_larger_problem(self):
+        X = generate(100, 4, 0.08, random_state=0).sample(20_000, random_state=1)[0]
+        one, two = (fitted(X, 100, n_jobs=n_jobs, max_steps=12) for n_jobs in (1, 2))
+        assert_identical(one, two)
+        assert one.n_start_evaluations_ == two.n_start_evaluations_
+
+    def test_float32_of_the_same_values(self, X):
+        single = X.astype(np.float32)
+        assert_identical(fitted(single), fitted(single.astype(np.float64)))
+
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_layout(self, X, dtype):
+        """Sums over columns may differ in the last bit, and nothing may come of it."""
+        X = X.astype(dtype)
+        one = fitted(np.ascontiguousarray(X))
+        for other in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
+            two = fitted(other)
+            np.testing.assert_allclose(two.means_, one.means_, rtol=1e-9)
+            np.testing.assert_allclose(two.covariances_, one.covariances_, rtol=1e-7, atol=1e-12)
+
+    def test_seed(self, X):
+        assert_identical(fitted(X, random_state=3), fitted(X, random_state=3))
+        other = fitted(X, random_state=4)
+        assert np.abs(other.means_ - fitted(X, random_state=3).means_).max() > 1e-9
+
+
+class TestQuality:
+    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_held_out_rows_against_exact_em(self, covariance_type, seed):
+        truth = generate(25, 3, 0.05, random_state=seed)
+        X = truth.sample(2500, random_state=1)[0]
+        held_out = truth.sample(5000, random_state=2)[0]
+        ours = fitted(X, 25, covariance_type=covariance_type, random_state=seed)
+        exact = ExactMixture(25, covariance_type=covariance_type, random_state=seed).fit(X)
+        assert ours.converged_
+        # Twenty sweeps of draws, averaged over the last, leave some P / 2N / 10 = 0.005 of noise;
+        # starts differ by more than that, for either of them.
+        assert ours.score(held_out) > exact.score(held_out) - 0.02
+
+    def test_close_to_the_truth(self, truth, X):
+        """Every component is found once, where it is, to five standard errors."""
+        mixture = fitted(X)
+        distances = np.linalg.norm(truth.means[:, None] - mixture.means_, axis=2)
+        nearest = distances.argmin(axis=1)
+        assert np.unique(nearest).size == N_COMPONENTS
+        rows = len(X) / N_COMPONENTS
+        errors = np.sqrt(np.linalg.eigvalsh(truth.covariances).max(axis=1) / rows)
+        # Three columns, and neighbours that overlap a little.
+        assert (distances.min(axis=1) < 5.0 * np.sqrt(3.0) * errors).all()
+        spread = np.sqrt(1.0 / N_COMPONENTS / len(X))
+        assert (np.abs(mixture.weights_ - 1.0 / N_COMPONENTS) < 5.0 * spread).all()
+
+    def test_units_of_the_columns_do_not_matter(self, X):
+        scale = np.array([1e-6, 1.0, 1e7])
+        shift = np.array([3e-4, -20.0, 5e8])
+        plain = fitted(X, reg_covar=0.0)
+        scaled = fitted(X * scale + shift, reg_covar=0.0)
+        same = plain.predict(X) == scaled.predict(X * scale + shift)
+        # Draws on the border of two components may fall to the other side by rounding.
+        assert same.mean() > 0.98
+        widths = np.sqrt(np.diagonal(plain.covariances_, 0, 1, 2))
+        difference = (scaled.means_ - shift) / scale - plain.means_
+        assert (np.abs(difference) < 0.1 * widths).all()
+
+    @pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+    def test_thousands_of_components(self, covariance_type):
+        """Beyond 2000 components the start is made within cells; hardly any is left without rows.
+
+        Ten rows per component: a share of exp(-10) of them would be empty by chance.
+        """
+        n_components = 2100
+        X = np.random.default_rng(0).uniform(size=(10 * n_components, 2))
+        with pytest.warns(ConvergenceWarning):
+            mixture = fitted(X, n_components, covariance_type=covariance_type, max_iter=2)
+        assert np.isfinite(mixture.means_).all()
+        assert (mixture.covariances_ > 0.0).all()
+        assert mixture.trace_["live_components"][-1] > 0.99 * n_components
+        # Means are spread over the square as the rows are: binomial counts in 16 cells.
+        counts = np.histogram2d(*mixture.means_.T, bins=4, range=[[0, 1], [0, 1]])[0]
+        assert (np.abs(counts - n_components / 16) < 5.0 * np.sqrt(n_components / 16)).all()
+        # A square of side 1 has the log-density 0; so many components must not lose it.
+        assert mixture.score(X) > -0.05
+        assert mixture.n_start_evaluations_ <= 11 * 32 * len(X)
+        assert mixture.n_component_evaluations_ <= 2 * 32 * len(X)
+
+
+class TestRelocation:
+    """Components that are hardly needed move to where rows are badly explained."""
+
+    GRID = np.array([(i, j) for i in range(5) for j in range(5)], dtype=float)
+
+    def found(self, mixture):
+        """How many of the 25 clusters have a mean of their own."""
+        distances = np.linalg.norm(self.GRID[:, None] - mixture.means_, axis=2)
+        return int((distances.min(axis=1) < 0.1).sum())
+
+    @staticmethod
+    def three_clusters():
+        rng = np.random.default_rng(0)
+        centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 4.0]])
+        return np.repeat(centres, 200, axis=0) + 0.2 * rng.normal(size=(600, 2)), centres
+
+    def test_given_starts_are_left_alone(self):
+        """Two components on one cluster and one between the others: EM stays there."""
+        X, _ = self.three_clusters()
+        start = np.array([[0.0, 0.0], [0.02, 0.0], [2.0, 2.0]])
+        for relocate in ("auto", False):
+            settings = RandomPartition(relocate=relocate)
+            mixture = fitted(X, 3, means_init=start, proposal=settings)
+            np.testing.assert_allclose(mixture.means_[2], [2.0, 2.0], atol=0.1)
+            assert (np.abs(mixture.means_[:2]) < 0.2).all()
+
+    def test_given_starts_are_moved_if_asked(self):
+        X, centres = self.three_clusters()
+        start = np.array([[0.0, 0.0], [0.02, 0.0], [2.0, 2.0]])
+        mixture = fitted(X, 3, means_init=start, proposal=RandomPartition(relocate=True))
+        nearest = np.linalg.norm(centres[:, None] - mixture.means_, axis=2).min(axis=1)
+        # Five standard errors of a mean of 200 rows.
+        assert (nearest < 5.0 * 0.2 * np.sqrt(2.0 / 200)).all()
+
+    @pytest.mark.parametrize("init_params", ["k-means++", "random_from_data", "paper"])
+    def test_starts_asked_for_by_name_are_left_alone(self, X, init_params):
+        auto, never = (
+            fitted(
+                X,
+                init_params=init_params,
+                max_steps=15,
+                proposal=RandomPartition(relocate=relocate),
+            )
+            for relocate in ("auto", False)
+        )
+        assert_identical(auto, never)
+
+    def test_starts_of_its_own_are_moved(self, X):
+        auto, always = (
+            fitted(X, max_steps=15, proposal=RandomPartition(relocate=relocate))
+            for relocate in ("auto", True)
+        )
+        assert_identical(auto, always)
+        never = fitted(X, max_steps=15, proposal=RandomPartition(relocate=False))
+        # Splits and merges are evaluations too.
+        assert never.n_component_evaluations_ < auto.n_component_evaluations_
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_bad_starts_are_mended(self, seed):
+        """Five clusters with two components each, five with none."""
+        rng = np.random.default_rng(seed)
+        X = np.repeat(self.GRID, 40, axis=0) + 0.05 * rng.normal(size=(1000, 2))
+        start = self.GRID + 0.1 * rng.normal(size=self.GRID.shape)
+        order = rng.permutation(25)
+        start[order[:5]] = self.GRID[order[5:10]] + 0.02 * rng.normal(size=(5, 2))
+        moved, left = (
+            fitted(
+                X,
+                25,
+                means_init=start,
+                random_state=seed,
+                proposal=RandomPartition(relocate=relocate),
+            )
+            for relocate in (True, False)
+        )
+        assert self.found(left) < 23
+        assert self.found(moved) > self.found(left)
+        assert moved.score(X) > left.score(X) + 0.1
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_no_start_is_needed(self, seed):
+        rng = np.random.default_rng(seed)
+        X = np.repeat(self.GRID, 40, axis=0) + 0.05 * rng.normal(size=(1000, 2))
+        mixture = fitted(X, 25, random_state=seed)
+        assert self.found(mixture) == 25
+        np.testing.assert_array_equal(np.bincount(mixture.predict(X)), 40)
+
+
+class TestSchedules:
+    @pytest.mark.parametrize(
+        "step_size", [0.3, "paper", lambda t: t**-0.6], ids=["constant", "paper", "callable"]
+    )
+    def test_step_size(self, truth, X, step_size):
+        mixture = fitted(X, step_size=step_size)
+        assert mixture.converged_
+        assert mixture.score(X) > truth.score_samples(X).mean()
+
+    def test_callable_step_size_is_asked_once_per_step(self, X):
+        asked = []
+
+        def step_size(t):
+            asked.append(t)
+            return 0.5
+
+        fitted(X, step_size=step_size, max_steps=10)
+        # Compiling beforehand asks nothing, and checking it asks at most for the first step.
+        assert [t for t in asked if t > 1] == list(range(2, 11))
+        with pytest.raises(ValueError, match=r"step_size must return .*got 2.0 at step 5"):
+            fitted(X, step_size=lambda t: 2.0 if t == 5 else 0.1, max_steps=10)
+
+    def test_annealing(self, truth, X):
+        mixture = fitted(X, annealing="anti")
+        # A schedule is run to its end, and ends at a temperature of one.
+        assert (mixture.outcome_, mixture.n_steps_) == ("max_iter", 100)
+        assert mixture.score(X) > truth.score_samples(X).mean()
+        betas = []
+
+        def flat(t):
+            betas.append(t)
+            return 1.0
+
+        assert_identical(
+            fitted(X, annealing=flat, max_steps=10), fitted(X, annealing=None, max_steps=10)
+        )
+        assert [t for t in betas if t > 1] == list(range(2, 11))
+
+    def test_limits(self, X):
+        mixture = fitted(X, max_steps=7)
+        assert (mixture.outcome_, mixture.n_steps_, mixture.n_iter_) == ("max_steps", 7, 7)
+        # A step of all rows takes longer than this, and one is always made.
+        mixture = fitted(X, max_time=1e-6)
+        assert mixture.outcome_ == "max_time"
+        assert mixture.n_steps_ >= 1
+        assert np.isfinite(mixture.score(X))
+        with pytest.warns(ConvergenceWarning, match="max_iter=2"):
+            mixture = fitted(X, max_iter=2)
+        assert (mixture.outcome_, mixture.n_iter_) == ("max_iter", 2)
+
+    @pytest.mark.parametrize("batch_size", [300, 1200])
+    def test_batches(self, truth, X, batch_size):
+        mixture = fitted(X, batch_size=batch_size)
+        assert mixture.converged_
+        steps_per_pass = len(X) // batch_size
+        assert mixture.n_iter_ == -(-mixture.n_steps_ // steps_per_pass)
+        assert mixture.score(X) > truth.score_samples(X).mean()
+
+    def test_batches_smaller_than_the_number_of_components(self, X):
+        # With the mixture's own step size, a batch of 7 rows moves it a little.
+        settings = RandomPartition(relocate=False)
+        mixture = fitted(X, batch_size=7, init_params="k-means++", proposal=settings, max_steps=400)
+        start = fitted(
+            X, batch_size=7, init_params="k-means++", proposal=settings, max_steps=1, step_size=1e-9
+        )
+        assert mixture.score(X) > start.score(X)
+
+    def test_callbacks_and_records(self, X):
+        seen = []
+
+        def look(info):
+            seen.append((info.step, info.log_likelihood, info.live_components))
+            assert np.isfinite(info.estimator().score(X[:50]))
+            return info.step >= 10
+
+        mixture = fitted(X, callbacks=look)
+        assert mixture.outcome_ == "callback"
+        assert mixture.n_steps_ == 10
+        trace = mixture.trace_
+        np.testing.assert_array_equal(trace["step"], [step for step, _, _ in seen])
+        np.testing.assert_array_equal(trace["log_likelihood"], [value for _, value, _ in seen])
+        assert (np.diff(trace["evaluations"]) > 0).all()
+        assert (np.diff(trace["seconds"]) >= 0.0).all()
+        assert (trace["live_components"] == N_COMPONENTS).all()
+        # Nothing that a block proposes is rejected.
+        np.testing.assert_array_equal(trace["acceptance"], 1.0)
+        assert mixture.lower_bound_ == trace["log_likelihood"][-1]
+
+    def test_the_record_is_the_log_likelihood(self, X):
+        mixture = fitted(X, max_steps=12)
+        scores = mixture.score_samples(X)
+        # Half the rows are looked at: a sample of them, without replacement.
+        error = scores.std() * np.sqrt(0.5 / (0.5 * len(X)))
+        assert mixture.lower_bound_ == pytest.approx(scores.mean(), abs=5.0 * error)
+
+
+class TestCounts:
+    def test_of_evaluations_and_rows(self, X):
+        mixture = fitted(X, max_steps=6, proposal=RandomPartition(relocate=False))
+        n_evaluations = len(X) * N_COMPONENTS
+        assert mixture.n_component_evaluations_ == 6 * n_evaluations
+        # Ten sweeps of a soft k-means and one with the covariances that are wanted.
+        assert mixture.n_start_evaluations_ == 11 * n_evaluations
+        assert mixture.n_rows_seen_ == len(X)
+
+    def test_other_starts_evaluate_nothing(self, X):
+        for settings in ({"init_params": "k-means++"}, {"means_init": X[:N_COMPONENTS]}):
+            assert fitted(X, max_steps=2, **settings).n_start_evaluations_ == 0
+        assert fitted(X, max_steps=2, proposal="uniform").n_start_evaluations_ == 0
+
+    def test_rows_of_zero_weight_are_not_seen(self, X):
+        weights = np.ones(len(X))
+        weights[::3] = 0.0
+        mixture = GaussianMixture(N_COMPONENTS, random_state=0, max_steps=8)
+        mixture.fit(X, sample_weight=weights)
+        kept = clone(mixture).fit(X[weights > 0.0], sample_weight=np.ones(int(weights.sum())))
+        assert_identical(mixture, kept)
+        assert mixture.n_rows_seen_ == weights.sum()
+
+    def test_warm_fits_add_up(self, X):
+        mixture = fitted(X, max_steps=5, warm_start=True)
+        mixture.fit(X[:1000])
+        assert mixture.n_rows_seen_ == len(X) + 1000
+        assert mixture.n_steps_ == 10
+        assert mixture.set_params(warm_start=False).fit(X).n_rows_seen_ == len(X)
