@@ -30,8 +30,8 @@ from pickmix.selection.partitions import grow_tree
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads
 
-D, K, N = 8, 300, 60_000
-BUDGETS = (100, 300, 1000)
+D, K, N = 8, 200, 20_000
+BUDGETS = (100, 300, 600)
 UNIFORM_SHARE = 0.1
 
 
