@@ -144,13 +144,10 @@ class TestSameResult:
 
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_layout(self, X, dtype):
-        """Sums over columns may differ in the last bit, and nothing may come of it."""
         X = X.astype(dtype)
         one = fitted(np.ascontiguousarray(X))
         for other in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
-            two = fitted(other)
-            np.testing.assert_allclose(two.means_, one.means_, rtol=1e-9)
-            np.testing.assert_allclose(two.covariances_, one.covariances_, rtol=1e-7, atol=1e-12)
+            assert_identical(fitted(other), one)
 
     def test_seed(self, X):
         assert_identical(fitted(X, random_state=3), fitted(X, random_state=3))
@@ -295,7 +292,7 @@ class TestRelocation:
             for relocate in (True, False)
         )
         assert self.found(left) < 23
-        assert self.found(moved) > self.found(left)
+        assert self.found(moved) == 25
         assert moved.score(X) > left.score(X) + 0.1
 
     @pytest.mark.parametrize("seed", range(4))
@@ -357,7 +354,7 @@ class TestSchedules:
             mixture = fitted(X, max_iter=2)
         assert (mixture.outcome_, mixture.n_iter_) == ("max_iter", 2)
 
-    @pytest.mark.parametrize("batch_size", [300, 1200])
+    @pytest.mark.parametrize("batch_size", [8, 60, 300, 1200])
     def test_batches(self, truth, X, batch_size):
         mixture = fitted(X, batch_size=batch_size)
         assert mixture.converged_

@@ -230,24 +230,23 @@ class Relocation:
         pairs, losses = pairs[order], losses[order]
         if daring:
             gains[self.avoided[chosen]] = -np.inf
+        # The best split pays for the cheapest merge, and so on.
         best = np.argsort(-gains, kind="stable")
-        # The i-th best split pays for the i-th cheapest merge; a component does one or the other.
-        taken = pairs[: np.searchsorted(losses, gains.max())].ravel()
-        best = best[~np.isin(chosen[best], taken)]
-        n = min(pairs.shape[0], best.shape[0])
-        gains, losses = gains[best[:n]], losses[:n]
+        which, made = _pay(chosen, best, pairs, state.n_components)
+        n = which.shape[0]
+        gains, losses = gains[which], losses[made]
         worth = gains > losses + self.margin
         if daring:
             n = min(n, max(1, int(_DARING_SHARE * state.n_components)))
             worth = (gains > 2.0 * self.margin) & (losses < _DARING_LOSS * gains)
         worth = worth[:n]
         n = n if worth.all() else int(np.argmin(worth))
-        which = best[:n]
+        which, made = which[:n], made[:n]
         self.split = chosen[which]
         if n == 0:
             return 0
-        kept, freed = pairs[:n, 0], pairs[:n, 1]
-        state.take(kept, wholes, order[:n])
+        kept, freed = pairs[made].T
+        state.take(kept, wholes, order[made])
         state.take(self.split, halves, 2 * which)
         state.take(freed, halves, 2 * which + 1)
         self._move_chains(rows, which, kept, freed, half_chain)
@@ -437,3 +436,34 @@ def _match_greedily(order, partner, used, pairs):
         pairs[n, 1] = b
         n += 1
     return n
+
+
+@njit(cache=True, nogil=True)
+def _pay(chosen, best, pairs, n_components):
+    """Give every split a merge, the best one the cheapest; a component does one or the other.
+
+    chosen (S,) components that may be split, best (S,) their places, best first; pairs (m, 2) that
+    may be merged, cheapest first. Returns places in `chosen` and numbers of pairs.
+    """
+    split = np.zeros(n_components, dtype=np.bool_)
+    merged = np.zeros(n_components, dtype=np.bool_)
+    which = np.empty(pairs.shape[0], dtype=np.int64)
+    made = np.empty(pairs.shape[0], dtype=np.int64)
+    n = 0
+    pair = 0
+    for place in best:
+        component = chosen[place]
+        if merged[component]:
+            continue
+        split[component] = True
+        while pair < pairs.shape[0] and (split[pairs[pair, 0]] or split[pairs[pair, 1]]):
+            pair += 1
+        if pair == pairs.shape[0]:
+            break
+        merged[pairs[pair, 0]] = True
+        merged[pairs[pair, 1]] = True
+        which[n] = place
+        made[n] = pair
+        n += 1
+        pair += 1
+    return which[:n], made[:n]

@@ -86,7 +86,7 @@ class ArrayRows:
         """Variance of each column about the centre, (D,)."""
         total = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
-            block = self.data[start : start + 65536].astype(np.float64) - self.center
+            block = self.data[start : start + 65536].astype(np.float64, order="C") - self.center
             if self.weights is None:
                 total += np.square(block).sum(axis=0)
             else:

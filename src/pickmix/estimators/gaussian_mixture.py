@@ -21,6 +21,7 @@ from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import (
     ALGORITHMS,
     Sizes,
+    has_enough_rows,
     make_monitor,
     make_rule,
     partition_settings,
@@ -270,6 +271,8 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
             chosen.outcome_, chosen.converged_ = str(Outcome.INTERRUPTED), False
         finally:
             threads.close()
+        # A stream that was under way ends here.
+        self.__dict__.pop("_online", None)
         self.__dict__.update(chosen.__dict__)
         validation.warn_about_outcome(self)
         return self
@@ -319,7 +322,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         batches = Batches(sizes.n_rows, batch_size, seed)
         steps_per_pass = batches.n_batches
         n_steps = self.max_steps or self.max_iter * steps_per_pass
-        start = choose_start(self, source, structure, seed, threads, batch_size)
+        start = choose_start(self, source, structure, seed, threads)
         warm = is_warm(self, sizes.n_features)
         first_step = 1 + (self.n_steps_ if warm else 0)
         passes_before: float = getattr(self, "_passes", 0.0) if warm else 0.0
@@ -377,7 +380,8 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
                 probe,
                 first_step,
                 last_step=first_step - 1 + n_steps,
-                relocates=relocates(self, rule.settings, warm),
+                # Splits by chance outweigh real ones on too few rows.
+                relocates=relocates(self, rule.settings, warm) and has_enough_rows(batches, sizes),
             )
         else:
             step_size: Schedule = ConstantStep(1.0)
@@ -408,7 +412,6 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         self._passes = passes_before + n_new_steps / steps_per_pass
         self._fitted_structure = structure.name
         self._effective_counts = state.effective_counts()
-        self._online = None
         seen = float(getattr(self, "n_rows_seen_", 0.0)) if warm else 0.0
         self.n_rows_seen_ = seen + sizes.n_rows
         self.n_component_evaluations_ = engine.counters.evaluations

@@ -159,10 +159,15 @@ def partition_step_size(step_size: Any, batches: Batches, sizes: Sizes) -> Sched
     """
     if not isinstance(step_size, str) or step_size != "auto":
         return resolve_step_size(step_size, batches.n_batches)
-    batch_size = sizes.n_rows / batches.n_batches
-    if batches.n_batches == 1 or batch_size >= 0.2 * _ROWS_PER_COMPONENT * sizes.n_components:
+    if has_enough_rows(batches, sizes):
         return None
     return resolve_step_size(step_size, batches.n_batches)
+
+
+def has_enough_rows(batches: Batches, sizes: Sizes) -> bool:
+    """Whether a step takes all rows, or enough of them to learn every component from."""
+    batch_size = sizes.n_rows / batches.n_batches
+    return batches.n_batches == 1 or batch_size >= 0.2 * _ROWS_PER_COMPONENT * sizes.n_components
 
 
 def relocates(estimator: Any, settings: RandomPartition, warm: bool) -> bool:

@@ -11,7 +11,7 @@ from pickmix.closed_form.start import Start, Starter
 from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.plan import partition_settings
+from pickmix.estimators.plan import Sizes, partition_settings, resolve_batch_size
 from pickmix.threads import Threads
 
 
@@ -34,7 +34,6 @@ def choose_start(
     structure: CovarianceStructure,
     seed: int,
     threads: Threads,
-    batch_size: int,
 ) -> Start:
     """Make the start that the estimator's parameters ask for."""
     K, D = estimator.n_components, source.n_features
@@ -54,6 +53,9 @@ def choose_start(
     elif estimator.init_params == "paper":
         start = starter.unit_cube()
     elif estimator.init_params == "auto" and settings is not None:
+        # Every sweep of the start replaces all statistics, however small the steps of the fit.
+        sizes = Sizes(source.n_rows, D, K)
+        batch_size = resolve_batch_size("auto", estimator.algorithm, sizes, True)
         start = spread_out(starter, settings, batch_size, estimator.reg_covar, seed)
     else:
         start = starter.from_data(estimator.init_params)
