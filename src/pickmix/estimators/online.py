@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.metaestimators import available_if
 
 from pickmix.closed_form.mixture import PRIOR_COUNT, GaussianMixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
@@ -23,11 +24,28 @@ from pickmix.threads import Threads, resolve_n_jobs
 _FIRST_PASSES = 40
 
 
+def _keeps_no_rows(estimator: Any) -> bool:
+    """Whether the settings are those of a fit without state per row; an error says what is not."""
+    try:
+        settings = partition_settings(estimator.algorithm, estimator.proposal)
+    except ValueError:
+        # A proposal that is none at all is for partial_fit to tell.
+        return True
+    if settings is None:
+        raise AttributeError(
+            "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
+            f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, which "
+            "keep something for every row."
+        )
+    return True
+
+
 class OnlineFitting:
     """Adds `partial_fit` to an estimator that has `fit` and keeps its parameters as attributes."""
 
     _online: OnlineMixture | None = None
 
+    @available_if(_keeps_no_rows)
     def partial_fit(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Learn from one batch of an unlimited stream; nothing is kept of its rows.
 
@@ -53,12 +71,7 @@ class OnlineFitting:
         """
         self._check_parameters()
         settings = partition_settings(self.algorithm, self.proposal)
-        if settings is None:
-            raise ValueError(
-                "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
-                f"got algorithm={self.algorithm!r} and proposal={self.proposal!r}, which keep "
-                "something for every row."
-            )
+        assert settings is not None
         if not self.__sklearn_is_fitted__():
             return self._begin_stream(X, sample_weight)
         X, weights = validation.check_table(self, X, sample_weight, reset=False)
