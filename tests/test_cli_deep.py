@@ -392,7 +392,7 @@ def test_help_groups_options_by_model():
         "Files and output:",
     ]
     words = " ".join(text.split())
-    assert "Draws per row and visit. [default: 2 (gaussian); 1 (flow and sptn)]" in words
+    assert "Draws per row and visit. [default: auto (gaussian); 1 (flow and sptn)]" in words
     assert "at most for flow and sptn. [default: 20000 (flow and sptn)]" in words
     for option in fit_command.fit.params:
         if isinstance(option, click.Option):
