@@ -21,14 +21,12 @@ from pickmix.selection.schedules import Schedule
 # in a round for another to follow.
 _RELOCATE_EVERY = 4
 _MOST_ROUNDS = 12
-# After rounds without moves, trials of daring rounds: how many may fail (more where few components
-# move at a time), with rounds after each, for up to how many components, and what each must gain in
-# nats per row.
-_MOST_FAILURES = 2
-_MOST_FAILURES_OF_FEW = 4
-_FEW = 150
+# After rounds without moves, trials of daring rounds: how many may fail, with rounds after each,
+# for up to how many components (beyond, they cost more than they bring), and what each must gain
+# in nats per row.
+_MOST_FAILURES = 4
 _ROUNDS_PER_TRIAL = 1
-_LARGEST_TRIAL = 20_000
+_LARGEST_TRIAL = 150
 _LEAST_GAIN = 2e-4
 _WORTHWHILE_SHARE = 1.0 / 300.0
 # Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
@@ -143,9 +141,7 @@ class PartitionEngine(ClosedFormEngine):
 
     def _dare(self, relocation: Relocation, rows: np.ndarray, random: StepRandomness) -> bool:
         """Begin a trial: moves that seem to lose, to be taken back unless they gain."""
-        n_components = self.state.n_components
-        most_failures = _MOST_FAILURES_OF_FEW if n_components <= _FEW else _MOST_FAILURES
-        if self._failures == most_failures or n_components > _LARGEST_TRIAL:
+        if self._failures == _MOST_FAILURES or self.state.n_components > _LARGEST_TRIAL:
             return False
         parameters, chain = self.state.remember(), self.rule.chain.copy()
         log_likelihood = self.log_likelihood()

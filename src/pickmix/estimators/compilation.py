@@ -54,7 +54,8 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         algorithm=estimator.algorithm,
         proposal=proposal,
         reuse_log_joint=estimator.reuse_log_joint,
-        batch_size=4,
+        # Relocation takes all rows, or many.
+        batch_size="auto" if proposal == "partition" else 4,
         step_size=0.5,
         max_steps=4,
         reg_covar=1.0,
