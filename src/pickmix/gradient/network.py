@@ -89,7 +89,7 @@ class Network(abc.ABC):
 
     def locations(self, tables: Tables) -> jax.Array:
         """Points (s, D) amid the rows that each child of the root stands for."""
-        raise NotImplementedError(f"{type(self).__name__} does not say where its components lie.")
+        raise TypeError(f"{type(self).__name__} does not say where its components lie.")
 
     @abc.abstractmethod
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
