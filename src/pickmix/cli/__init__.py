@@ -1,4 +1,4 @@
-"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`."""
+"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`, `reproduce`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pickmix import __version__
 from pickmix.cli.bench_command import bench
 from pickmix.cli.fit_command import fit
 from pickmix.cli.queries import assign, sample, score
+from pickmix.cli.reproduce_command import reproduce
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -18,7 +19,7 @@ def main() -> None:
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
     hundreds to a million of them by visiting only a few per row. Deep models take the place of
     the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Five verbs:
+    Six verbs:
 
     \b
       fit     find the mixture that explains a table, and save it
@@ -26,6 +27,7 @@ def main() -> None:
       assign  which components does each row belong to, with which probability
       sample  draw new rows from a saved mixture
       bench   compare pickmix with its rivals on this machine
+      reproduce  redraw figures and tables of the paper behind it
 
     DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet. MODEL is the folder that
     fit made.
@@ -39,10 +41,11 @@ def main() -> None:
       pickmix assign model new.csv --top 3 --out components.parquet
       pickmix sample model -n 10000 --out made.npy
       pickmix bench gaussian --quick
+      pickmix reproduce figure-2 --repetitions 1
 
     `pickmix VERB --help` tells the rest.
     """
 
 
-for command in (fit, score, assign, sample, bench):
+for command in (fit, score, assign, sample, bench, reproduce):
     main.add_command(command)

@@ -73,6 +73,15 @@ class BatchEvaluator:
         return out
 
 
+    def nearest_components(self, n_neighbours: int) -> np.ndarray:
+        """The nearest components of each by distance of means, itself first, (K, G) int32."""
+        mean = self.state.model.mean
+        squares = np.einsum("kd,kd->k", mean, mean)
+        distances = squares[:, None] - 2.0 * mean @ mean.T + squares
+        np.fill_diagonal(distances, -np.inf)
+        return np.argsort(distances, axis=1, kind="stable")[:, :n_neighbours].astype(np.int32)
+
+
 class ClosedFormEngine:
     """Fits a Gaussian mixture state to rows, one step at a time.
 

@@ -34,12 +34,34 @@ from numpy.typing import NDArray
 from pickmix.data.files import read_table, replacing
 from pickmix.data.uci_checksums import SHA256
 
-__all__ = ["NAMES", "PROTOCOLS", "Split", "load", "read"]
+__all__ = ["NAMES", "PROTOCOLS", "SIZES", "Split", "load", "read"]
 
 FloatArray = NDArray[np.float64]
 
 NAMES: tuple[str, ...] = tuple(sorted({file.split("/")[0] for file in SHA256}))
 PROTOCOLS = ("clean", "paper")
+# Normal rows and columns of each set.
+SIZES: dict[str, tuple[int, int]] = {
+    "breast-cancer-wisconsin": (357, 30),
+    "cardiotocography": (1831, 27),
+    "ecoli": (205, 7),
+    "ionosphere": (225, 33),
+    "iris": (100, 4),
+    "magic-telescope": (12332, 10),
+    "page-blocks": (4913, 10),
+    "parkinsons": (147, 22),
+    "pendigits": (5539, 16),
+    "pima-indians": (500, 8),
+    "sonar": (111, 60),
+    "statlog-satimage": (3594, 36),
+    "statlog-segment": (1320, 18),
+    "statlog-vehicle": (629, 18),
+    "wall-following-robot": (2923, 24),
+    "waveform-1": (3304, 21),
+    "waveform-2": (3304, 21),
+    "wine": (107, 13),
+    "yeast": (752, 8),
+}
 
 _FILES = ("normal.txt", "easy.txt")
 _COMMIT = "ef9bfb15f2ada7c90b810eb8c84c99110c688da5"

@@ -96,8 +96,9 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         `tol` (the training one, without validation rows). None makes all steps.
     tol : float, default=1e-4
         Nats per row.
-    evaluate_every : int or "auto", default="auto"
-        Steps between evaluations; "auto" makes a hundred records of a whole fit.
+    evaluate_every : int, sequence of int or "auto", default="auto"
+        Steps between evaluations, or the steps after which to evaluate; "auto" makes a hundred
+        records of a whole fit.
     dtype : {"float32", "float64"}, default="float32"
         What the model computes in. "float64" does not touch JAX's global setting.
     random_state : int, RandomState or None, default=None
@@ -210,7 +211,6 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
         # On few rows a start may be better than all that follows it.
         first_value = engine.validation()
         engine.remember()
-        every = self.evaluate_every
         plateau = None
         if self.patience is not None:
             plateau = Plateau(self.tol, patience=self.patience)
@@ -219,7 +219,9 @@ class DeepMixture(DeepInference, DensityMixin, BaseEstimator):
             limits=Limits(self.max_steps, Outcome.MAX_STEPS, self.max_time),
             steps_per_pass=batches.n_batches,
             passes_before=passes_before,
-            evaluate_every=max(1, self.max_steps // _RECORDS) if every == "auto" else every,
+            evaluate_every=validation.resolve_evaluate_every(
+                self.evaluate_every, max(1, self.max_steps // _RECORDS)
+            ),
             plateau=plateau,
             progress=Progress(self.max_steps, self.verbose),
             callbacks=validation.check_callbacks(self.callbacks),

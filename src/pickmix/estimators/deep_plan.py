@@ -77,8 +77,7 @@ def check_parameters(estimator: Any) -> None:
     if estimator.patience is not None:
         check.check_integer("patience", estimator.patience, 1)
     check.check_number("tol", estimator.tol, 0.0)
-    if not (isinstance(estimator.evaluate_every, str) and estimator.evaluate_every == "auto"):
-        check.check_integer("evaluate_every", estimator.evaluate_every, 1)
+    check.resolve_evaluate_every(estimator.evaluate_every, 1)
     if not isinstance(estimator.verbose, bool):
         check.check_integer("verbose", estimator.verbose, 0)
     check.check_callbacks(estimator.callbacks)

@@ -90,6 +90,9 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
         "em", by less than twice this over five steps for partitions, else smoothed and over about
         five passes. Not used with `max_steps` or `annealing`.
+    evaluate_every : int, sequence of int or "auto", default="auto"
+        Steps between evaluations of the log-likelihood, or the steps after which to evaluate it;
+        "auto" lets them cost little beside the work. `tol` counts in evaluations.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
     n_init : int, default=1
@@ -185,6 +188,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         max_steps=None,
         max_time=None,
         tol=1e-3,
+        evaluate_every="auto",
         reg_covar=1e-6,
         n_init=1,
         init_params="auto",
@@ -210,6 +214,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         self.max_steps = max_steps
         self.max_time = max_time
         self.tol = tol
+        self.evaluate_every = evaluate_every
         self.reg_covar = reg_covar
         self.n_init = n_init
         self.init_params = init_params
@@ -304,6 +309,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         if not isinstance(self.verbose, bool):
             check.check_integer("verbose", self.verbose, 0)
         check.check_number("tol", self.tol, 0.0)
+        check.resolve_evaluate_every(self.evaluate_every, 1)
         check.check_number("reg_covar", self.reg_covar, 0.0)
         check.check_callbacks(self.callbacks)
         resolve_step_size(self.step_size, 2)
@@ -390,12 +396,13 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
             engine = ClosedFormEngine(
                 state, source, rule, batches, step_size, annealing, seed, probe, first_step
             )
+        every = validation.resolve_evaluate_every(self.evaluate_every, monitor.evaluate_every)
         result = loop.run(
             engine,
             limits=monitor.limits,
             steps_per_pass=steps_per_pass,
             passes_before=passes_before,
-            evaluate_every=monitor.evaluate_every,
+            evaluate_every=every,
             plateau=monitor.plateau,
             progress=Progress(monitor.limits.last_step, self.verbose),
             callbacks=validation.check_callbacks(self.callbacks),

@@ -208,3 +208,20 @@ def warn_about_outcome(mixture: Any) -> None:
     elif outcome == Outcome.INTERRUPTED:
         message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
         warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
+    """Steps between evaluations, or the steps after which they come; "auto" is `automatic`."""
+    if isinstance(value, str) and value == "auto":
+        return automatic
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        steps = np.asarray(value)
+        if steps.ndim == 1 and steps.size and np.issubdtype(steps.dtype, np.integer):
+            if steps[0] >= 1 and np.all(np.diff(steps) > 0):
+                return steps.tolist()
+    elif isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1:
+        return int(value)
+    raise ValueError(
+        "evaluate_every must be 'auto', an integer >= 1 or a rising sequence of steps >= 1, "
+        f"got {value!r}."
+    )

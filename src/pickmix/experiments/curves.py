@@ -8,6 +8,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pickmix.experiments.colours import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    GRID,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+)
 from pickmix.experiments.results import CURVE, END, Results, Row
 from pickmix.experiments.tables import median, rivals_of
 
@@ -21,28 +33,24 @@ class Style(NamedTuple):
     hollow: bool = False
 
 
-# Okabe and Ito's colours: they stay apart for every common kind of colour blindness.
-_BLACK, _GREY, _BLUE, _SKY = "#000000", "#7f7f7f", "#0072B2", "#56B4E9"
-_GREEN, _ORANGE, _VERMILION, _PURPLE = "#009E73", "#E69F00", "#D55E00", "#CC79A7"
-_INK, _GRID = "#333333", "#e6e6e6"
 STYLES = {
-    "sklearn-kmeans": Style(_BLACK, "s"),
-    "sklearn-k-means++": Style(_BLACK, "d"),
-    "sklearn-kmeans-one-thread": Style(_BLACK, "s", hollow=True),
-    "sklearn-k-means++-one-thread": Style(_BLACK, "d", hollow=True),
-    "pickmix": Style(_VERMILION, "o"),
-    "em": Style(_BLUE, "^"),
-    "saem": Style(_SKY, "v", "--"),
-    "ssaem": Style(_SKY, "<", ":"),
-    "tsaem": Style(_GREEN, "D"),
-    "mcsaem": Style(_ORANGE, ">", "--"),
-    "mhsaem-uniform": Style(_ORANGE, "P", ":"),
-    "mhsaem-table-forgetting": Style(_PURPLE, "X", "-."),
-    "faiss-kmeans": Style(_GREY, "p"),
-    "gmmx": Style(_GREY, "*"),
-    "pomegranate": Style(_GREY, "h"),
+    "sklearn-kmeans": Style(BLACK, "s"),
+    "sklearn-k-means++": Style(BLACK, "d"),
+    "sklearn-kmeans-one-thread": Style(BLACK, "s", hollow=True),
+    "sklearn-k-means++-one-thread": Style(BLACK, "d", hollow=True),
+    "pickmix": Style(VERMILION, "o"),
+    "em": Style(BLUE, "^"),
+    "saem": Style(SKY, "v", "--"),
+    "ssaem": Style(SKY, "<", ":"),
+    "tsaem": Style(GREEN, "D"),
+    "mcsaem": Style(ORANGE, ">", "--"),
+    "mhsaem-uniform": Style(ORANGE, "P", ":"),
+    "mhsaem-table-forgetting": Style(PURPLE, "X", "-."),
+    "faiss-kmeans": Style(GREY, "p"),
+    "gmmx": Style(GREY, "*"),
+    "pomegranate": Style(GREY, "h"),
 }
-_OTHER = Style(_GREY, ".")
+_OTHER = Style(GREY, ".")
 _POINTS = 200
 # In spreads of the ends.
 _FURTHEST_TRUTH = 2.0
@@ -76,12 +84,12 @@ def draw(results: Results, setting: str, path: Path) -> Path | None:
         for rival in rivals:
             _draw_rival(axes, results, setting, rival, column)
         axes.set_xscale("log")
-        axes.set_xlabel(label, color=_INK)
-        axes.grid(color=_GRID, linewidth=0.8)
+        axes.set_xlabel(label, color=INK)
+        axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK, labelsize=9)
-    panels[0].set_ylabel("held-out log-likelihood per row", color=_INK)
+        axes.tick_params(colors=INK, labelsize=9)
+    panels[0].set_ylabel("held-out log-likelihood per row", color=INK)
     truth = _truth(results, setting)
     bottom, top = _limits(results, setting, rivals, truth)
     panels[0].set_ylim(bottom, top)
@@ -99,14 +107,14 @@ def draw(results: Results, setting: str, path: Path) -> Path | None:
 def _draw_truth(panels: Any, truth: float, top: float) -> None:
     """Draw a line at the truth, or where it is far above all rivals only say so."""
     for axes in panels:
-        axes.axhline(truth, color=_INK, linewidth=1.2, linestyle=(0, (1, 3)))
+        axes.axhline(truth, color=INK, linewidth=1.2, linestyle=(0, (1, 3)))
     panels[0].annotate(
         f"true mixture {truth:.3f}" + (" (above)" if truth > top else ""),
         xy=(0.01, min(truth, top)),
         xycoords=("axes fraction", "data"),
         xytext=(0, 3 if truth <= top else -11),
         textcoords="offset points",
-        color=_INK,
+        color=INK,
         fontsize=9,
     )
 

@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import numpy as np
 
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
 from pickmix.fitting.trace import Trace
 from pickmix.selection.counters import Counters
+
+
+# Every so many steps, or after the steps of a rising sequence.
+EvaluateEvery = int | Sequence[int]
+
+
+def next_evaluation(evaluate_every: EvaluateEvery, step: int) -> float:
+    """Step after which the next evaluation comes; infinite if only the end is left.
+
+    Examples
+    --------
+    >>> next_evaluation(10, 20), next_evaluation([1, 10, 100], 10), next_evaluation([1, 10], 10)
+    (30, 100, inf)
+    """
+    if isinstance(evaluate_every, int | np.integer):
+        return step + evaluate_every
+    position = bisect_right(evaluate_every, step)
+    return evaluate_every[position] if position < len(evaluate_every) else math.inf
 
 
 class Engine(Protocol):
@@ -81,7 +102,7 @@ def run(
     *,
     limits: Limits,
     steps_per_pass: int,
-    evaluate_every: int,
+    evaluate_every: EvaluateEvery,
     plateau: Plateau | None,
     progress: Progress,
     callbacks: Iterable[Callable[[FitInfo], Any]] = (),
@@ -110,7 +131,7 @@ def run(
     with InterruptGuard() as guard:
         try:
             while step < last_step:
-                upto = min(last_step, step + evaluate_every)
+                upto = int(min(last_step, next_evaluation(evaluate_every, step)))
                 begin = step
                 started = time.perf_counter()
                 while step < upto:

@@ -105,10 +105,15 @@ def _learn_distances(candidates, log_joint, winners, neighbours, distances, coun
 
 @dataclass(frozen=True)
 class SearchSet:
-    """Size of TSAEM's search sets: G nearest components per held one, and E uniform draws."""
+    """TSAEM's search sets: G nearest components per held one, and E uniform draws.
+
+    With `all_pairs` the nearest are those by distance of means, found anew among all K^2 pairs in
+    every step, as in the paper's figures, instead of learnt on the way.
+    """
 
     n_neighbours: int = 15
     n_explore: int = 1
+    all_pairs: bool = False
 
     def __post_init__(self) -> None:
         if self.n_neighbours < 1 or self.n_explore < 0:
@@ -153,6 +158,8 @@ class TruncatedSearch(SelectionRule):
     def select(self, evaluate, rows, beta, step_size, random):
         """Evaluate the search sets and keep the best M of each."""
         search = self.search
+        if search.all_pairs:
+            self.neighbours = evaluate.nearest_components(self.neighbours.shape[1])
         n_members = self.n_kept * self.neighbours.shape[1] + search.n_explore
         candidates = np.empty((rows.shape[0], n_members), dtype=np.int32)
         n_evaluated = _collect(
@@ -178,9 +185,10 @@ class TruncatedSearch(SelectionRule):
             weights,
         )
         winners = components[:, 0]
-        _learn_distances(
-            candidates, log_joint, winners, self.neighbours, self.distances, self.counts
-        )
+        if not search.all_pairs:
+            _learn_distances(
+                candidates, log_joint, winners, self.neighbours, self.distances, self.counts
+            )
         # A row that no candidate explains (all log-joints -inf) keeps what it held.
         found = winners >= 0
         self.held[rows[found]] = components[found]

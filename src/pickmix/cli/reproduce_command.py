@@ -1,0 +1,238 @@
+"""`pickmix reproduce`: the paper's figures and tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
+from pickmix.data import uci
+from pickmix.experiments.reproduction import cost
+from pickmix.experiments.reproduction.experiments import (
+    EXPERIMENTS,
+    PAPER,
+    QUICK,
+    Experiment,
+    Scale,
+    find_experiments,
+)
+from pickmix.experiments.reproduction.history import History
+from pickmix.experiments.reproduction.runs import Run
+from pickmix.experiments.reproduction.store import Store
+from pickmix.experiments.reproduction.workers import cluster_workers, local_workers, make_all
+
+_NEEDS = {"jax": "JAX", "matplotlib": "matplotlib", "pyarrow": "pyarrow"}
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--list", "show_list", is_flag=True, help="List the names.")
+@click.option("--all", "every", is_flag=True, help="All figures and tables.")
+@click.option("--quick", is_flag=True, help="A fiftieth of the steps, small grids, one seed.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="SECONDS",
+    help="Cut the steps of all runs so that they take about this long on one core, in all.",
+)
+@click.option(
+    "--steps",
+    type=click.FloatRange(min=0.0, min_open=True, max=1.0),
+    metavar="SHARE",
+    help="Cut the steps of all runs to this share of the paper's.",
+)
+@click.option(
+    "--max-seconds",
+    type=click.FloatRange(min=0.0, min_open=True),
+    metavar="SECONDS",
+    help="End a run after so much work; tables mark what was cut.",
+)
+@click.option(
+    "--repetitions",
+    type=click.IntRange(min=1),
+    metavar="R",
+    help="Seeds 0 to R - 1.  [the paper's]",
+)
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    type=click.Choice(uci.NAMES),
+    metavar="SET",
+    help="Data set of the tables; repeat for more.  [all 19]",
+)
+@click.option("--reduced-grid", is_flag=True, help="Five networks instead of 36 in table-best.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="J",
+    help="Runs at a time, in processes that share the cores.",
+)
+@click.option("--cluster", metavar="ADDRESS", help="Make the runs on this Dask cluster.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("pickmix-reproduction"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the results; one with results of before is gone on with.",
+)
+@click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing.")
+@clear_errors
+def reproduce(
+    names: tuple[str, ...],
+    show_list: bool,
+    every: bool,
+    quick: bool,
+    budget: float | None,
+    steps: float | None,
+    max_seconds: float | None,
+    repetitions: int | None,
+    sets: tuple[str, ...],
+    reduced_grid: bool,
+    jobs: int,
+    cluster: str | None,
+    out: Path,
+    draw_only: bool,
+) -> None:
+    """Redraw figures and tables of the paper behind pickmix.
+
+    Runs are kept in the folder as they finish, in Parquet, one row per evaluation. Ctrl-C or a
+    crash costs the runs under way; the same command goes on and repeats nothing. Figures that share
+    runs share them here too. At the paper's scale everything takes weeks on one core: --quick
+    shows that all works, --budget, --steps and --max-seconds cut it to what there is time for.
+
+    \b
+    Examples:
+      pickmix reproduce --list
+      pickmix reproduce figure-2 --repetitions 3 --jobs 2
+      pickmix reproduce --all --quick --jobs 2
+      pickmix reproduce table-fixed --steps 0.25 --max-seconds 100 --set iris --set wine
+      pickmix reproduce figure-2 --repetitions 3 --draw-only
+    """
+    if show_list:
+        show_table((name, f"{e.paper}: {e.title}") for name, e in EXPERIMENTS.items())
+        return
+    if every == bool(names):
+        raise ValueError("expected names or --all; `pickmix reproduce --list` shows the names")
+    if (quick, budget is not None, steps is not None).count(True) > 1:
+        raise ValueError("--quick, --budget and --steps exclude each other")
+    for module, name in _NEEDS.items():
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"reproduce needs {name}: pip install 'pickmix[reproduce]'")
+    experiments = find_experiments(EXPERIMENTS if every else names)
+    scale = QUICK if quick else replace(PAPER, step_factor=steps or 1.0)
+    scale = replace(scale, repetitions=repetitions or scale.repetitions, sets=sets or scale.sets)
+    scale = replace(scale, reduced_grid=reduced_grid or scale.reduced_grid)
+    if budget is not None:
+        scale = _within(budget, experiments, scale)
+    interrupted = False
+    store = Store(out)
+    if not draw_only:
+        out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK):
+            raise PermissionError(f"--out: cannot write to {out}")
+        interrupted = _make(_runs_of(experiments, scale), store, max_seconds, jobs, cluster)
+    elif not store.histories():
+        raise FileNotFoundError(f"--draw-only: expected results in {out}, found none there")
+    _deliver(experiments, scale, store, out)
+    if interrupted:
+        click.echo("Interrupted; the same command goes on from here.", err=True)
+        click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
+
+
+def _runs_of(experiments: list[Experiment], scale: Scale) -> list[Run]:
+    return list(dict.fromkeys(run for e in experiments for run in e.runs(scale)))
+
+
+def _within(budget: float, experiments: list[Experiment], scale: Scale) -> Scale:
+    """Cut the steps to a budget."""
+
+    def runs(share: float) -> list[Run]:
+        return _runs_of(experiments, replace(scale, step_factor=share))
+
+    share = cost.share_within(budget, runs)
+    expected = sum(cost.seconds(run) for run in runs(share))
+    click.echo(
+        f"budget: {share:g} of the paper's steps, about {_duration(expected)} on one core"
+        + (", which is the least there is" if expected > budget else "")
+    )
+    return replace(scale, step_factor=share)
+
+
+def _make(
+    runs: list[Run],
+    store: Store,
+    max_seconds: float | None,
+    jobs: int,
+    cluster: str | None,
+) -> bool:
+    """Make what the store does not have; return whether Ctrl-C ended it."""
+    missing = [run for run in runs if not store.has(run, max_seconds)]
+    click.echo(f"{len(runs)} runs, {len(runs) - len(missing)} of them there from before")
+    if not missing:
+        return False
+    without_data: dict[str, None] = {}
+    interrupted = False
+    weights = {run: cost.seconds(run) for run in missing}
+    bar = tqdm(
+        total=sum(weights.values()),
+        bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}, {remaining} left {postfix}",
+        file=sys.stderr,
+        mininterval=1.0,
+        smoothing=0.05,
+    )
+    done = 0
+
+    def report(run: Run, result: History | Exception) -> None:
+        nonlocal done
+        done += 1
+        bar.update(weights[run])
+        if isinstance(result, Exception):
+            without_data[str(result)] = None
+            return
+        if result.facts["outcome"] == "interrupted":
+            return
+        store.add(result)
+        bar.set_postfix_str(f"run {done} of {len(missing)}: {_describe(run)}")
+
+    workers = local_workers(jobs) if cluster is None else cluster_workers(cluster)
+    try:
+        with bar, workers as ready:
+            make_all(missing, ready, max_seconds, report)
+    except KeyboardInterrupt:
+        interrupted = True
+    store.compact()
+    for message in without_data:
+        click.echo(f"no data: {message}", err=True)
+    return interrupted
+
+
+def _describe(run: Run) -> str:
+    settings = run.settings()
+    data = settings.get("dataset") or f"D={settings.get('D')} K={settings.get('K')}"
+    return f"{run.algorithm} {data} seed {run.seed}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
+
+
+def _deliver(experiments: list[Experiment], scale: Scale, store: Store, out: Path) -> None:
+    # Here and not above: matplotlib is an extra.
+    from pickmix.experiments.reproduction.deliver import deliver
+
+    for experiment in experiments:
+        written = deliver(experiment, scale, store, out)
+        if written:
+            click.echo(f"{experiment.name}: wrote {', '.join(path.name for path in written)}")
+        else:
+            click.echo(f"{experiment.name}: no runs yet", err=True)

@@ -1,0 +1,87 @@
+"""About how long runs take: for budgets, and for the time that is left.
+
+Seconds of one core of a small machine, from a handful of timed runs. They are right to a factor of
+two or three, which is enough to cut a grid to a budget and to weigh its runs against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pickmix.data import uci
+from pickmix.experiments.reproduction import runs
+from pickmix.experiments.reproduction.runs import ConvergenceRun, DeepRun, GaussianRun, Run
+
+# Shares of the paper's steps that a budget may cut to.
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
+_COMPILATION = 5.0
+
+
+def seconds(run: Run) -> float:
+    """About how long a run takes, measuring and compilation included.
+
+    Examples
+    --------
+    >>> seconds(GaussianRun("SAEM", 20_000, 0)) > seconds(GaussianRun("MHSAEM-U", 20_000, 0))
+    True
+    """
+    if isinstance(run, GaussianRun):
+        return 1.0 + _of_gaussian(run)
+    if isinstance(run, ConvergenceRun):
+        return _COMPILATION + 1e-3 * run.T
+    assert isinstance(run, DeepRun)
+    return _COMPILATION + _of_deep(run)
+
+
+def _of_gaussian(run: GaussianRun) -> float:
+    evaluation = 1e-9 * (15.0 + 1.5 * run.D + 0.12 * run.D**2)
+    measuring = 60 * min(run.N, 2e9 / (run.K * run.D**2)) * run.K * evaluation
+    if run.algorithm == runs.PICKMIX:
+        return measuring + 400.0 * run.N * evaluation
+    B, M = run.B or run.N, run.M or 1
+    per_row = {
+        runs.MHSAEM_U: M + 1,
+        runs.MHSAEM_T: 2 * M + 2,
+        runs.MHSAEM_TF: 2 * M + 2,
+        runs.TSAEM: M * M,
+        runs.MHSAEM_P: run.K,
+    }.get(run.algorithm, run.K)
+    updated = min(run.K, B * M)
+    step = 1e-4 + 1.5 * B * (per_row + 2.0 * M) * evaluation + updated * 3e-10 * run.D**3
+    return measuring + run.T * step
+
+
+def _of_deep(run: DeepRun) -> float:
+    n_features = uci.SIZES[run.dataset][1]
+    if run.model == "flow":
+        evaluated, each = run.K, 0.45e-6 + 0.022e-6 * n_features
+        selected = 3e-4 + 1e-5 * n_features
+    else:
+        assert run.s is not None and run.b is not None and run.l is not None
+        nodes, width, evaluated, each = 1, float(n_features), 0.0, 5e-9
+        for _ in range(run.l):
+            evaluated += nodes * run.s * max(1.0, width) ** 2
+            nodes, width = nodes * run.s * run.b, width / run.b
+        selected = 3e-4 + 8e-5 * n_features
+    if run.algorithm == runs.SGD:
+        return run.T * (3e-4 + run.B * evaluated * each)
+    return run.T * selected * (2.5 if run.algorithm == runs.MHSAEM_P else 1.0)
+
+
+def share_within(budget: float, make_runs: Callable[[float], Iterable[Run]]) -> float:
+    """The largest share of steps whose runs fit into a budget of seconds, by these estimates.
+
+    Parameters
+    ----------
+    budget : float
+    make_runs : callable share -> runs
+
+    Returns
+    -------
+    float
+        One of `SHARES`; the smallest if none fits.
+    """
+    for share in SHARES:
+        if sum(seconds(run) for run in make_runs(share)) <= budget:
+            return share
+    return SHARES[-1]

@@ -1,0 +1,138 @@
+"""Where runs are made: processes of this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait as wait_for
+from typing import Any
+
+from pickmix.experiments.reproduction.history import History
+from pickmix.experiments.reproduction.perform import perform
+from pickmix.experiments.reproduction.runs import Run
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass
+class Workers:
+    """Where to make runs.
+
+    Attributes
+    ----------
+    executor : Executor
+    n_slots : int
+        Runs at a time.
+    threads : int
+        Of one run.
+    """
+
+    executor: Executor
+    n_slots: int
+    threads: int
+
+
+@contextlib.contextmanager
+def local_workers(n_jobs: int) -> Iterator[Workers]:
+    """Processes of this machine, each with its share of the cores to itself."""
+    threads = max(1, cpu_count() // n_jobs)
+    # Not forked: threads of this process, and JAX's, would not survive it.
+    context = multiprocessing.get_context("spawn")
+    executor = ProcessPoolExecutor(
+        n_jobs, context, initializer=_settle, initargs=(context.Value("i", 0), threads)
+    )
+    try:
+        yield Workers(executor, n_jobs, threads)
+    except BaseException:
+        _end(executor)
+        raise
+    executor.shutdown()
+
+
+def _end(executor: ProcessPoolExecutor) -> None:
+    """End the workers now: a run may take hours."""
+    processes = list((executor._processes or {}).values())
+    executor.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        process.join()
+
+
+@contextlib.contextmanager
+def cluster_workers(address: str) -> Iterator[Workers]:
+    """Workers of a running Dask cluster; its scheduler decides who does what."""
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--cluster needs Dask: pip install 'pickmix[cluster]'") from error
+    with Client(address, timeout="10s") as client:
+        n_threads = sum(client.nthreads().values())
+        if not n_threads:
+            raise OSError(f"--cluster: the cluster at {address} has no workers")
+        # A run is one task of one thread; Dask gives a worker as many as it has threads.
+        yield Workers(client.get_executor(pure=False), n_threads, 1)
+
+
+def _settle(counter: Any, threads: int) -> None:
+    """Begin a worker: cores of its own, deaf to Ctrl-C, and gone when its parent is."""
+    with counter.get_lock():
+        number = counter.value
+        counter.value += 1
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        first = number * threads % len(cores)
+        os.sched_setaffinity(0, cores[first : first + threads])
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = str(threads)
+    if hasattr(os, "setpgrp"):
+        # Ctrl-C goes to the group in front. A fit that hears it ends early with a result.
+        os.setpgrp()
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: Any) -> None:
+    wait_for([parent.sentinel])
+    os._exit(1)
+
+
+# (run, its history or the exception that its data were not found)
+Report = Callable[[Run, History | Exception], None]
+
+
+def make_all(
+    runs: list[Run], workers: Workers, limit_seconds: float | None, report: Report
+) -> None:
+    """Make runs, and report each as it ends."""
+    waiting = list(reversed(runs))
+    under_way: dict[Future, Run] = {}
+    while waiting or under_way:
+        # Few at a time: those in a queue would have to be cancelled one by one.
+        while waiting and len(under_way) < workers.n_slots:
+            run = waiting.pop()
+            future = workers.executor.submit(perform, run, limit_seconds, workers.threads)
+            under_way[future] = run
+        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+        for future in done:
+            run = under_way.pop(future)
+            error = future.exception()
+            if isinstance(error, BrokenProcessPool):
+                raise OSError(
+                    f"a worker died, probably for want of memory, beside or in {run}; the same "
+                    "command goes on from here"
+                ) from error
+            report(run, error if isinstance(error, Exception) else future.result())
+
