@@ -65,7 +65,7 @@ lock:
 		print("\n".join(groups["dev"]))' > .cache/dev.in
 	$(COMPILE) --extra plot --build-deps-for editable --output-file requirements/run.txt \
 		pyproject.toml
-	$(COMPILE) --extra deep --extra plot --extra parquet --output-file requirements/test.txt \
+	$(COMPILE) --extra cluster --extra reproduce --output-file requirements/test.txt \
 		pyproject.toml requirements/run.txt .cache/dev.in
 
 clean:

@@ -211,6 +211,12 @@ def clusters_score_of_one_gaussian():
 
 class TestTrace:
     @every_algorithm
+    @pytest.mark.parametrize(("every", "steps"), [([1, 5, 60], [1, 5, 60]), (25, [25, 50, 60])])
+    def test_records_come_when_asked_for(self, settings, every, steps):
+        mixture = short_fit(max_steps=60, evaluate_every=every, **settings)
+        assert mixture.trace_["step"].tolist() == steps
+
+    @every_algorithm
     def test_columns(self, settings):
         mixture = short_fit(max_steps=60, **settings)
         trace = mixture.trace_

@@ -33,6 +33,7 @@ BAD = {
     "max_steps": (0, -1, 1.5, "3", True),
     "max_time": (0, -1.0, np.nan, np.inf, "1 s"),
     "tol": NOT_NUMBERS,
+    "evaluate_every": (0, -1, 1.5, "often", None, True, [], [3, 3], [0, 3], [1.5], [[1, 2]]),
     "reg_covar": NOT_NUMBERS,
     "n_init": NOT_INTEGERS,
     "init_params": ("kmeans", None, 0),

@@ -82,6 +82,15 @@ def test_every_step_once_in_order_and_a_record_every_third():
     np.testing.assert_array_equal(table["live_components"], 7)
 
 
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [([1, 4, 9], [1, 4, 9, 10]), ([2, 10], [2, 10]), ([40], [10]), (np.int64(5), [5, 10])],
+)
+def test_records_after_chosen_steps_and_at_the_end(every, expected):
+    table = run(CountingEngine(), every=every).trace.table()
+    np.testing.assert_array_equal(table["step"], expected)
+
+
 def test_acceptance_is_that_since_the_last_record():
     engine = CountingEngine()
     step = engine.step

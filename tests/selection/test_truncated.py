@@ -20,6 +20,9 @@ class DistanceEvaluator:
         self.threads = Threads()
         self.seen = None
 
+    def nearest_components(self, n_neighbours):
+        return self.nearest[:, :n_neighbours]
+
     def log_joint(self, candidates):
         self.seen = candidates.copy()
         values = np.take_along_axis(self.table, np.maximum(candidates, 0).astype(int), axis=1)
@@ -97,3 +100,23 @@ def test_rows_find_their_best_component_by_search(setting):
     for t in range(1, 40):
         rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
     np.testing.assert_array_equal(chain, evaluate.table.argmax(axis=1))
+
+
+def test_all_pairs_ask_for_the_nearest_in_every_step(setting):
+    X, means, first, chain, _ = setting
+    rule = TruncatedSearch(M, SearchSet(G, 0, all_pairs=True), np.zeros((K, G), np.int32))
+    rule.start(chain, K)
+    evaluate = DistanceEvaluator(X, means)
+    evaluate.nearest = first.astype(np.int32)
+    start = chain.copy()
+    rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))
+    for i in range(N):
+        members = set(evaluate.seen[i][evaluate.seen[i] >= 0].tolist())
+        assert members == set(first[start[i]].tolist())
+    # Components have moved: the lists of before are forgotten.
+    evaluate.nearest = first[:, ::-1].astype(np.int32)
+    held = rule.held.copy()
+    rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 2))
+    for i in range(N):
+        members = set(evaluate.seen[i][evaluate.seen[i] >= 0].tolist())
+        assert members == {k for c in held[i] if c >= 0 for k in evaluate.nearest[c].tolist()}

@@ -182,7 +182,7 @@ def _make(
         return False
     without_data: dict[str, None] = {}
     interrupted = False
-    weights = {run: cost.seconds(run) for run in missing}
+    weights = {run: cost.seconds(run, max_seconds) for run in missing}
     bar = tqdm(
         total=sum(weights.values()),
         bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}, {remaining} left {postfix}",
@@ -195,7 +195,8 @@ def _make(
     def report(run: Run, result: History | Exception) -> None:
         nonlocal done
         done += 1
-        bar.update(weights[run])
+        # Sums of floats in another order: not a hair beyond the end.
+        bar.update(min(weights[run], bar.total - bar.n))
         if isinstance(result, Exception):
             without_data[str(result)] = None
             return

@@ -72,7 +72,6 @@ class BatchEvaluator:
         )
         return out
 
-
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
         """The nearest components of each by distance of means, itself first, (K, G) int32."""
         mean = self.state.model.mean

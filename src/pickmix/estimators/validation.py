@@ -216,10 +216,10 @@ def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
         return automatic
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
         steps = np.asarray(value)
-        if steps.ndim == 1 and steps.size and np.issubdtype(steps.dtype, np.integer):
-            if steps[0] >= 1 and np.all(np.diff(steps) > 0):
-                return steps.tolist()
-    elif isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1:
+        whole = steps.ndim == 1 and steps.size > 0 and np.issubdtype(steps.dtype, np.integer)
+        if whole and steps[0] >= 1 and np.all(np.diff(steps) > 0):
+            return steps.tolist()
+    elif isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
         return int(value)
     raise ValueError(
         "evaluate_every must be 'auto', an integer >= 1 or a rising sequence of steps >= 1, "

@@ -16,7 +16,6 @@ from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
 from pickmix.fitting.trace import Trace
 from pickmix.selection.counters import Counters
 
-
 # Every so many steps, or after the steps of a rising sequence.
 EvaluateEvery = int | Sequence[int]
 

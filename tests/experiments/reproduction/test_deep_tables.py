@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from pickmix.data.uci import NAMES
-from pickmix.experiments.reproduction import deep_groups
-from pickmix.experiments.reproduction import paper_numbers as paper
-from pickmix.experiments.reproduction.deep_tables import all_table, best_table, fixed_table
 from pickmix.experiments.reproduction.history import FACTS, SERIES, TEXTS, History
-from pickmix.experiments.reproduction.render import csv_text, latex, markdown
 from pickmix.experiments.reproduction.runs import DeepRun, flow, sptn
+from pickmix.experiments.reproduction.tables import deep_groups
+from pickmix.experiments.reproduction.tables import paper_numbers as paper
+from pickmix.experiments.reproduction.tables.deep_tables import all_table, best_table, fixed_table
+from pickmix.experiments.reproduction.tables.render import csv_text, latex, markdown
 
 U, P = "MHSAEM-U", "MHSAEM-P"
 

@@ -3,12 +3,12 @@ import pytest
 from matplotlib.collections import LineCollection, PolyCollection
 
 from pickmix.experiments.reproduction import runs as names
-from pickmix.experiments.reproduction.curve_axes import Line, limits
-from pickmix.experiments.reproduction.figures import compose, draw
+from pickmix.experiments.reproduction.drawing.curve_axes import Line, limits
+from pickmix.experiments.reproduction.drawing.figures import compose, draw
+from pickmix.experiments.reproduction.drawing.style import LOOKS, SHAPES
 from pickmix.experiments.reproduction.history import FACTS, SERIES, History
 from pickmix.experiments.reproduction.panels import CurvePanel, ErrorPanel, Figure
 from pickmix.experiments.reproduction.runs import ConvergenceRun, GaussianRun
-from pickmix.experiments.reproduction.style import LOOKS, SHAPES
 
 
 def history(run, outcome="max_steps", truth=np.nan, **series):

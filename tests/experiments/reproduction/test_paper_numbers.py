@@ -3,8 +3,8 @@ import math
 import pytest
 
 from pickmix.data.uci import NAMES
-from pickmix.experiments.reproduction import paper_numbers as paper
 from pickmix.experiments.reproduction.measures import competition_ranks, geometric_mean
+from pickmix.experiments.reproduction.tables import paper_numbers as paper
 
 LEFT_OUT = "statlog-satimage"
 BEST_SETS = [name for name in NAMES if name != LEFT_OUT]

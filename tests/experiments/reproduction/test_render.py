@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from pickmix.experiments.reproduction.render import csv_text, latex, markdown, write
-from pickmix.experiments.reproduction.table import (
+from pickmix.experiments.reproduction.tables.render import csv_text, latex, markdown, write
+from pickmix.experiments.reproduction.tables.table import (
     Column,
     Number,
     Row,

@@ -6,6 +6,7 @@ two or three, which is enough to cut a grid to a budget and to weigh its runs ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from pickmix.data import uci
@@ -17,20 +18,27 @@ SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 _COMPILATION = 5.0
 
 
-def seconds(run: Run) -> float:
+def seconds(run: Run, limit_seconds: float | None = None) -> float:
     """About how long a run takes, measuring and compilation included.
+
+    Parameters
+    ----------
+    run : Run
+    limit_seconds : float or None
+        Of work, after which the run is ended.
 
     Examples
     --------
     >>> seconds(GaussianRun("SAEM", 20_000, 0)) > seconds(GaussianRun("MHSAEM-U", 20_000, 0))
     True
     """
+    limit = math.inf if limit_seconds is None else limit_seconds
     if isinstance(run, GaussianRun):
-        return 1.0 + _of_gaussian(run)
+        return 1.0 + min(limit, _of_gaussian(run))
     if isinstance(run, ConvergenceRun):
-        return _COMPILATION + 1e-3 * run.T
+        return _COMPILATION + min(limit, 1e-3 * run.T)
     assert isinstance(run, DeepRun)
-    return _COMPILATION + _of_deep(run)
+    return _COMPILATION + min(limit, _of_deep(run))
 
 
 def _of_gaussian(run: GaussianRun) -> float:
@@ -54,14 +62,14 @@ def _of_gaussian(run: GaussianRun) -> float:
 def _of_deep(run: DeepRun) -> float:
     n_features = uci.SIZES[run.dataset][1]
     if run.model == "flow":
-        evaluated, each = run.K, 0.45e-6 + 0.022e-6 * n_features
+        evaluated, each = float(run.K), 0.45e-6 + 0.022e-6 * n_features
         selected = 3e-4 + 1e-5 * n_features
     else:
-        assert run.s is not None and run.b is not None and run.l is not None
+        s, b, n_layers = run.s or 1, run.b or 1, run.l or 1
         nodes, width, evaluated, each = 1, float(n_features), 0.0, 5e-9
-        for _ in range(run.l):
-            evaluated += nodes * run.s * max(1.0, width) ** 2
-            nodes, width = nodes * run.s * run.b, width / run.b
+        for _ in range(n_layers):
+            evaluated += nodes * s * max(1.0, width) ** 2
+            nodes, width = nodes * s * b, width / b
         selected = 3e-4 + 8e-5 * n_features
     if run.algorithm == runs.SGD:
         return run.T * (3e-4 + run.B * evaluated * each)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from pickmix.experiments.reproduction import deep_tables, figures, render
+from pickmix.experiments.reproduction.drawing import figures
 from pickmix.experiments.reproduction.experiments import Experiment, Scale
 from pickmix.experiments.reproduction.store import Store
+from pickmix.experiments.reproduction.tables import deep_tables, render
+from pickmix.experiments.reproduction.tables.figure_tables import figure_tables
 
-_TABLES = {
+_TABLES: dict[str, Any] = {
     "table-best": deep_tables.best_table,
     "table-fixed": deep_tables.fixed_table,
     "table-all": deep_tables.all_table,
@@ -29,7 +32,10 @@ def deliver(experiment: Experiment, scale: Scale, store: Store, folder: Path) ->
         return []
     if experiment.figure is not None:
         path = folder / f"{experiment.name}.png"
-        drawn = figures.draw(experiment.figure(scale), histories, path)
-        return [] if drawn is None else [drawn, path.with_suffix(".pdf")]
+        figure = experiment.figure(scale)
+        if figures.draw(figure, histories, path) is None:
+            return []
+        numbers = render.write(figure_tables(figure, histories), folder, experiment.name)
+        return [path, path.with_suffix(".pdf"), *numbers]
     tables = _TABLES[experiment.name](runs, histories)
     return render.write(tables, folder, experiment.name)

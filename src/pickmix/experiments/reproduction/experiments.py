@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 from pickmix.data import uci
 from pickmix.experiments.reproduction.panels import CurvePanel, ErrorPanel, Figure, Panel
@@ -77,7 +79,7 @@ class Experiment:
     title : str
     repetitions : int
         The paper's.
-    runs : callable scale -> tuple of Run
+    runs : callable scale -> tuple of runs
         With seeds and steps as the scale has them.
     figure : callable scale -> Figure, or None for tables
     """
@@ -125,7 +127,7 @@ def _few(values: tuple, scale: Scale) -> tuple:
 # -- Gaussian mixtures ------------------------------------------------------------------------
 
 
-def _gaussian(algorithm: str, T: int, **settings) -> GaussianRun:
+def _gaussian(algorithm: str, T: int, **settings: Any) -> GaussianRun:
     """A run with the paper's settings; EM makes as many passes as the others at B = 200 or 400."""
     if algorithm == EM:
         B = settings.pop("em_batch")
@@ -135,7 +137,7 @@ def _gaussian(algorithm: str, T: int, **settings) -> GaussianRun:
     return GaussianRun(algorithm, T, 0, **settings)
 
 
-def _at_figure_2(algorithm: str, **changes) -> GaussianRun:
+def _at_figure_2(algorithm: str, **changes: Any) -> GaussianRun:
     settings = {"D": 10, "K": 100, "N": 10_000, "omega": 0.1, "B": 200, "M": 2, "em_batch": 200}
     return _gaussian(algorithm, 20_000, **{**settings, **changes})
 
@@ -170,7 +172,11 @@ def _annealing(scale: Scale) -> list[Panel]:
 
 def _sensitivity(scale: Scale) -> list[Panel]:
     panels: list[Panel] = []
-    for name, values in (("K", (25, 50, 100, 200)), ("B", (50, 100, 200, 400)), ("M", (1, 2, 4, 8))):
+    for name, values in (
+        ("K", (25, 50, 100, 200)),
+        ("B", (50, 100, 200, 400)),
+        ("M", (1, 2, 4, 8)),
+    ):
         runs = tuple(
             _at_figure_2(algorithm, **{name: value})
             for algorithm in (*TABLE_1, PICKMIX)
@@ -249,7 +255,7 @@ def _fixed_sptn(name: str, algorithm: str) -> DeepRun:
 
 
 def _best(scale: Scale) -> tuple[Run, ...]:
-    shapes = [(s, b, l) for s in (8, 32, 128) for b in (2, 4, 6, 8) for l in (2, 3, 4)]
+    shapes = list(product((8, 32, 128), (2, 4, 6, 8), (2, 3, 4)))
     if scale.reduced_grid:
         shapes = [(8, 2, 2), (8, 4, 2), (8, 2, 3), (32, 2, 2), (32, 4, 2)]
     if scale.quick:

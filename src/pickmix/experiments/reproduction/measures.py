@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+# The names of `history.SERIES` with an array each.
+Series = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -34,25 +37,25 @@ def t95_index(values: np.ndarray) -> int:
     return int(np.argmax(values >= highest - 0.05 * abs(highest)))
 
 
-def t95(series) -> Point:
+def t95(series: Series) -> Point:
     """The point of a history's series at t95, all NaN if there is none."""
     return _point(series, t95_index(series["log_likelihood"]))
 
 
-def first_reaching(series, target: float) -> Point:
+def first_reaching(series: Series, target: float) -> Point:
     """The first point whose log-likelihood is at least the target, all NaN if there is none."""
     reached = np.flatnonzero(series["log_likelihood"] >= target)
     return _point(series, int(reached[0]) if reached.size else -1)
 
 
-def _point(series, index: int) -> Point:
+def _point(series: Series, index: int) -> Point:
     if index < 0:
         return Point(math.nan, math.nan, math.nan, math.nan)
     names = ("step", "seconds", "evaluations", "log_likelihood")
     return Point(*(float(series[name][index]) for name in names))
 
 
-def common_target(one, other) -> float:
+def common_target(one: Series, other: Series) -> float:
     """The lower of two histories' final training log-likelihoods: both reach it, nearly always.
 
     Near L = 0 a share of |L_max| means nothing, so that t95 breaks; this does not.

@@ -195,9 +195,13 @@ def flow(dataset: str, algorithm: str, K: int, T: int = 20_000, seed: int = 0) -
 
 
 def sptn(
-    dataset: str, algorithm: str, s: int, b: int, l: int, T: int = 20_000, seed: int = 0  # noqa: E741
+    dataset: str,
+    algorithm: str,
+    s: int,
+    b: int,
+    l: int,  # noqa: E741
+    T: int = 20_000,
+    seed: int = 0,
 ) -> DeepRun:
     """A sum-product-transform network of s children, b parts and l layers."""
-    return DeepRun(
-        algorithm, T, seed, dataset=dataset, model="sptn", s=s, b=b, l=l, K=s**l
-    )
+    return DeepRun(algorithm, T, seed, dataset=dataset, model="sptn", s=s, b=b, l=l, K=s**l)

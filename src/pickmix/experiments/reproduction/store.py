@@ -22,8 +22,10 @@ from pickmix.experiments.reproduction.runs import ConvergenceRun, DeepRun, Gauss
 
 _KINDS: dict[str, type[Run]] = {kind.kind: kind for kind in (GaussianRun, ConvergenceRun, DeepRun)}
 _SETTINGS_TEXTS = ("kind", "algorithm", "dataset", "protocol", "model")
-_SETTINGS_NUMBERS = ("version", "T", "D", "K", "N", "omega", "B", "M", "annealing")
-_SETTINGS_NUMBERS += ("first_steps", "step_size", "s", "b", "l")
+_SETTINGS_NUMBERS = (
+    *("version", "T", "D", "K", "N", "omega", "B", "M", "annealing"),
+    *("first_steps", "step_size", "s", "b", "l"),
+)
 
 
 def _pyarrow() -> Any:
@@ -140,7 +142,7 @@ def _write(path: Path, histories: Iterable[History]) -> None:
         run = history.run
         n = history.series["step"].shape[0]
         settings = run.settings()
-        same = {"key": run.key, "spec": run.spec, "seed": run.seed, **history.facts}
+        same: dict[str, Any] = {"key": run.key, "spec": run.spec, "seed": run.seed, **history.facts}
         same.update({name: settings.get(name) for name in _SETTINGS_TEXTS + _SETTINGS_NUMBERS})
         for name, _ in schema:
             if name in SERIES:
@@ -162,10 +164,10 @@ def _read(path: Path) -> Iterator[History]:
     }
     keys = columns["key"]
     # Rows of a run lie together.
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]]) if keys.size else []
-    for start, end in zip(starts, [*starts[1:], keys.size], strict=True):
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]][: keys.size])
+    for start, end in zip(starts, np.r_[starts[1:], keys.size], strict=True):
         rows = slice(start, end)
-        run = _run(columns, start)
+        run = _run(columns, int(start))
         if run is None or run.key != keys[start]:
             # Of a version whose runs mean something else.
             continue

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
+from pickmix.experiments.reproduction.fits.perform import perform
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.perform import perform
 from pickmix.experiments.reproduction.runs import Run
 
 
@@ -135,4 +135,3 @@ def make_all(
                     "command goes on from here"
                 ) from error
             report(run, error if isinstance(error, Exception) else future.result())
-

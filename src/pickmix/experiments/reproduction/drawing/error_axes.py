@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.experiments.reproduction.drawing.shown import Shown, by_algorithm
+from pickmix.experiments.reproduction.drawing.style import (
+    SHAPES,
+    WITHOUT,
+    X_LABELS_AT_T95,
+    Look,
+    look_of,
+)
 from pickmix.experiments.reproduction.history import History
 from pickmix.experiments.reproduction.measures import t95
 from pickmix.experiments.reproduction.panels import ErrorPanel
-from pickmix.experiments.reproduction.shown import Shown, by_algorithm
-from pickmix.experiments.reproduction.style import SHAPES, WITHOUT, X_LABELS_AT_T95, Look, look_of
 
 Shapes = Mapping[tuple[str, float | None], str]
 

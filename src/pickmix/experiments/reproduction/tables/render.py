@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from pickmix.data.files import replacing
-from pickmix.experiments.reproduction.table import Cell, Column, Number, Spread, Table, Text
+from pickmix.experiments.reproduction.tables.table import Cell, Column, Number, Spread, Table, Text
 
 _MISSING = "–"
 # From here on, digits behind the point say nothing and those before it fill the page.
@@ -66,7 +66,7 @@ def markdown(tables: Sequence[Table]) -> str:
 
     Examples
     --------
-    >>> from pickmix.experiments.reproduction.table import Row
+    >>> from pickmix.experiments.reproduction.tables.table import Row
     >>> columns = (Column("dataset", "data set"), Column("test", "SGD", "test", spread=True))
     >>> row = Row({"dataset": Text("iris"), "test": Spread(-1.0, 0.25, best=True)})
     >>> print(markdown([Table("t", "Small", columns, (row,))]), end="")

@@ -10,8 +10,8 @@ import numpy as np
 from pickmix.data import mixsim
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.experiments.reproduction import runs
+from pickmix.experiments.reproduction.fits.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.runs import ConvergenceRun, GaussianRun
 from pickmix.fitting.loop import FitInfo
 from pickmix.selection.schedules import TwoPhaseStep

@@ -8,8 +8,8 @@ from pickmix.data import uci
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
 from pickmix.experiments.reproduction import runs
+from pickmix.experiments.reproduction.fits.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.runs import DeepRun
 from pickmix.fitting.loop import FitInfo
 

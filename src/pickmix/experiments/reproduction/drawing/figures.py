@@ -8,13 +8,12 @@ from typing import Any
 
 from pickmix.experiments.colours import INK
 from pickmix.experiments.reproduction import panels
-from pickmix.experiments.reproduction.curve_axes import draw_curves
-from pickmix.experiments.reproduction.error_axes import draw_errors, shapes_of
-from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.legend import write_legend
-from pickmix.experiments.reproduction.log_ticks import write_plain_ticks
-from pickmix.experiments.reproduction.shown import Shown
-from pickmix.experiments.reproduction.style import (
+from pickmix.experiments.reproduction.drawing.curve_axes import draw_curves
+from pickmix.experiments.reproduction.drawing.error_axes import draw_errors, shapes_of
+from pickmix.experiments.reproduction.drawing.legend import write_legend
+from pickmix.experiments.reproduction.drawing.log_ticks import write_plain_ticks
+from pickmix.experiments.reproduction.drawing.shown import Shown
+from pickmix.experiments.reproduction.drawing.style import (
     ERROR_LABEL,
     RC,
     WIDTH,
@@ -24,6 +23,7 @@ from pickmix.experiments.reproduction.style import (
     over_seeds,
     y_label,
 )
+from pickmix.experiments.reproduction.history import History
 
 # In inches: of a row of axes with its labels, of the title, of a row of the legend.
 _ROW, _TITLE, _LEGEND_ROW = 2.2, 0.35, 0.19

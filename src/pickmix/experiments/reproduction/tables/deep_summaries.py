@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from pickmix.experiments.reproduction.measures import competition_ranks, geometric_mean
-from pickmix.experiments.reproduction.table import Cell, Number, Row, Spread, Text, with_best
+from pickmix.experiments.reproduction.tables.table import Cell, Number, Row, Spread, Text, with_best
 
 _ENDINGS = ("_sgd", "_mhsaem_u")
 

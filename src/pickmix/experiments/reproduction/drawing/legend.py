@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pickmix.experiments.colours import INK
-from pickmix.experiments.reproduction.error_axes import Shapes
-from pickmix.experiments.reproduction.shown import Shown
-from pickmix.experiments.reproduction.style import (
+from pickmix.experiments.reproduction.drawing.error_axes import Shapes
+from pickmix.experiments.reproduction.drawing.shown import Shown
+from pickmix.experiments.reproduction.drawing.style import (
     DOTS,
     LOOKS,
     SPARSE_DOTS,

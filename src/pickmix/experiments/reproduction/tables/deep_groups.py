@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pickmix.experiments.reproduction import measures
 from pickmix.experiments.reproduction.history import COMPLETE, History
 from pickmix.experiments.reproduction.runs import DeepRun
-from pickmix.experiments.reproduction.table import Number, Spread
+from pickmix.experiments.reproduction.tables.table import Number, Spread
 
 Measure = Callable[[History], float]
 # Data set, model, algorithm.

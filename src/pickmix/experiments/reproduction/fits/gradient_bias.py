@@ -49,7 +49,7 @@ def gradient_error(
     --------
     With well separated components the posterior leaves no choice, and the right one has no error:
 
-    >>> from pickmix.experiments.reproduction.full_gaussian import FullGaussian
+    >>> from pickmix.experiments.reproduction.fits.full_gaussian import FullGaussian
     >>> network = ComponentMixture(FullGaussian(), 2, 1)
     >>> table = jnp.array([[0.0, 0.0, -50.0], [0.0, 0.0, 50.0]])  # log_diagonal, lower, mean
     >>> rows = np.array([[-50.0], [50.0]])

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
 from pickmix.data.rows import Batches
 from pickmix.experiments.reproduction import runs
-from pickmix.experiments.reproduction.full_gaussian import FullGaussian
-from pickmix.experiments.reproduction.gaussian_run import rows_of
-from pickmix.experiments.reproduction.gradient_bias import gradient_error
+from pickmix.experiments.reproduction.fits.full_gaussian import FullGaussian
+from pickmix.experiments.reproduction.fits.gaussian_run import rows_of
+from pickmix.experiments.reproduction.fits.gradient_bias import gradient_error
+from pickmix.experiments.reproduction.fits.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.recording import Recorder, record_steps
 from pickmix.experiments.reproduction.runs import ConvergenceRun
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.engine import GradientEngine, Schedules
@@ -27,7 +28,7 @@ from pickmix.selection.schedules import ConstantRate, ConstantStep
 
 _DTYPE = np.dtype(np.float64)
 _BLOCK_SIZE = 4
-_TABLES = {
+_TABLES: dict[str, Any] = {
     runs.MHSAEM_U: UniformProposal,
     runs.MHSAEM_T: TableProposal,
     runs.MHSAEM_TF: TableForgettingProposal,
@@ -93,7 +94,8 @@ def perform(run: ConvergenceRun, limit_seconds: float | None, threads: int) -> H
             step += engine.advance(step + 1, target - 1 - step)
         work += time.perf_counter() - started
         # The step's gradient belongs to the parameters before it, its draws to those after it.
-        before, weights_before = engine.parameters(), engine.log_weights()
+        before: Any = engine.parameters()
+        weights_before = engine.log_weights()
         started = time.perf_counter()
         step += engine.advance(target, 1)
         work += time.perf_counter() - started

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from pickmix.data.uci import NAMES
-from pickmix.experiments.reproduction import deep_groups as groups
-from pickmix.experiments.reproduction import paper_numbers as paper
-from pickmix.experiments.reproduction.deep_groups import Group, Place
-from pickmix.experiments.reproduction.deep_summaries import summary_rows
 from pickmix.experiments.reproduction.history import History
 from pickmix.experiments.reproduction.runs import MHSAEM_P, MHSAEM_U, SGD, DeepRun
-from pickmix.experiments.reproduction.table import (
+from pickmix.experiments.reproduction.tables import deep_groups as groups
+from pickmix.experiments.reproduction.tables import paper_numbers as paper
+from pickmix.experiments.reproduction.tables.deep_groups import Group, Place
+from pickmix.experiments.reproduction.tables.deep_summaries import summary_rows
+from pickmix.experiments.reproduction.tables.table import (
     Cell,
     Column,
     Number,

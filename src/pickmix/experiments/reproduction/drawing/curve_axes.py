@@ -10,11 +10,8 @@ import numpy as np
 
 from pickmix.experiments.colours import INK
 from pickmix.experiments.curves import median_curve
-from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.measures import t95_index
-from pickmix.experiments.reproduction.panels import CurvePanel
-from pickmix.experiments.reproduction.shown import Shown, by_algorithm, median_truth
-from pickmix.experiments.reproduction.style import (
+from pickmix.experiments.reproduction.drawing.shown import Shown, by_algorithm, median_truth
+from pickmix.experiments.reproduction.drawing.style import (
     DOTS,
     SPARSE_DOTS,
     X_LABELS,
@@ -22,6 +19,9 @@ from pickmix.experiments.reproduction.style import (
     look_of,
     marker_size,
 )
+from pickmix.experiments.reproduction.history import History
+from pickmix.experiments.reproduction.measures import t95_index
+from pickmix.experiments.reproduction.panels import CurvePanel
 
 # Drawn over a logarithmic y axis.
 _LOG = ("bias", "bias_by_chance")

@@ -6,8 +6,8 @@ import time
 import warnings
 from typing import Any
 
+from pickmix.experiments.reproduction.fits.recording import Recorder
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.recording import Recorder
 from pickmix.experiments.reproduction.runs import ConvergenceRun, DeepRun, GaussianRun, Run
 
 
@@ -57,14 +57,14 @@ def perform(run: Run, limit_seconds: float | None = None, threads: int = 1) -> H
 def _perform_of(run: Run) -> Any:
     # Here and not above: Gaussian runs need no JAX.
     if isinstance(run, GaussianRun):
-        from pickmix.experiments.reproduction import gaussian_run
+        from pickmix.experiments.reproduction.fits import gaussian_run
 
         return gaussian_run.perform
     if isinstance(run, ConvergenceRun):
-        from pickmix.experiments.reproduction import convergence_run
+        from pickmix.experiments.reproduction.fits import convergence_run
 
         return convergence_run.perform
     assert isinstance(run, DeepRun)
-    from pickmix.experiments.reproduction import deep_run
+    from pickmix.experiments.reproduction.fits import deep_run
 
     return deep_run.perform

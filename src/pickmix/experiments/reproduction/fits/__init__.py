@@ -1,0 +1,1 @@
+"""Runs carried out: what each kind of run does."""

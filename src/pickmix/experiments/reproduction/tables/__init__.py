@@ -1,0 +1,1 @@
+"""Tables from histories, beside the paper's numbers."""
