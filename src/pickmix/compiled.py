@@ -1,7 +1,7 @@
 """How functions are compiled: those that Python calls, and those that only compiled ones call.
 
-Unless told otherwise Numba wraps every function twice, for callers in Python and in C. Unpacking
-named tuples of arrays there takes longer to compile than most functions themselves.
+Unless told otherwise Numba wraps every function twice, for callers in Python and in C. Code
+that unpacks named tuples of many arrays there takes long to compile.
 """
 
 from __future__ import annotations
