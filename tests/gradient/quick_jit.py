@@ -14,9 +14,11 @@ def _accepted(options):
     return options
 
 
-#: The same program as without, translated to machine code in a hurry.
-SAME_PROGRAM = _accepted({"xla_backend_optimization_level": 0})
-_QUICKLY = _accepted(SAME_PROGRAM | {"xla_cpu_use_fusion_emitters": False}) or SAME_PROGRAM
+_LEVEL = {"xla_backend_optimization_level": 0}
+#: The program that users get, translated to machine code in a hurry. `tests/conftest.py` switches
+#: the emitters off for all programs, which changes what is fused.
+SAME_PROGRAM = _accepted(_LEVEL | {"xla_cpu_use_fusion_emitters": True}) or _accepted(_LEVEL)
+_QUICKLY = _accepted(_LEVEL | {"xla_cpu_use_fusion_emitters": False}) or _accepted(_LEVEL)
 
 quick_jit = partial(jax.jit, compiler_options=_QUICKLY)
 

@@ -16,7 +16,6 @@ import math
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
 
 # Imported for their implementations of the operations.
 from pickmix.closed_form import diagonal, full  # noqa: F401
@@ -26,6 +25,7 @@ from pickmix.closed_form.operations import (
     add_outers,
     factor_index,
     fill_products,
+    layout_of,
     set_natural,
     squared_distances,
 )
@@ -42,6 +42,7 @@ from pickmix.closed_form.tiles import (
     scale_weights,
     softmax,
 )
+from pickmix.compiled import kernel, part
 from pickmix.selection.randomness import uniform
 
 # Weights of a whole tile below this are not worth adding up.
@@ -85,7 +86,7 @@ Workspace = namedtuple(
 )
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _make_workspace(n_features, n_products, block_size):
     n_linear = n_products + n_features
     single = np.float32
@@ -111,13 +112,13 @@ def _make_workspace(n_features, n_products, block_size):
     )
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _log_peak(model, k):
     log_weight = max(model.log_mass[k] + model.clock[LOG_SCALE], model.clock[LOG_FLOOR])
     return log_weight + model.log_normaliser[factor_index(model, k)]
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _prepare(model, members, first, n, beta, work):
     """Find the block's origin and the natural parameters of its n components."""
     n_features = work.origin.shape[0]
@@ -145,7 +146,7 @@ def _prepare(model, members, first, n, beta, work):
         work.own_parameters[g, n_products] = beta * peak
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _load(rows, row_weights, numbers, first, n_rows, key, work):
     """Load a tile of rows, their uniforms and weights; what is left over of it weighs nothing."""
     n_features = work.origin.shape[0]
@@ -157,8 +158,8 @@ def _load(rows, row_weights, numbers, first, n_rows, key, work):
         work.row_weights[r] = row_weights[i] if r < n_rows else 0.0
 
 
-@njit(cache=True, nogil=True)
-def _float32_suffices(model, n, rows, first, last, work):
+@part()
+def _float32_suffices(layout, n, rows, first, last, work):
     """Mark the components that need their own frame; False if float32 cannot hold the rows."""
     n_features = work.origin.shape[0]
     n_linear = work.features.shape[0]
@@ -168,7 +169,7 @@ def _float32_suffices(model, n, rows, first, last, work):
     for i in range(first, last):
         for d in range(n_features):
             reach[d, 0] = max(reach[d, 0], abs(rows[i, d] - work.origin[d]))
-    fill_products(model, reach, features)
+    fill_products(layout, reach, features)
     for d in range(n_features):
         features[n_products + d, 0] = reach[d, 0]
         if not reach[d, 0] < _LARGEST_COORDINATE:
@@ -184,8 +185,8 @@ def _float32_suffices(model, n, rows, first, last, work):
     return True
 
 
-@njit(cache=True, nogil=True)
-def _move_to_own_frame(model, g, work):
+@part()
+def _move_to_own_frame(layout, g, work):
     """Coordinates and features of the tile about the mean of component g."""
     n_features = work.origin.shape[0]
     n_products = work.features.shape[0] - n_features
@@ -194,23 +195,23 @@ def _move_to_own_frame(model, g, work):
         for r in range(TILE):
             work.own_columns[d, r] = work.columns[d, r] - shift
             work.own_features[n_products + d, r] = work.own_columns[d, r]
-    fill_products(model, work.own_columns, work.own_features)
+    fill_products(layout, work.own_columns, work.own_features)
 
 
-@njit(cache=True, nogil=True)
-def _find_posterior(model, n, work):
+@part()
+def _find_posterior(layout, n, work):
     """Block posteriors of the tile: values (n, TILE); their log-sum is largest + log(total)."""
     n_features = work.origin.shape[0]
     n_linear = work.features.shape[0]
     n_products = n_linear - n_features
-    fill_products(model, work.columns, work.features)
+    fill_products(layout, work.columns, work.features)
     for d in range(n_features):
         for r in range(TILE):
             work.features[n_products + d, r] = work.columns[d, r]
     g = 0
     while g < n:
         if work.in_own_frame[g]:
-            _move_to_own_frame(model, g, work)
+            _move_to_own_frame(layout, g, work)
             evaluate_linear(work.own_parameters, g, n_products, work.own_features, work.values)
             g += 1
         elif g + 1 < n and not work.in_own_frame[g + 1]:
@@ -222,8 +223,8 @@ def _find_posterior(model, n, work):
     softmax(work.values, n, work.largest, work.total, work.running)
 
 
-@njit(cache=True, nogil=True)
-def _add_statistics(model, n, work):
+@part()
+def _add_statistics(layout, n, work):
     """Add the tile's weights times features to the sums of the block's components."""
     n_linear = work.features.shape[0]
     block_size = work.values.shape[0]
@@ -232,7 +233,7 @@ def _add_statistics(model, n, work):
             continue
         scale_weights(work.values, g, work.row_weights)
         if work.in_own_frame[g]:
-            _move_to_own_frame(model, g, work)
+            _move_to_own_frame(layout, g, work)
             u, features = block_size + g, work.own_features
         else:
             u, features = g, work.features
@@ -240,8 +241,8 @@ def _add_statistics(model, n, work):
         add_weights(work.values, g, work.totals, u)
 
 
-@njit(cache=True, nogil=True)
-def _merge_sums(model, g, place, work, reference, moments):
+@part()
+def _merge_sums(layout, g, place, work, reference, moments):
     """Merge sums about `reference` into the moments of `place`; False if digits were lost."""
     sums = work.sums
     mass, squares = work.totals[g, 0], work.totals[g, 1]
@@ -256,7 +257,7 @@ def _merge_sums(model, g, place, work, reference, moments):
     for d in range(n_features):
         point[d, 0] = sums[g, n_products + d] / mass
         mean[d] = reference[d] + point[d, 0]
-    fill_products(model, point, products)
+    fill_products(layout, point, products)
     for p in range(n_products):
         scatter[0, p] = sums[g, p] - mass * products[p, 0]
     for d in range(min(n_products, n_features)):
@@ -268,26 +269,26 @@ def _merge_sums(model, g, place, work, reference, moments):
                 return False
             scatter[:] = 0.0
             break
-    merge_moments(model, place, mass, squares, mean, scatter, moments, np.empty(n_features))
+    merge_moments(layout, place, mass, squares, mean, scatter, moments, np.empty(n_features))
     return True
 
 
-@njit(cache=True, nogil=True)
-def _merge_block(model, place, n, work, moments):
+@part()
+def _merge_block(layout, place, n, work, moments):
     """Merge the block's sums into the moments of its places; False if digits were lost."""
     own_mean = np.empty(work.origin.shape[0])
     block_size = work.values.shape[0]
     for g in range(n):
         for d in range(own_mean.shape[0]):
             own_mean[d] = work.origin[d] + work.shifts[g, d]
-        if not _merge_sums(model, g, place + g, work, work.origin, moments):
+        if not _merge_sums(layout, g, place + g, work, work.origin, moments):
             return False
-        if not _merge_sums(model, block_size + g, place + g, work, own_mean, moments):
+        if not _merge_sums(layout, block_size + g, place + g, work, own_mean, moments):
             return False
     return True
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _find_posterior_exactly(model, members, place, n, rows, first, n_rows, beta, values, log_sums):
     """Block posteriors in float64, from differences to each mean alone.
 
@@ -313,13 +314,13 @@ def _find_posterior_exactly(model, members, place, n, rows, first, n_rows, beta,
         log_sums[first + r] = largest + math.log(total)
 
 
-@njit(cache=True, nogil=True)
-def _add_statistics_exactly(model, n, rows, row_weights, first, n_rows, values, place, moments):
+@part()
+def _add_statistics_exactly(layout, n, rows, row_weights, first, n_rows, values, place, moments):
     """Merge the moments of the tile into those of the block's places, in float64."""
     n_features = rows.shape[1]
     mean = np.empty(n_features)
     difference = np.empty(n_features)
-    scatter = np.empty((1, model.covariance.shape[1]))
+    scatter = np.empty((1, moments[3].shape[1]))
     weights = np.empty(n_rows)
     kept = np.empty((n_features, n_rows))
     for g in range(n):
@@ -339,11 +340,11 @@ def _add_statistics_exactly(model, n, rows, row_weights, first, n_rows, values, 
                 kept[d, r] = rows[first + r, d] - mean[d]
         for p in range(scatter.shape[1]):
             scatter[0, p] = 0.0
-        add_outers(model, weights, kept, n_rows, scatter[0])
-        merge_moments(model, place + g, mass, squares, mean, scatter, moments, difference)
+        add_outers(layout, weights, kept, n_rows, scatter[0])
+        merge_moments(layout, place + g, mass, squares, mean, scatter, moments, difference)
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _clear(place, n, moments, work):
     for g in range(n):
         moments[0][place + g] = 0.0
@@ -355,7 +356,7 @@ def _clear(place, n, moments, work):
             work.sums[g, p] = 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def sweep_blocks(
     model,
     rows,
@@ -391,6 +392,7 @@ def sweep_blocks(
     moments : (mass, squares, mean, scatter) by place, or empty ones if none are wanted
     log_sums (B,) : receives log sum_k p(x, k)^beta over the row's block
     """
+    layout = layout_of(model)
     wants_moments = moments[0].shape[0] > 0
     block_size = 1
     for b in range(first_block, last_block):
@@ -405,7 +407,7 @@ def sweep_blocks(
         if first_row == last_row:
             continue
         _prepare(model, members, place, n, beta, work)
-        suffices = not exact and _float32_suffices(model, n, rows, first_row, last_row, work)
+        suffices = not exact and _float32_suffices(layout, n, rows, first_row, last_row, work)
         # A second attempt in float64 is made if the first has lost digits.
         for attempt in range(2):
             fast = suffices and attempt == 0
@@ -413,7 +415,7 @@ def sweep_blocks(
                 n_rows = min(TILE, last_row - first)
                 _load(rows, row_weights, numbers, first, n_rows, key, work)
                 if fast:
-                    _find_posterior(model, n, work)
+                    _find_posterior(layout, n, work)
                     for r in range(n_rows):
                         log_sums[first + r] = work.largest[r] + math.log(work.total[r])
                 else:
@@ -431,11 +433,11 @@ def sweep_blocks(
                 for r in range(n_rows):
                     drawn[first + r] = members[place + work.drawn[r]]
                 if wants_moments and fast:
-                    _add_statistics(model, n, work)
+                    _add_statistics(layout, n, work)
                 elif wants_moments:
                     _add_statistics_exactly(
-                        model, n, rows, row_weights, first, n_rows, values, place, moments
+                        layout, n, rows, row_weights, first, n_rows, values, place, moments
                     )
-            if not (wants_moments and fast) or _merge_block(model, place, n, work, moments):
+            if not (wants_moments and fast) or _merge_block(layout, place, n, work, moments):
                 break
             _clear(place, n, moments, work)

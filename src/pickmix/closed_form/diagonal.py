@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pickmix.closed_form.lanes import LANES
-from pickmix.closed_form.models import DiagonalModel, SphericalModel
+from pickmix.closed_form.models import (
+    DiagonalLayout,
+    DiagonalModel,
+    SphericalLayout,
+    SphericalModel,
+)
 from pickmix.closed_form.operations import (
     FAST_SUMS,
     HALF_LOG_2PI,
@@ -19,10 +23,22 @@ from pickmix.closed_form.operations import (
     fill_products,
     has_own_covariance,
     implements,
+    layout_of,
     set_natural,
     squared_distance,
     squared_distances,
 )
+from pickmix.compiled import part
+
+
+@implements(layout_of, DiagonalModel)
+def _(model):
+    return DiagonalLayout(model.mean.shape[1])
+
+
+@implements(layout_of, SphericalModel)
+def _(model):
+    return SphericalLayout(model.mean.shape[1])
 
 
 @implements(factor_index, DiagonalModel, SphericalModel)
@@ -48,7 +64,7 @@ def _(model, k, rows, i, scratch):
     return total * model.factor[k, 0] * model.factor[k, 0]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def add_scaled_squares(columns, i, mean, factor, out):
     """out[r] += (factor (columns[i, r] - mean))^2."""
     for r in range(columns.shape[1]):
@@ -72,21 +88,21 @@ def _(model, k, columns, scratch, out):
         add_scaled_squares(columns, i, model.mean[k, i], model.factor[k, 0], out)
 
 
-@implements(add_outer, DiagonalModel)
-def _(model, weight, difference, scatter, u):
+@implements(add_outer, DiagonalLayout)
+def _(layout, weight, difference, scatter, u):
     for i in range(difference.shape[0]):
         scatter[u, i] += weight * difference[i] * difference[i]
 
 
-@implements(add_outer, SphericalModel)
-def _(model, weight, difference, scatter, u):
+@implements(add_outer, SphericalLayout)
+def _(layout, weight, difference, scatter, u):
     total = 0.0
     for i in range(difference.shape[0]):
         total += difference[i] * difference[i]
     scatter[u, 0] += weight * total / difference.shape[0]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def weighted_squares(weights, values, n):
     """sum_r weights[r] values[r]^2."""
     total = 0.0
@@ -95,23 +111,23 @@ def weighted_squares(weights, values, n):
     return total
 
 
-@implements(add_outers, DiagonalModel)
-def _(model, weights, differences, n, scatter):
+@implements(add_outers, DiagonalLayout)
+def _(layout, weights, differences, n, scatter):
     for i in range(differences.shape[0]):
         scatter[i] += weighted_squares(weights, differences[i], n)
 
 
-@implements(add_outers, SphericalModel)
-def _(model, weights, differences, n, scatter):
+@implements(add_outers, SphericalLayout)
+def _(layout, weights, differences, n, scatter):
     total = 0.0
     for i in range(differences.shape[0]):
         total += weighted_squares(weights, differences[i], n)
     scatter[0] += total / differences.shape[0]
 
 
-@implements(factorise_lanes, DiagonalModel, SphericalModel)
-def _(model, factor, reg_covar, log_normaliser):
-    n_features = model.mean.shape[1]
+@implements(factorise_lanes, DiagonalLayout, SphericalLayout)
+def _(layout, factor, reg_covar, log_normaliser):
+    n_features = layout.n_features
     # One variance stands for n_features of them in the spherical structure.
     repeats = n_features / factor.shape[0]
     log_normaliser[:] = -n_features * HALF_LOG_2PI
@@ -129,15 +145,15 @@ def _(model):
     return True
 
 
-@implements(fill_products, DiagonalModel)
-def _(model, columns, features):
+@implements(fill_products, DiagonalLayout)
+def _(layout, columns, features):
     for i in range(columns.shape[0]):
         for r in range(columns.shape[1]):
             features[i, r] = columns[i, r] * columns[i, r]
 
 
-@implements(fill_products, SphericalModel)
-def _(model, columns, features):
+@implements(fill_products, SphericalLayout)
+def _(layout, columns, features):
     for r in range(columns.shape[1]):
         features[0, r] = 0.0
     for i in range(columns.shape[0]):

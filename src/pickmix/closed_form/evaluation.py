@@ -8,7 +8,6 @@ components and writes nothing outside it.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 # Imported for their implementations of the operations.
 from pickmix.closed_form import diagonal, full  # noqa: F401
@@ -20,6 +19,7 @@ from pickmix.closed_form.operations import (
     squared_distances,
 )
 from pickmix.closed_form.prefetch import prefetch_row
+from pickmix.compiled import kernel
 
 # Models of up to this many numbers (256 KB) stay in the cache, and need no fetching ahead.
 _CACHED_NUMBERS = 32_768
@@ -27,7 +27,7 @@ _CACHED_NUMBERS = 32_768
 _ROWS_AHEAD = 8
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def evaluate_candidates(model, rows, candidates, log_joint, start, stop):
     """log_joint[i, j] = log p(x_i, k) for k = candidates[i, j]; -inf where k < 0."""
     scratch = np.empty(rows.shape[1])
@@ -55,7 +55,7 @@ def evaluate_candidates(model, rows, candidates, log_joint, start, stop):
             )
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def evaluate_all(model, columns, log_joint, start, stop):
     """log_joint[k, r] = log p(x_r, k) for the components start..stop and all columns (D, R)."""
     scratch = np.empty((columns.shape[0] + 1, columns.shape[1]))

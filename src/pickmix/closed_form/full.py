@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from pickmix.closed_form.lanes import (
     LANES,
@@ -14,7 +13,7 @@ from pickmix.closed_form.lanes import (
     multiply,
     subtract_product,
 )
-from pickmix.closed_form.models import FullModel, TiedModel
+from pickmix.closed_form.models import FullModel, TiedModel, TriangularLayout
 from pickmix.closed_form.operations import (
     FAST_SUMS,
     HALF_LOG_2PI,
@@ -25,13 +24,15 @@ from pickmix.closed_form.operations import (
     fill_products,
     has_own_covariance,
     implements,
+    layout_of,
     set_natural,
     squared_distance,
     squared_distances,
 )
+from pickmix.compiled import part
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def whitened_norm(means, k, factors, f, rows, i, scratch):
     """|W (x - mean)|^2 for x = rows[i], mean = means[k] and packed lower triangle factors[f]."""
     n_features = means.shape[1]
@@ -48,7 +49,7 @@ def whitened_norm(means, k, factors, f, rows, i, scratch):
     return total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def whitened_norms(mean, factor, columns, scratch, out):
     """|W (x - mean)|^2 for every column x; the loops over columns vectorise."""
     n_features, n_rows = columns.shape
@@ -72,7 +73,7 @@ def whitened_norms(mean, factor, columns, scratch, out):
         p += i + 1
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def add_packed_outer(weight, difference, scatter, u):
     """scatter[u] += weight * difference difference', packed."""
     p = 0
@@ -83,7 +84,7 @@ def add_packed_outer(weight, difference, scatter, u):
         p += i + 1
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def add_packed_outers(weights, differences, n, scatter):
     """scatter += sum_r weights[r] d_r d_r', packed; the sums over columns vectorise."""
     n_features = differences.shape[0]
@@ -100,7 +101,7 @@ def add_packed_outers(weights, differences, n, scatter):
             p += 1
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def factorise_packed(factor, n_features, reg_covar, log_normaliser):
     """Replace C by W = L^-1 where L L' = C + reg_covar I, packed (P, LANES), one per lane.
 
@@ -151,6 +152,11 @@ def factorise_packed(factor, n_features, reg_covar, log_normaliser):
                 determinant[lane] = 1.0
 
 
+@implements(layout_of, FullModel, TiedModel)
+def _(model):
+    return TriangularLayout(model.mean.shape[1])
+
+
 @implements(factor_index, FullModel)
 def _(model, k):
     return k
@@ -181,19 +187,19 @@ def _(model, k, columns, scratch, out):
     whitened_norms(model.mean[k], model.factor[0], columns, scratch, out)
 
 
-@implements(add_outer, FullModel, TiedModel)
-def _(model, weight, difference, scatter, u):
+@implements(add_outer, TriangularLayout)
+def _(layout, weight, difference, scatter, u):
     add_packed_outer(weight, difference, scatter, u)
 
 
-@implements(add_outers, FullModel, TiedModel)
-def _(model, weights, differences, n, scatter):
+@implements(add_outers, TriangularLayout)
+def _(layout, weights, differences, n, scatter):
     add_packed_outers(weights, differences, n, scatter)
 
 
-@implements(factorise_lanes, FullModel, TiedModel)
-def _(model, factor, reg_covar, log_normaliser):
-    factorise_packed(factor, model.mean.shape[1], reg_covar, log_normaliser)
+@implements(factorise_lanes, TriangularLayout)
+def _(layout, factor, reg_covar, log_normaliser):
+    factorise_packed(factor, layout.n_features, reg_covar, log_normaliser)
 
 
 @implements(has_own_covariance, FullModel)
@@ -206,8 +212,8 @@ def _(model):
     return False
 
 
-@implements(fill_products, FullModel, TiedModel)
-def _(model, columns, features):
+@implements(fill_products, TriangularLayout)
+def _(layout, columns, features):
     p = 0
     for i in range(columns.shape[0]):
         for j in range(i + 1):

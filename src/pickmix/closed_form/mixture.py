@@ -86,6 +86,7 @@ class GaussianMixtureState:
         self.reg_covar = reg_covar
         self.n_components, self.n_features = means.shape
         self.n_factors = 1 if structure.shared else self.n_components
+        self.layout = structure.layout_class(self.n_features)
         self.threads = threads if threads is not None else Threads()
         counts = effective_counts
         if counts is None:
@@ -406,7 +407,7 @@ class Increment:
             statistics.accumulate_pairs,
             self.n_slots,
             work,
-            self.state.model,
+            self.state.layout,
             rows,
             self._offsets,
             self._pair_row,
@@ -431,7 +432,7 @@ class Increment:
             statistics.accumulate_all,
             self.n_slots,
             float(responsibilities.size * self.state.structure.packed_size),
-            self.state.model,
+            self.state.layout,
             columns,
             row_weights,
             responsibilities,
@@ -442,7 +443,7 @@ class Increment:
     def add_moments(self, members: np.ndarray, moments: Any, total_weight: float) -> None:
         """Add moments (mass, squares, mean, scatter) that stand in the order of `members`."""
         self.n_slots = statistics.add_moments(
-            self.state.model,
+            self.state.layout,
             members,
             moments,
             self.slot_of,

@@ -12,6 +12,9 @@ K components in D dimensions, P numbers per covariance in the structure's packin
 
 For the tied structure covariance, factor and log_normaliser have one row for all components. The
 classes differ in name only: the name is what Numba chooses implementations by.
+
+A layout says how a scatter is packed and knows D. What needs no more of a model takes its layout:
+that compiles faster, and once for full and tied covariances.
 """
 
 from collections import namedtuple
@@ -23,3 +26,7 @@ FullModel: Any = namedtuple("FullModel", _FIELDS)  # type: ignore[misc]
 TiedModel: Any = namedtuple("TiedModel", _FIELDS)  # type: ignore[misc]
 DiagonalModel: Any = namedtuple("DiagonalModel", _FIELDS)  # type: ignore[misc]
 SphericalModel: Any = namedtuple("SphericalModel", _FIELDS)  # type: ignore[misc]
+
+TriangularLayout = namedtuple("TriangularLayout", "n_features")
+DiagonalLayout = namedtuple("DiagonalLayout", "n_features")
+SphericalLayout = namedtuple("SphericalLayout", "n_features")

@@ -1,9 +1,9 @@
 """The operations that tell one covariance structure from another, inside compiled kernels.
 
 The kernels of `evaluation.py` and `statistics.py` are written once. They call the functions
-declared here with a *model*, a named tuple of arrays whose class names the structure (`models.py`);
-Numba picks the structure's implementation when it compiles. `full.py` and `diagonal.py` hold the
-implementations.
+declared here with a *model*, a named tuple of arrays whose class names the structure, or with its
+*layout* (`models.py`); Numba picks the structure's implementation when it compiles. `full.py` and
+`diagonal.py` hold the implementations.
 """
 
 from __future__ import annotations
@@ -35,19 +35,23 @@ def squared_distances(model, k, columns, scratch, out):
     """Squared Mahalanobis distances of R rows, given as columns (D, R), from component k."""
 
 
+def layout_of(model):
+    """Layout of the model's covariances."""
+
+
 def factor_index(model, k):
     """Row of `factor` and `log_normaliser` that component k uses."""
 
 
-def add_outer(model, weight, difference, scatter, u):
+def add_outer(layout, weight, difference, scatter, u):
     """Add weight * difference difference' to scatter[u] (P,), in the structure's packing."""
 
 
-def add_outers(model, weights, differences, n, scatter):
+def add_outers(layout, weights, differences, n, scatter):
     """Add sum_r weights[r] d_r d_r' over the first n columns d_r of differences (D, R)."""
 
 
-def factorise_lanes(model, factor, reg_covar, log_normaliser):
+def factorise_lanes(layout, factor, reg_covar, log_normaliser):
     """Replace covariances in `factor` (P, LANES) by factors W of (covariance + reg_covar I)^-1.
 
     log_normaliser (LANES,) receives log |W| - D/2 log(2 pi), NaN where there is no factorisation.
@@ -58,7 +62,7 @@ def has_own_covariance(model):
     """True if every component has a covariance of its own."""
 
 
-def fill_products(model, columns, features):
+def fill_products(layout, columns, features):
     """features[p] = the products of coordinates that a scatter has at p, for columns (D, R).
 
     Summed with weights over columns about a point they are the packed scatter about that point.
@@ -74,12 +78,12 @@ def set_natural(model, k, shift, parameters, g, scratch):
     """
 
 
-def implements(operation: Callable[..., Any], *models: type) -> Callable[[Callable], Callable]:
-    """Register an implementation of `operation` for models of the given classes."""
+def implements(operation: Callable[..., Any], *classes: type) -> Callable[[Callable], Callable]:
+    """Register an implementation of `operation` for models or layouts of the given classes."""
 
     def register(implementation: Callable) -> Callable:
         def choose(model, *args):
-            if isinstance(model, types.BaseNamedTuple) and model.instance_class in models:
+            if isinstance(model, types.BaseNamedTuple) and model.instance_class in classes:
                 return implementation
             return None
 

@@ -17,7 +17,6 @@ sweeps through the blocks of a random partition (after the split and merge EM of
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from pickmix.closed_form.lanes import LANES
 from pickmix.closed_form.mixture import GaussianMixtureState, Increment
@@ -27,10 +26,12 @@ from pickmix.closed_form.operations import (
     factor_index,
     factorise_lanes,
     has_own_covariance,
+    layout_of,
     squared_distance,
 )
 from pickmix.closed_form.partition_gibbs import sweep
 from pickmix.closed_form.statistics import lean_by_prior
+from pickmix.compiled import kernel
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.partitions import Partition, Tree, draw_partition, group_rows
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -59,7 +60,7 @@ _DARING_LOSS = 8.0
 _NO_TREE = Tree(np.empty((0, 0)), np.empty(0), np.empty((0, 2), dtype=np.int32), -1)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _find_directions(rows, ends, means, whitener, unwhitener, directions, start, stop):
     """Direction, times standard deviation, along which each component's rows spread most.
 
@@ -87,7 +88,8 @@ def _find_directions(rows, ends, means, whitener, unwhitener, directions, start,
                 square += total * total
             if square > most:
                 farthest, most = i, square
-        vector[:] = white[farthest]
+        for d in range(n_features):
+            vector[d] = white[farthest, d]
         variance = 0.0
         for _ in range(_DIRECTION_STEPS):
             norm = np.sqrt((vector * vector).sum())
@@ -102,7 +104,8 @@ def _find_directions(rows, ends, means, whitener, unwhitener, directions, start,
                 for d in range(n_features):
                     following[d] += product / n * white[i, d]
             variance = (vector * following).sum()
-            vector[:] = following
+            for d in range(n_features):
+                vector[d] = following[d]
         norm = np.sqrt((vector * vector).sum())
         if norm > 0.0:
             for d in range(n_features):
@@ -112,7 +115,7 @@ def _find_directions(rows, ends, means, whitener, unwhitener, directions, start,
                 directions[k, d] = np.sqrt(variance) / norm * total
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _find_partners(
     model, pooled, prior, trace_weights, reg_covar, members, offsets, partner, loss, start, stop
 ):
@@ -160,12 +163,12 @@ def _find_partners(
                     merged[0, p] += share * model.covariance[h, p]
                 for d in range(n_features):
                     difference[d] = model.mean[a, d] - model.mean[k, d]
-                add_outer(model, share * (1.0 - share), difference, merged, 0)
+                add_outer(layout_of(model), share * (1.0 - share), difference, merged, 0)
                 for p in range(n_packed):
                     factor[p, lane] = merged[0, p]
                 lean_by_prior(factor, lane, n_a + n_k, prior[0], trace_weights, pooled)
             if has_own_covariance(model):
-                factorise_lanes(model, factor, reg_covar, log_normaliser)
+                factorise_lanes(layout_of(model), factor, reg_covar, log_normaliser)
             for lane in range(_PARTNERS):
                 if nearest[lane] < 0:
                     continue
@@ -421,7 +424,7 @@ def _match(partner: np.ndarray, loss: np.ndarray, most: int) -> np.ndarray:
     return pairs[:n]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _match_greedily(order, partner, used, pairs):
     n = 0
     for a in order:
@@ -438,7 +441,7 @@ def _match_greedily(order, partner, used, pairs):
     return n
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _pay(chosen, best, pairs, n_components):
     """Give every split a merge, the best one the cheapest; a component does one or the other.
 

@@ -13,7 +13,6 @@ Distances are measured in standard deviations of the columns, so units do not ma
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from pickmix.closed_form.mixture import (
     PRIOR_COUNT,
@@ -23,6 +22,7 @@ from pickmix.closed_form.mixture import (
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.start import Start, Starter, plus_plus
 from pickmix.closed_form.structures import SphericalCovariance
+from pickmix.compiled import kernel
 from pickmix.data.rows import ArrayRows, Batches, ScaledRows
 from pickmix.selection.partitions import RandomPartition, grow_tree
 from pickmix.selection.randomness import Stream
@@ -38,7 +38,7 @@ _LARGEST_WHOLE = 2000
 _CELL_CENTRES = 48
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _seed_cells(rows, order, offsets, centre_offsets, uniforms, chosen, start, stop):
     """k-means++ within the cells start..stop: chosen (K,) receives rows' numbers."""
     for cell in range(start, stop):
@@ -54,7 +54,7 @@ def _seed_cells(rows, order, offsets, centre_offsets, uniforms, chosen, start, s
             chosen[low + c] = order[first + picks[c]]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _nearest_in_cell(rows, cells, means, centre_offsets, nearest, start, stop):
     """nearest[i] = the nearest of the means that row i's cell holds."""
     for i in range(start, stop):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from scipy.spatial import cKDTree
 
 from pickmix.closed_form.mixture import GaussianMixtureState, Increment
 from pickmix.closed_form.structures import CovarianceStructure
+from pickmix.compiled import kernel, part
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads
@@ -28,7 +28,7 @@ _TREE_COMPONENTS = 4096
 _TREE_FEATURES = 16
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"})
 def _nearest(rows, mean_columns, nearest, start, stop):
     """nearest[i] = argmin_k |rows[i] - mean_k|^2, with the means as columns (D, K)."""
     n_features, n_components = mean_columns.shape
@@ -60,7 +60,7 @@ def nearest_means(rows: np.ndarray, means: np.ndarray, threads: Threads) -> np.n
     return nearest
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@part(fastmath={"reassoc", "contract", "nsz"})
 def _squared_distances(columns, row, out):
     """out (S,) = squared distances of all rows, as columns (D, S), from one of them."""
     out[:] = 0.0
@@ -72,7 +72,7 @@ def _squared_distances(columns, row, out):
             out[i] += y * y
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _pick(mass, total, u):
     """The row at which the running sum of mass passes u * total."""
     target = u * total
@@ -83,7 +83,7 @@ def _pick(mass, total, u):
     return mass.shape[0] - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def plus_plus(columns, weights, uniforms, chosen):
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
 
@@ -98,7 +98,8 @@ def plus_plus(columns, weights, uniforms, chosen):
         total = mass.sum()
         if not total > 0.0:
             # Fewer distinct rows than centres: repeat rows, as no other place has data.
-            mass[:] = weights
+            for i in range(n_rows):
+                mass[i] = weights[i]
             total = mass.sum()
         best_potential = np.inf
         for trial in range(uniforms.shape[1]):
@@ -111,7 +112,8 @@ def plus_plus(columns, weights, uniforms, chosen):
             if potential < best_potential or trial == 0:
                 best_potential = potential
                 chosen[k] = pick
-                best_distance[:] = distance
+                for i in range(n_rows):
+                    best_distance[i] = distance[i]
         for i in range(n_rows):
             squared[i] = best_distance[i]
             mass[i] = weights[i] * squared[i]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 # Imported for their implementations of the operations.
 from pickmix.closed_form import diagonal, full  # noqa: F401
@@ -22,14 +21,16 @@ from pickmix.closed_form.operations import (
     factor_index,
     factorise_lanes,
     has_own_covariance,
+    layout_of,
 )
 from pickmix.closed_form.prefetch import prefetch_row
+from pickmix.compiled import kernel, part
 
 # Masses at or below this are none: their squares would leave float64.
 NO_MASS = 1e-140
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def group_by_component(
     components,
     weights,
@@ -76,8 +77,8 @@ def group_by_component(
     return n_slots
 
 
-@njit(cache=True, nogil=True)
-def merge_moments(model, u, mass, squares, mean, scatter, sums, difference):
+@part()
+def merge_moments(layout, u, mass, squares, mean, scatter, sums, difference):
     """Merge moments (mass, squares, mean (D,), scatter (1, P)) of some rows into slot u.
 
     After Chan, Golub and LeVeque (1983). Only non-negative terms are added to the scatter: nothing
@@ -101,11 +102,11 @@ def merge_moments(model, u, mass, squares, mean, scatter, sums, difference):
         slot_mean[u, d] += (mass / total) * difference[d]
     for p in range(scatter.shape[1]):
         slot_scatter[u, p] += scatter[0, p]
-    add_outer(model, before * (mass / total), difference, slot_scatter, u)
+    add_outer(layout, before * (mass / total), difference, slot_scatter, u)
 
 
-@njit(cache=True, nogil=True)
-def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, stop):
+@kernel()
+def accumulate_pairs(layout, rows, offsets, pair_row, pair_weight, sums, start, stop):
     """Add the grouped pairs to the moments of the slots start..stop.
 
     sums = (mass (U,), squares (U,), mean (U, D), scatter (U, P)).
@@ -138,11 +139,11 @@ def accumulate_pairs(model, rows, offsets, pair_row, pair_weight, sums, start, s
                 i = pair_row[pair]
                 for d in range(n_features):
                     difference[d] = rows[i, d] - mean[d]
-                add_outer(model, pair_weight[pair], difference, scatter, 0)
-        merge_moments(model, u, mass, squares, mean, scatter, sums, difference)
+                add_outer(layout, pair_weight[pair], difference, scatter, 0)
+        merge_moments(layout, u, mass, squares, mean, scatter, sums, difference)
 
 
-@njit(cache=True, nogil=True, fastmath=FAST_SUMS)
+@part(fastmath=FAST_SUMS)
 def _weighted_sum(weights, values, n):
     total = 0.0
     for r in range(n):
@@ -150,8 +151,8 @@ def _weighted_sum(weights, values, n):
     return total
 
 
-@njit(cache=True, nogil=True)
-def accumulate_all(model, columns, row_weights, responsibilities, sums, start, stop):
+@kernel()
+def accumulate_all(layout, columns, row_weights, responsibilities, sums, start, stop):
     """Add every row to the moments of the components start..stop, weighted by responsibilities.
 
     columns (D, R), responsibilities (K, R). Rows without mass (see NO_MASS) are skipped.
@@ -183,11 +184,11 @@ def accumulate_all(model, columns, row_weights, responsibilities, sums, start, s
             for r in range(n):
                 kept[d, r] -= mean[d]
         scatter[:] = 0.0
-        add_outers(model, weights, kept, n, scatter[0])
-        merge_moments(model, k, mass, squares, mean, scatter, sums, difference)
+        add_outers(layout, weights, kept, n, scatter[0])
+        merge_moments(layout, k, mass, squares, mean, scatter, sums, difference)
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _prefetch(model, k):
     """Fetch all that an update of component k touches."""
     prefetch_row(model.covariance, factor_index(model, k))
@@ -199,7 +200,7 @@ def _prefetch(model, k):
     prefetch_row(model.squares, k)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def relative_size(covariances, lane, trace_weights, count):
     """How large a covariance is, relative to the pooled one: tr(pooled^-1 covariance) / D.
 
@@ -215,21 +216,21 @@ def relative_size(covariances, lane, trace_weights, count):
     return math.exp((count - 1.0) / (count + 1.0) * math.log(max(size, 1e-280)))
 
 
-@njit(cache=True, nogil=True)
+@part()
 def lean(covariances, lane, trust, pooled, size):
     """covariances[:, lane] <- trust * itself + (1 - trust) * size * pooled."""
     for p in range(pooled.shape[0]):
         covariances[p, lane] = trust * covariances[p, lane] + (1.0 - trust) * size * pooled[p]
 
 
-@njit(cache=True, nogil=True)
+@part()
 def lean_by_prior(covariances, lane, count, prior_count, trace_weights, pooled):
     """Add `prior_count` rows of the pooled shape to a covariance from `count` rows."""
     size = relative_size(covariances, lane, trace_weights, count)
     lean(covariances, lane, count / (count + prior_count), pooled, size)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pool_shapes(covariance, mass, n_rows, trace_weights, pooled):
     """pooled (P,) <- mean over components of covariance / size, times their geometric mean size.
 
@@ -258,10 +259,10 @@ def pool_shapes(covariance, mass, n_rows, trace_weights, pooled):
     return total > 0.0
 
 
-@njit(cache=True, nogil=True)
-def add_moments(model, members, moments, slot_of, slot_component, n_slots, sums):
+@kernel()
+def add_moments(layout, members, moments, slot_of, slot_component, n_slots, sums):
     """Merge moments that stand in the order of `members` into slots; returns how many there are."""
-    difference = np.empty(model.mean.shape[1])
+    difference = np.empty(layout.n_features)
     for place in range(members.shape[0]):
         mass = moments[0][place]
         if not mass > NO_MASS:
@@ -274,7 +275,7 @@ def add_moments(model, members, moments, slot_of, slot_component, n_slots, sums)
             slot_component[u] = k
             n_slots += 1
         merge_moments(
-            model,
+            layout,
             u,
             mass,
             moments[1][place],
@@ -286,7 +287,7 @@ def add_moments(model, members, moments, slot_of, slot_component, n_slots, sums)
     return n_slots
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def absorb(
     model,
     slot_component,
@@ -322,6 +323,7 @@ def absorb(
     gained no mass stays as it is.
     """
     slot_mass, slot_squares, slot_mean, slot_scatter = sums
+    layout = layout_of(model)
     scale, square_scale = model.clock[SCALE], model.clock[SQUARE_SCALE]
     n_features, n_packed = model.mean.shape[1], slot_scatter.shape[1]
     difference = np.empty(n_features)
@@ -346,7 +348,7 @@ def absorb(
             for d in range(n_features):
                 difference[d] = slot_mean[u, d] - model.mean[k, d]
             if kept > 0.0:
-                add_outer(model, kept * (added / total), difference, slot_scatter, u)
+                add_outer(layout, kept * (added / total), difference, slot_scatter, u)
             if has_own_covariance(model):
                 squares = model.squares[k] * square_scale + share * share * slot_squares[u]
                 trust = 1.0
@@ -361,7 +363,7 @@ def absorb(
                 else:
                     lean(factor, lane, trust, pooled, 1.0)
         if has_own_covariance(model):
-            factorise_lanes(model, factor, reg_covar, log_normaliser)
+            factorise_lanes(layout, factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
             u = first + lane
             k = slot_component[u]
@@ -396,7 +398,7 @@ def absorb(
             model.squares[k] = squares / square_scale
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def absorb_pooled(
     sums, freedom_gains, n_slots, share, kept, least_count, scatter, totals, covariance
 ):
@@ -431,7 +433,7 @@ def absorb_pooled(
             covariance[p] = trust * own + (1.0 - trust) * covariance[p]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def factorise_components(model, pooled, prior, trace_weights, reg_covar, failures, start, stop):
     """Factorise the model's covariances + reg_covar I, with the prior of `absorb`.
 
@@ -442,21 +444,25 @@ def factorise_components(model, pooled, prior, trace_weights, reg_covar, failure
     log_normaliser = np.empty(LANES)
     for first in range(start, stop, LANES):
         n_lanes = min(LANES, stop - first)
-        factor[:, :n_lanes] = model.covariance[first : first + n_lanes].T
+        # Loops: Numba takes seconds to compile what an assignment of arrays might complain of.
+        for lane in range(n_lanes):
+            for p in range(n_packed):
+                factor[p, lane] = model.covariance[first + lane, p]
         if prior[0] > 0.0 and has_own_covariance(model):
             for lane in range(n_lanes):
                 count = model.mass[first + lane] * model.clock[SCALE] * prior[1]
                 lean_by_prior(factor, lane, count, prior[0], trace_weights, pooled)
-        factorise_lanes(model, factor, reg_covar, log_normaliser)
+        factorise_lanes(layout_of(model), factor, reg_covar, log_normaliser)
         for lane in range(n_lanes):
             k = first + lane
             failures[k] = 0 if log_normaliser[lane] < np.inf else 1
             if not failures[k]:
-                model.factor[k] = factor[:, lane]
+                for p in range(n_packed):
+                    model.factor[k, p] = factor[p, lane]
                 model.log_normaliser[k] = log_normaliser[lane]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def clear_slots(slot_of, slot_component, sums, n_slots):
     """Forget the slots in use, in time proportional to their number."""
     for u in range(n_slots):

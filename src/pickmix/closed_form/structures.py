@@ -13,7 +13,15 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 
-from pickmix.closed_form.models import DiagonalModel, FullModel, SphericalModel, TiedModel
+from pickmix.closed_form.models import (
+    DiagonalLayout,
+    DiagonalModel,
+    FullModel,
+    SphericalLayout,
+    SphericalModel,
+    TiedModel,
+    TriangularLayout,
+)
 
 # Matrices unpacked at a time, so that K of them never stand in memory at once beside the result.
 _BLOCK = 4096
@@ -24,6 +32,7 @@ class CovarianceStructure(abc.ABC):
 
     name: str
     model_class: Any
+    layout_class: Any
     #: True if one covariance serves all components.
     shared: bool = False
 
@@ -107,6 +116,8 @@ class CovarianceStructure(abc.ABC):
 
 
 class _Triangular(CovarianceStructure):
+    layout_class = TriangularLayout
+
     @property
     def packed_size(self) -> int:
         return self.n_features * (self.n_features + 1) // 2
@@ -235,6 +246,7 @@ class DiagonalCovariance(CovarianceStructure):
 
     name = "diag"
     model_class: Any = DiagonalModel
+    layout_class: Any = DiagonalLayout
 
     @property
     def packed_size(self):
@@ -303,6 +315,7 @@ class SphericalCovariance(DiagonalCovariance):
 
     name = "spherical"
     model_class = SphericalModel
+    layout_class = SphericalLayout
 
     @property
     def packed_size(self):

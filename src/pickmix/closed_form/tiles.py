@@ -10,7 +10,8 @@ busy.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from pickmix.compiled import part
 
 TILE = 64
 
@@ -26,7 +27,7 @@ _C5 = np.float32(1.0 / 120.0)
 _ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def evaluate_linear(parameters, g, n_features, features, out):
     """out[g] = parameters[g, n_features] + sum_p parameters[g, p] features[p], over the tile."""
     constant = parameters[g, n_features]
@@ -46,7 +47,7 @@ def evaluate_linear(parameters, g, n_features, features, out):
             out[g, r] += a * features[p, r]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def evaluate_two(parameters, g, n_features, features, out):
     """`evaluate_linear` for components g and g + 1 at once: every feature is loaded once."""
     first, second = parameters[g, n_features], parameters[g + 1, n_features]
@@ -71,7 +72,7 @@ def evaluate_two(parameters, g, n_features, features, out):
             out[g + 1, r] += e * features[p, r]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def add_weighted_features(weights, g, n_features, features, sums, u):
     """sums[u, p] += sum_r weights[g, r] features[p, r], added up in float64 over tiles."""
     whole = n_features - n_features % 4
@@ -94,7 +95,7 @@ def add_weighted_features(weights, g, n_features, features, sums, u):
         sums[u, p] += a
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def add_weights(weights, g, totals, u):
     """totals[u] += (sum, sum of squares) of the weights of component g."""
     total, squares = _ZERO, _ZERO
@@ -105,7 +106,7 @@ def add_weights(weights, g, totals, u):
     totals[u, 1] += squares
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def largest_weight(weights, g):
     """max_r weights[g, r]."""
     largest = _ZERO
@@ -114,7 +115,7 @@ def largest_weight(weights, g):
     return largest
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def softmax(values, n, largest, total, inverse):
     """Replace values[:n] by exp(value) / sum over g; largest + log(total) is the log of that sum.
 
@@ -146,7 +147,7 @@ def softmax(values, n, largest, total, inverse):
             values[g, r] *= inverse[r]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def draw(weights, n, uniforms, running, drawn):
     """drawn[r] = the first g at which the running sum of weights[:n, r] passes uniforms[r]."""
     for r in range(TILE):
@@ -158,7 +159,7 @@ def draw(weights, n, uniforms, running, drawn):
             drawn[r] += 1 if running[r] <= uniforms[r] else 0
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def find_best(weights, n, running, drawn):
     """drawn[r] = argmax_g weights[g, r]."""
     for r in range(TILE):
@@ -171,7 +172,7 @@ def find_best(weights, n, running, drawn):
             drawn[r] = g if better else drawn[r]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def scale_weights(weights, g, factors):
     """weights[g] *= factors, over the tile."""
     for r in range(TILE):

@@ -16,8 +16,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
+
+from pickmix.compiled import kernel, part
 
 __all__ = ["gaussian_quadratic_cdf", "weighted_chi2_cdf"]
 
@@ -42,7 +43,7 @@ _MAX_DESCENT_PER_PIECE = 6.0
 _MAX_PIECE_TO_SINGULARITY = 2.5
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _log_integrand(p, x, a, b_squared):
     """Return log of E[exp(-p Q)] exp(p x) / p for complex p with Im p > 0."""
     # One logarithm of a product is far cheaper than D logarithms. The product's principal
@@ -73,7 +74,7 @@ def _log_integrand(p, x, a, b_squared):
     return exponent - 0.5 * log_product - np.log(p)
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _log_integrand_slope(p, x, a, b_squared):
     """Return the derivative of `_log_integrand`, and the distance of p to the singularities."""
     slope = x - 1.0 / p
@@ -86,7 +87,7 @@ def _log_integrand_slope(p, x, a, b_squared):
     return slope, distance
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _real_saddle(x, a, b_squared):
     """Minimise the (convex) log integrand over the real p > 0 where the transform exists.
 
@@ -125,7 +126,7 @@ def _real_saddle(x, a, b_squared):
     return p, curvature, log_bound
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _integrate_along_descent(start, curvature, x, a, b_squared, bent):
     """Integrate from the real saddle to infinity; returns the integral / pi and success."""
     p = complex(start, 0.0)
@@ -171,12 +172,12 @@ def _integrate_along_descent(start, curvature, x, a, b_squared, bent):
     return total / math.pi, False
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _normal_cdf(x):
     return 0.5 * math.erfc(-x * math.sqrt(0.5))
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _single_term_cdf(x, a, b_squared):
     """P[a z^2 + b z <= x] for a >= 0: the normal mass between the roots of the parabola."""
     b = math.sqrt(b_squared)
@@ -190,7 +191,7 @@ def _single_term_cdf(x, a, b_squared):
     return max(0.0, _normal_cdf(2.0 * x / (b + root)) - _normal_cdf(-(b + root) / (2.0 * a)))
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _quadratic_cdf(x, quadratic, linear_squared):
     """P[sum_l a_l z_l^2 + b_l z_l <= x]; NaN only when the integration did not converge."""
     mean = 0.0
@@ -242,7 +243,7 @@ def _quadratic_cdf(x, quadratic, linear_squared):
     return 1.0 - tail if upper else tail
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def quadratic_cdf_rows(x, quadratic, linear_squared, out):
     """Write P[sum_l a_rl z_l^2 + b_rl z_l <= x_r] into out (R,); a and b^2 are (R, D)."""
     for row in range(x.size):

@@ -7,10 +7,11 @@ loses digits to a far-away origin, and so that float32 and float64 data meet the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from pickmix.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _gather(data, rows, center, out):
     for i in range(rows.shape[0]):
         row = np.uint64(rows[i])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Protocol
 
 import jax
@@ -77,27 +78,16 @@ class ComponentMixture(Network):
 
     def start(self, seed, dtype):
         """Call the component's `init` K times."""
-
-        @jax.jit
-        def start(keys):
-            params = jax.vmap(lambda key: self.component.init(key, self.n_features))(keys)
-            return flatten(params, 1).astype(dtype)
-
-        return (start(jax.random.split(jax.random.key(seed % 2**32), self.n_children)),)
+        keys = jax.random.split(jax.random.key(seed % 2**32), self.n_children)
+        return (_compiled_start(self, np.dtype(dtype))(keys),)
 
     def place(self, tables, centres, scales, seed):
         """Call the component's `place`, if it has one."""
-        place = getattr(self.component, "place", None)
-        if place is None:
+        if getattr(self.component, "place", None) is None:
             return None
         dtype = tables[0].dtype
-
-        @jax.jit
-        def move(table, centres, scales):
-            placed = jax.vmap(place)(self._unflatten(table), centres, scales)
-            return flatten(placed, 1).astype(dtype)
-
-        return (move(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
+        place = _compiled_place(self)
+        return (place(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
 
     @property
     def location_draws(self):
@@ -152,6 +142,28 @@ class ComponentMixture(Network):
             )
         params = self._unflatten(jnp.take(tables[0], choices[:, 0], axis=0))
         return jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
+
+
+@lru_cache(maxsize=64)
+def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Any:
+    @jax.jit
+    def start(keys):
+        params = jax.vmap(lambda key: network.component.init(key, network.n_features))(keys)
+        return flatten(params, 1).astype(dtype)
+
+    return start
+
+
+@lru_cache(maxsize=64)
+def _compiled_place(network: ComponentMixture) -> Any:
+    component: Any = network.component
+
+    @jax.jit
+    def place(table, centres, scales):
+        placed = jax.vmap(component.place)(network._unflatten(table), centres, scales)
+        return flatten(placed, 1).astype(table.dtype)
+
+    return place
 
 
 def standard_normal(y: jax.Array) -> jax.Array:

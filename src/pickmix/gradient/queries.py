@@ -88,14 +88,26 @@ def top(log_joint: jax.Array, m: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return components, jnp.exp(values - likelihood[:, None]), likelihood
 
 
+@lru_cache(maxsize=64)
+def _compiled_draws(network: Network) -> Callable:
+    @jax.jit
+    def draws(tables, log_weights, uniforms, key):
+        trees = network.draw_prior(tables, log_weights, uniforms)
+        return network.sample(tables, trees, key), trees
+
+    return draws
+
+
 def draw_rows(
     network: Network, tables: Any, log_weights: Any, uniforms: np.ndarray, seed: int, dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows (R, D) drawn from the network, and their trees (R, n_slots), as uniforms decide."""
     with precision(dtype):
         tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        trees = network.draw_prior(
-            tables, jnp.asarray(log_weights, dtype), jnp.asarray(uniforms, dtype)
+        rows, trees = _compiled_draws(network)(
+            tables,
+            jnp.asarray(log_weights, dtype),
+            jnp.asarray(uniforms, dtype),
+            jax.random.key(seed),
         )
-        rows = network.sample(tables, trees, jax.random.key(seed))
         return np.asarray(rows, np.float64), np.asarray(trees)

@@ -48,10 +48,31 @@ def most_probable_trees(
     return np.concatenate(parts)
 
 
-def _upward_observed(
-    network: SumProductTransform, observed: np.ndarray, tables: Any, rows: jax.Array
-) -> list[jax.Array]:
-    return network.upward(tables, rows, observed=observed)
+@lru_cache(maxsize=64)
+def _compiled_marginal(network: SumProductTransform, observed: tuple[bool, ...]) -> Any:
+    @jax.jit
+    def score(tables, weights, rows):
+        values = network.upward(tables, rows, observed=np.array(observed))
+        return logsumexp(values[0][0].T + weights, axis=1)
+
+    return score
+
+
+@lru_cache(maxsize=64)
+def _compiled_conditional(network: SumProductTransform, observed: tuple[bool, ...]) -> Any:
+    @jax.jit
+    def draw(tables, weights, rows, uniforms, key):
+        seen = np.array(observed)
+        values = network.upward(tables, rows, observed=seen)
+        first = draw_columns(values[0][0].T + weights, uniforms[:, :1])[:, 0]
+
+        def choose(scores, place):
+            return draw_columns(scores, uniforms[:, place, None])[:, 0]
+
+        trees = network._downward(tables, values, first, choose, 1.0)
+        return jnp.where(seen, rows, network.sample(tables, trees, key))
+
+    return draw
 
 
 def score_marginal(
@@ -66,12 +87,7 @@ def score_marginal(
     with precision(dtype):
         tables = tuple(jnp.asarray(table, dtype) for table in tables)
         weights = jnp.asarray(log_weights, dtype)
-
-        @jax.jit
-        def score(tables, weights, block):
-            values = _upward_observed(network, observed, tables, block)
-            return logsumexp(values[0][0].T + weights, axis=1)
-
+        score = _compiled_marginal(network, tuple(observed.tolist()))
         parts = [
             np.asarray(score(tables, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
             for block in _blocks(rows.shape[0])
@@ -96,18 +112,7 @@ def sample_conditional(
     with precision(dtype):
         tables = tuple(jnp.asarray(table, dtype) for table in tables)
         weights = jnp.asarray(log_weights, dtype)
-
-        @jax.jit
-        def draw(tables, weights, block, u, key):
-            values = _upward_observed(network, observed, tables, block)
-            first = draw_columns(values[0][0].T + weights, u[:, :1])[:, 0]
-
-            def choose(scores, place):
-                return draw_columns(scores, u[:, place, None])[:, 0]
-
-            trees = network._downward(tables, values, first, choose, 1.0)
-            return jnp.where(observed, block, network.sample(tables, trees, key))
-
+        draw = _compiled_conditional(network, tuple(observed.tolist()))
         parts = []
         for number, block in enumerate(_blocks(rows.shape[0])):
             key = jax.random.fold_in(jax.random.key(seed), number)

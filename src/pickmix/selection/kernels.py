@@ -8,12 +8,12 @@ kernel works on the rows start..stop only, so ranges can run on threads.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from pickmix.compiled import kernel, part
 from pickmix.selection.randomness import uniform
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def normalise_all(log_joint, beta, log_likelihood, start, stop):
     """Replace log_joint (K, B) by responsibilities, p(x, k)^beta normalised over k.
 
@@ -47,7 +47,7 @@ def normalise_all(log_joint, beta, log_likelihood, start, stop):
             log_joint[k, start + i] *= total[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def log_sum_exp(log_joint, log_likelihood, start, stop):
     """log_likelihood (B,) = log sum_k exp(log_joint (K, B))."""
     n_components = log_joint.shape[0]
@@ -64,7 +64,7 @@ def log_sum_exp(log_joint, log_likelihood, start, stop):
         log_likelihood[start + i] = largest[i] + np.log(total[i])
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _insert(value, component, values, components):
     """Insert into lists sorted by decreasing value, dropping the last entry."""
     j = values.shape[0] - 1
@@ -76,7 +76,7 @@ def _insert(value, component, values, components):
     components[j] = component
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _renormalise(values, components, beta, weights):
     """Weights proportional to exp(beta * value) over the entries that are filled, if any is."""
     if components[0] < 0:
@@ -90,7 +90,7 @@ def _renormalise(values, components, beta, weights):
         weights[j] /= total
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def top_of_all(log_joint, beta, components, weights, start, stop):
     """Keep each row's M largest of all K log-joints (K, B), weights renormalised over them."""
     n_components = log_joint.shape[0]
@@ -105,7 +105,7 @@ def top_of_all(log_joint, beta, components, weights, start, stop):
         _renormalise(values, components[i], beta, weights[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def top_of_candidates(log_joint, candidates, beta, components, weights, start, stop):
     """Keep each row's M largest of its candidates' log-joints (B, C); candidate -1 is no one."""
     n_kept = components.shape[1]
@@ -119,7 +119,7 @@ def top_of_candidates(log_joint, candidates, beta, components, weights, start, s
         _renormalise(values, components[i], beta, weights[i])
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def draw_from_posterior(log_joint, beta, rows, key, states, start, stop):
     """states (B, M): independent draws from p(k | x)^beta given log-joints (K, B)."""
     n_components = log_joint.shape[0]
@@ -139,7 +139,7 @@ def draw_from_posterior(log_joint, beta, rows, key, states, start, stop):
             states[i, j] = min(k, n_components - 1)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def accept_or_stay(
     current,
     candidates,
@@ -181,7 +181,7 @@ def accept_or_stay(
         acceptance[i] += total
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def count_states(states, acceptance, components, weights):
     """Merge the M chain states (B, M) of each row into distinct components with weights n/M.
 

@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from pickmix.compiled import kernel, part
 from pickmix.selection.randomness import StepRandomness, Stream, uniform
 from pickmix.threads import Threads
 
@@ -185,7 +185,7 @@ def grow_tree(
     return order, offsets, Tree(*arrays, root=int(_root(0, n_leaves, key)))
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _fill_normal(key, node, scales, direction):
     for d in range(direction.shape[0]):
         u = uniform(key, node, 2 * d + 1)
@@ -193,7 +193,7 @@ def _fill_normal(key, node, scales, direction):
         direction[d] = scales[d] * math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2 * math.pi * v)
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _select(values, order, first, last, cut):
     """Reorder first..last so that the smallest values come before `cut` (Hoare's selection)."""
     low, high = first, last - 1
@@ -218,7 +218,7 @@ def _select(values, order, first, last, cut):
             break
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _second_half(first_leaf, last_leaf, key):
     """The leaf, among first_leaf..last_leaf, at which the second half of their subtree begins.
 
@@ -231,7 +231,7 @@ def _second_half(first_leaf, last_leaf, key):
     return first_leaf + max(1, min(n_leaves - 1, round(share * n_leaves)))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _root(first_leaf, last_leaf, key):
     """The node that leaves first_leaf..last_leaf hang from; -1 - leaf if there is but one."""
     if last_leaf - first_leaf == 1:
@@ -239,7 +239,7 @@ def _root(first_leaf, last_leaf, key):
     return _second_half(first_leaf, last_leaf, key) - 1
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _split(first, last, first_leaf, last_leaf, points, order, values, key, scales, offsets, tree):
     """Split one subtree; returns the point and the leaf at which its second half begins."""
     directions, thresholds, children = tree
@@ -265,13 +265,26 @@ def _split(first, last, first_leaf, last_leaf, points, order, values, key, scale
     return cut, middle
 
 
-@njit(cache=True, nogil=True)
+@part()
+def _put(tasks, place, first, last, first_leaf, last_leaf):
+    # One by one: Numba takes seconds to compile what an assignment of arrays might complain of.
+    tasks[place, 0] = first
+    tasks[place, 1] = last
+    tasks[place, 2] = first_leaf
+    tasks[place, 3] = last_leaf
+
+
+@kernel()
 def _split_widest(pending, points, order, values, key, scales, offsets, tree):
     """Split the subtree with the most leaves, again and again; returns how many are left."""
-    pending[0] = np.array([0, points.shape[0], 0, offsets.shape[0] - 1])
+    _put(pending, 0, 0, points.shape[0], 0, offsets.shape[0] - 1)
     n_pending = 1
     while n_pending < pending.shape[0]:
-        widest = np.argmax(pending[:n_pending, 3] - pending[:n_pending, 2])
+        widest = 0
+        for task in range(1, n_pending):
+            n_leaves = pending[task, 3] - pending[task, 2]
+            if n_leaves > pending[widest, 3] - pending[widest, 2]:
+                widest = task
         first, last, first_leaf, last_leaf = pending[widest]
         if last_leaf - first_leaf < 2:
             break
@@ -279,18 +292,19 @@ def _split_widest(pending, points, order, values, key, scales, offsets, tree):
             first, last, first_leaf, last_leaf, points, order, values, key, scales, offsets, tree
         )
         pending[widest, 1], pending[widest, 3] = cut, middle
-        pending[n_pending] = np.array([cut, last, middle, last_leaf])
+        _put(pending, n_pending, cut, last, middle, last_leaf)
         n_pending += 1
     return n_pending
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _split_all(pending, points, order, values, key, scales, offsets, tree, start, stop):
     """Split the pending subtrees start..stop down to their leaves."""
     # A subtree of m leaves is at most m - 1 deep, and each level leaves one half waiting.
     waiting = np.empty((offsets.shape[0] + 1, 4), dtype=np.int64)
     for task in range(start, stop):
-        waiting[0] = pending[task]
+        for column in range(4):
+            waiting[0, column] = pending[task, column]
         n_waiting = 1
         while n_waiting:
             n_waiting -= 1
@@ -310,12 +324,12 @@ def _split_all(pending, points, order, values, key, scales, offsets, tree, start
                 offsets,
                 tree,
             )
-            waiting[n_waiting] = np.array([cut, last, middle, last_leaf])
-            waiting[n_waiting + 1] = np.array([first, cut, first_leaf, middle])
+            _put(waiting, n_waiting, cut, last, middle, last_leaf)
+            _put(waiting, n_waiting + 1, first, cut, first_leaf, middle)
             n_waiting += 2
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _descend(rows, root, tree, leaves, start, stop):
     directions, thresholds, children = tree
     for i in range(start, stop):
@@ -328,7 +342,7 @@ def _descend(rows, root, tree, leaves, start, stop):
         leaves[i] = -1 - node
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _exchange(members, share, key):
     """Let about `share` of the members change places at random (Fisher and Yates)."""
     chosen = np.empty(members.shape[0], dtype=np.int64)
@@ -343,7 +357,7 @@ def _exchange(members, share, key):
         members[a], members[b] = members[b], members[a]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def group_rows(chain, rows, position, n_places, ends, grouped):
     """Order rows by the place of the component that their chains stand on.
 

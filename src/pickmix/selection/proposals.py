@@ -9,8 +9,8 @@ from __future__ import annotations
 import abc
 
 import numpy as np
-from numba import njit
 
+from pickmix.compiled import kernel, part
 from pickmix.selection.randomness import StepRandomness, Stream, uniform
 
 
@@ -112,7 +112,7 @@ def propose_checked(
     return np.ascontiguousarray(candidates, dtype=np.int32), log_q, log_q_current
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _draw_uniformly(rows, n_components, key, first_draw, candidates):
     for i in range(candidates.shape[0]):
         for j in range(candidates.shape[1]):
@@ -133,14 +133,14 @@ class UniformProposal(Proposal):
         return candidates, np.zeros(candidates.shape), np.zeros(rows.shape[0])
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _find(entry_component, entry_next, entry, component):
     while entry >= 0 and entry_component[entry] != component:
         entry = entry_next[entry]
     return entry
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _draw_from_table(
     rows,
     current,
@@ -182,7 +182,7 @@ def _draw_from_table(
             log_q[i, j] = np.log(value / total)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _update_table(
     rows, states, n_used, decay, gain, head, excess_total, entry_component, entry_excess, entry_next
 ):

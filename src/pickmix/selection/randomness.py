@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 
 import numpy as np
-from numba import njit
+
+from pickmix.compiled import kernel, part
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -34,14 +35,14 @@ class Stream(enum.IntEnum):
     RELOCATION = 7
 
 
-@njit(cache=True, nogil=True)
+@part()
 def _mix(word):
     word = (word ^ (word >> np.uint64(30))) * _MIX_1
     word = (word ^ (word >> np.uint64(27))) * _MIX_2
     return word ^ (word >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def step_key(seed, stream, step):
     """Key of all draws of one stream in one step (odd, 64 bits)."""
     word = _mix(np.uint64(seed) + _GOLDEN)
@@ -49,7 +50,7 @@ def step_key(seed, stream, step):
     return _mix(word ^ (np.uint64(step) + _GOLDEN)) | np.uint64(1)
 
 
-@njit(cache=True, nogil=True)
+@part()
 def uniform(key, row, draw):
     """Uniform number in [0, 1) for (row, draw); up to 2^44 rows and 2^20 draws per step."""
     x = ((np.uint64(row) << _DRAW_BITS) + np.uint64(draw) + np.uint64(1)) * key
@@ -68,7 +69,7 @@ def uniform(key, row, draw):
     return float(word >> np.uint64(11)) * _TO_UNIT
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def fill_uniform(key, rows, first_draw, out):
     """Fill `out` (B, M) with the uniforms of `rows` (B,), draws first_draw, first_draw + 1, ..."""
     for i in range(out.shape[0]):

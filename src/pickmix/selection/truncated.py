@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
+from pickmix.compiled import kernel
 from pickmix.selection import kernels
 from pickmix.selection.randomness import Stream, uniform
 from pickmix.selection.rules import Selection, SelectionRule
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _collect(rows, held, neighbours, n_explore, n_components, key, candidates):
     """Fill candidates (B, C) with the distinct members of each row's search set, -1 after them.
 
@@ -51,7 +51,7 @@ def _collect(rows, held, neighbours, n_explore, n_components, key, candidates):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _learn_distances(candidates, log_joint, winners, neighbours, distances, counts):
     """Update the nearest-component lists of each row's winner c from the row's log-joints.
 

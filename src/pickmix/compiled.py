@@ -1,0 +1,19 @@
+"""How functions are compiled: those that Python calls, and those that only compiled ones call.
+
+Unless told otherwise Numba wraps every function twice, for callers in Python and in C. Code
+that unpacks named tuples of many arrays there takes long to compile.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from numba import njit
+from numba.extending import register_jitable
+
+#: Decorates a function that Python calls. It is kept on disk.
+kernel = partial(njit, cache=True, nogil=True, no_cfunc_wrapper=True)
+
+#: Decorates a function that kernels call. For Python it stays what it is, so that a test or a
+#: debugger can run it uncompiled; it is kept on disk inside of the kernels.
+part = partial(register_jitable, no_cfunc_wrapper=True)
