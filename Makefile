@@ -23,9 +23,10 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
 
-# Programs that JAX compiles are kept in the clone, not in the user's own cache.
+# Programs that JAX compiles are kept in the clone, not in the user's own cache. Two processes: most
+# of the time goes into compilation, on one core each.
 test: lint
-	XDG_CACHE_HOME=$(CURDIR)/.cache $(BIN)/python -m pytest
+	XDG_CACHE_HOME=$(CURDIR)/.cache $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/ruff check

@@ -195,10 +195,10 @@ def draw(axes, curves, settings: list[Setting], best: float, title: str) -> None
             ms=2.5,
             label=setting.name,
         )
-    ends = curves["default"]
+    default = curves["default"]
     axes.plot(
-        [c.evaluations[-1] for c in ends],
-        [c.scores[-1] for c in ends],
+        [c.evaluations[-1] for c in default],
+        [c.scores[-1] for c in default],
         "*",
         ms=9,
         color=BLACK,
@@ -207,9 +207,10 @@ def draw(axes, curves, settings: list[Setting], best: float, title: str) -> None
     axes.axhline(best, color=BLACK, lw=1.0, ls=":", label="true mixture")
     axes.set_xscale("log")
     # The first steps from the start would squeeze the rest.
-    top = max(best, max(c.scores.max() for found in curves.values() for c in found))
-    worst_end = min(c.scores[-1] for found in curves.values() for c in found)
-    axes.set_ylim(worst_end - 1.0 * (top - worst_end), top + 0.1 * (top - worst_end))
+    ends = [c.scores[-1] for found in curves.values() for c in found]
+    lowest = min(c.scores.min() for found in curves.values() for c in found)
+    room = max(best, *ends) - min(ends)
+    axes.set_ylim(max(lowest, min(ends) - room) - 0.05 * room, max(best, *ends) + 0.1 * room)
     axes.set_xlabel("components evaluated per row", color=INK)
     axes.set_ylabel("log-likelihood of held-out rows", color=INK)
     axes.set_title(title, loc="left", fontsize=10)
@@ -217,7 +218,7 @@ def draw(axes, curves, settings: list[Setting], best: float, title: str) -> None
     axes.set_axisbelow(True)
 
 
-def run(out: Path, *, sizes=((200, 5, 10_000, 200), (20, 5, 4000, 100)), seeds: int = 3):
+def run(out: Path, *, sizes=((200, 5, 10_000, 200), (20, 5, 4000, 100)), seeds: int = 2):
     """Measure, print and draw, for each (K, D, N, evaluations per row) of `sizes`."""
     figure = Figure(figsize=(6.0 * len(sizes), 5.8), layout="constrained")
     results = []

@@ -140,6 +140,13 @@ def test_steps_limits_and_sets_reach_the_runs(tmp_path, made):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_algorithms_can_be_chosen(tmp_path, made):
+    arguments = ("--algorithm", "MHSAEM-U", "--algorithm", "EM", "--repetitions", 1)
+    assert run("figure-2", *arguments, "--out", tmp_path).exit_code == 0
+    assert {asked.algorithm for asked, _ in made.asked} == {"MHSAEM-U", "EM"}
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_budget_cuts_steps(tmp_path, made):
     result = run("figure-2", "--budget", 30, "--repetitions", 1, "--out", tmp_path)
     assert result.exit_code == 0, result.output

@@ -23,7 +23,7 @@ from pickmix.experiments.reproduction.experiments import (
     find_experiments,
 )
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.runs import Run
+from pickmix.experiments.reproduction.runs import ALGORITHMS, Run
 from pickmix.experiments.reproduction.store import Store
 from pickmix.experiments.reproduction.workers import cluster_workers, local_workers, make_all
 
@@ -67,7 +67,15 @@ _NEEDS = {"jax": "JAX", "matplotlib": "matplotlib", "pyarrow": "pyarrow"}
     metavar="SET",
     help="Data set of the tables; repeat for more.  [all 19]",
 )
-@click.option("--reduced-grid", is_flag=True, help="Five networks instead of 36 in table-best.")
+@click.option("--reduced-grid", is_flag=True, help="Four networks instead of 36 in table-best.")
+@click.option(
+    "--algorithm",
+    "algorithms",
+    multiple=True,
+    type=click.Choice(ALGORITHMS),
+    metavar="NAME",
+    help="Make runs of this algorithm only, e.g. MHSAEM-U; repeat for more.  [all]",
+)
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -98,6 +106,7 @@ def reproduce(
     repetitions: int | None,
     sets: tuple[str, ...],
     reduced_grid: bool,
+    algorithms: tuple[str, ...],
     jobs: int,
     cluster: str | None,
     out: Path,
@@ -140,7 +149,10 @@ def reproduce(
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK):
             raise PermissionError(f"--out: cannot write to {out}")
-        interrupted = _make(_runs_of(experiments, scale), store, max_seconds, jobs, cluster)
+        runs = _runs_of(experiments, scale)
+        if algorithms:
+            runs = [run for run in runs if run.algorithm in algorithms]
+        interrupted = _make(runs, store, max_seconds, jobs, cluster)
     elif not store.histories():
         raise FileNotFoundError(f"--draw-only: expected results in {out}, found none there")
     _deliver(experiments, scale, store, out)

@@ -151,3 +151,12 @@ def test_results_of_another_version_are_left_alone(tmp_path, monkeypatch):
     store.add(history(RUNS[0]))
     monkeypatch.setattr("pickmix.experiments.reproduction.runs.VERSION", 999)
     assert Store(tmp_path).histories() == {}
+
+
+def test_a_file_without_rows_is_an_empty_store(tmp_path):
+    store = Store(tmp_path)
+    store.add(history(RUNS[0]))
+    store.compact()
+    path = tmp_path / "results.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).slice(0, 0), path)
+    assert Store(tmp_path).histories() == {}

@@ -17,6 +17,10 @@ EM, SAEM, SSAEM, TSAEM, MCSAEM = "EM", "SAEM", "SSAEM", "TSAEM", "MCSAEM"
 MHSAEM_U, MHSAEM_T, MHSAEM_TF, MHSAEM_O = "MHSAEM-U", "MHSAEM-T", "MHSAEM-TF", "MHSAEM-O"
 MHSAEM_P, PICKMIX = "MHSAEM-P", "pickmix"
 SGD = "SGD"
+ALGORITHMS = (
+    *(EM, SAEM, SSAEM, TSAEM, MCSAEM, MHSAEM_U, MHSAEM_T, MHSAEM_TF, MHSAEM_O),
+    *(MHSAEM_P, PICKMIX, SGD),
+)
 
 # Whose work does not depend on the number of samples M, or on the batch size B.
 WITHOUT_SAMPLES = (EM, SAEM, MHSAEM_P, PICKMIX)

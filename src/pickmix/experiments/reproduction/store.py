@@ -163,8 +163,10 @@ def _read(path: Path) -> Iterator[History]:
         name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names
     }
     keys = columns["key"]
+    if keys.size == 0:
+        return
     # Rows of a run lie together.
-    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]][: keys.size])
+    starts = np.flatnonzero(np.r_[True, keys[1:] != keys[:-1]])
     for start, end in zip(starts, np.r_[starts[1:], keys.size], strict=True):
         rows = slice(start, end)
         run = _run(columns, int(start))

@@ -153,9 +153,9 @@ def _error_table(
     found = {getattr(history.run, panel.varies) for group in groups.values() for history in group}
     values = sorted(value for value in found if value is not None)
     columns = [_ALGORITHM]
-    for group, key in (("absolute error at t95", "error"), ("seconds to t95", "seconds")):
+    for heading, key in (("absolute error at t95", "error"), ("seconds to t95", "seconds")):
         columns += [
-            Column(f"{key}_{panel.varies}{value}", f"{panel.varies} = {value}", group)
+            Column(f"{key}_{panel.varies}{value}", f"{panel.varies} = {value}", heading)
             for value in values
         ]
     rows = []

@@ -1,0 +1,135 @@
+"""The scripts in examples/ run, their results make sense, and the tutorial quotes them rightly."""
+
+import importlib.util
+import os
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pickmix.data import uci
+
+ROOT = Path(__file__).parents[1]
+NAMES = ("idea_in_2d", "choosing", "deep_uci")
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / f"examples/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses look their module up while it is being executed.
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def assert_pictures(folder, *names):
+    for name in names:
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_idea_in_2d(tmp_path, capsys):
+    script = example("idea_in_2d")
+    wide, narrow, default, uniform = script.run(tmp_path, n_rows=1500, per_arm=10, effort=0.1)
+    assert_pictures(tmp_path, "idea-snapshots.png", "idea-chain.png")
+    for fits in (wide, narrow):
+        em, chain, partitions = (one.mixture for one in fits)
+        assert em.n_component_evaluations_ == 10 * 30 * 1500
+        assert chain.n_component_evaluations_ < em.n_component_evaluations_ / 2
+        assert partitions.n_component_evaluations_ < em.n_component_evaluations_ / 2
+        for one in fits:
+            values = one.mixture.trace_["log_likelihood"]
+            assert values[-1] > values[0]
+            assert one.snapshots[-1][0] == one.mixture.n_steps_
+    truth = script.spirals(10)
+    new, _ = truth.sample(2000, random_state=5)
+    best = truth.score_samples(new).mean()
+    assert best - 0.3 < default.score(new) < best
+    # 1,000 steps of 120 out of 1,500 rows: 13 batches a pass.
+    assert len(uniform.taken) in (76, 77)
+    assert np.array(uniform.taken).shape == np.array(uniform.offered).shape
+    assert "The watched row was visited" in capsys.readouterr().out
+
+
+def test_what_the_watched_row_took_was_offered_or_held(tmp_path):
+    script = example("idea_in_2d")
+    X, _ = script.spirals(5).sample(300, random_state=0)
+    _, uniform = script.fit_all(X, script.start_at_rows(X, 15, 1.0), 0.02)
+    assert uniform.taken
+    held = None
+    for offered, taken in zip(uniform.offered, uniform.taken, strict=True):
+        for candidate, state in zip(offered, taken, strict=True):
+            assert held is None or state in (candidate, held)
+            held = state
+
+
+def test_choosing(tmp_path, capsys):
+    script = example("choosing")
+    budget = 40
+    ((curves, best),) = script.run(tmp_path, sizes=((20, 3, 1000, budget),), seeds=1)
+    assert_pictures(tmp_path, "choosing.png")
+    assert len(curves) == 10
+    for name, (curve,) in curves.items():
+        assert curve.scores.shape == curve.evaluations.shape
+        assert np.isfinite(curve.scores).all()
+        assert curve.scores[-1] < best
+        if name != "default":
+            assert curve.evaluations[-1] == pytest.approx(budget, rel=0.15)
+    (default,) = curves["default"]
+    others = [curve.scores[-1] for name, (curve,) in curves.items() if name != "default"]
+    assert default.scores[-1] > np.median(others)
+    assert "true mixture" in capsys.readouterr().out
+
+
+@pytest.fixture
+def data():
+    if not os.environ.get("PICKMIX_DATA"):
+        pytest.skip("PICKMIX_DATA is not set: no UCI sets to read")
+
+
+@pytest.mark.usefixtures("data")
+def test_deep_uci(tmp_path, capsys):
+    script = example("deep_uci")
+    script.main(["--out", str(tmp_path), "--set", "pima-indians", "--quick"])
+    assert_pictures(tmp_path, "deep-uci.png")
+    table = re.findall(r"^(?:\d+ |network).*", capsys.readouterr().out, re.MULTILINE)
+    assert len(table) == 3
+    for line in table:
+        test, auc = map(float, re.findall(r"-?\d+\.\d{3}", line)[1:3])
+        assert -15.0 < test < -8.0
+        assert 0.7 < auc < 1.0
+
+
+@pytest.mark.usefixtures("data")
+def test_the_parts_are_those_of_the_library():
+    parts = example("deep_uci").load("pima-indians", 3)
+    split = uci.load("pima-indians", random_state=3)
+    for part in ("train", "validation", "test"):
+        np.testing.assert_allclose(getattr(parts, part), getattr(split, part), atol=1e-12)
+
+
+def test_deep_uci_says_where_it_looked_for_files(tmp_path, monkeypatch):
+    monkeypatch.setenv("PICKMIX_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(uci, "_BASE_ADDRESS", "file:///nowhere")
+    with pytest.raises(SystemExit, match="found its files nowhere") as caught:
+        example("deep_uci").main(["--out", str(tmp_path)])
+    assert "set PICKMIX_DATA" in str(caught.value)
+
+
+def test_the_tutorial_quotes_the_scripts():
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    scripts = [(ROOT / f"examples/{name}.py").read_text(encoding="utf-8") for name in NAMES]
+    quotes = [q for q in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if ">>>" not in q]
+    assert quotes
+    for quote in quotes:
+        assert any(quote in script for script in scripts), quote
+
+
+def test_the_pictures_of_the_tutorial_are_there_and_small():
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    pictures = re.findall(r"!\[.*?\]\((.*?)\)", text)
+    assert len(pictures) >= 4
+    for picture in pictures:
+        assert 0 < (ROOT / "docs" / picture).stat().st_size < 200_000
