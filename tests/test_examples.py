@@ -36,7 +36,8 @@ def test_idea_in_2d(tmp_path, capsys):
     for fits in (wide, narrow):
         em, chain, partitions = (one.mixture for one in fits)
         assert em.n_component_evaluations_ == 10 * 30 * 1500
-        assert chain.n_component_evaluations_ < em.n_component_evaluations_ / 2
+        # Two candidates and the component held, for 1,000 of 13 batches a pass.
+        assert chain.n_component_evaluations_ == pytest.approx(3 * 1000 * 1500 / 13, rel=0.01)
         assert partitions.n_component_evaluations_ < em.n_component_evaluations_ / 2
         for one in fits:
             values = one.mixture.trace_["log_likelihood"]
@@ -46,7 +47,6 @@ def test_idea_in_2d(tmp_path, capsys):
     new, _ = truth.sample(2000, random_state=5)
     best = truth.score_samples(new).mean()
     assert best - 0.3 < default.score(new) < best
-    # 1,000 steps of 120 out of 1,500 rows: 13 batches a pass.
     assert len(uniform.taken) in (76, 77)
     assert np.array(uniform.taken).shape == np.array(uniform.offered).shape
     assert "The watched row was visited" in capsys.readouterr().out
@@ -75,7 +75,8 @@ def test_choosing(tmp_path, capsys):
         assert np.isfinite(curve.scores).all()
         assert curve.scores[-1] < best
         if name != "default":
-            assert curve.evaluations[-1] == pytest.approx(budget, rel=0.15)
+            # Blocks hold at most G components, often some less.
+            assert 0.75 * budget < curve.evaluations[-1] < 1.02 * budget
     (default,) = curves["default"]
     others = [curve.scores[-1] for name, (curve,) in curves.items() if name != "default"]
     assert default.scores[-1] > np.median(others)

@@ -80,7 +80,7 @@ def test_no_cluster_at_that_address():
 
 
 def reproduce(folder):
-    command = [sys.executable, "-m", "pickmix", "reproduce", "figure-proposals", "--steps", "0.02"]
+    command = [sys.executable, "-m", "pickmix", "reproduce", "figure-proposals", "--steps", "0.002"]
     return [*command, "--repetitions", "2", "--out", str(folder)]
 
 
