@@ -1,38 +1,11 @@
 """A component of one's own against the closed form: full Gaussians, as EM fits them."""
 
-from dataclasses import dataclass
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from pickmix import GaussianMixture, Mixture
-
-
-@dataclass(frozen=True)
-class FullGaussian:
-    """N(mean, L L^T) with a lower triangular L whose diagonal is positive."""
-
-    def init(self, key, n_features):
-        return {
-            "mean": jax.random.normal(key, (n_features,)),
-            "log_diagonal": jnp.zeros(n_features),
-            "lower": jnp.zeros((n_features, n_features)),
-        }
-
-    def place(self, params, centre, scale):
-        return params | {"mean": centre, "log_diagonal": jnp.log(scale)}
-
-    def _cholesky(self, params):
-        return jnp.tril(params["lower"], -1) + jnp.diag(jnp.exp(params["log_diagonal"]))
-
-    def log_prob(self, params, x):
-        whitened = jax.scipy.linalg.solve_triangular(
-            self._cholesky(params), x - params["mean"], lower=True
-        )
-        constant = 0.5 * x.shape[0] * jnp.log(2.0 * jnp.pi)
-        return -0.5 * jnp.sum(whitened**2) - jnp.sum(params["log_diagonal"]) - constant
+from pickmix.experiments.reproduction.fits.full_gaussian import FullGaussian
 
 
 @pytest.fixture(autouse=True, scope="module")
