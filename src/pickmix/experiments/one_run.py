@@ -15,14 +15,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pickmix import __version__
 from pickmix.experiments.fitted import Fitted, record_nothing
+from pickmix.experiments.machine import cpu_count, load_average, versions
 from pickmix.experiments.meter import Meter
 from pickmix.experiments.results import CURVE, END, FACTS, NO_DATA, Row
 from pickmix.experiments.rivals import RIVALS, Rival
@@ -45,7 +44,7 @@ def perform(
     max_seconds: float | None = None,
 ) -> None:
     """Make the data, warm up, fit and measure; `emit` gets rows, the last of kind "end"."""
-    facts: Row = {"cpu_count": _cpu_count(), "load_average": _load_average()}
+    facts: Row = {"cpu_count": cpu_count(), "load_average": load_average()}
     try:
         data = setting.make(seed)
     except OSError as error:
@@ -55,7 +54,7 @@ def perform(
     facts.update(n_rows=n_rows, n_features=n_features, n_components=data.n_components)
     warm_up_seconds = _warm_up(rival, data)
     # Imported by now, so that what is installed is what runs.
-    facts.update(versions=_versions(rival), **_truth(data))
+    facts.update(versions=versions(("numpy", "scikit-learn", *rival.packages)), **_truth(data))
 
     meter = Meter(max_seconds)
     some = data.held_out[:CURVE_ROWS]
@@ -134,25 +133,6 @@ def _warm_up(rival: Rival, data: BenchData) -> float:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _versions(rival: Rival) -> str:
-    python = ".".join(map(str, sys.version_info[:3]))
-    parts = [f"pickmix {__version__}", f"python {python}"]
-    for name in ("numpy", "scikit-learn", *rival.packages):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            parts.append(f"{name} {metadata.version(name)}")
-    return "; ".join(parts)
-
-
-def _cpu_count() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
-def _load_average() -> float | None:
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
 
 
 def _leave_with_parent() -> None:

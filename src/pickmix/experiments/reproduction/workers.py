@@ -13,16 +13,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
+from pickmix.experiments.machine import cpu_count
 from pickmix.experiments.reproduction.fits.perform import perform
 from pickmix.experiments.reproduction.history import History
 from pickmix.experiments.reproduction.runs import Run
-
-
-def cpu_count() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 @dataclass

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 
-from pickmix import __version__
+from pickmix.experiments.machine import cpu_name, load_average, versions
 from pickmix.experiments.reproduction.history import FACTS, SERIES, TEXTS, History
 from pickmix.experiments.reproduction.runs import Run
 
@@ -56,27 +51,9 @@ class Recorder:
 
 def machine() -> dict[str, float | str]:
     """Facts of here and now."""
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     return {
-        "cpu": _cpu(),
-        "load_average": load,
+        "cpu": cpu_name(),
+        "load_average": load_average(),
         "versions": versions(_PACKAGES),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def versions(packages: Sequence[str]) -> str:
-    """Versions of pickmix, Python and those of the packages that are installed."""
-    parts = [f"pickmix {__version__}", f"python {platform.python_version()}"]
-    for name in packages:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            parts.append(f"{name} {metadata.version(name)}")
-    return "; ".join(parts)
-
-
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

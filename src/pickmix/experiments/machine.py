@@ -1,0 +1,49 @@
+"""Facts of the machine and its software, for rows of results."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+from pickmix import __version__
+
+
+def versions(packages: Sequence[str]) -> str:
+    """Versions of pickmix, Python and those of the packages that are installed.
+
+    Examples
+    --------
+    >>> versions(["numpy", "no-such-package"])
+    'pickmix ...; python 3...; numpy ...'
+    """
+    parts = [f"pickmix {__version__}", f"python {platform.python_version()}"]
+    for name in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            parts.append(f"{name} {metadata.version(name)}")
+    return "; ".join(parts)
+
+
+def cpu_count() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """What the processor calls itself."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def load_average() -> float:
+    """Processes that wanted to run in the last minute; NaN where nobody knows."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
