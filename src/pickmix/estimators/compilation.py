@@ -11,8 +11,9 @@ import numpy as np
 from pickmix.closed_form.seeding import compile_seeding
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.plan import resolve_proposal
-from pickmix.selection.partitions import RandomPartition
+from pickmix.selection.partitions import RandomPartition, draw_partition
 from pickmix.selection.proposals import Proposal
+from pickmix.selection.randomness import StepRandomness
 from pickmix.threads import Threads
 
 _compiled: set[tuple] = set()
@@ -67,5 +68,8 @@ def compile_kernels(estimator: Any, source: ArrayRows) -> float:
         small._fit_once(ArrayRows(data), 0, Threads())
         if proposal == "partition":
             compile_seeding(ArrayRows(data))
+            # Enough blocks that a tree of them is grown in parts, as with many components.
+            means = np.zeros((256, source.n_features))
+            draw_partition(means, 1, 0.5, StepRandomness(0, 1), Threads(), np.ones(means.shape[1]))
     _compiled.add(kind)
     return time.perf_counter() - started
