@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from pickmix.experiments.reproduction import workers
 from pickmix.experiments.reproduction.fits.perform import NoData, perform
 from pickmix.experiments.reproduction.runs import GaussianRun, flow
 from pickmix.experiments.reproduction.store import Store
@@ -18,10 +19,10 @@ from pickmix.experiments.reproduction.workers import cluster_workers, local_work
 RUNS = [GaussianRun("EM", 3, seed, D=2, K=3, N=100) for seed in range(4)]
 
 
-def made_by(workers, runs, limit=None):
+def made_by(where, runs):
     results = {}
-    with workers as ready:
-        make_all(runs, ready, limit, results.__setitem__)
+    with where as ready:
+        make_all(runs, ready, None, results.__setitem__)
     return results
 
 
@@ -73,8 +74,9 @@ def test_dask_cluster():
         check_equal_to_runs_made_here(made_by(cluster_workers(cluster.scheduler_address), RUNS))
 
 
-def test_no_cluster_at_that_address():
+def test_no_cluster_at_that_address(monkeypatch):
     pytest.importorskip("distributed")
+    monkeypatch.setattr(workers, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(OSError), cluster_workers("tcp://127.0.0.1:9"):
         pass
 

@@ -18,6 +18,9 @@ from pickmix.experiments.reproduction.fits.perform import perform
 from pickmix.experiments.reproduction.history import History
 from pickmix.experiments.reproduction.runs import Run
 
+# Until a cluster that does not answer counts as not there.
+_CONNECT_SECONDS = 10.0
+
 
 @dataclass
 class Workers:
@@ -71,7 +74,7 @@ def cluster_workers(address: str) -> Iterator[Workers]:
         from distributed import Client
     except ImportError as error:
         raise ImportError("--cluster needs Dask: pip install 'pickmix[cluster]'") from error
-    with Client(address, timeout="10s") as client:
+    with Client(address, timeout=_CONNECT_SECONDS) as client:
         n_threads = sum(client.nthreads().values())
         if not n_threads:
             raise OSError(f"--cluster: the cluster at {address} has no workers")
