@@ -116,8 +116,9 @@ def reproduce(
 
     Runs are kept in the folder as they finish, in Parquet, one row per evaluation. Ctrl-C or a
     crash costs the runs under way; the same command goes on and repeats nothing. Figures that share
-    runs share them here too. At the paper's scale everything takes weeks on one core: --quick
-    shows that all works, --budget, --steps and --max-seconds cut it to what there is time for.
+    runs share them here too. At the paper's scale the figures take about two days of one core,
+    table-fixed four, and table-best, with thousands of large networks, years: --quick shows that
+    all works, --budget, --steps and --max-seconds cut it to what there is time for.
 
     \b
     Examples:
@@ -189,12 +190,14 @@ def _make(
 ) -> bool:
     """Make what the store does not have; return whether Ctrl-C ended it."""
     missing = [run for run in runs if not store.has(run, max_seconds)]
-    click.echo(f"{len(runs)} runs, {len(runs) - len(missing)} of them there from before")
+    weights = {run: cost.seconds(run, max_seconds) for run in missing}
+    line = f"{len(runs)} runs, {len(runs) - len(missing)} of them there from before"
     if not missing:
+        click.echo(line)
         return False
+    click.echo(f"{line}; the rest takes about {_duration(sum(weights.values()))} on one core")
     without_data: dict[str, None] = {}
     interrupted = False
-    weights = {run: cost.seconds(run, max_seconds) for run in missing}
     bar = tqdm(
         total=sum(weights.values()),
         bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}, {remaining} left {postfix}",
@@ -236,7 +239,9 @@ def _describe(run: Run) -> str:
 
 
 def _duration(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.0f} minutes"
+    if seconds > 2e5:
+        return f"{seconds / 86400:.0f} days"
+    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
 
 
 def _deliver(experiments: list[Experiment], scale: Scale, store: Store, out: Path) -> None:

@@ -16,6 +16,8 @@ from pickmix.experiments.reproduction.runs import ConvergenceRun, DeepRun, Gauss
 # Shares of the paper's steps that a budget may cut to.
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 _COMPILATION = 5.0
+# A network with more, s = 128, b = 8 and l = 4 say, is refused for want of memory before it begins.
+_MOST_PARAMETERS = 1e9
 
 
 def seconds(run: Run, limit_seconds: float | None = None) -> float:
@@ -70,6 +72,8 @@ def _of_deep(run: DeepRun) -> float:
         for _ in range(n_layers):
             evaluated += nodes * s * max(1.0, width) ** 2
             nodes, width = nodes * s * b, width / b
+        if evaluated > _MOST_PARAMETERS:
+            return 0.0
         selected = 3e-4 + 8e-5 * n_features
     if run.algorithm == runs.SGD:
         return run.T * (3e-4 + run.B * evaluated * each)
