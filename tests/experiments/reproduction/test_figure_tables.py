@@ -60,6 +60,7 @@ def test_bias_is_compared_with_chance():
     found = cells(table)["MHSAEM-O"]
     assert (found["first"].value, found["last"].value) == (4.0, 3.0)
     assert (found["ratio_first"].value, found["ratio_last"].value) == (2.0, 1.0)
+    assert found["ratio_end"].value == 1.0
 
 
 def test_acceptance_at_both_ends():

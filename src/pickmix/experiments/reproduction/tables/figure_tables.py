@@ -104,6 +104,7 @@ def _bias_table(name: str, title: str, groups: Mapping[str, Sequence[History]]) 
         Column("last", "last tenth", "squared error of the gradient"),
         Column("ratio_first", "first half", "over what exact draws give"),
         Column("ratio_last", "last half", "over what exact draws give"),
+        Column("ratio_end", "last fifth", "over what exact draws give"),
     )
     rows = []
     for algorithm, group in groups.items():
@@ -114,6 +115,7 @@ def _bias_table(name: str, title: str, groups: Mapping[str, Sequence[History]]) 
             "last": _number(group, lambda history: _part(history, "bias", 0.9, 1.0), 3),
             "ratio_first": _number(group, lambda history: _ratio(history, 0.0, 0.5), 2),
             "ratio_last": _number(group, lambda history: _ratio(history, 0.5, 1.0), 2),
+            "ratio_end": _number(group, lambda history: _ratio(history, 0.8, 1.0), 2),
         }
         rows.append(Row(cells))
     notes = ("Means over records of sums, medians over seeds.", *_notes(groups))
