@@ -22,11 +22,11 @@ def main() -> None:
     Six verbs:
 
     \b
-      fit     find the mixture that explains a table, and save it
-      score   how probable is each row under a saved mixture (low: an outlier)
-      assign  which components does each row belong to, with which probability
-      sample  draw new rows from a saved mixture
-      bench   compare pickmix with its rivals on this machine
+      fit        find the mixture that explains a table, and save it
+      score      how probable is each row under a saved mixture (low: an outlier)
+      assign     which components does each row belong to, with which probability
+      sample     draw new rows from a saved mixture
+      bench      compare pickmix with its rivals on this machine
       reproduce  redraw figures and tables of the paper behind it
 
     DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet. MODEL is the folder that

@@ -61,6 +61,21 @@ def _notes(groups: Mapping[str, Sequence[History]]) -> tuple[str, ...]:
     return (f"† ended by {', '.join(sorted(outcomes))}.",) if outcomes else ()
 
 
+# What is read off each history of an algorithm, and the digits it is shown with.
+Reading = tuple[Callable[[History], float], int]
+
+
+def _rows(groups: Mapping[str, Sequence[History]], readings: Mapping[str, Reading]) -> list[Row]:
+    """One row per algorithm: its name, its seeds, and the median of each reading."""
+    rows = []
+    for algorithm, group in groups.items():
+        cells: dict[str, Cell] = {"algorithm": Text(algorithm), "seeds": Number(len(group), 0)}
+        for key, (value, digits) in readings.items():
+            cells[key] = _number(group, value, digits)
+        rows.append(Row(cells))
+    return rows
+
+
 def _likelihood_table(name: str, title: str, groups: Mapping[str, Sequence[History]]) -> Table:
     columns = (
         _ALGORITHM,
@@ -75,24 +90,20 @@ def _likelihood_table(name: str, title: str, groups: Mapping[str, Sequence[Histo
         Column("evaluations_to_t95", "to t95", "evaluations per row"),
         Column("evaluations", "in all", "evaluations per row"),
     )
+    readings: dict[str, Reading] = {
+        "t95": (lambda history: t95(history.series).log_likelihood, 3),
+        "true": (_truth, 3),
+        "seconds_to_t95": (_seconds_to_t95, 2),
+        "seconds": (lambda history: history.series["seconds"][-1], 2),
+        "evaluations_to_t95": (lambda history: t95(history.series).evaluations, 0),
+        "evaluations": (lambda history: history.series["evaluations"][-1], 0),
+    }
     finals = with_best([_number(group, _final, 3) for group in groups.values()])
     rows = []
-    for (algorithm, group), final in zip(groups.items(), finals, strict=True):
+    for row, group, final in zip(_rows(groups, readings), groups.values(), finals, strict=True):
         ends = [_final(history) for history in group]
-        cells: dict[str, Cell] = {
-            "algorithm": Text(algorithm),
-            "seeds": Number(len(group), 0),
-            "final": final,
-            "lowest": Number(min(ends), 3),
-            "highest": Number(max(ends), 3),
-            "t95": _number(group, lambda history: t95(history.series).log_likelihood, 3),
-            "true": _number(group, _truth, 3),
-            "seconds_to_t95": _number(group, lambda history: t95(history.series).seconds, 2),
-            "seconds": _number(group, lambda history: history.series["seconds"][-1], 2),
-            "evaluations_to_t95": _number(group, _evaluations_to_t95, 0),
-            "evaluations": _number(group, lambda history: history.series["evaluations"][-1], 0),
-        }
-        rows.append(Row(cells))
+        spread = {"lowest": Number(min(ends), 3), "highest": Number(max(ends), 3)}
+        rows.append(Row({**row.cells, "final": final, **spread}))
     return Table(name, title, columns, tuple(rows), _notes(groups))
 
 
@@ -106,20 +117,15 @@ def _bias_table(name: str, title: str, groups: Mapping[str, Sequence[History]]) 
         Column("ratio_last", "last half", "over what exact draws give"),
         Column("ratio_end", "last fifth", "over what exact draws give"),
     )
-    rows = []
-    for algorithm, group in groups.items():
-        cells: dict[str, Cell] = {
-            "algorithm": Text(algorithm),
-            "seeds": Number(len(group), 0),
-            "first": _number(group, lambda history: _part(history, "bias", 0.0, 0.1), 3),
-            "last": _number(group, lambda history: _part(history, "bias", 0.9, 1.0), 3),
-            "ratio_first": _number(group, lambda history: _ratio(history, 0.0, 0.5), 2),
-            "ratio_last": _number(group, lambda history: _ratio(history, 0.5, 1.0), 2),
-            "ratio_end": _number(group, lambda history: _ratio(history, 0.8, 1.0), 2),
-        }
-        rows.append(Row(cells))
+    readings: dict[str, Reading] = {
+        "first": (lambda history: _part(history, "bias", 0.0, 0.1), 3),
+        "last": (lambda history: _part(history, "bias", 0.9, 1.0), 3),
+        "ratio_first": (lambda history: _ratio(history, 0.0, 0.5), 2),
+        "ratio_last": (lambda history: _ratio(history, 0.5, 1.0), 2),
+        "ratio_end": (lambda history: _ratio(history, 0.8, 1.0), 2),
+    }
     notes = ("Means over records of sums, medians over seeds.", *_notes(groups))
-    return Table(name, title, columns, tuple(rows), notes)
+    return Table(name, title, columns, tuple(_rows(groups, readings)), notes)
 
 
 def _acceptance_table(name: str, title: str, groups: Mapping[str, Sequence[History]]) -> Table:
@@ -129,16 +135,11 @@ def _acceptance_table(name: str, title: str, groups: Mapping[str, Sequence[Histo
         Column("first", "first tenth of the records", "mean acceptance"),
         Column("last", "last tenth", "mean acceptance"),
     )
-    rows = []
-    for algorithm, group in groups.items():
-        cells: dict[str, Cell] = {
-            "algorithm": Text(algorithm),
-            "seeds": Number(len(group), 0),
-            "first": _number(group, lambda history: _part(history, "acceptance", 0.0, 0.1), 3),
-            "last": _number(group, lambda history: _part(history, "acceptance", 0.9, 1.0), 3),
-        }
-        rows.append(Row(cells))
-    return Table(name, title, columns, tuple(rows), _notes(groups))
+    readings: dict[str, Reading] = {
+        "first": (lambda history: _part(history, "acceptance", 0.0, 0.1), 3),
+        "last": (lambda history: _part(history, "acceptance", 0.9, 1.0), 3),
+    }
+    return Table(name, title, columns, tuple(_rows(groups, readings)), _notes(groups))
 
 
 _CURVES = {
@@ -167,9 +168,7 @@ def _error_table(
             # An algorithm that knows no such parameter has the same runs for all of its values.
             here = [h for h in group if getattr(h.run, panel.varies) in (None, value)]
             cells[f"error_{panel.varies}{value}"] = _number(here, _error, 3)
-            cells[f"seconds_{panel.varies}{value}"] = _number(
-                here, lambda history: t95(history.series).seconds, 2
-            )
+            cells[f"seconds_{panel.varies}{value}"] = _number(here, _seconds_to_t95, 2)
         rows.append(Row(cells))
     seeds = sorted({history.run.seed for group in groups.values() for history in group})
     notes = (f"Medians over {len(seeds)} seed{'s' if len(seeds) > 1 else ''}.", *_notes(groups))
@@ -184,8 +183,8 @@ def _truth(history: History) -> float:
     return float(history.facts["true_log_likelihood"])
 
 
-def _evaluations_to_t95(history: History) -> float:
-    return t95(history.series).evaluations
+def _seconds_to_t95(history: History) -> float:
+    return t95(history.series).seconds
 
 
 def _error(history: History) -> float:
