@@ -114,7 +114,7 @@ def test_all_pairs_ask_for_the_nearest_in_every_step(setting):
         members = set(evaluate.seen[i][evaluate.seen[i] >= 0].tolist())
         assert members == set(first[start[i]].tolist())
     # Components have moved: the lists of before are forgotten.
-    evaluate.nearest = first[:, ::-1].astype(np.int32)
+    evaluate.nearest = ((first + 1) % K).astype(np.int32)
     held = rule.held.copy()
     rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 2))
     for i in range(N):
