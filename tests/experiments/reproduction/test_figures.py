@@ -1,56 +1,26 @@
+"""Pictures: what is on the axes of curves, and what every picture has."""
+
 import numpy as np
 import pytest
-from matplotlib.collections import LineCollection, PolyCollection
+from drawn_histories import (
+    by_key,
+    curve_figure,
+    error_histories,
+    gaussian,
+    history,
+    kinds,
+    labelled,
+    rising,
+    words,
+)
+from matplotlib.collections import PolyCollection
 
 from pickmix.experiments.reproduction import runs as names
 from pickmix.experiments.reproduction.drawing.curve_axes import Line, limits
 from pickmix.experiments.reproduction.drawing.figures import compose, draw
-from pickmix.experiments.reproduction.drawing.style import LOOKS, SHAPES
-from pickmix.experiments.reproduction.history import FACTS, SERIES, History
+from pickmix.experiments.reproduction.drawing.style import LOOKS
 from pickmix.experiments.reproduction.panels import CurvePanel, ErrorPanel, Figure
-from pickmix.experiments.reproduction.runs import ConvergenceRun, GaussianRun
-
-
-def history(run, outcome="max_steps", truth=np.nan, **series):
-    n_records = len(next(iter(series.values())))
-    values = {name: np.full(n_records, np.nan) for name in SERIES}
-    values["step"] = np.arange(n_records, dtype=float)
-    values |= {name: np.asarray(column, dtype=float) for name, column in series.items()}
-    facts = dict.fromkeys(FACTS, np.nan) | {"outcome": outcome, "true_log_likelihood": truth}
-    return History(run, values, facts)
-
-
-def gaussian(algorithm="EM", seed=0, **settings):
-    return GaussianRun(algorithm, 10, seed, **settings)
-
-
-def rising(run, height=0.0, factor=1.0, **more):
-    """From -30 over -20.8, t95 if height is 0, to -20; seconds 0.1, 1 and 10, evaluations x 100."""
-    seconds = factor * np.array([0.1, 1.0, 10.0])
-    levels = np.array([-30.0, -20.8, -20.0]) + height
-    given = {"seconds": seconds, "evaluations": 100.0 * seconds, "log_likelihood": levels}
-    return history(run, **(given | more))
-
-
-def by_key(*histories):
-    return {history.run.key: history for history in histories}
-
-
-def curve_figure(histories, y="log_likelihood", **settings):
-    runs = tuple(history.run for history in histories)
-    return Figure("Figure 0", (CurvePanel("left", y, runs, **settings),))
-
-
-def labelled(axes, label):
-    return [line for line in axes.lines if line.get_label() == label]
-
-
-def kinds(axes, kind):
-    return [found for found in axes.collections if isinstance(found, kind)]
-
-
-def words(page):
-    return [text.get_text() for text in page.legends[0].get_texts() if text.get_text().strip()]
+from pickmix.experiments.reproduction.runs import ConvergenceRun
 
 
 def test_every_algorithm_looks_different():
@@ -236,74 +206,6 @@ def test_acceptance_has_a_line_at_one_over_K(other_K, drawn):
         assert [text.get_text() for text in axes.texts] == ["1/K"] * drawn
         if drawn:
             np.testing.assert_allclose(across[0].get_ydata(), 0.04)
-
-
-def error_histories():
-    """AE at t95 is 0.2 more per K step; times to t95 grow with K and with the seed."""
-    histories = []
-    for rank, K in enumerate((25, 50, 100)):
-        for seed in range(3):
-            truth = -20.0 + 0.2 * rank + 0.1 * seed
-            run = gaussian("MHSAEM-P", seed, K=K)
-            histories.append(rising(run, truth=truth, factor=(1 + seed) * 10.0**rank))
-    return histories
-
-
-def test_errors_against_the_time_to_t95():
-    histories = error_histories()
-    # The order of the runs does not matter.
-    runs = tuple(history.run for history in histories[::-1])
-    page = compose(Figure("F", (ErrorPanel("P", "K", runs),)), by_key(*histories))
-    for axes, scale in zip(page.axes, (1.0, 100.0), strict=True):
-        assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-        (line,) = labelled(axes, "MHSAEM-P")
-        # t95 is the second record, -20.8 after (1, 2, 3) x 10^rank seconds; the truth of the
-        # middle seed is -19.9 + 0.2 rank.
-        np.testing.assert_allclose(line.get_xdata(), scale * np.array([2.0, 20.0, 200.0]))
-        np.testing.assert_allclose(line.get_ydata(), [0.9, 1.1, 1.3])
-        points = [found for found in axes.lines if found is not line]
-        assert [point.get_marker() for point in points] == list(SHAPES[:3])
-        np.testing.assert_allclose([point.get_ydata()[0] for point in points], [0.9, 1.1, 1.3])
-        bars = [bar.get_segments()[0] for bar in kinds(axes, LineCollection)]
-        for bar, x, y in zip(bars, line.get_xdata(), line.get_ydata(), strict=True):
-            np.testing.assert_allclose(bar, [[x, y - 0.098], [x, y + 0.098]])
-    assert words(page) == ["MHSAEM-P", "K = 25", "K = 50", "K = 100"]
-    assert page.axes[0].get_ylabel().replace("\n", " ") == "absolute error at t95 (nats per row)"
-
-
-def test_an_algorithm_without_the_parameter_is_a_point():
-    histories = [
-        rising(gaussian("EM"), truth=-19.0),
-        rising(gaussian("MCSAEM", M=1), truth=-19.0),
-        rising(gaussian("MCSAEM", M=5), truth=-19.0, factor=2.0),
-    ]
-    runs = tuple(history.run for history in histories)
-    page = compose(Figure("F", (ErrorPanel("P", "M", runs),)), by_key(*histories))
-    np.testing.assert_allclose(labelled(page.axes[0], "EM")[0].get_xydata(), [[1.0, 1.8]])
-    assert [line.get_marker() for line in labelled(page.axes[0], "_None")] == ["*"]
-    assert words(page) == ["EM", "MCSAEM", "M = 1", "M = 5", "without M"]
-    assert not kinds(page.axes[0], LineCollection)  # one seed
-
-
-def test_shapes_of_values_are_the_same_in_all_panels():
-    histories = error_histories()
-    panels = tuple(
-        ErrorPanel("P", "K", tuple(h.run for h in histories if h.run.K in kept))
-        for kept in ((25, 50, 100), (100,))
-    )
-    page = compose(Figure("F", panels), by_key(*histories))
-    assert [line.get_marker() for line in labelled(page.axes[1], "_100")] == [SHAPES[2]]
-
-
-def test_an_error_of_zero_makes_the_axis_linear():
-    one = rising(gaussian(K=25), truth=-20.8)
-    page = compose(Figure("F", (ErrorPanel("P", "K", (one.run,)),)), by_key(one))
-    assert page.axes[0].get_yscale() == "linear"
-
-
-def test_errors_without_a_truth_are_left_out():
-    one = rising(gaussian())
-    assert compose(Figure("F", (ErrorPanel("P", "K", (one.run,)),)), by_key(one)) is None
 
 
 def test_missing_and_failed_runs_are_left_out():
