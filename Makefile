@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Some packages ship files for other versions of Python, which do not compile.
+BYTECODE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib src > /dev/null || true
 OUT ?= pickmix-model
 
 # Numba's cache notices changes in the file of a cached function, but not in the files of the
@@ -35,15 +37,18 @@ lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/lint-imports --no-logo
 
 # The package goes in without dependencies and without a build environment of its own: all that
-# is installed, the build backend too, is in the locked requirements. Compiling every module of
-# every package to bytecode would double the time; Python compiles those it imports.
+# is installed, the build backend too, is in the locked requirements. Bytecode is written once, on
+# all cores: pip would do it on one, and where Python does not write it (a common setting of
+# containers) every process would compile what it imports.
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --no-compile -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BYTECODE)
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
 	$(PIP) install --no-compile -r requirements/test.txt
+	$(BYTECODE)
 	touch $@
 
 $(BIN)/python:

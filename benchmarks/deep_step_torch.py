@@ -28,9 +28,10 @@ from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
 from pickmix.gradient.precision import precision
 from pickmix.gradient.realnvp import RealNVP
-from pickmix.gradient.sptn import SumProductTransform, Transforms
+from pickmix.gradient.sptn import SumProductTransform
 from pickmix.gradient.state import Batch, Options, State
 from pickmix.gradient.step import selection_step
+from pickmix.gradient.transforms import Transforms
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 _LOG_2_PI = math.log(2.0 * math.pi)

@@ -16,18 +16,21 @@ from pathlib import Path
 
 import numpy as np
 
-from pickmix.closed_form.engine import ClosedFormEngine
-from pickmix.closed_form.mixture import GaussianMixtureState
-from pickmix.closed_form.structures import STRUCTURES
+from pickmix.closed_form.engine import RuleEngine
+from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
+from pickmix.families.gaussian import FullGaussian
+from pickmix.families.layout import Moments
 from pickmix.selection.proposals import UniformProposal
 from pickmix.selection.rules import MetropolisHastings
 from pickmix.selection.schedules import ConstantStep
+from pickmix.sweep.compiled import Compiled
+from pickmix.threads import Threads
 
 D, N, B, M = 10, 200_000, 200, 2
 
 
-def make_engine(n_components: int) -> ClosedFormEngine:
+def make_engine(n_components: int) -> RuleEngine:
     rng = np.random.default_rng(0)
     means = rng.random((n_components, D))
     labels = rng.integers(0, n_components, N)
@@ -35,21 +38,22 @@ def make_engine(n_components: int) -> ClosedFormEngine:
     width = 0.3 * n_components ** (-1.0 / D)
     X = means[labels] + width * rng.normal(size=(N, D))
     source = ArrayRows(X)
-    structure = STRUCTURES["full"](D)
-    covariance = structure.pack_matrices(width**2 * np.eye(D)[None])
-    state = GaussianMixtureState(
-        structure,
-        np.full(n_components, 1.0 / n_components),
+    family = FullGaussian(D)
+    weights = np.full(n_components, 1.0 / n_components)
+    covariance = family.pack_matrices(width**2 * np.eye(D)[None])
+    moments = Moments(
+        weights,
+        np.square(weights) / (D + 1.0),
         means - source.center,
         np.repeat(covariance, n_components, axis=0),
-        1e-6,
-        weight_floor=1e-4 / n_components,
-        least_count=D + 1.0,
+        np.zeros((n_components, 0)),
     )
+    prior = family.make_prior(moments, "few", float(N))
+    state = MixtureState(family, moments, Compiled(Threads()), prior, 1e-4 / n_components)
     rule = MetropolisHastings(UniformProposal(), M)
-    rule.start(labels.astype(np.int32), n_components)
+    rule.start(labels.astype(np.int32), n_components, state.backend.operations)
     batches = Batches(N, B, 0)
-    return ClosedFormEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
+    return RuleEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
 
 
 def main() -> None:

@@ -13,23 +13,22 @@ import csv
 from pathlib import Path
 from unittest import mock
 
-from pickmix.closed_form.mixture import GaussianMixtureState
-from pickmix.estimators import gaussian_mixture
 from pickmix.experiments.reproduction.fits.perform import perform
 from pickmix.experiments.reproduction.runs import MHSAEM_U, GaussianRun
+from pickmix.families.gaussian import FullGaussian
+
+_make_prior = FullGaussian.make_prior
 
 
-class WithoutLean(GaussianMixtureState):
+def _make_prior_without_lean(family, moments, shrinkage, n_rows):
     """Every covariance is that of its own rows, however few they are."""
-
-    def __init__(self, *arguments, **settings):
-        super().__init__(*arguments, **{**settings, "least_count": 0.0})
+    return _make_prior(family, moments, "none", n_rows)
 
 
 VARIANTS = {
-    "five times the steps": ({"T": 100_000}, GaussianMixtureState),
-    "no lean": ({}, WithoutLean),
-    "no lean, no annealing": ({"annealing": False}, WithoutLean),
+    "five times the steps": ({"T": 100_000}, _make_prior),
+    "no lean": ({}, _make_prior_without_lean),
+    "no lean, no annealing": ({"annealing": False}, _make_prior_without_lean),
 }
 
 
@@ -42,9 +41,9 @@ def main():
         writer = csv.writer(file)
         writer.writerow(["variant", "seed", "log_likelihood", "true_log_likelihood"])
         for seed in range(arguments.seeds):
-            for name, (settings, state) in VARIANTS.items():
+            for name, (settings, make_prior) in VARIANTS.items():
                 run = GaussianRun(**{"algorithm": MHSAEM_U, "T": 20_000, "seed": seed, **settings})
-                with mock.patch.object(gaussian_mixture, "GaussianMixtureState", state):
+                with mock.patch.object(FullGaussian, "make_prior", make_prior):
                     history = perform(run)
                 end = history.series["log_likelihood"][-1]
                 writer.writerow([name, seed, end, history.facts["true_log_likelihood"]])

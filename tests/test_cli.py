@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import pickmix
 from pickmix.cli import fit_command, main
-from pickmix.closed_form.engine import ClosedFormEngine
+from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import read_table, write_table
 from pickmix.data.mixsim import generate
 
@@ -149,15 +149,14 @@ def test_warnings_are_one_line_notes(tmp_path, places):
 
 
 def test_an_interrupted_fit_is_saved(tmp_path, places, monkeypatch):
-    step = ClosedFormEngine.step
+    step = PartitionEngine.step
 
     def interrupt(self, t):
         step(self, t)
-        # Steps of the start are not measured, and not those that are meant.
-        if t == 3 and self._probe is not None:
+        if t == 3:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(ClosedFormEngine, "step", interrupt)
+    monkeypatch.setattr(PartitionEngine, "step", interrupt)
     # Hosts may run tests with SIGINT ignored; the fit heeds Python's own handler only.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -301,6 +300,20 @@ def test_python_m_pickmix(places):
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == "a,b,component"
     assert done.stderr == ""
+
+
+def test_a_verb_imports_no_other_verb():
+    code = (
+        "import sys\n"
+        "from pickmix.cli import main\n"
+        "main(['fit', '--help'], standalone_mode=False)\n"
+        "others = ('bench', 'reproduction', 'bench_command', 'reproduce_command', 'queries')\n"
+        "loaded = {name.split('.')[2] for name in sys.modules if name.count('.') > 1\n"
+        "          and name.startswith(('pickmix.cli', 'pickmix.experiments'))}\n"
+        "print(sorted(loaded.intersection(others)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "[]\n"
 
 
 def test_the_saved_description_is_plain_json(places):

@@ -309,8 +309,8 @@ def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
         ),
         (
             ["--init", "data"],
-            "--init must be auto, k-means++, random_from_data or paper with --model gaussian, "
-            "got 'data'",
+            "--init must be auto, k-means++, kmeans, random, random_from_data or paper with "
+            "--model gaussian, got 'data'",
         ),
         (["--model", "flow", "--batch-size", "auto"], "batch_size must be "),
         (["--batch-size", "all"], "batch_size must be 'auto' or an integer >= 1, got 'all'"),

@@ -1,6 +1,7 @@
 """`pickmix reproduce`: what it prints, writes and refuses. Fits are made up."""
 
 import contextlib
+import importlib.util
 import sys
 from concurrent.futures import Executor, Future
 from pathlib import Path
@@ -199,6 +200,20 @@ def test_mistakes_are_named(tmp_path, arguments, message):
     assert result.exit_code != 0
     assert message in result.output
     assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_jax_is_asked_for_by_runs_that_need_it(tmp_path, made, monkeypatch):
+    original = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "jax" else original(name)
+    )
+    result = run("figure-2", "--repetitions", 1, "--out", tmp_path / "gaussian")
+    assert result.exit_code == 0, result.output
+    result = run("table-fixed", "--quick", "--out", tmp_path / "deep")
+    assert result.exit_code != 0
+    assert "reproduce needs jax: pip install 'pickmix[reproduce]'" in result.output
+    assert not (tmp_path / "deep").exists()
 
 
 def test_nothing_to_draw(tmp_path):

@@ -1,25 +1,47 @@
 """Mixture models with very many components, fitted by visiting only a few of them per row."""
 
-from pickmix.estimators.flow_mixture import FlowMixture
-from pickmix.estimators.gaussian_mixture import GaussianMixture
-from pickmix.estimators.mixture import Mixture
-from pickmix.estimators.persistence import load, save
-from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
-from pickmix.selection.partitions import RandomPartition
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.truncated import SearchSet
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
+    from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
+    from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
+    from pickmix.estimators.mixture import Mixture as Mixture
+    from pickmix.estimators.persistence import load as load
+    from pickmix.estimators.persistence import save as save
+    from pickmix.estimators.sum_product_transform_network import (
+        SumProductTransformNetwork as SumProductTransformNetwork,
+    )
+    from pickmix.selection.proposals import Proposal as Proposal
+    from pickmix.selection.settings import RandomPartition as RandomPartition
+    from pickmix.selection.settings import SearchSet as SearchSet
 
 __version__ = "0.2.0.dev0"
 
-__all__ = [
-    "FlowMixture",
-    "GaussianMixture",
-    "Mixture",
-    "Proposal",
-    "RandomPartition",
-    "SearchSet",
-    "SumProductTransformNetwork",
-    "__version__",
-    "load",
-    "save",
-]
+# Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
+_MODULES = {
+    "FamilyMixture": "pickmix.estimators.family_mixture",
+    "FlowMixture": "pickmix.estimators.flow_mixture",
+    "GaussianMixture": "pickmix.estimators.gaussian_mixture",
+    "Mixture": "pickmix.estimators.mixture",
+    "Proposal": "pickmix.selection.proposals",
+    "RandomPartition": "pickmix.selection.settings",
+    "SearchSet": "pickmix.selection.settings",
+    "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
+    "load": "pickmix.estimators.persistence",
+    "save": "pickmix.estimators.persistence",
+}
+__all__ = [*_MODULES, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'pickmix' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

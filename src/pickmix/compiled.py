@@ -6,14 +6,18 @@ that unpacks named tuples of many arrays there takes long to compile.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from numba import njit
 from numba.extending import register_jitable
+
+F = TypeVar("F")
 
 #: Decorates a function that Python calls. It is kept on disk.
 kernel = partial(njit, cache=True, nogil=True, no_cfunc_wrapper=True)
 
 #: Decorates a function that kernels call. For Python it stays what it is, so that a test or a
 #: debugger can run it uncompiled; it is kept on disk inside of the kernels.
-part = partial(register_jitable, no_cfunc_wrapper=True)
+part: Callable[..., Callable[[F], F]] = partial(register_jitable, no_cfunc_wrapper=True)

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-# Okabe and Ito's colours: they stay apart for every common kind of colour blindness.
-_BLUE, _VERMILION, _GREEN, _PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-_INK, _DATA, _GRID = "#333333", "#8c8c8c", "#e6e6e6"
+from pickmix.experiments.colours import BLUE, GREEN, GRID, INK, PURPLE, VERMILION
 
+_DATA = "#8c8c8c"
 _MOST_POINTS = 20_000
 _MOST_ELLIPSES = 5_000
 # Percentages of the rows that lie where the density is higher than on a contour.
@@ -88,7 +87,7 @@ def plot_fit(
     _draw_trace(right, model.trace_, references or {})
     for axes in (left, *middle, right):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(colors=_INK, labelsize=9)
+        axes.tick_params(colors=INK, labelsize=9)
     figure.savefig(path, dpi=160)
     return path
 
@@ -104,7 +103,7 @@ def _draw_density(axes: Any, model: Any, rows: np.ndarray) -> None:
     axes.hist(rows[:, 0], bins=100, density=True, color=_DATA, alpha=0.5, label="data")
     grid = np.linspace(rows.min(), rows.max(), 1000)
     density = np.exp(_nameless(model).score_samples(grid[:, None]))
-    axes.plot(grid, density, color=_BLUE, label="mixture")
+    axes.plot(grid, density, color=BLUE, label="mixture")
     axes.set_xlabel(_column_names(model, 1)[0])
     axes.set_ylabel("density")
     axes.legend(frameon=False)
@@ -136,8 +135,8 @@ def _plane(model: Any, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[s
 def _draw_points(axes: Any, points: np.ndarray, names: list[str], colour: str = _DATA) -> None:
     size = float(np.clip(4e4 / points.shape[0], 1.5, 20.0))
     axes.scatter(*points.T, s=size, color=colour, alpha=0.45, linewidths=0, rasterized=True)
-    axes.set_xlabel(names[0], color=_INK)
-    axes.set_ylabel(names[1], color=_INK)
+    axes.set_xlabel(names[0], color=INK)
+    axes.set_ylabel(names[1], color=INK)
 
 
 def _set_limits(axes: Any, points: np.ndarray) -> None:
@@ -164,7 +163,7 @@ def _draw_contours(axes: Any, model: Any, rows: np.ndarray) -> None:
     # Data on a line have densities that no point of the grid reaches.
     levels = levels[(levels > values.min()) & (levels < values.max())]
     if levels.size:
-        axes.contour(x, y, values, levels=levels, colors=_BLUE, linestyles="solid", linewidths=1.2)
+        axes.contour(x, y, values, levels=levels, colors=BLUE, linestyles="solid", linewidths=1.2)
     shares = f"{', '.join(map(str, _CONTOURS[:-1]))} and {_CONTOURS[-1]} %"
     axes.set_title(f"{_title(model)};\ncontours hold {shares} of the rows", loc="left", fontsize=11)
 
@@ -182,7 +181,7 @@ def _draw_beside(left: Any, middle: list[Any], model: Any, rows: np.ndarray) -> 
     # The same picture at each call, and a user's RandomState is left alone.
     drawn = _nameless(model).set_params(random_state=0).sample(rows.shape[0])[0]
     (beside,) = middle
-    _draw_points(beside, (drawn - origin) @ basis, names, _BLUE)
+    _draw_points(beside, (drawn - origin) @ basis, names, BLUE)
     beside.set_xlim(left.get_xlim())
     beside.set_ylim(left.get_ylim())
     beside.set_title(f"Drawn from the model:\n{_title(model)}", loc="left", fontsize=11)
@@ -210,8 +209,8 @@ def _draw_ellipses(axes: Any, model: Any, rows: np.ndarray) -> None:
             units="xy",
             offsets=centers,
             offset_transform=axes.transData,
-            facecolors=(*_rgb(_BLUE), 0.08 if n_drawn <= 1000 else 0.02),
-            edgecolors=(*_rgb(_BLUE), 0.85 if n_drawn <= 1000 else 0.4),
+            facecolors=(*_rgb(BLUE), 0.08 if n_drawn <= 1000 else 0.02),
+            edgecolors=(*_rgb(BLUE), 0.85 if n_drawn <= 1000 else 0.4),
             linewidths=float(np.clip(20.0 / np.sqrt(n_drawn), 0.3, 1.6)),
         )
     )
@@ -250,48 +249,48 @@ def _plane_covariances(model: Any, components: np.ndarray, basis: np.ndarray) ->
     """Covariances of some components in the plane of `basis` (D, 2), as (n, 2, 2)."""
     covariances = model.covariances_
     if model.covariance_type == "full":
-        return basis.T @ covariances[components] @ basis
+        return np.asarray(basis.T @ covariances[components] @ basis)
     if model.covariance_type == "tied":
         return np.broadcast_to(basis.T @ covariances @ basis, (components.shape[0], 2, 2))
     variances = covariances[components].reshape(components.shape[0], -1)
     variances = np.broadcast_to(variances, (components.shape[0], basis.shape[0]))
-    return (basis.T * variances[:, None, :]) @ basis
+    return np.asarray((basis.T * variances[:, None, :]) @ basis)
 
 
 def _draw_trace(axes: Any, trace: np.ndarray, references: Mapping[str, float]) -> None:
     axes.set_title("Log-likelihood per row over the work", loc="left", fontsize=11)
-    axes.set_xlabel("seconds of work", color=_INK)
-    axes.set_ylabel("log-likelihood per row", color=_BLUE)
-    axes.grid(color=_GRID, linewidth=0.8)
+    axes.set_xlabel("seconds of work", color=INK)
+    axes.set_ylabel("log-likelihood per row", color=BLUE)
+    axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     style = {"marker": "o", "markersize": 3.5 if len(trace) <= 60 else 0.0}
     style["linewidth"] = 2.0
     seconds = trace["seconds"]
-    axes.plot(seconds, trace["log_likelihood"], color=_BLUE, label="training rows", **style)
+    axes.plot(seconds, trace["log_likelihood"], color=BLUE, label="training rows", **style)
     if np.isfinite(trace["validation"]).any():
-        axes.plot(seconds, trace["validation"], color=_PURPLE, label="validation rows", **style)
+        axes.plot(seconds, trace["validation"], color=PURPLE, label="validation rows", **style)
         axes.legend(frameon=False, loc="center right")
     # Kernels compiled on the way would push the curve into the far corner.
     if len(trace) and seconds[0] < 0.5 * seconds[-1]:
         axes.set_xlim(left=0.0)
     for name, value in references.items():
-        axes.axhline(value, color=_GREEN, linewidth=1.5, linestyle=":")
+        axes.axhline(value, color=GREEN, linewidth=1.5, linestyle=":")
         axes.annotate(
             f"{name}: {value:.3f}",
             xy=(0.02, value),
             xycoords=("axes fraction", "data"),
             xytext=(0, 4),
             textcoords="offset points",
-            color=_GREEN,
+            color=GREEN,
             fontsize=9,
         )
     axes.margins(y=0.12)
     if np.isfinite(trace["acceptance"]).any():
         second = axes.twinx()
         second.plot(
-            trace["seconds"], trace["acceptance"], color=_VERMILION, linestyle="--", linewidth=1.5
+            trace["seconds"], trace["acceptance"], color=VERMILION, linestyle="--", linewidth=1.5
         )
         second.set_ylim(0.0, 1.0)
-        second.set_ylabel("acceptance", color=_VERMILION)
+        second.set_ylabel("acceptance", color=VERMILION)
         second.spines["top"].set_visible(False)
         second.tick_params(labelsize=9)

@@ -145,5 +145,6 @@ def test_far_away_rows(covariance_type):
     exact = mixture.score_samples(rows)
     bound = mixture.score_samples(rows, n_candidates=64)
     assert np.isfinite(bound).all()
-    assert (bound <= exact + 1e-9 * np.abs(exact)).all()
+    # Kernels hold log-joints in float32.
+    assert (bound <= exact + 1e-6 * np.abs(exact)).all()
     assert np.isfinite(mixture.predict(rows, n_candidates=64)).all()

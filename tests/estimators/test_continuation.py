@@ -32,11 +32,37 @@ class TestRandomness:
         assert np.abs(short_fit(random_state=shared).means_ - again.means_).max() > 1e-9
         assert np.isfinite(short_fit(random_state=None).means_).all()
 
+    @pytest.mark.parametrize("init_params", ["auto", "kmeans", "random"])
+    @pytest.mark.parametrize("algorithm", ["em", "mhsaem"])
+    def test_generators(self, algorithm, init_params):
+        settings = {"algorithm": algorithm, "init_params": init_params}
+        generator = np.random.default_rng(4)
+        mixture = GaussianMixture(3, max_steps=5, random_state=generator, **settings)
+        # A clone has a copy that stands where the generator stands.
+        copied = clone(mixture)
+        assert copied.random_state is not generator
+        assert_identical(mixture.fit(clusters()), copied.fit(clusters()))
+        first = mixture.means_
+        # The generator has gone on.
+        assert np.abs(mixture.fit(clusters()).means_ - first).max() > 1e-12
+        assert np.abs(mixture.sample(9)[0] - mixture.sample(9)[0]).max() > 0.0
+
+    @every_algorithm
+    @pytest.mark.parametrize("init_params", ["auto", "kmeans", "random"])
+    def test_an_integer_gives_the_same_fit_each_time(self, settings, init_params):
+        mixture = GaussianMixture(
+            3, max_steps=5, random_state=7, init_params=init_params, n_init=2, **settings
+        )
+        one = clone(mixture).fit(clusters())
+        assert_identical(one, mixture.fit(clusters()))
+        assert_identical(one, mixture.fit(clusters()))
+
     @every_algorithm
     @pytest.mark.parametrize("covariance_type", ["full", "tied"])
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_number_of_threads_changes_nothing(self, settings, covariance_type, dtype, monkeypatch):
-        # Every kernel call is cut into ranges, however little work it is.
+        # Kernels are compiled, and every call is cut into ranges, however little work it is.
+        monkeypatch.setattr("pickmix.estimators.plan.needs_compiled", lambda *sizes: True)
         monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
         handed_over = []
 

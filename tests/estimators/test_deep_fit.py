@@ -9,6 +9,8 @@ import pytest
 from scipy.stats import norm
 
 from pickmix import FlowMixture, Proposal, RandomPartition, SumProductTransformNetwork
+from pickmix.estimators import deep_fit
+from pickmix.gradient.start import find_clusters
 from pickmix.selection.randomness import Stream
 from pickmix.selection.schedules import AntiAnnealing, CosineRate
 
@@ -49,6 +51,12 @@ def assert_same_bits(one, other):
         np.testing.assert_array_equal(first, second)
     for name in ("step", "evaluations", "log_likelihood", "validation", "acceptance"):
         np.testing.assert_array_equal(one.trace_[name], other.trace_[name], err_msg=name)
+
+
+def is_learnt(fitted, n_rows):
+    """Which rows were learnt from; a tenth is watched."""
+    order = np.random.default_rng([fitted._split_seed, 2]).permutation(n_rows)
+    return np.isin(np.arange(n_rows), order[n_rows // 10 :])
 
 
 def assert_improves(make, X, shape=None, by=0.1, **settings):
@@ -304,8 +312,9 @@ class TestUnits:
         X = rows()
         fitted = flow(standardize=kind).fit(X)
         seen = (X - fitted.center_) / fitted.scale_
-        np.testing.assert_allclose(seen.mean(axis=0), 0.0, atol=1e-12)
-        np.testing.assert_allclose(seen.std(axis=0), 1.0)
+        learnt = seen[is_learnt(fitted, 200)]
+        np.testing.assert_allclose(learnt.mean(axis=0), 0.0, atol=1e-12)
+        np.testing.assert_allclose(learnt.std(axis=0), 1.0)
         log_volume = -np.log(fitted.scale_).sum()
         if kind == "whiten":
             correlation = np.corrcoef(seen.T)[0, 1]
@@ -322,6 +331,41 @@ class TestUnits:
         expected = raw.score_samples(seen) + log_volume
         np.testing.assert_allclose(fitted.score_samples(X), expected, atol=1e-4)
         assert fitted.best_validation_ == pytest.approx(raw.best_validation_ + log_volume, abs=1e-4)
+
+    @pytest.mark.parametrize("kind", ["columns", "whiten", "auto"])
+    def test_watched_rows_do_not_shape_what_the_model_sees(self, kind):
+        X = rows()
+        settings = {"standardize": kind, "init_params": "auto", "max_steps": 1}
+        fitted = flow(**settings).fit(X)
+        moved = X.copy()
+        moved[~is_learnt(fitted, 200)] *= 100.0
+        again = flow(**settings).fit(moved)
+        np.testing.assert_array_equal(again.center_, fitted.center_)
+        np.testing.assert_array_equal(again.scale_, fitted.scale_)
+        np.testing.assert_array_equal(again.whitening_, fitted.whitening_)
+        np.testing.assert_array_equal(again._chain, fitted._chain)
+
+    @pytest.mark.parametrize(
+        ("settings", "n_searches"),
+        [
+            ({}, 2),
+            ({"standardize": "columns"}, 1),
+            ({"standardize": False}, 1),
+            ({"init_params": "paper"}, 0),
+        ],
+        ids=["two frames", "columns", "as they are", "paper"],
+    )
+    def test_clusters_are_searched_once_in_every_frame(self, settings, n_searches, monkeypatch):
+        searches = []
+
+        def search(rows, n_centres, seed):
+            searches.append(rows.shape)
+            return find_clusters(rows, n_centres, seed)
+
+        monkeypatch.setattr(deep_fit, "find_clusters", search)
+        flow(**{"init_params": "auto", "max_steps": 1} | settings).fit(rows())
+        # Of the rows that are learnt from.
+        assert searches == n_searches * [(180, 2)]
 
     def test_float32_rows_are_what_they_are_in_float64(self):
         X = rows().astype(np.float32) + np.float32(1000.0)

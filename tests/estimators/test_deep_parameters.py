@@ -1,8 +1,12 @@
 """What deep mixtures refuse and how they say it; JAX: only when needed, and left as it was."""
 
 import importlib.util
+import inspect
+import pydoc
+import re
 import subprocess
 import sys
+from inspect import Parameter
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +71,11 @@ SHARED = [
     ("evaluate_every", [3, 3], r"'auto', .* a rising sequence of steps >= 1, got \[3, 3\]"),
     ("dtype", "float16", "one of 'float32', 'float64', got 'float16'"),
     ("dtype", np.float64, "one of 'float32', 'float64', got <class 'numpy.float64'>"),
-    ("random_state", -1, r"None, an integer in \[0, 2\*\*32\) or a numpy RandomState, got -1"),
+    (
+        "random_state",
+        -1,
+        r"None, an integer in \[0, 2\*\*32\), a numpy RandomState or a Generator, got -1",
+    ),
     ("warm_start", None, "True or False, got None"),
     ("verbose", -1, "an integer >= 0, got -1"),
     ("callbacks", 3, "a callable or a list of them, got 3"),
@@ -260,3 +268,44 @@ def test_clones_are_unfitted_and_equal():
     again = clone(fitted)
     assert again.get_params() == fitted.get_params()
     assert not hasattr(again, "tables_")
+    # Estimators are themselves only, as scikit-learn's are.
+    assert again != fitted
+    assert len({again, fitted}) == 2
+
+
+POSITIONAL = {
+    FlowMixture: ["n_components"],
+    Mixture: ["component", "n_components"],
+    SumProductTransformNetwork: ["n_children", "n_partitions", "n_layers"],
+}
+OWN = {
+    FlowMixture: {name for name, *_ in FLOW},
+    Mixture: {"component", "n_components"},
+    SumProductTransformNetwork: {name for name, *_ in NETWORK},
+}
+
+
+@pytest.mark.parametrize("estimator", POSITIONAL, ids=lambda estimator: estimator.__name__)
+class TestConstructor:
+    def test_parameters_have_names(self, estimator):
+        parameters = inspect.signature(estimator).parameters
+        positional = [
+            name
+            for name, parameter in parameters.items()
+            if parameter.kind != Parameter.KEYWORD_ONLY
+        ]
+        assert positional == POSITIONAL[estimator]
+        assert parameters.keys() == OWN[estimator] | {name for name, *_ in SHARED}
+        assert estimator().get_params().keys() == parameters.keys()
+        assert vars(estimator()) == estimator().get_params()
+
+    def test_what_is_not_the_default_is_shown(self, estimator):
+        assert repr(estimator()) == f"{estimator.__name__}()"
+        assert repr(estimator(tol=0.5)) == f"{estimator.__name__}(tol=0.5)"
+
+    def test_help_tells_all(self, estimator):
+        told = pydoc.render_doc(estimator, renderer=pydoc.plaintext)
+        for name in [*inspect.signature(estimator).parameters, "weights_", "best_validation_"]:
+            assert re.search(rf"^ \|  (\w+, )*{name}(, \w+)* : ", told, re.MULTILINE), name
+        for title in ("Parameters", "Attributes", "Examples"):
+            assert len(re.findall(rf"^ \|  {title}$", told, re.MULTILINE)) == 1

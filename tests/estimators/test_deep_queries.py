@@ -298,5 +298,5 @@ def tree_scores(network, X):
     tables = [table.astype(np.float64) for table in network.tables_]
     with jax.enable_x64(True):
         values = np.asarray(evaluate(tables, np.repeat(points, 27, axis=0)))
-    values = values + np.log(network.weights_[trees[:, 0]]) + network._log_volume()
+    values = values + np.log(network.weights_[trees[:, 0]]) + network._frame.log_volume()
     return values.reshape(-1, 27)

@@ -129,6 +129,70 @@ def test_float32_input(covariance_type):
     np.testing.assert_array_equal(ours.predict(X), reference.predict(X.astype(np.float64)))
 
 
+class TestStartsOfScikitLearn:
+    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    @pytest.mark.parametrize("init_params", ["kmeans", "random"])
+    @pytest.mark.parametrize("n_init", [1, 3])
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_same_numbers_for_the_same_seed(self, covariance_type, init_params, n_init, dtype):
+        # Both from the same values: those of float32 as they are for ours, exactly as many digits
+        # for scikit-learn, which would compute in float32.
+        X = overlapping_rows().astype(dtype)
+        shared = {"covariance_type": covariance_type, "init_params": init_params, "tol": 0.0}
+        shared |= {"max_iter": 5, "n_init": n_init, "random_state": 3}
+        with pytest.warns(ConvergenceWarning):
+            reference = Reference(K, **shared).fit(X.astype(np.float64))
+        ours = GaussianMixture(K, algorithm="em", **shared).fit(X)
+        np.testing.assert_allclose(ours.lower_bounds_, reference.lower_bounds_, rtol=1e-6)
+        for name in ("weights_", "means_", "covariances_"):
+            mine, theirs = getattr(ours, name), getattr(reference, name)
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6, err_msg=name)
+
+    @pytest.mark.parametrize("init_params", ["kmeans", "random"])
+    def test_several_starts_differ(self, init_params):
+        X = overlapping_rows()
+        settings = {"algorithm": "em", "init_params": init_params, "max_iter": 5, "tol": 0.0}
+        seen = []
+        GaussianMixture(
+            K,
+            n_init=3,
+            random_state=0,
+            callbacks=lambda info: seen.append(info.log_likelihood) and None,
+            **settings,
+        ).fit(X)
+        assert len(set(seen[::5])) == 3
+
+    def test_a_random_state_object_is_where_its_seed_is(self):
+        X = overlapping_rows()
+        settings = {"algorithm": "em", "init_params": "kmeans", "max_iter": 5, "tol": 0.0}
+        one = GaussianMixture(K, random_state=3, **settings).fit(X)
+        shared = np.random.RandomState(3)
+        two = GaussianMixture(K, random_state=shared, **settings).fit(X)
+        np.testing.assert_array_equal(one.means_, two.means_)
+        # It has gone on.
+        assert np.abs(two.fit(X).means_ - one.means_).max() > 0.0
+
+    def test_weights_for_clusters_without_rows(self):
+        # Two distinct rows for three clusters: scikit-learn says so, and one cluster is empty.
+        X = np.repeat([[0.0, 0.0], [5.0, 5.0]], 10, axis=0)
+        with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+            mixture = GaussianMixture(
+                3,
+                algorithm="em",
+                init_params="kmeans",
+                weights_init=[0.2, 0.3, 0.5],
+                random_state=0,
+            ).fit(X)
+        assert np.isfinite(mixture.score_samples(X)).all()
+
+
+def test_proposal_is_the_algorithms_name():
+    X = overlapping_rows()
+    for algorithm in ("em", "saem", "ssaem", "tsaem", "mcsaem"):
+        mixture = GaussianMixture(K, algorithm=algorithm, max_steps=2, random_state=0).fit(X)
+        assert mixture.proposal_ == algorithm
+
+
 def test_n_init_keeps_the_best_start():
     # Two far pairs of clusters and K = 4: a single random start often puts two means into one
     # cluster. The seeds of a run with n_init are a prefix of those of a longer one.

@@ -215,6 +215,22 @@ class TestSample:
         mixture.random_state = None
         assert np.abs(mixture.sample(20)[0] - mixture.sample(20)[0]).max() > 0.0
 
+    def test_seed_of_its_own(self):
+        mixture, _ = known_mixture("full", random_state=3)
+        own = mixture.sample(20)[0]
+        for make in (int, np.random.RandomState, np.random.default_rng):
+            one, two = (mixture.sample(20, random_state=make(8)) for _ in range(2))
+            np.testing.assert_array_equal(one[0], two[0])
+            np.testing.assert_array_equal(one[1], two[1])
+            assert np.abs(one[0] - own).max() > 0.0
+        # A generator goes on; the estimator's own seed is as it was.
+        generator = np.random.default_rng(8)
+        first = mixture.sample(20, random_state=generator)[0]
+        assert np.abs(mixture.sample(20, random_state=generator)[0] - first).max() > 0.0
+        np.testing.assert_array_equal(mixture.sample(20)[0], own)
+        with pytest.raises(ValueError, match="random_state must be None, an integer"):
+            mixture.sample(20, random_state="seed")
+
     @pytest.mark.parametrize("n_samples", [0, -3, 1.5, "many", None])
     def test_refuses(self, n_samples):
         mixture, _ = known_mixture("full")

@@ -119,7 +119,7 @@ class TestLearning:
         assert [t for t in asked if t > n_steps] == [n_steps + 1, n_steps + 2, n_steps + 3]
 
     def test_a_tiny_step_changes_little_and_a_whole_one_forgets_all(self, X):
-        start = stream(X[:4000], 1000)
+        start = stream(X[:4000], 1000, proposal=RandomPartition(relocate=False))
         shifted = X[4000:6000] + 1.0
         still = copy.deepcopy(start).set_params(step_size=1e-9).partial_fit(shifted)
         np.testing.assert_allclose(still.means_, start.means_, atol=1e-6)
@@ -216,7 +216,7 @@ class TestAgain:
     def test_what_can_be_changed_between_batches(self, X, held_out):
         """Threads, blocks and reg_covar of the next batch are those that are set then."""
         mixture = stream(X[:4000], 1000, n_jobs=1)
-        mixture.set_params(n_jobs=2, proposal=RandomPartition(block_size=4))
+        mixture.set_params(n_jobs=2, proposal=RandomPartition(block_size=4, relocate=False))
         evaluations = mixture.n_component_evaluations_
         mixture.partial_fit(X[4000:5000])
         # Six blocks of four components at most, instead of all ten of them six times.

@@ -215,6 +215,47 @@ def test_descriptions_that_make_no_sense(tmp_path, X, change, message):
         pickmix.load(path)
 
 
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize(
+    ("attribute", "damage", "message"),
+    [
+        ("weights_", lambda weights: weights * np.nan, "weights must hold finite numbers"),
+        ("weights_", lambda weights: -weights, "weights must be non-negative"),
+        ("weights_", lambda weights: 0.0 * weights, "weights must be .* not all zero"),
+        ("means_", lambda means: means * np.nan, "means must hold finite numbers"),
+        ("means_", lambda means: means[:, :2], r"means must have shape \(5, 3\), got \(5, 2\)"),
+        ("covariances_", lambda matrices: np.inf * matrices, "covariances must hold finite"),
+        ("covariances_", lambda matrices: -matrices, "covariances must be positive"),
+        ("covariances_", lambda matrices: matrices[:1, ...], "covariances must have shape"),
+    ],
+)
+def test_models_that_make_no_sense(tmp_path, X, covariance_type, attribute, damage, message):
+    model = fitted(X, covariance_type=covariance_type)
+    with np.errstate(invalid="ignore"):
+        setattr(model, attribute, damage(getattr(model, attribute)))
+    path = pickmix.save(model, tmp_path / "model.npz")
+    with pytest.raises(ValueError, match=rf"model\.npz: the saved model is damaged: {message}"):
+        pickmix.load(path)
+
+
+def test_a_matrix_that_is_no_covariance(tmp_path, X):
+    for change, message in ((np.eye(3)[[1, 0, 2]], "positive definite"), (np.tri(3), "symmetric")):
+        model = fitted(X)
+        model.covariances_[2] = change
+        path = pickmix.save(model, tmp_path / "model")
+        with pytest.raises(ValueError, match=f"is damaged: covariances must be {message}"):
+            pickmix.load(path)
+
+
+def test_other_families_that_make_no_sense(tmp_path):
+    rows = np.random.default_rng(0).poisson(4.0, size=(100, 2)).astype(float)
+    model = pickmix.FamilyMixture("poisson", 2, random_state=0, max_iter=3, tol=0.0).fit(rows)
+    model.parameters_["rates"][0, 0] = np.nan
+    path = pickmix.save(model, tmp_path / "model")
+    with pytest.raises(ValueError, match="is damaged: rates must hold finite numbers"):
+        pickmix.load(path)
+
+
 def test_parameters_can_be_given_when_loading(tmp_path, X):
     model = fitted(X, proposal="uniform", callbacks=[lambda info: False])
     with pytest.warns(UserWarning, match=r"give them back: load\(path, callbacks=\.\.\.\)"):

@@ -93,6 +93,36 @@ class TestShiftAndScale:
         with pytest.raises(ValueError, match=r"X must have columns with a spread below 1e\+60"):
             fitted(X, **settings)
 
+    @pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
+    @every_covariance
+    @pytest.mark.parametrize("scale", [1e-150, 1e59])
+    def test_at_the_edges_of_float64(self, algorithm, covariance_type, scale):
+        # Any warning is an error here. Squares are 1e-300, and 1e118.
+        X = clusters()
+        settings = {"algorithm": algorithm, "covariance_type": covariance_type}
+        plain = fitted(X, reg_covar=0.0, **settings)
+        scaled = fitted(scale * X, reg_covar=0.0, **settings)
+        assert_usable(scaled, scale * X)
+        assert scaled.sample(5)[0].shape == (5, 2)
+        np.testing.assert_allclose(scaled.means_ / scale, plain.means_, atol=1e-6)
+        with (
+            pytest.warns(UserWarning, match="exceeds the variance")
+            if scale < 1.0
+            else (warnings.catch_warnings())
+        ):
+            assert_usable(fitted(scale * X, **settings), scale * X)
+
+    @pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
+    @every_covariance
+    @pytest.mark.parametrize("weights", [[1.0, 1e300], [1e-300, 1.0]])
+    @pytest.mark.filterwarnings("ignore:reg_covar=1e-06 exceeds the variance:UserWarning")
+    def test_weights_at_the_edges_of_float64(self, algorithm, covariance_type, weights):
+        X = np.eye(20)[:2]
+        settings = {"algorithm": algorithm, "covariance_type": covariance_type}
+        mixture = fitted(X, 1, sample_weight=weights, **settings)
+        assert_usable(mixture, X)
+        np.testing.assert_allclose(mixture.means_, X[1:], atol=1e-12)
+
     def test_large_values_that_squares_can_hold(self):
         X = 1e50 * clusters()
         assert_usable(fitted(X, algorithm="em"), X)

@@ -1,5 +1,9 @@
 """Sum-product-transform networks against the enumeration of their trees."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -388,6 +392,29 @@ def test_placed_trees_lie_around_the_centre_of_their_first_choice(name):
         # As wide as asked for, up to what tells the children below apart.
         volume = -np.linalg.slogdet(matrix)[1] - np.log(scales[tree[0]]).sum()
         assert abs(volume) < network.n_features
+
+
+def test_placed_trees_are_the_same_in_every_process():
+    code = (
+        "import numpy as np\n"
+        "from pickmix.gradient.sptn import SumProductTransform\n"
+        "network = SumProductTransform(3, 2, 2, 4)\n"
+        "start = network.start(1, np.dtype('float32'))\n"
+        "tables = network.place(start, np.ones((3, 4)), np.ones((3, 4)), 2)\n"
+        "print([float(table.sum()) for table in tables])"
+    )
+    # The hashes of strings, and with them the order of sets, differ between these two.
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(said) == 1
 
 
 def test_a_network_of_the_papers_largest_size_is_evaluated():

@@ -17,7 +17,6 @@ from pickmix.selection.rules import (
     PosteriorDraws,
     TopComponents,
 )
-from pickmix.threads import Threads
 
 K = 7
 N_CHAINS = 20_000
@@ -37,9 +36,9 @@ class TableEvaluator:
 
     n_components = K
 
-    def __init__(self, log_joint_of_rows):
+    def __init__(self, log_joint_of_rows, operations):
         self.table = log_joint_of_rows
-        self.threads = Threads()
+        self.operations = operations
         self.evaluations = 0
 
     def log_joint(self, candidates):
@@ -87,12 +86,12 @@ def exact_posterior(log_joint, beta):
     return weights / weights.sum(axis=-1, keepdims=True)
 
 
-def run_chains(rule, log_joint, beta, n_visits, step_size=0.3, learn_until=None):
+def run_chains(rule, log_joint, beta, n_visits, operations, step_size=0.3, learn_until=None):
     """Run N_CHAINS independent chains on equal rows; return their states after n_visits."""
     rows = np.arange(N_CHAINS)
-    evaluate = TableEvaluator(np.repeat(log_joint[None], N_CHAINS, axis=0))
+    evaluate = TableEvaluator(np.repeat(log_joint[None], N_CHAINS, axis=0), operations)
     chain = np.zeros(N_CHAINS, dtype=np.int32)
-    rule.start(chain, K)
+    rule.start(chain, K, operations)
     for t in range(1, n_visits + 1):
         if learn_until is not None and t == learn_until:
             rule.proposal.observe = lambda *args: None
@@ -117,17 +116,18 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("kind", range(len(LOG_JOINTS)))
+@pytest.mark.parametrize(("kind", "beta"), list(enumerate(BETAS)))
 @pytest.mark.parametrize("name", RULES)
-def test_the_chain_settles_on_the_exact_posterior(name, kind, beta):
+def test_the_chain_settles_on_the_exact_posterior(name, kind, beta, operations):
     make, n_visits, learn_until = RULES[name]
-    states, _ = run_chains(make(), LOG_JOINTS[kind], beta, n_visits, learn_until=learn_until)
-    # 45 fixed-seed tests: below 1e-4 would be a one-in-220 accident among all of them.
+    states, _ = run_chains(
+        make(), LOG_JOINTS[kind], beta, n_visits, operations, learn_until=learn_until
+    )
+    # 30 fixed-seed tests: below 1e-4 would be a one-in-330 accident among all of them.
     assert p_value(states, exact_posterior(LOG_JOINTS[kind], beta)) > 1e-4
 
 
-def test_the_chi_square_would_notice_a_wrong_acceptance_rule():
+def test_the_chi_square_would_notice_a_wrong_acceptance_rule(operations):
     """The same harness with q left out of the ratio of a lopsided proposal must fail."""
 
     class Careless(RingProposal):
@@ -135,18 +135,18 @@ def test_the_chi_square_would_notice_a_wrong_acceptance_rule():
             candidates, log_q, log_q_back = super().propose(*args)
             return candidates, np.zeros(log_q.shape), np.zeros(log_q_back.shape)
 
-    states, _ = run_chains(MetropolisHastings(Careless(), 3), LOG_JOINTS[0], 1.0, 150)
+    states, _ = run_chains(MetropolisHastings(Careless(), 3), LOG_JOINTS[0], 1.0, 150, operations)
     assert p_value(states, exact_posterior(LOG_JOINTS[0], 1.0)) < 1e-10
 
 
-def test_mhsaem_with_the_optimal_proposal_is_mcsaem():
+def test_mhsaem_with_the_optimal_proposal_is_mcsaem(operations):
     """Every draw is accepted, and the selected pairs have the same distribution."""
     beta, n_draws = 1.0, 3
     log_joint = LOG_JOINTS[0]
     posterior = np.repeat(exact_posterior(log_joint, beta)[None], N_CHAINS, axis=0)
     chained = MetropolisHastings(OptimalProposal(posterior), n_draws)
-    _, by_chain = run_chains(chained, log_joint, beta, 1)
-    _, by_draws = run_chains(PosteriorDraws(n_draws), log_joint, beta, 1)
+    _, by_chain = run_chains(chained, log_joint, beta, 1, operations)
+    _, by_draws = run_chains(PosteriorDraws(n_draws), log_joint, beta, 1, operations)
     assert by_chain.acceptance == pytest.approx(1.0, abs=1e-12)
     assert by_draws.acceptance == 1.0
 
@@ -161,16 +161,18 @@ def test_mhsaem_with_the_optimal_proposal_is_mcsaem():
     assert stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > 1e-4
 
 
-def test_acceptance_is_the_mean_of_alpha():
+def test_acceptance_is_the_mean_of_alpha(operations):
     """One move from a known state with U: E[alpha] = mean_k min(1, p_k / p_current)."""
     log_joint = LOG_JOINTS[1]
-    _, selection = run_chains(MetropolisHastings(UniformProposal(), 1), log_joint, 1.0, 1)
+    _, selection = run_chains(
+        MetropolisHastings(UniformProposal(), 1), log_joint, 1.0, 1, operations
+    )
     alpha = np.minimum(1.0, np.exp(log_joint - log_joint[0]))
     standard_error = alpha.std() / np.sqrt(N_CHAINS)
     assert abs(selection.acceptance - alpha.mean()) < 4 * standard_error
 
 
-def test_evaluations_are_counted_as_made():
+def test_evaluations_are_counted_as_made(operations):
     rows = np.arange(100)
     table = np.repeat(LOG_JOINTS[:1], 100, axis=0)
     for rule in (
@@ -180,15 +182,21 @@ def test_evaluations_are_counted_as_made():
         MetropolisHastings(UniformProposal(), 4),
         MetropolisHastings(RingProposal(), 4),
     ):
-        evaluate = TableEvaluator(table)
-        rule.start(np.zeros(100, dtype=np.int32), K)
+        evaluate = TableEvaluator(table, operations)
+        rule.start(np.zeros(100, dtype=np.int32), K, operations)
         selection = rule.select(evaluate, rows, 1.0, 0.1, StepRandomness(0, 1))
         assert selection.evaluations == evaluate.evaluations
 
 
+def test_a_proposal_works_as_its_rule_does(operations):
+    rule = MetropolisHastings(UniformProposal(), 1)
+    rule.start(np.zeros(3, dtype=np.int32), K, operations)
+    assert rule.proposal.operations is operations
+
+
 @pytest.mark.parametrize("beta", BETAS)
-def test_exact_posterior_gives_responsibilities_and_likelihoods(beta):
-    evaluate = TableEvaluator(LOG_JOINTS)
+def test_exact_posterior_gives_responsibilities_and_likelihoods(beta, operations):
+    evaluate = TableEvaluator(LOG_JOINTS, operations)
     selection = ExactPosterior().select(evaluate, np.arange(3), beta, 1.0, StepRandomness(0, 1))
     np.testing.assert_allclose(selection.weights.T, exact_posterior(LOG_JOINTS, beta), rtol=1e-13)
     expected = np.log(np.exp(LOG_JOINTS).sum(axis=1))
@@ -196,8 +204,8 @@ def test_exact_posterior_gives_responsibilities_and_likelihoods(beta):
 
 
 @pytest.mark.parametrize("beta", BETAS)
-def test_top_components_renormalises_the_best(beta):
-    evaluate = TableEvaluator(LOG_JOINTS)
+def test_top_components_renormalises_the_best(beta, operations):
+    evaluate = TableEvaluator(LOG_JOINTS, operations)
     selection = TopComponents(3).select(evaluate, np.arange(3), beta, 1.0, StepRandomness(0, 1))
     order = np.argsort(-LOG_JOINTS, axis=1)[:, :3]
     np.testing.assert_array_equal(selection.components, order)
@@ -205,9 +213,9 @@ def test_top_components_renormalises_the_best(beta):
     np.testing.assert_allclose(selection.weights, exact_posterior(kept, beta), rtol=1e-13)
 
 
-def test_weights_sum_to_one_and_components_are_distinct():
+def test_weights_sum_to_one_and_components_are_distinct(operations):
     rule = MetropolisHastings(UniformProposal(), 5)
-    _, selection = run_chains(rule, LOG_JOINTS[0], 1.0, 3)
+    _, selection = run_chains(rule, LOG_JOINTS[0], 1.0, 3, operations)
     np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-12)
     for row in selection.components[:200]:
         used = row[row >= 0]
@@ -215,11 +223,11 @@ def test_weights_sum_to_one_and_components_are_distinct():
 
 
 @pytest.mark.parametrize("proposal", [UniformProposal, RingProposal])
-def test_reused_log_joints_change_nothing_while_parameters_stand_still(proposal):
+def test_reused_log_joints_change_nothing_while_parameters_stand_still(proposal, operations):
     fresh = MetropolisHastings(proposal(), 2)
     reused = MetropolisHastings(proposal(), 2, reuse_log_joint=True)
-    states, by_fresh = run_chains(fresh, LOG_JOINTS[0], 1.0, 5)
-    again, by_reused = run_chains(reused, LOG_JOINTS[0], 1.0, 5)
+    states, by_fresh = run_chains(fresh, LOG_JOINTS[0], 1.0, 5, operations)
+    again, by_reused = run_chains(reused, LOG_JOINTS[0], 1.0, 5, operations)
     np.testing.assert_array_equal(states, again)
     assert by_fresh.evaluations == 3 * N_CHAINS
     assert by_reused.evaluations == 2 * N_CHAINS
@@ -234,30 +242,30 @@ def test_reused_log_joints_change_nothing_while_parameters_stand_still(proposal)
         (lambda n: np.zeros((n, 1)), "integer candidates of shape"),
     ],
 )
-def test_wrong_candidates_of_a_users_proposal_are_named(candidates, message):
+def test_wrong_candidates_of_a_users_proposal_are_named(candidates, message, operations):
     class Wrong(Proposal):
         def propose(self, rows, current, n_draws, first_draw, random):
             return candidates(rows.size), 0.0, 0.0
 
     with pytest.raises(ValueError, match=message):
-        run_chains(MetropolisHastings(Wrong(), 1), LOG_JOINTS[0], 1.0, 1)
+        run_chains(MetropolisHastings(Wrong(), 1), LOG_JOINTS[0], 1.0, 1, operations)
 
 
-def test_a_users_log_q_must_be_finite():
+def test_a_users_log_q_must_be_finite(operations):
     class Lost(Proposal):
         def propose(self, rows, current, n_draws, first_draw, random):
             return np.zeros((rows.size, n_draws), dtype=int), np.nan, 0.0
 
     with pytest.raises(ValueError, match=r"Lost\.propose must return finite log q"):
-        run_chains(MetropolisHastings(Lost(), 1), LOG_JOINTS[0], 1.0, 1)
+        run_chains(MetropolisHastings(Lost(), 1), LOG_JOINTS[0], 1.0, 1, operations)
 
 
 @pytest.mark.parametrize("beta", BETAS)
-def test_rows_that_nothing_explains_select_nothing(beta):
+def test_rows_that_nothing_explains_select_nothing(beta, operations):
     table = np.full((2, K), -np.inf)
     table[1] = LOG_JOINTS[0]
-    rule = TopComponents(3)
-    selection = rule.select(TableEvaluator(table), np.arange(2), beta, 1.0, StepRandomness(0, 1))
+    evaluate = TableEvaluator(table, operations)
+    selection = TopComponents(3).select(evaluate, np.arange(2), beta, 1.0, StepRandomness(0, 1))
     assert (selection.components[0] == -1).all()
     assert (selection.weights[0] == 0.0).all()
     assert selection.weights[1].sum() == pytest.approx(1.0)

@@ -3,19 +3,17 @@
 import numpy as np
 import pytest
 
-from pickmix.selection.partitions import (
-    RandomPartition,
-    draw_partition,
-    group_rows,
-    grow_tree,
-)
+from pickmix.selection.arrays import ArrayOperations
+from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.settings import RandomPartition
 from pickmix.threads import Threads
 
 
-def partition_of(means, block_size, shuffle=0.0, seed=0, step=1, number=0, n_threads=1):
-    random = StepRandomness(seed, step)
-    return draw_partition(means, block_size, shuffle, random, Threads(n_threads), number=number)
+def partition_of(means, block_size, shuffle=0.0, random=None, operations=None):
+    random = random or StepRandomness(0, 1)
+    return draw_partition(means, block_size, shuffle, random, operations or ArrayOperations())
 
 
 def points(n, n_features=3, seed=0):
@@ -26,8 +24,8 @@ def points(n, n_features=3, seed=0):
 @pytest.mark.parametrize(
     ("n", "block_size"), [(1, 2), (2, 2), (7, 3), (32, 32), (33, 32), (900, 16)]
 )
-def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffle):
-    partition = partition_of(points(n), block_size, shuffle)
+def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffle, operations):
+    partition = partition_of(points(n), block_size, shuffle, operations=operations)
     assert sorted(partition.members.tolist()) == list(range(n))
     sizes = np.diff(partition.offsets)
     assert partition.offsets[0] == 0
@@ -44,30 +42,32 @@ def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffl
 
 def test_threads_change_nothing():
     means = points(20_000)
-    alone, together = (partition_of(means, 16, 0.02, n_threads=n) for n in (1, 4))
+    alone, together = (
+        partition_of(means, 16, 0.02, operations=CompiledOperations(Threads(n))) for n in (1, 4)
+    )
     np.testing.assert_array_equal(alone.members, together.members)
     np.testing.assert_array_equal(alone.tree.thresholds, together.tree.thresholds)
 
 
-def test_seed_step_and_number_decide():
+def test_seed_step_and_child_decide():
     means = points(300)
     first = partition_of(means, 16).members
     np.testing.assert_array_equal(first, partition_of(means, 16).members)
-    for other in ({"seed": 1}, {"step": 2}, {"number": 1}):
-        assert (first != partition_of(means, 16, **other).members).mean() > 0.5
+    for other in (StepRandomness(1, 1), StepRandomness(0, 2), StepRandomness(0, 1).child(0)):
+        assert (first != partition_of(means, 16, random=other).members).mean() > 0.5
 
 
 @pytest.mark.parametrize("n", [5, 64, 2000])
-def test_the_tree_leads_every_mean_to_its_block(n):
+def test_the_tree_leads_every_mean_to_its_block(n, operations):
     means = points(n)
-    partition = partition_of(means, 8)
-    leaves = partition.tree.leaf_of(means, Threads())
+    partition = partition_of(means, 8, operations=operations)
+    leaves = operations.leaf_of(partition.tree, means)
     np.testing.assert_array_equal(leaves[partition.members], partition.block_of_position())
 
 
-def test_blocks_of_a_line_are_intervals():
+def test_blocks_of_a_line_are_intervals(operations):
     values = np.random.default_rng(1).permutation(1000)
-    partition = partition_of(values[:, None] / 7.0, 10)
+    partition = partition_of(values[:, None] / 7.0, 10, operations=operations)
     for block in np.split(values[partition.members], partition.offsets[1:-1]):
         assert block.max() - block.min() == block.shape[0] - 1
 
@@ -77,7 +77,7 @@ def test_neighbours_share_a_block_far_more_often_than_strangers():
     together = 0
     nearest = np.argsort(((means[:, None] - means) ** 2).sum(-1), axis=1)[:, 1]
     for step in range(20):
-        partition = partition_of(means, 16, step=step)
+        partition = partition_of(means, 16, random=StepRandomness(0, step))
         block = np.empty(1024, dtype=int)
         block[partition.members] = partition.block_of_position()
         together += (block == block[nearest]).mean() / 20
@@ -93,17 +93,17 @@ def test_shuffled_components_may_meet_anybody():
     assert 130 < moved < 260
 
 
-def test_coinciding_means_are_no_trouble():
-    partition = partition_of(np.zeros((100, 2)), 8)
+def test_coinciding_means_are_no_trouble(operations):
+    partition = partition_of(np.zeros((100, 2)), 8, operations=operations)
     assert sorted(partition.members.tolist()) == list(range(100))
 
 
-def test_directions_are_measured_in_widths():
+def test_directions_are_measured_in_widths(operations):
     # A column in small units counts as much as the other if widths say so.
     means = points(4096, 2) * np.array([1e6, 1.0])
     random = StepRandomness(0, 1)
     widths = np.array([1e6, 1.0])
-    partition = draw_partition(means, 64, 0.0, random, Threads(), widths)
+    partition = draw_partition(means, 64, 0.0, random, operations, widths)
     spans = [
         np.ptp(means[block, 1]) for block in np.split(partition.members, partition.offsets[1:-1])
     ]
@@ -111,26 +111,23 @@ def test_directions_are_measured_in_widths():
     assert np.median(spans) < 0.5
 
 
-def test_leaves_of_a_tree_over_rows():
+def test_leaves_of_a_tree_over_rows(operations):
     rows = points(5000, 4)
-    order, offsets, tree = grow_tree(
-        rows, 100, StepRandomness(3, 0).key(Stream.PARTITION), Threads(2), np.ones(4)
-    )
-    leaves = tree.leaf_of(rows, Threads())
+    key = StepRandomness(3, 0).key(Stream.PARTITION)
+    order, offsets, tree = operations.grow_tree(rows, 100, key, np.ones(4))
+    leaves = operations.leaf_of(tree, rows)
     for leaf in range(offsets.shape[0] - 1):
         np.testing.assert_array_equal(leaves[order[offsets[leaf] : offsets[leaf + 1]]], leaf)
 
 
-def test_group_rows():
-    rng = np.random.default_rng(0)
-    chain = rng.integers(5, size=50).astype(np.int32)
-    rows = rng.permutation(50)[:30]
-    position = np.array([3, 0, 4, 1, 2], dtype=np.int32)
-    ends, grouped = np.empty(5, dtype=np.int64), np.empty(30, dtype=np.int64)
-    group_rows(chain, rows, position, 5, ends, grouped)
-    places = position[chain[rows]]
-    np.testing.assert_array_equal(grouped, rows[np.argsort(places, kind="stable")])
-    np.testing.assert_array_equal(ends, np.cumsum(np.bincount(places, minlength=5)))
+@pytest.mark.parametrize(("n", "size", "n_blocks"), [(6, 3, 2), (7, 3, 3), (2, 3, 1)])
+def test_blocks_of_given_members(n, size, n_blocks):
+    members = np.random.default_rng(0).permutation(n)
+    partition = Partition.of_blocks(members, size)
+    assert partition.n_blocks == n_blocks
+    assert partition.tree is None
+    np.testing.assert_array_equal(partition.block_of_position(), np.arange(n) // size)
+    np.testing.assert_array_equal(partition.position()[members], np.arange(n))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The sparse tables against the paper's recursions on dense N x K tables."""
+"""The stored tables against the paper's recursions on dense N x K tables."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from scipy import stats
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal
 from pickmix.selection.randomness import StepRandomness
 
-N, K = 40, 9
+N, K = 400, 9
 
 
 def dense_table(visits, forgetting):
@@ -26,13 +26,14 @@ def dense_table(visits, forgetting):
 @pytest.mark.parametrize(
     ("proposal", "forgetting"), [(TableForgettingProposal(), True), (TableProposal(), False)]
 )
-def test_sparse_tables_follow_the_dense_recursion(proposal, forgetting):
+def test_tables_follow_the_recursion(proposal, forgetting, operations):
     rng = np.random.default_rng(0)
+    proposal.operations = operations
     proposal.start(N, K)
     visits = []
     for t in range(30):
-        rows = rng.choice(N, 15, replace=False)
-        states = rng.integers(0, 5, (15, 3)).astype(np.int32)
+        rows = rng.choice(N, 150, replace=False)
+        states = rng.integers(0, 5, (150, 3)).astype(np.int32)
         gamma = 1.0 if t < 3 else 0.2
         proposal.observe(rows, states, gamma)
         visits.append((rows, states, gamma))
@@ -48,14 +49,15 @@ def test_sparse_tables_follow_the_dense_recursion(proposal, forgetting):
         np.testing.assert_allclose(
             np.exp(log_q), np.take_along_axis(expected, candidates.astype(int), axis=1), rtol=1e-10
         )
-    # Only visited entries are stored.
-    assert proposal.n_stored == len(
+    # Only visited entries have left the start.
+    assert proposal.table.n_stored == len(
         {(r, z) for v in visits for r, c in zip(*v[:2], strict=True) for z in c}
     )
 
 
-def test_draws_follow_the_table():
+def test_draws_follow_the_table(operations):
     proposal = TableForgettingProposal()
+    proposal.operations = operations
     n = 30_000
     proposal.start(n, K)
     rows = np.arange(n)

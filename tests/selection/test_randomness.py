@@ -1,7 +1,10 @@
 import numpy as np
+import pytest
 from scipy import stats
 
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.compiled import kernel
+from pickmix.selection.kernels import uniform
+from pickmix.selection.randomness import StepRandomness, Stream, uniforms
 
 
 def test_a_draw_depends_on_its_counter_alone():
@@ -44,3 +47,48 @@ def test_uniforms_fill_the_unit_square_evenly_in_every_direction():
         counts = np.histogram2d(x, y, bins=32, range=[[0, 1], [0, 1]])[0]
         # Five fixed-seed tests: a p-value below 1e-4 would be a one-in-2000 accident.
         assert stats.chisquare(counts.ravel()).pvalue > 1e-4, name
+
+
+@kernel(cache=False)
+def _fill(key, rows, first_draw, out):
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = uniform(key, rows[i], first_draw + j)
+
+
+def test_kernels_draw_the_same_bits():
+    rows = np.array([0, 5, 2**31, 2**44 - 1])
+    for key in (StepRandomness(3, 17).key(Stream.START), np.uint64(2**64 - 1)):
+        drawn = np.empty((4, 6))
+        _fill(key, rows, 100, drawn)
+        np.testing.assert_array_equal(uniforms(key, rows, 6, 100), drawn)
+    np.testing.assert_array_equal(uniforms(key, rows[:2].astype(np.int32), 6, 100), drawn[:2])
+    rows, drawn = np.arange(40_000), np.empty((40_000, 3))
+    _fill(key, rows, 0, drawn)
+    np.testing.assert_array_equal(uniforms(key, rows, 3), drawn)
+
+
+@pytest.mark.parametrize(
+    ("seed", "stream", "step", "key"),
+    [
+        (0, Stream.PROPOSAL, 1, 0x78482DBE776F39D9),
+        (12345, Stream.PARTITION, 10**6, 0x9B742F89C252A0EB),
+        (2**32 - 1, Stream.RELOCATION, 0, 0xB78F4888B82FA969),
+    ],
+)
+def test_keys_are_those_of_version_0_1(seed, stream, step, key):
+    assert StepRandomness(seed, step).key(stream) == np.uint64(key)
+
+
+def test_children_do_not_collide():
+    """Steps, their children, and children of those: all keys differ."""
+    keys = []
+    for step in (1, 2):
+        random = StepRandomness(0, step)
+        keys.append(random.key(Stream.PARTITION))
+        for n in range(2000):
+            keys.append(random.child(n).key(Stream.PARTITION))
+            keys.append(random.child(0).child(n).key(Stream.PARTITION))
+            keys.append(StepRandomness(0, 1024 * step + n).key(Stream.PARTITION))
+    # Steps 2048..3023 are in both of the last lists.
+    assert len(set(keys)) == len(keys) - 976

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.truncated import SearchSet, TruncatedSearch
+from pickmix.selection.arrays import ArrayOperations
+from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.settings import SearchSet
+from pickmix.selection.truncated import TruncatedSearch
 from pickmix.threads import Threads
 
 N, K, D, G, M, E = 60, 25, 2, 5, 3, 2
@@ -15,9 +18,9 @@ class DistanceEvaluator:
 
     n_components = K
 
-    def __init__(self, X, means):
+    def __init__(self, X, means, operations):
         self.table = -np.square(X[:, None, :] - means).sum(axis=2)
-        self.threads = Threads()
+        self.operations = operations
         self.seen = None
 
     def nearest_components(self, n_neighbours):
@@ -30,21 +33,21 @@ class DistanceEvaluator:
 
 
 @pytest.fixture
-def setting():
+def setting(operations):
     rng = np.random.default_rng(1)
     X, means = rng.random((N, D)), rng.random((K, D))
     between = np.square(means[:, None] - means).sum(axis=2)
     first = np.argsort(between, axis=1, kind="stable")[:, :G]
     rule = TruncatedSearch(M, SearchSet(G, E), first)
     chain = rng.integers(0, K, N).astype(np.int32)
-    rule.start(chain, K)
+    rule.start(chain, K, operations)
     return X, means, first, chain, rule
 
 
-def test_search_sets_are_unions_of_neighbours_plus_explorers(setting):
+def test_search_sets_are_unions_of_neighbours_plus_explorers(setting, operations):
     X, means, first, chain, rule = setting
     start = chain.copy()
-    evaluate = DistanceEvaluator(X, means)
+    evaluate = DistanceEvaluator(X, means, operations)
     selection = rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))
     for i in range(N):
         members = evaluate.seen[i][evaluate.seen[i] >= 0]
@@ -54,9 +57,39 @@ def test_search_sets_are_unions_of_neighbours_plus_explorers(setting):
     assert selection.evaluations == (evaluate.seen >= 0).sum()
 
 
-def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting):
+def test_both_implementations_collect_and_learn_the_same():
+    """While lists are long enough for everyone, so that nobody is forgotten."""
+    rng = np.random.default_rng(2)
+    guesses = (np.arange(K)[:, None] + np.arange(K)) % K
+    stores = [ArrayOperations().start_neighbours(guesses)]
+    stores += [CompiledOperations(Threads()).start_neighbours(guesses)]
+    table = -rng.random((N, K))
+    for step in range(1, 4):
+        rows, held = rng.permutation(N), rng.integers(-1, K, (N, M)).astype(np.int32)
+        key = StepRandomness(0, step).key(Stream.EXPLORATION)
+        found = []
+        for store in stores:
+            # Only some of each list, or everyone would be in every search set.
+            whole, store.lists = store.lists, np.ascontiguousarray(store.lists[:, :4])
+            candidates, n_candidates = store.collect(rows, held, E, key)
+            store.lists = whole
+            assert (candidates >= 0).sum() == n_candidates
+            found.append([sorted(row[row >= 0].tolist()) for row in candidates])
+            values = np.take_along_axis(table, np.maximum(candidates, 0).astype(int), axis=1)
+            values[candidates < 0] = -np.inf
+            winners = np.take_along_axis(candidates, values.argmax(axis=1)[:, None], axis=1)[:, 0]
+            store.learn(candidates, values, winners)
+        assert found[0] == found[1]
+        for one, other in zip(stores[0].distances(), stores[1].distances(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10)
+        known = np.isfinite(stores[0].distances()[0])
+        np.testing.assert_array_equal(stores[0].lists[known], stores[1].lists[known])
+        assert 0.1 < known.mean() < 1.0  # Some have not met yet.
+
+
+def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting, operations):
     X, means, _, chain, rule = setting
-    evaluate = DistanceEvaluator(X, means)
+    evaluate = DistanceEvaluator(X, means, operations)
     beta = 0.7
     selection = rule.select(evaluate, np.arange(N), beta, 0.1, StepRandomness(0, 1))
     for i in range(N):
@@ -68,16 +101,15 @@ def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting):
         assert chain[i] == best[0]
 
 
-def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting):
+def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting, operations):
     """With lists long enough for everyone, distances equal averages kept in a dictionary."""
     X, means, _, chain, _ = setting
-    rule = TruncatedSearch(M, SearchSet(K, E), np.tile(np.arange(K), (K, 1)))
-    for k in range(K):
-        rule.neighbours[k] = np.concatenate(([k], np.delete(np.arange(K), k)))
-    rule.start(chain, K)
+    guesses = [np.concatenate(([k], np.delete(np.arange(K), k))) for k in range(K)]
+    rule = TruncatedSearch(M, SearchSet(K, E), np.array(guesses))
+    rule.start(chain, K, operations)
     differences = {}
     for t in range(1, 6):
-        evaluate = DistanceEvaluator(X, means)
+        evaluate = DistanceEvaluator(X, means, operations)
         rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
         for i in range(N):
             winner = int(np.argmax(evaluate.table[i]))
@@ -85,28 +117,30 @@ def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting
                 if k != winner:
                     gap = evaluate.table[i, winner] - evaluate.table[i, k]
                     differences.setdefault((winner, k), []).append(gap)
+    lists = rule.neighbours.lists
+    distances, counts = rule.neighbours.distances()
     for (c, k), gaps in differences.items():
-        place = int(np.flatnonzero(rule.neighbours[c] == k)[0])
-        assert rule.distances[c, place] == pytest.approx(np.mean(gaps), rel=1e-10)
-        assert rule.counts[c, place] == len(gaps)
-    assert (rule.distances[:, 1:-1] <= rule.distances[:, 2:]).all()
-    np.testing.assert_array_equal(rule.neighbours[:, 0], np.arange(K))
+        place = int(np.flatnonzero(lists[c] == k)[0])
+        assert distances[c, place] == pytest.approx(np.mean(gaps), rel=1e-10)
+        assert counts[c, place] == len(gaps)
+    assert (distances[:, :-1] <= distances[:, 1:]).all()
+    np.testing.assert_array_equal(lists[:, 0], np.arange(K))
 
 
-def test_rows_find_their_best_component_by_search(setting):
+def test_rows_find_their_best_component_by_search(setting, operations):
     """From random starts, local search with explorers reaches the best component of all."""
     X, means, _, chain, rule = setting
-    evaluate = DistanceEvaluator(X, means)
+    evaluate = DistanceEvaluator(X, means, operations)
     for t in range(1, 40):
         rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
     np.testing.assert_array_equal(chain, evaluate.table.argmax(axis=1))
 
 
-def test_all_pairs_ask_for_the_nearest_in_every_step(setting):
+def test_all_pairs_ask_for_the_nearest_in_every_step(setting, operations):
     X, means, first, chain, _ = setting
     rule = TruncatedSearch(M, SearchSet(G, 0, all_pairs=True), np.zeros((K, G), np.int32))
-    rule.start(chain, K)
-    evaluate = DistanceEvaluator(X, means)
+    rule.start(chain, K, operations)
+    evaluate = DistanceEvaluator(X, means, operations)
     evaluate.nearest = first.astype(np.int32)
     start = chain.copy()
     rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))

@@ -1,17 +1,47 @@
-"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`, `reproduce`."""
+"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`, `reproduce`, `compile`."""
 
 from __future__ import annotations
+
+import importlib
 
 import click
 
 from pickmix import __version__
-from pickmix.cli.bench_command import bench
-from pickmix.cli.fit_command import fit
-from pickmix.cli.queries import assign, sample, score
-from pickmix.cli.reproduce_command import reproduce
+
+# Verbs and the modules that hold them.
+_VERBS = {
+    "fit": "fit_command",
+    "score": "queries",
+    "assign": "queries",
+    "sample": "queries",
+    "bench": "bench_command",
+    "compile": "compile_command",
+    "reproduce": "reproduce_command",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class Verbs(click.Group):
+    """A group that imports a verb's module when the verb is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all verbs."""
+        return sorted(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of a name, if there is one."""
+        if cmd_name not in _VERBS:
+            return None
+        module = importlib.import_module(f"pickmix.cli.{_VERBS[cmd_name]}")
+        # A function of the name of a built-in one would hide it.
+        name = "compile_all" if cmd_name == "compile" else cmd_name
+        command: click.Command = getattr(module, name)
+        return command
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="pickmix")
 def main() -> None:
     """Mixture models with very many components.
@@ -19,7 +49,7 @@ def main() -> None:
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
     hundreds to a million of them by visiting only a few per row. Deep models take the place of
     the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Six verbs:
+    Seven verbs:
 
     \b
       fit        find the mixture that explains a table, and save it
@@ -28,6 +58,7 @@ def main() -> None:
       sample     draw new rows from a saved mixture
       bench      compare pickmix with its rivals on this machine
       reproduce  redraw figures and tables of the paper behind it
+      compile    compile kernels ahead of the first fit, for images and CI
 
     DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet. MODEL is the folder that
     fit made.
@@ -45,7 +76,3 @@ def main() -> None:
 
     `pickmix VERB --help` tells the rest.
     """
-
-
-for command in (fit, score, assign, sample, bench, reproduce):
-    main.add_command(command)

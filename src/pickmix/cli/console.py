@@ -62,7 +62,7 @@ def show_table(rows: Iterable[tuple[str, str]]) -> None:
         click.echo(f"  {name:<{width}}  {value}")
 
 
-class WordOrNumber(click.ParamType):
+class WordOrNumber(click.ParamType[float | str]):
     """A number, or one of some words.
 
     Parameters

@@ -31,7 +31,11 @@ _DEEP_WORDS = {
 KINDS = {
     "gaussian": Kind(
         GaussianMixture,
-        {"algorithm": plan.ALGORITHMS, "proposal": plan.PROPOSALS, "init_params": INIT_PARAMS},
+        {
+            "algorithm": plan.ALGORITHMS,
+            "proposal": plan.PROPOSALS,
+            "init_params": INIT_PARAMS,
+        },
     ),
     "flow": Kind(FlowMixture, _DEEP_WORDS),
     "sptn": Kind(SumProductTransformNetwork, _DEEP_WORDS),
@@ -86,8 +90,9 @@ def _listed(names: Iterable[str], conjunction: str) -> str:
 
 
 def model_option(
-    *names: str,
+    name: str,
     parameter: str,
+    type: click.ParamType[Any] | type[int] | type[float],
     help: str,
     models: tuple[str, ...] = EVERY,
     default: str | None = None,
@@ -96,13 +101,15 @@ def model_option(
     """Make an option whose defaults, those of the estimators or `default`, stand in its help."""
     shown = _defaults(parameter, models) if default is None else default
     text = f"{help} [default: {shown}]" if shown else help
-    return click.option(*names, parameter, cls=ModelOption, models=models, help=text, **settings)
+    return click.option(
+        name, parameter, type=type, cls=ModelOption, models=models, help=text, **settings
+    )
 
 
 def word_option(name: str, parameter: str, help: str) -> Callable[..., Any]:
     """Make an option for a word; every model knows other ones."""
     words = dict.fromkeys(word for kind in KINDS.values() for word in kind.words[parameter])
-    return model_option(name, parameter=parameter, help=help, type=click.Choice(list(words)))
+    return model_option(name, parameter, click.Choice(list(words)), help)
 
 
 def _defaults(parameter: str, models: tuple[str, ...]) -> str:

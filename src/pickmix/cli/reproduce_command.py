@@ -27,8 +27,6 @@ from pickmix.experiments.reproduction.runs import ALGORITHMS, Run
 from pickmix.experiments.reproduction.store import Store
 from pickmix.experiments.reproduction.workers import cluster_workers, local_workers, make_all
 
-_NEEDS = {"jax": "JAX", "matplotlib": "matplotlib", "pyarrow": "pyarrow"}
-
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
@@ -135,9 +133,7 @@ def reproduce(
         raise ValueError("expected names or --all; `pickmix reproduce --list` shows the names")
     if (quick, budget is not None, steps is not None).count(True) > 1:
         raise ValueError("--quick, --budget and --steps exclude each other")
-    for module, name in _NEEDS.items():
-        if importlib.util.find_spec(module) is None:
-            raise ImportError(f"reproduce needs {name}: pip install 'pickmix[reproduce]'")
+    _require("matplotlib", "pyarrow")
     experiments = find_experiments(EXPERIMENTS if every else names)
     scale = QUICK if quick else replace(PAPER, step_factor=steps or 1.0)
     scale = replace(scale, repetitions=repetitions or scale.repetitions, sets=sets or scale.sets)
@@ -147,12 +143,14 @@ def reproduce(
     interrupted = False
     store = Store(out)
     if not draw_only:
-        out.mkdir(parents=True, exist_ok=True)
-        if not os.access(out, os.W_OK):
-            raise PermissionError(f"--out: cannot write to {out}")
         runs = _runs_of(experiments, scale)
         if algorithms:
             runs = [run for run in runs if run.algorithm in algorithms]
+        if any(run.needs_jax for run in runs):
+            _require("jax")
+        out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK):
+            raise PermissionError(f"--out: cannot write to {out}")
         interrupted = _make(runs, store, max_seconds, jobs, cluster)
     elif not store.histories():
         raise FileNotFoundError(f"--draw-only: expected results in {out}, found none there")
@@ -160,6 +158,12 @@ def reproduce(
     if interrupted:
         click.echo("Interrupted; the same command goes on from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
+
+
+def _require(*modules: str) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise ImportError(f"reproduce needs {module}: pip install 'pickmix[reproduce]'")
 
 
 def _runs_of(experiments: list[Experiment], scale: Scale) -> list[Run]:

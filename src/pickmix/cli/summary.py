@@ -50,7 +50,7 @@ def measure(model: Any, rows: np.ndarray) -> tuple[float, str]:
 
 
 def _evaluated_per_row(model: Any) -> int:
-    return model.n_components if isinstance(model, FlowMixture) else model.n_paths_
+    return int(model.n_components if isinstance(model, FlowMixture) else model.n_paths_)
 
 
 def summary(

@@ -9,45 +9,30 @@ one group of rows, there one covers two groups. A round of relocation
 3. carries out the best splits, as long as each gains more than the merge that makes room for it
    loses.
 
-Splits and pairs are blocks of two components, and every number comes from the same kernel that
-sweeps through the blocks of a random partition (after the split and merge EM of Ueda and others,
-2000, all moves of a round at once).
+Splits and pairs are blocks of two components, and every number comes from the same sweep as that
+through the blocks of a random partition (after the split and merge EM of Ueda and others, 2000,
+all moves of a round at once).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from pickmix.closed_form.lanes import LANES
-from pickmix.closed_form.mixture import GaussianMixtureState, Increment
-from pickmix.closed_form.operations import (
-    SCALE,
-    add_outer,
-    factor_index,
-    factorise_lanes,
-    has_own_covariance,
-    layout_of,
-    squared_distance,
-)
-from pickmix.closed_form.partition_gibbs import sweep
-from pickmix.closed_form.statistics import lean_by_prior
-from pickmix.compiled import kernel
-from pickmix.data.rows import ArrayRows
-from pickmix.selection.partitions import Partition, Tree, draw_partition, group_rows
+from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep
+from pickmix.closed_form.state import MixtureState
+from pickmix.families.layout import Moments
+from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
 # EM steps that a split is given.
 _SPLIT_STEPS = 6
-# Halves begin this many standard deviations from the mean of the whole.
-_SPLIT_DISTANCE = 0.8
 # Partitions in which a component looks for a partner, of blocks of this size, and the nearest
 # components in each that it compares.
 _PARTNER_PARTITIONS = 2
 _PARTNER_BLOCK = 16
 _PARTNERS = 3
-# Rows that tell the direction of a split, and power iterations to find it.
-_DIRECTION_ROWS = 256
-_DIRECTION_STEPS = 5
+# Blocks whose components are compared at a time, so that K of them never stand in memory at once.
+_BLOCKS_AT_ONCE = 1024
 # At most this share of the components is merged in a round.
 _LARGEST_SHARE = 0.25
 # Beyond this many components only this share of them is split, those that promise most.
@@ -56,163 +41,35 @@ _PROMISING_SHARE = 0.15
 # A daring round moves at most this share, and accepts losses of this many times the gain.
 _DARING_SHARE = 0.03
 _DARING_LOSS = 8.0
-
-_NO_TREE = Tree(np.empty((0, 0)), np.empty(0), np.empty((0, 2), dtype=np.int32), -1)
-
-
-@kernel()
-def _find_directions(rows, ends, means, whitener, unwhitener, directions, start, stop):
-    """Direction, times standard deviation, along which each component's rows spread most.
-
-    rows (R, D) grouped by component; measured in the metric of the pooled covariance, whose
-    factor is `whitener` (D, D).
-    """
-    n_features = means.shape[1]
-    vector = np.empty(n_features)
-    following = np.empty(n_features)
-    white = np.empty((_DIRECTION_ROWS, n_features))
-    for k in range(start, stop):
-        first = ends[k - 1] if k > 0 else 0
-        n = min(_DIRECTION_ROWS, ends[k] - first)
-        directions[k] = 0.0
-        if n < 2:
-            continue
-        farthest, most = 0, -1.0
-        for i in range(n):
-            square = 0.0
-            for d in range(n_features):
-                total = 0.0
-                for e in range(n_features):
-                    total += whitener[d, e] * (rows[first + i, e] - means[k, e])
-                white[i, d] = total
-                square += total * total
-            if square > most:
-                farthest, most = i, square
-        for d in range(n_features):
-            vector[d] = white[farthest, d]
-        variance = 0.0
-        for _ in range(_DIRECTION_STEPS):
-            norm = np.sqrt((vector * vector).sum())
-            if not norm > 0.0:
-                break
-            vector /= norm
-            following[:] = 0.0
-            for i in range(n):
-                product = 0.0
-                for d in range(n_features):
-                    product += white[i, d] * vector[d]
-                for d in range(n_features):
-                    following[d] += product / n * white[i, d]
-            variance = (vector * following).sum()
-            for d in range(n_features):
-                vector[d] = following[d]
-        norm = np.sqrt((vector * vector).sum())
-        if norm > 0.0:
-            for d in range(n_features):
-                total = 0.0
-                for e in range(n_features):
-                    total += unwhitener[d, e] * vector[e]
-                directions[k, d] = np.sqrt(variance) / norm * total
-
-
-@kernel()
-def _find_partners(
-    model, pooled, prior, trace_weights, reg_covar, members, offsets, partner, loss, start, stop
-):
-    """Lower loss[a] and set partner[a] where merging a with another of its block loses less.
-
-    The loss is that of the classification likelihood, each row counted to one component: with
-    n rows, weight n and log-normaliser c, sum_j n_j (log n_j + c_j) - n (log n + c).
-    """
-    n_features, n_packed = model.mean.shape[1], model.covariance.shape[1]
-    nearest = np.empty(_PARTNERS, dtype=np.int64)
-    distance = np.empty(_PARTNERS)
-    scratch = np.empty(n_features)
-    difference = np.empty(n_features)
-    merged = np.empty((1, n_packed))
-    factor = np.ones((n_packed, LANES))
-    log_normaliser = np.zeros(LANES)
-    to_rows = model.clock[SCALE] * prior[1]
-    for b in range(start, stop):
-        for place in range(offsets[b], offsets[b + 1]):
-            a = members[place]
-            distance[:] = np.inf
-            nearest[:] = -1
-            for other in range(offsets[b], offsets[b + 1]):
-                k = members[other]
-                if k == a:
-                    continue
-                d = squared_distance(model, a, model.mean, k, scratch)
-                j = _PARTNERS - 1
-                if not d < distance[j]:
-                    continue
-                while j > 0 and distance[j - 1] > d:
-                    distance[j], nearest[j] = distance[j - 1], nearest[j - 1]
-                    j -= 1
-                distance[j], nearest[j] = d, k
-            n_a = model.mass[a] * to_rows
-            for lane in range(_PARTNERS):
-                if nearest[lane] < 0:
-                    continue
-                k = nearest[lane]
-                n_k = model.mass[k] * to_rows
-                share = n_k / max(n_a + n_k, 1e-300)
-                f, h = factor_index(model, a), factor_index(model, k)
-                for p in range(n_packed):
-                    merged[0, p] = (1.0 - share) * model.covariance[f, p]
-                    merged[0, p] += share * model.covariance[h, p]
-                for d in range(n_features):
-                    difference[d] = model.mean[a, d] - model.mean[k, d]
-                add_outer(layout_of(model), share * (1.0 - share), difference, merged, 0)
-                for p in range(n_packed):
-                    factor[p, lane] = merged[0, p]
-                lean_by_prior(factor, lane, n_a + n_k, prior[0], trace_weights, pooled)
-            if has_own_covariance(model):
-                factorise_lanes(layout_of(model), factor, reg_covar, log_normaliser)
-            for lane in range(_PARTNERS):
-                if nearest[lane] < 0:
-                    continue
-                k = nearest[lane]
-                n_k = model.mass[k] * to_rows
-                n = max(n_a + n_k, 1e-300)
-                cost = 0.0
-                if n_a > 0.0:
-                    cost += n_a * np.log(n_a / n)
-                if n_k > 0.0:
-                    cost += n_k * np.log(n_k / n)
-                if has_own_covariance(model):
-                    cost += n_a * model.log_normaliser[a] + n_k * model.log_normaliser[k]
-                    cost -= n * log_normaliser[lane]
-                else:
-                    cost += 0.5 * n_a * n_k / n * distance[lane]
-                if cost < loss[a]:
-                    loss[a] = cost
-                    partner[a] = k
-
-
-def _pairs_of(members: np.ndarray, size: int) -> Partition:
-    """Blocks of `size` members each, one after the other."""
-    offsets = np.arange(0, members.shape[0] + 1, size, dtype=np.int64)
-    return Partition(members.astype(np.int32), offsets, _NO_TREE)
+# Children of a round's randomness: the sweeps of splits come first.
+_MERGING, _PARTNERING, _MOVING = 100, 200, 300
 
 
 class Relocation:
-    """Rounds of relocation for a mixture, on the rows of one batch at a time."""
+    """Rounds of relocation for a mixture, on the rows of one step at a time.
 
-    def __init__(self, state: GaussianMixtureState, source: ArrayRows, chain: np.ndarray) -> None:
+    Parameters
+    ----------
+    state : MixtureState
+    fleet : Fleet
+    caution : float
+        Times the usual margin that a move must gain.
+    """
+
+    def __init__(self, state: MixtureState, fleet: Fleet, caution: float = 1.0) -> None:
         self.state = state
-        self.source = source
-        self.chain = chain
-        n_features = state.n_features
+        self.fleet = fleet
+        family = state.family
         # What a component too many gains on the rows that it learns from, on average.
-        self.margin = 0.5 * (state.structure.packed_size + n_features + 1.0)
+        own_parameters = family.n_parameters(2) - family.n_parameters(1) + 1.0
+        self.margin = 0.5 * own_parameters * caution
         self.evaluations = 0
         #: Components that a daring round leaves alone, and those that the last round has split.
-        self.avoided = np.zeros(state.n_components, dtype=bool)
+        self.avoided = np.zeros(state.n_components, dtype=np.bool_)
         self.split = np.empty(0, dtype=np.int64)
 
-    def round(self, rows: np.ndarray, random: StepRandomness, daring: bool = False) -> int:
-        """Carry out one round with the chains of `rows` (B,); returns the number of moves.
+    def round(self, step: int, random: StepRandomness, daring: bool = False) -> int:
+        """Carry out one round with the chains of the rows of a step; returns the number of moves.
 
         A `daring` round makes a few moves that seem to lose, but not much: what a split gains once
         the components around it have followed is more than it gains alone.
@@ -220,25 +77,20 @@ class Relocation:
         state = self.state
         if state.n_components < 3:
             return 0
-        # The rows are met many times, so they are gathered once, component by component.
-        ends = np.empty(state.n_components, dtype=np.int64)
-        grouped = np.empty(rows.shape[0], dtype=np.int64)
-        places = np.arange(state.n_components, dtype=np.int32)
-        group_rows(self.chain, rows, places, state.n_components, ends, grouped)
-        rows, chain = grouped, self.chain[grouped]
-        local = self.source.local(rows)
-        chosen, gains, halves, half_chain = self._split(local, chain, random)
-        pairs, losses, wholes = self._merge(local, chain, random)
+        # The rows are met many times.
+        focused = self.fleet.focus(step)
+        chosen, gains, halves = self._split(focused, random)
+        pairs, losses, wholes = self._merge(focused, random)
         order = np.argsort(losses, kind="stable")
         pairs, losses = pairs[order], losses[order]
         if daring:
             gains[self.avoided[chosen]] = -np.inf
         # The best split pays for the cheapest merge, and so on.
         best = np.argsort(-gains, kind="stable")
-        which, made = _pay(chosen, best, pairs, state.n_components)
-        n = which.shape[0]
+        which, made = match_splits_to_merges(chosen, best, pairs, state.n_components)
         gains, losses = gains[which], losses[made]
         worth = gains > losses + self.margin
+        n = which.shape[0]
         if daring:
             n = min(n, max(1, int(_DARING_SHARE * state.n_components)))
             worth = (gains > 2.0 * self.margin) & (losses < _DARING_LOSS * gains)
@@ -249,33 +101,55 @@ class Relocation:
         if n == 0:
             return 0
         kept, freed = pairs[made].T
-        state.take(kept, wholes, order[made])
-        state.take(self.split, halves, 2 * which)
-        state.take(freed, halves, 2 * which + 1)
-        self._move_chains(rows, which, kept, freed, half_chain)
+        state.copy_from(kept, wholes, order[made])
+        state.copy_from(self.split, halves, 2 * which)
+        state.copy_from(freed, halves, 2 * which + 1)
+        self._move_chains(focused, which, kept, freed, halves, random)
         return n
 
     def _move_chains(
         self,
-        rows: np.ndarray,
+        focused: Fleet,
         which: np.ndarray,
         kept: np.ndarray,
         freed: np.ndarray,
-        half_chain: np.ndarray,
+        halves: MixtureState,
+        random: StepRandomness,
     ) -> None:
-        """Chains on a freed component go to its partner, those on a second half to the freed."""
-        becomes = np.arange(self.state.n_components, dtype=np.int32)
+        """Chains on a freed component go to its partner, those on a split one to either half."""
+        n_components = self.state.n_components
+        becomes = np.arange(n_components, dtype=np.int32)
         becomes[freed] = kept
-        second = np.full(self.state.n_components, -1, dtype=np.int32)
-        second[which] = freed
-        target = second[half_chain // 2]
-        moves = (half_chain % 2 == 1) & (half_chain >= 0) & (target >= 0)
-        stands = self.chain >= 0
-        self.chain[stands] = becomes[self.chain[stands]]
-        self.chain[rows[moves]] = target[moves]
+        self.fleet.rename(becomes)
+        focused.rename(becomes)
+        into = np.full(n_components, -1, dtype=np.int32)
+        into[self.split] = 2 * which
+        back = np.zeros(halves.n_components, dtype=np.int32)
+        back[2 * which], back[2 * which + 1] = self.split, freed
+        pairs = np.stack([2 * which, 2 * which + 1], axis=1).ravel()
+        self._sweep(focused, halves, pairs, 2, random.child(_MOVING), Detour(into, back))
+        self.fleet.adopt(focused)
 
-    def _sweep(self, state, local, chain, rows, blocks, key, wants_moments=False):
-        done = sweep(state, local, chain, rows, blocks, key, wants_moments=wants_moments)
+    def _sweep(
+        self,
+        fleet: Fleet,
+        state: MixtureState,
+        members: np.ndarray,
+        size: int,
+        random: StepRandomness,
+        detour: Detour,
+        wants_statistics: bool = False,
+    ) -> FleetSweep:
+        """Sweep through blocks of `size` members each."""
+        done = fleet.sweep(
+            state,
+            Partition.of_blocks(members, size),
+            1,
+            random,
+            stream=Stream.RELOCATION,
+            wants_statistics=wants_statistics,
+            detour=detour,
+        )
         self.evaluations += done.evaluations
         return done
 
@@ -286,85 +160,62 @@ class Relocation:
         """
         state = self.state
         n_components = state.n_components
-        if n_components <= _FEW_COMPONENTS or state.structure.shared:
+        if n_components <= _FEW_COMPONENTS or state.family.shared:
             return np.arange(n_components)
-        log_volume = -state.model.log_normaliser
-        score = state.model.mass * (log_volume - np.median(log_volume) + 1.0)
+        log_volume = -state.family.self_scores(state.model, state.moments)
+        score = state.moments.mass * (log_volume - np.median(log_volume) + 1.0)
         n_best = max(_FEW_COMPONENTS, int(_PROMISING_SHARE * n_components))
         return np.sort(np.argpartition(-score, n_best)[:n_best])
 
     def _split(
-        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
-    ) -> tuple[np.ndarray, np.ndarray, GaussianMixtureState, np.ndarray]:
-        """Split the promising components.
-
-        Returns them (S,), the gain of each, the 2 S halves, and the place in these of every row
-        (B,), -1 where its component was not split.
-        """
+        self, fleet: Fleet, random: StepRandomness
+    ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
+        """Split the promising components: they (S,), the gain of each, and the 2 S halves."""
         state = self.state
         chosen = self._promising()
-        place = np.full(state.n_components, -1, dtype=np.int32)
-        place[chosen] = np.arange(chosen.shape[0], dtype=np.int32)
-        rows = np.flatnonzero(place[chain] >= 0)
-        alone = _pairs_of(chosen, 1)
-        key = random.key(Stream.RELOCATION)
-        whole = self._sweep(state, local, chain.copy(), rows, alone, key)
-        directions = self._directions(chosen, local, whole.rows, whole.ends)
-        model = state.model
-        weights = np.repeat(model.mass[chosen] * model.clock[SCALE] / 2.0, 2)
-        means = np.repeat(model.mean[chosen], 2, axis=0)
-        means[0::2] += _SPLIT_DISTANCE * directions
-        means[1::2] -= _SPLIT_DISTANCE * directions
-        covariances = model.covariance
-        if not state.structure.shared:
-            covariances = np.repeat(0.5 * covariances[chosen], 2, axis=0)
-        halves = state.like(np.maximum(weights, 1e-300), means, covariances)
-        pairs = _pairs_of(np.arange(2 * chosen.shape[0]), 2)
-        half_chain = np.where(place[chain] >= 0, 2 * place[chain], -1).astype(np.int32)
-        # Weights stay in units of the whole mixture's.
-        total_weight = local.weights_of(np.arange(local.n_rows))[1]
+        n_chosen = chosen.shape[0]
+        alone = np.full(state.n_components, -1, dtype=np.int32)
+        alone[chosen] = chosen
+        whole = self._sweep(fleet, state, chosen, 1, random, Detour(alone))
+        moments = state.moments_at(chosen)
+        uniforms = random.uniforms(Stream.SPLIT, chosen, state.places().shape[1])
+        one, two = state.family.split(state.model, moments, state.prior, uniforms)
+        both = Moments(
+            *(
+                np.stack([a, b], axis=1).reshape(2 * n_chosen, *a.shape[1:])
+                for a, b in zip(one, two, strict=True)
+            )
+        )
+        halves = state.with_components(both._replace(mass=np.maximum(both.mass, 1e-300)))
+        failed = halves.failures.copy()
+        into = np.full(state.n_components, -1, dtype=np.int32)
+        into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
+        everyone = np.arange(2 * n_chosen)
         for number in range(_SPLIT_STEPS):
-            key = StepRandomness(random.seed, random.step * 64 + number).key(Stream.RELOCATION)
-            done = self._sweep(halves, local, half_chain, rows, pairs, key, wants_moments=True)
-            increment = Increment(halves, halves.n_components)
-            increment.add_moments(done.members, done.moments, total_weight)
-            halves.absorb(increment, 1.0)
-        halved = self._sweep(halves, local, half_chain, rows, pairs, key)
-        gains = halved.block_totals(local) - whole.block_totals(local)
+            done = self._sweep(
+                fleet,
+                halves,
+                everyone,
+                2,
+                random.child(number),
+                Detour(into),
+                wants_statistics=True,
+            )
+            assert done.statistics is not None
+            failed[halves.absorb(done.statistics, 1.0)] = True
+        halved = self._sweep(fleet, halves, everyone, 2, random, Detour(into))
+        gains = halved.block_sums - whole.block_sums
         # The same weight for a whole and for its halves.
         masses = halves.floored_masses
         log_ratio = np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses[chosen])
-        gains -= whole.block_weights(local) * log_ratio
-        return chosen, gains / local.mean_weight, halves, half_chain
-
-    def _directions(
-        self, chosen: np.ndarray, local: ArrayRows, rows: np.ndarray, ends: np.ndarray
-    ) -> np.ndarray:
-        """Widest direction of each component's rows (S, D), times the standard deviation there."""
-        state = self.state
-        directions = np.empty((chosen.shape[0], state.n_features))
-        counts = np.diff(ends, prepend=0)
-        kept = np.minimum(counts, _DIRECTION_ROWS)
-        starts = np.repeat(ends - counts, kept)
-        within = np.arange(kept.sum()) - np.repeat(np.cumsum(kept) - kept, kept)
-        covariance = state.pooled_matrix()
-        unwhitener = np.linalg.cholesky(covariance)
-        state.threads.run(
-            _find_directions,
-            chosen.shape[0],
-            float(kept.sum()) * state.n_features * (state.n_features + 2 * _DIRECTION_STEPS),
-            local.gather(rows[starts + within]),
-            np.cumsum(kept),
-            state.model.mean[chosen],
-            np.linalg.inv(unwhitener),
-            unwhitener,
-            directions,
-        )
-        return directions
+        gains -= whole.block_weights * log_ratio
+        # A half that has no estimate is no half.
+        gains[failed[0::2] | failed[1::2]] = -np.inf
+        return chosen, gains / self.fleet.mean_weight, halves
 
     def _merge(
-        self, local: ArrayRows, chain: np.ndarray, random: StepRandomness
-    ) -> tuple[np.ndarray, np.ndarray, GaussianMixtureState]:
+        self, fleet: Fleet, random: StepRandomness
+    ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
         """Disjoint pairs (m, 2), what merging each loses, and the m merged components."""
         state = self.state
         n_components = state.n_components
@@ -372,101 +223,126 @@ class Relocation:
         loss = np.full(n_components, np.inf)
         for number in range(_PARTNER_PARTITIONS):
             partition = draw_partition(
-                state.model.mean,
+                state.places(),
                 _PARTNER_BLOCK,
                 0.0,
-                random,
-                state.threads,
+                random.child(_PARTNERING + number),
+                state.backend.operations,
                 state.widths(),
-                512 + number,
             )
-            state.threads.run(
-                _find_partners,
-                partition.n_blocks,
-                n_components * _PARTNER_BLOCK * 3.0 * state.structure.packed_size,
-                state.model,
-                *state.prior_arguments(),
-                state.reg_covar,
-                partition.members,
-                partition.offsets,
-                partner,
-                loss,
-            )
+            for first in range(0, partition.n_blocks, _BLOCKS_AT_ONCE):
+                self._find_partners(partition, first, partner, loss)
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
-        pairs = _match(partner, loss, max(1, int(share * n_components)))
-        masses = np.maximum(state.model.mass * state.model.clock[SCALE], 1e-300)
+        pairs = match_disjointly(partner, loss, max(1, int(share * n_components)))
         first, second = pairs.T
-        weights = masses[first] + masses[second]
-        share = (masses[second] / weights)[:, None]
-        difference = state.model.mean[second] - state.model.mean[first]
-        covariances = state.model.covariance
-        if not state.structure.shared:
-            spread = share * (1.0 - share) * state.structure.pack_outers(difference)
-            covariances = (1.0 - share) * covariances[first] + share * covariances[second] + spread
-        wholes = state.like(weights, state.model.mean[first] + share * difference, covariances)
+        wholes = state.with_components(state.merged(first, second))
         paired = np.full(n_components, -1, dtype=np.int32)
         paired[pairs] = np.arange(pairs.shape[0], dtype=np.int32)[:, None]
-        rows = np.flatnonzero(paired[chain] >= 0)
-        key = random.key(Stream.RELOCATION)
-        blocks = _pairs_of(pairs.ravel(), 2)
-        apart = self._sweep(state, local, chain.copy(), rows, blocks, key)
-        alone = _pairs_of(np.arange(pairs.shape[0]), 1)
-        together = self._sweep(wholes, local, paired[chain], rows, alone, key)
-        losses = apart.block_totals(local) - together.block_totals(local)
-        return pairs, losses / local.mean_weight, wholes
+        apart_from = np.where(paired >= 0, np.arange(n_components), -1).astype(np.int32)
+        key = random.child(_MERGING)
+        apart = self._sweep(fleet, state, pairs.ravel(), 2, key, Detour(apart_from))
+        alone = np.arange(pairs.shape[0])
+        together = self._sweep(fleet, wholes, alone, 1, key, Detour(paired))
+        losses = (apart.block_sums - together.block_sums) / self.fleet.mean_weight
+        losses[wholes.failures] = np.inf
+        return pairs, losses, wholes
+
+    def _find_partners(
+        self, partition: Partition, first_block: int, partner: np.ndarray, loss: np.ndarray
+    ) -> None:
+        """Lower loss[a] and set partner[a] where merging a with a neighbour loses less.
+
+        The loss is that of the classification likelihood, each row counted to one component: with
+        n rows of mean log-density s each, sum_j n_j (log n_j + s_j) - n (log n + s).
+        """
+        state, family = self.state, self.state.family
+        pairs = nearest_in_blocks(partition, first_block, state.places() / state.widths())
+        if not pairs.shape[0]:
+            return
+        a, b = pairs.T
+        masses = np.maximum(state.masses, 1e-300) * state.prior.n_rows
+        n_a, n_b = masses[a], masses[b]
+        n = n_a + n_b
+        cost = n_a * np.log(n_a / n) + n_b * np.log(n_b / n)
+        if family.shared:
+            away = state.model.location[a] - state.model.location[b]
+            factor = np.zeros((state.layout.n_coordinates, state.layout.n_coordinates))
+            factor[state.layout.pairs()] = state.model.factor[0]
+            cost += 0.5 * n_a * n_b / n * np.square(away @ factor.T).sum(axis=1)
+        else:
+            merged = state.with_components(state.merged(a, b))
+            scores = family.self_scores(state.model, state.moments)
+            cost += n_a * scores[a] + n_b * scores[b]
+            cost -= n * family.self_scores(merged.model, merged.moments)
+            cost[merged.failures] = np.inf
+        # The cheapest partner of each.
+        order = np.lexsort((cost, a))
+        best = order[np.flatnonzero(np.diff(a[order], prepend=-1))]
+        better = best[cost[best] < loss[a[best]]]
+        loss[a[better]] = cost[better]
+        partner[a[better]] = b[better]
 
 
-def _match(partner: np.ndarray, loss: np.ndarray, most: int) -> np.ndarray:
+def nearest_in_blocks(partition: Partition, first_block: int, points: np.ndarray) -> np.ndarray:
+    """Pairs (n, 2) of components and the nearest others of their block, for some blocks."""
+    offsets = partition.offsets[first_block : first_block + _BLOCKS_AT_ONCE + 1]
+    sizes = np.diff(offsets)
+    width = int(sizes.max())
+    n_partners = min(_PARTNERS, width - 1)
+    if n_partners < 1:
+        return np.empty((0, 2), dtype=np.int64)
+    within = np.arange(width) < sizes[:, None]
+    places = np.where(within, offsets[:-1, None] + np.arange(width), 0)
+    members = partition.members[places].astype(np.int64)
+    here = points[members]
+    squares = np.einsum("bgd,bgd->bg", here, here)
+    distances = squares[:, :, None] + squares[:, None, :] - 2.0 * here @ here.transpose(0, 2, 1)
+    distances[:, np.arange(width), np.arange(width)] = np.inf
+    distances[~(within[:, None, :] & within[:, :, None])] = np.inf
+    nearest = np.argpartition(distances, n_partners - 1, axis=2)[:, :, :n_partners]
+    found = np.isfinite(np.take_along_axis(distances, nearest, axis=2))
+    others = np.take_along_axis(members[:, None, :], nearest, axis=2)
+    pairs = np.stack(np.broadcast_arrays(members[:, :, None], others), axis=-1)
+    return np.asarray(pairs[found])
+
+
+def match_disjointly(partner: np.ndarray, loss: np.ndarray, most: int) -> np.ndarray:
     """Disjoint pairs (m, 2) of components and partners, cheapest first, at most `most`."""
-    used = np.zeros(partner.shape[0], dtype=bool)
-    pairs = np.empty((most, 2), dtype=np.int64)
-    n = _match_greedily(np.argsort(loss, kind="stable"), partner, used, pairs)
-    return pairs[:n]
-
-
-@kernel()
-def _match_greedily(order, partner, used, pairs):
-    n = 0
-    for a in order:
-        b = partner[a]
-        if n == pairs.shape[0]:
+    used = np.zeros(partner.shape[0], dtype=np.bool_).tolist()
+    pairs: list[tuple[int, int]] = []
+    for a in np.argsort(loss, kind="stable").tolist():
+        b = int(partner[a])
+        if len(pairs) == most:
             break
-        if b < 0 or used[a] or used[b]:
-            continue
-        used[a] = True
-        used[b] = True
-        pairs[n, 0] = a
-        pairs[n, 1] = b
-        n += 1
-    return n
+        if b >= 0 and not used[a] and not used[b]:
+            used[a] = used[b] = True
+            pairs.append((a, b))
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
-@kernel()
-def _pay(chosen, best, pairs, n_components):
+def match_splits_to_merges(
+    chosen: np.ndarray, best: np.ndarray, pairs: np.ndarray, n_components: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Give every split a merge, the best one the cheapest; a component does one or the other.
 
     chosen (S,) components that may be split, best (S,) their places, best first; pairs (m, 2) that
     may be merged, cheapest first. Returns places in `chosen` and numbers of pairs.
     """
-    split = np.zeros(n_components, dtype=np.bool_)
-    merged = np.zeros(n_components, dtype=np.bool_)
-    which = np.empty(pairs.shape[0], dtype=np.int64)
-    made = np.empty(pairs.shape[0], dtype=np.int64)
-    n = 0
+    is_split = [False] * n_components
+    is_merged = [False] * n_components
+    listed = pairs.tolist()
+    which, made = [], []
     pair = 0
-    for place in best:
-        component = chosen[place]
-        if merged[component]:
+    for place, component in zip(best.tolist(), chosen[best].tolist(), strict=True):
+        if is_merged[component]:
             continue
-        split[component] = True
-        while pair < pairs.shape[0] and (split[pairs[pair, 0]] or split[pairs[pair, 1]]):
+        is_split[component] = True
+        while pair < len(listed) and (is_split[listed[pair][0]] or is_split[listed[pair][1]]):
             pair += 1
-        if pair == pairs.shape[0]:
+        if pair == len(listed):
             break
-        merged[pairs[pair, 0]] = True
-        merged[pairs[pair, 1]] = True
-        which[n] = place
-        made[n] = pair
-        n += 1
+        is_merged[listed[pair][0]] = is_merged[listed[pair][1]] = True
+        which.append(place)
+        made.append(pair)
         pair += 1
-    return which[:n], made[:n]
+    return np.array(which, dtype=np.int64), np.array(made, dtype=np.int64)

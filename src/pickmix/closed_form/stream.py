@@ -1,4 +1,4 @@
-"""Random-partition Gibbs on a stream of batches, with no state per row.
+"""Random-partition Gibbs on a stream of batches, and searches for rows without a chain.
 
 A row of a stream has no chain to go on from: some random trees lead it to a block each, a sweep
 uphill from the best of them moves it to where it belongs, and another one weighs the statistics.
@@ -10,12 +10,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pickmix.closed_form.mixture import GaussianMixtureState, Increment
-from pickmix.closed_form.partition_gibbs import sweep
+from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.partition_engine import PartitionSweeps
 from pickmix.closed_form.relocation import Relocation
-from pickmix.data.rows import ArrayRows
-from pickmix.selection.partitions import Partition, RandomPartition, draw_partition
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.settings import RandomPartition
 
 # Trees that new rows are led down, and sweeps uphill from the best block found, before the sweep
 # that counts.
@@ -31,6 +33,8 @@ _RELOCATION_ROWS = 40
 # wholes are not; and moves by chance would go on for ever in a stream, each one undoing what was
 # learnt from many batches.
 _CAUTION = 4.0
+# Child of a step's randomness that draws the search.
+_SEARCH = 1000
 
 
 def automatic_gamma(n_rows: int, n_seen: float, n_components: int) -> float:
@@ -44,11 +48,11 @@ def automatic_gamma(n_rows: int, n_seen: float, n_components: int) -> float:
 
 
 class OnlineMixture:
-    """A Gaussian mixture that follows a stream of batches.
+    """A mixture that follows a stream of batches: each one is a fleet without a past.
 
     Parameters
     ----------
-    state : GaussianMixtureState
+    state : MixtureState
         Updated in place.
     settings : RandomPartition
     center : (D,) array
@@ -62,7 +66,7 @@ class OnlineMixture:
 
     def __init__(
         self,
-        state: GaussianMixtureState,
+        state: MixtureState,
         settings: RandomPartition,
         center: np.ndarray,
         seed: int,
@@ -76,13 +80,14 @@ class OnlineMixture:
         self.n_seen = n_seen
         self.n_batches = n_batches
         self.evaluations = 0
-        self._partitions: list[Partition] = []
+        self._routes: list[Partition] = []
         self._rows_to_go = 0
+        self._sweeps: PartitionSweeps | None = None
 
     def learn(self, source: ArrayRows, gamma: float | None, relocates: bool) -> tuple[float, int]:
         """Learn from one batch; returns a bound of its log-likelihood and the updates refused.
 
-        The bound is the mean log-density per row of the blocks that the rows ended in, under the
+        The bound is the mean log-density per row of the best blocks that the rows met, under the
         parameters before the update.
         """
         state = self.state
@@ -91,61 +96,32 @@ class OnlineMixture:
         if gamma is None:
             gamma = automatic_gamma(source.n_rows, self.n_seen, state.n_components)
         self.n_seen += source.n_rows
-        before = (1.0 - gamma) ** 2 / max(state.n_rows, 1.0)
-        state.n_rows = min(self.n_seen, 1.0 / (before + gamma**2 / source.n_rows))
-        self._draw_partitions(source.n_rows, random)
-        chain, _, evaluations = search(
-            state, source, self._partitions[:-1], _ROUTES, self._key(random)
-        )
-        rows = np.arange(source.n_rows)
-        done = sweep(state, source, chain, rows, self._partitions[-1], self._key(random))
-        self.evaluations += evaluations + done.evaluations
-        weights = source.weights_of(done.rows)[0]
-        shift = float(np.log(state.floored_masses.sum()))
-        bound = float(weights @ done.log_sums / weights.sum()) - shift
-        increment = Increment(state, state.n_components)
-        increment.add_moments(done.members, done.moments, source.weights_of(rows)[1])
-        refused = state.absorb(increment, gamma)
-        if (
-            relocates
-            and self.n_batches % _RELOCATE_EVERY == 0
-            and source.n_rows >= _RELOCATION_ROWS * state.n_components
-        ):
-            relocation = Relocation(state, source, chain)
-            relocation.margin *= _CAUTION
-            relocation.round(rows, random)
-            self.evaluations += relocation.evaluations
-        return bound, refused
-
-    def _key(self, random: StepRandomness) -> np.uint64:
-        return random.key(Stream.POSTERIOR)
-
-    def _draw_partitions(self, n_rows: int, random: StepRandomness) -> None:
-        """Draw new partitions once per K rows or more."""
         if self._rows_to_go <= 0:
-            self._rows_to_go = self.state.n_components
-            self.state.pool()
-            self._partitions = [
-                draw_partition(
-                    self.state.model.mean,
-                    self.settings.block_size,
-                    self.settings.shuffle if number == _ROUTES + _CLIMBS else 0.0,
-                    random,
-                    self.state.threads,
-                    self.state.widths(),
-                    number,
-                )
-                for number in range(_ROUTES + _CLIMBS + 1)
-            ]
-        self._rows_to_go -= n_rows
+            self._rows_to_go = state.n_components
+            self._routes = draw_routes(state, _ROUTES + _CLIMBS, self.settings.block_size, random)
+        self._rows_to_go -= source.n_rows
+        chain, bounds, evaluations = search(state, source, self._routes, _ROUTES)
+        weights = source.weights_of(np.arange(source.n_rows))[0]
+        bound = float(weights @ bounds / weights.sum()) - state.log_total()
+        batches = Batches(source.n_rows, source.n_rows, self.seed)
+        fleet = LocalFleet(state.backend, source, chain, batches)
+        if self._sweeps is None:
+            self._sweeps = PartitionSweeps(state, fleet, self.settings, 1)
+        sweeps = self._sweeps
+        sweeps.fleet, sweeps.most_rows = fleet, self.n_seen
+        sweeps.evaluations = sweeps.refused = 0
+        sweeps.step(self.n_batches, gamma, 1.0, random)
+        self.evaluations += evaluations + sweeps.evaluations
+        enough = source.n_rows >= _RELOCATION_ROWS * state.n_components
+        if relocates and enough and self.n_batches % _RELOCATE_EVERY == 0:
+            relocation = Relocation(state, fleet, _CAUTION)
+            relocation.round(self.n_batches, random)
+            self.evaluations += relocation.evaluations
+        return bound, sweeps.refused
 
 
 def search(
-    state: GaussianMixtureState,
-    source: ArrayRows,
-    partitions: Sequence[Partition],
-    n_routes: int,
-    key: np.uint64,
+    state: MixtureState, source: ArrayRows, partitions: Sequence[Partition], n_routes: int
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Find, for each row, a likely component and a lower bound of its log-density.
 
@@ -154,37 +130,59 @@ def search(
     bound is the largest sum that was met. Returns components (N,) int32, bounds (N,) of log-joint
     sums, and the number of evaluations.
     """
-    chain = np.full(source.n_rows, -1, dtype=np.int32)
-    bounds = np.full(source.n_rows, -np.inf)
     rows = np.arange(source.n_rows)
+    chain = np.zeros(source.n_rows, dtype=np.int32)
+    bounds = np.full(source.n_rows, -np.inf)
+    key = StepRandomness(0, 0).key(Stream.POSTERIOR)
     evaluations = 0
     for number, partition in enumerate(partitions):
-        candidate = np.full_like(chain, -1) if number < n_routes else chain.copy()
-        done = sweep(
-            state, source, candidate, rows, partition, key, wants_moments=False, greedy=True
+        begin = chain
+        if number < n_routes:
+            begin = _led_down(state, source, partition)
+        done = state.backend.sweep(
+            state.layout,
+            state.model,
+            source,
+            rows,
+            begin,
+            partition,
+            key,
+            wants_statistics=False,
+            greedy=True,
         )
         evaluations += done.evaluations
-        better = done.rows[done.log_sums > bounds[done.rows]]
-        bounds[done.rows] = np.maximum(bounds[done.rows], done.log_sums)
         if number < n_routes:
-            chain[better] = candidate[better]
+            chain = np.where(done.log_sums > bounds, done.components, chain)
         else:
             # A climb never goes down, whatever the sum over its block is.
-            chain = candidate
+            chain = done.components
+        bounds = np.maximum(bounds, done.log_sums)
     return chain, bounds, evaluations
 
 
-def draw_search_partitions(
-    state: GaussianMixtureState, n_partitions: int, block_size: int, seed: int
+def _led_down(state: MixtureState, source: ArrayRows, partition: Partition) -> np.ndarray:
+    """A component of the block that the partition's tree leads each row to, (N,)."""
+    assert partition.tree is not None
+    first_member = partition.members[partition.offsets[:-1]]
+    chain = np.empty(source.n_rows, dtype=np.int32)
+    for start in range(0, source.n_rows, 65536):
+        part = np.arange(start, min(start + 65536, source.n_rows))
+        places = state.family.row_places(source.gather(part))
+        chain[part] = first_member[state.backend.operations.leaf_of(partition.tree, places)]
+    return chain
+
+
+def draw_routes(
+    state: MixtureState, n_partitions: int, block_size: int, random: StepRandomness
 ) -> list[Partition]:
     """Partitions for `search`."""
     return [
         draw_partition(
-            state.model.mean,
+            state.places(),
             block_size,
             0.0,
-            StepRandomness(seed, number),
-            state.threads,
+            random.child(_SEARCH + number),
+            state.backend.operations,
             state.widths(),
         )
         for number in range(n_partitions)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
+from pickmix.data.checks import check_integer
 from pickmix.data.pair_overlap import BLOCK_ELEMENTS, FloatArray, IntArray
 
 RandomState = int | np.random.Generator | None
@@ -72,8 +73,7 @@ class KnownMixture:
 
     def _component_sizes(self, n: int, rng: np.random.Generator) -> IntArray:
         """How many of n rows each component gives, (K,)."""
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise ValueError(f"n must be an integer >= 1; got {n!r}")
+        check_integer("n", n, 1)
         return rng.multinomial(n, self.weights)
 
     def score_samples(self, X: ArrayLike) -> FloatArray:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
+from pickmix.data.checks import check_integer
 from pickmix.data.known_mixture import KnownMixture, RandomState
 from pickmix.data.pair_overlap import (
     FloatArray,
@@ -63,8 +64,7 @@ class MixSimMixture(KnownMixture):
 
     def _component_sizes(self, n: int, rng: np.random.Generator) -> IntArray:
         K = self.weights.shape[0]
-        if not isinstance(n, int | np.integer) or n < K:
-            raise ValueError(f"n must be an integer >= {K}, a row per component; got {n!r}")
+        check_integer("n", n, K, ", a row per component")
         return 1 + rng.multinomial(n - K, self.weights)
 
     def max_overlap(self) -> float:
@@ -151,13 +151,9 @@ def generate(
     >>> X.shape, mixture.score_samples(X).shape
     ((100, 2), (100,))
     """
-    for name, value, least in (
-        ("n_components", n_components, 2),
-        ("n_features", n_features, 1),
-        ("max_draws", max_draws, 1),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be an integer >= {least}; got {value!r}")
+    check_integer("n_components", n_components, 2)
+    check_integer("n_features", n_features, 1)
+    check_integer("max_draws", max_draws, 1)
     if not _SMALLEST_OVERLAP <= max_overlap < 1.0:
         raise ValueError(f"max_overlap must be in [{_SMALLEST_OVERLAP:g}, 1); got {max_overlap!r}")
     if not 0.0 <= max_eccentricity < 1.0:
@@ -188,7 +184,8 @@ def _draw_covariances(
     limit = max_eccentricity**2
     shrinkage = limit / np.maximum(shortfall[:, :1], max(limit, np.finfo(float).tiny))
     eigenvalues = largest * (1.0 - shrinkage * shortfall)
-    return (vectors * eigenvalues[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    covariances: FloatArray = (vectors * eigenvalues[:, None, :]) @ np.swapaxes(vectors, 1, 2)
+    return covariances
 
 
 def _scale_at_affinity(

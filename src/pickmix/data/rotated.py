@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from pickmix.data.checks import check_integer
 from pickmix.data.known_mixture import KnownMixture, RandomState
 
 WEIGHTS = ("equal", "power")
@@ -55,9 +56,8 @@ def generate(
     >>> round(mixture.weights.max() / mixture.weights.min())
     1000
     """
-    for name, value in (("n_components", n_components), ("n_features", n_features)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-            raise ValueError(f"{name} must be an integer >= 1; got {value!r}")
+    check_integer("n_components", n_components, 1)
+    check_integer("n_features", n_features, 1)
     if not 0.0 < width < math.inf:
         raise ValueError(f"width must be a positive number; got {width!r}")
     if weights not in WEIGHTS:

@@ -30,6 +30,8 @@ class ArrayRows:
         Positive row weights. None means one each.
     center : (D,) array, optional
         Origin of the coordinates handed out; the weighted mean of the data by default.
+    compiled : bool
+        Whether rows are gathered by a compiled kernel, or by NumPy.
     """
 
     def __init__(
@@ -37,8 +39,10 @@ class ArrayRows:
         data: np.ndarray,
         weights: np.ndarray | None = None,
         center: np.ndarray | None = None,
+        compiled: bool = True,
     ) -> None:
         self.data = data
+        self._compiled = compiled
         self.n_rows, self.n_features = data.shape
         self.weights = weights
         self.mean_weight = 1.0 if weights is None else float(weights.mean())
@@ -48,27 +52,29 @@ class ArrayRows:
     def _mean(self) -> np.ndarray:
         # A first guess keeps the sums small for data far from the origin.
         guess = self.data[0].astype(np.float64)
+        return np.asarray(guess + self._average(guess, power=1))
+
+    def _average(self, origin: np.ndarray, power: int) -> np.ndarray:
+        """Weighted mean (D,) of a power of the rows' distances from an origin (D,)."""
         total = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
             # In C order, so that sums do not depend on the layout of the data.
-            block = self.data[start : start + 65536].astype(np.float64, order="C") - guess
+            block = self.data[start : start + 65536].astype(np.float64, order="C") - origin
+            if power == 2:
+                block = np.square(block)
             if self.weights is None:
                 total += block.sum(axis=0)
             else:
                 total += self.weights[start : start + 65536] @ block
-        weight = self.n_rows if self.weights is None else self.weights.sum()
-        return guess + total / weight
+        return total / float(self.n_rows if self.weights is None else self.weights.sum())
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
+        if not self._compiled:
+            return np.asarray(self.data[rows].astype(np.float64, order="C") - self.center)
         out = np.empty((rows.shape[0], self.n_features))
         _gather(self.data, rows, self.center, out)
         return out
-
-    def local(self, rows: np.ndarray) -> ArrayRows:
-        """The given rows and their weights as a source of their own, in the same coordinates."""
-        weights = None if self.weights is None else self.weights[rows]
-        return ArrayRows(self.gather(rows), weights, center=np.zeros(self.n_features))
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average.
@@ -85,26 +91,7 @@ class ArrayRows:
 
     def spread(self) -> np.ndarray:
         """Variance of each column about the centre, (D,)."""
-        total = np.zeros(self.n_features)
-        for start in range(0, self.n_rows, 65536):
-            block = self.data[start : start + 65536].astype(np.float64, order="C") - self.center
-            if self.weights is None:
-                total += np.square(block).sum(axis=0)
-            else:
-                total += self.weights[start : start + 65536] @ np.square(block)
-        return total / (self.n_rows if self.weights is None else self.weights.sum())
-
-
-class ScaledRows(ArrayRows):
-    """The rows of another source, each column divided by its scale (D,)."""
-
-    def __init__(self, source: ArrayRows, scale: np.ndarray) -> None:
-        super().__init__(source.data, source.weights, source.center)
-        self._scale = scale
-
-    def gather(self, rows: np.ndarray) -> np.ndarray:
-        """The given rows, centred and scaled, as (B, D) float64."""
-        return super().gather(rows) / self._scale
+        return self._average(self.center, power=2)
 
 
 class Batches:

@@ -31,13 +31,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pickmix.data.checks import check_integer
 from pickmix.data.files import read_table, replacing
-from pickmix.data.uci_checksums import SHA256
 
 __all__ = ["NAMES", "PROTOCOLS", "SIZES", "Split", "load", "read"]
 
 FloatArray = NDArray[np.float64]
 
+# "<name>/<file>" to hexadecimal digest; `sha256sum --check` in a folder loda/ takes that file, too.
+SHA256: dict[str, str] = {
+    file: digest
+    for digest, file in map(
+        str.split, Path(__file__).with_suffix(".sha256").read_text().splitlines()
+    )
+}
 NAMES: tuple[str, ...] = tuple(sorted({file.split("/")[0] for file in SHA256}))
 PROTOCOLS = ("clean", "paper")
 # Normal rows and columns of each set.
@@ -150,9 +157,7 @@ def load(
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}; got {protocol!r}")
     # A generator would give each call other rows, and the protocols could not be compared.
-    is_integer = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if not is_integer or random_state < 0:
-        raise ValueError(f"random_state must be an integer >= 0; got {random_state!r}")
+    check_integer("random_state", random_state, 0)
     normal, easy = read(name, folder)
     N = normal.shape[0]
     if N < _FEWEST_ROWS:
@@ -169,7 +174,8 @@ def load(
         )
 
     def standardised(rows: NDArray[np.intp]) -> FloatArray:
-        return (normal[np.ix_(rows, kept)] - mean[kept]) / scale[kept]
+        part: FloatArray = (normal[np.ix_(rows, kept)] - mean[kept]) / scale[kept]
+        return part
 
     return Split(name, protocol, standardised(train), standardised(validation), standardised(test))
 
@@ -295,7 +301,8 @@ def _download(wanted: list[Path]) -> None:
 def _fetch(address: str) -> bytes:
     try:
         with urllib.request.urlopen(address, timeout=_TIMEOUT_SECONDS) as response:
-            return response.read()
+            content: bytes = response.read()
+            return content
     # An answer that is cut short is no OSError.
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):

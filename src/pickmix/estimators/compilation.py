@@ -1,75 +1,134 @@
-"""Compile before the clock starts: work time must not measure Numba's compiler."""
+"""Compile before the clock starts, and say so: work time must not measure Numba's compiler."""
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
+from collections.abc import Iterable
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.seeding import compile_seeding
+from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
+from pickmix.closed_form.starts import Start, Starter
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.plan import resolve_proposal
-from pickmix.selection.partitions import RandomPartition, draw_partition
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.randomness import StepRandomness
+from pickmix.estimators.closed_form_fit import Before, fit_once, make_backend
+from pickmix.estimators.plan import Plan, resolve_plan
+from pickmix.families.gaussian import FullGaussian
+from pickmix.selection.settings import RandomPartition
+from pickmix.sweep.blocks import sweep_blocks
+from pickmix.sweep.pair_kernels import evaluate_all, evaluate_candidates
 from pickmix.threads import Threads
 
-_compiled: set[tuple] = set()
+_logger = logging.getLogger("pickmix")
+
+# Kinds of fits that compile the same kernels: algorithm, proposal, and a kernel that tells whether
+# they are there.
+KINDS: dict[str, tuple[str, Any, Any]] = {
+    "partition": ("mhsaem", RandomPartition(block_size=2, shuffle=0.5), sweep_blocks),
+    "em": ("em", "auto", evaluate_all),
+    "ssaem": ("ssaem", "auto", evaluate_all),
+    "tsaem": ("tsaem", "auto", evaluate_candidates),
+    "mcsaem": ("mcsaem", "auto", evaluate_all),
+    "uniform": ("mhsaem", "uniform", evaluate_candidates),
+    "table": ("mhsaem", "table", evaluate_candidates),
+}
+_SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
+_N_ROWS = 24
+_compiled: set[str] = set()
 
 
-def compile_kernels(estimator: Any, source: ArrayRows) -> float:
-    """Run one step of the same kind on a few made-up rows; return the seconds it took.
+def compile_kernels(plan: Plan) -> float:
+    """Run a small fit of the same kind on made-up rows; return the seconds it took.
 
-    Does nothing the second time. From Numba's disk cache it takes a fraction of a second.
+    One compilation serves all families and covariances. It is kept on disk: the second time it
+    takes a fraction of a second. Nothing is done for problems that run in NumPy.
     """
-    proposal: Any = "auto"
-    if estimator.algorithm == "mhsaem":
-        proposal = resolve_proposal(estimator.proposal)
-    if isinstance(proposal, RandomPartition):
-        proposal = "partition"
-    if isinstance(proposal, Proposal):
+    kind = _SAME_KERNELS.get(plan.proposal_name, plan.proposal_name)
+    if kind not in KINDS:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
-        proposal = "uniform"
-    layout = "F" if source.data.flags.f_contiguous else "C"
-    from_rows = estimator.means_init is not None or estimator.init_params != "paper"
-    kind = (
-        estimator.covariance_type,
-        estimator.algorithm,
-        proposal,
-        estimator.reuse_log_joint,
-        estimator.init_params if from_rows else "paper",
-        source.data.dtype,
-        layout,
-    )
-    if kind in _compiled:
+        kind = "uniform"
+    if not plan.compiled or kind in _compiled:
         return 0.0
     started = time.perf_counter()
-    rows = np.random.default_rng(0).normal(size=(8, source.n_features))
-    # Two passes: the second visit of a row may take another path than the first.
-    small = type(estimator)(
-        # Three are the fewest that relocation works on.
-        n_components=3,
-        covariance_type=estimator.covariance_type,
-        algorithm=estimator.algorithm,
-        proposal=proposal,
-        reuse_log_joint=estimator.reuse_log_joint,
-        # Relocation takes all rows, or many.
-        batch_size="auto" if proposal == "partition" else 4,
-        step_size=0.5,
-        max_steps=4,
-        reg_covar=1.0,
-        init_params=estimator.init_params if from_rows else "paper",
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        data = np.asarray(rows, dtype=source.data.dtype, order=layout)  # type: ignore[call-overload]
-        small._fit_once(ArrayRows(data), 0, Threads())
-        if proposal == "partition":
-            compile_seeding(ArrayRows(data))
-            # Enough blocks that a tree of them is grown in parts, as with many components.
-            means = np.zeros((256, source.n_features))
-            draw_partition(means, 1, 0.5, StepRandomness(0, 1), Threads(), np.ones(means.shape[1]))
-    _compiled.add(kind)
+    if not _is_on_disk(KINDS[kind][2]):
+        _logger.warning(
+            "pickmix compiles its kernels, once on this machine: about 20 seconds. "
+            "(`pickmix compile` does it ahead of the first fit.)"
+        )
+    compile_kinds([kind])
     return time.perf_counter() - started
+
+
+def compile_kinds(kinds: Iterable[str]) -> None:
+    """Compile the kernels of some kinds of fits, or load them from disk."""
+    for kind in kinds:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _fit_made_up_rows(kind)
+        _compiled.add(kind)
+
+
+def cache_folder() -> str:
+    """Where Numba keeps compiled kernels."""
+    return str(sweep_blocks.stats.cache_path)
+
+
+def _is_on_disk(kernel: Any) -> bool:
+    """Whether Numba has a compiled version of a kernel in its cache, as far as it tells."""
+    try:
+        return bool(kernel._cache._cache_file._load_index())
+    except (AttributeError, OSError):
+        return False
+
+
+def _fit_made_up_rows(kind: str) -> None:
+    algorithm, proposal, _ = KINDS[kind]
+    settings = SimpleNamespace(
+        n_components=5,
+        algorithm=algorithm,
+        proposal=proposal,
+        n_samples="auto",
+        reuse_log_joint=False,
+        batch_size="auto" if kind == "partition" else 4,
+        step_size=0.5,
+        annealing=None,
+        max_iter=1,
+        # Twice through all rows: the second visit of a row may take another path.
+        max_steps=12,
+        max_time=None,
+        tol=0.0,
+        evaluate_every=6,
+        n_init=2,
+        init_params="auto",
+    )
+    plan = resolve_plan(settings, FullGaussian(2, 1.0), _N_ROWS, given=False)
+    threads = Threads()
+    source = ArrayRows(np.random.default_rng(0).normal(size=(_N_ROWS, 2)))
+
+    def choose_start(starter: Starter) -> Start:
+        if plan.partition is None:
+            return starter.from_data("k-means++")
+        return starter.spread_out(plan.partition, _N_ROWS)
+
+    fit_once(
+        replace(plan, compiled=True),
+        source,
+        0,
+        threads,
+        choose_start,
+        before=Before(),
+        verbose=0,
+        callbacks=(),
+        make_estimator=lambda state: None,
+    )
+    if plan.partition is not None:
+        # What only very many components need: trees grown in parts, seeds in cells.
+        backend = make_backend(True, threads)
+        rows = np.random.default_rng(0).normal(size=(256, 2))
+        backend.operations.grow_tree(rows, 1, np.uint64(1), np.ones(2))
+        placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)
+        seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)

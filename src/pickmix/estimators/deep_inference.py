@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pickmix.estimators.deep_frame import Frame
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
-from pickmix.estimators.validation import check_integer, check_randomness
+from pickmix.estimators.validation import RandomSeed, check_integer, check_randomness
 
 if TYPE_CHECKING:
+    import jax
+
     from pickmix.gradient.network import Network
 
 
@@ -25,12 +29,18 @@ class DeepInference(DensityQueries):
     """Queries of a mixture that has weights_, tables_, center_ and scale_."""
 
     dtype: str
-    random_state: Any
+    random_state: RandomSeed
     weights_: np.ndarray
     tables_: list[np.ndarray]
     center_: np.ndarray
     scale_: np.ndarray
     whitening_: np.ndarray | None
+    n_steps_: int
+    # What a fit that goes on takes from the one before: each row's tree, passes made, and the seed
+    # that set validation rows apart.
+    _chain: np.ndarray
+    _passes: float = 0.0
+    _split_seed: int = 0
 
     def __sklearn_is_fitted__(self) -> bool:
         # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
@@ -39,49 +49,37 @@ class DeepInference(DensityQueries):
     def _network(self, n_features: int) -> Network:
         raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
 
-    def _to_model(self, X: np.ndarray) -> np.ndarray:
-        """Rows in the coordinates that the model sees, (N, D) float64."""
-        rows = (X.astype(np.float64) - self.center_) / self.scale_
-        return rows if self.whitening_ is None else rows @ self.whitening_
-
-    def _from_model(self, rows: np.ndarray) -> np.ndarray:
-        """Invert `_to_model`."""
-        if self.whitening_ is not None:
-            rows = np.linalg.solve(self.whitening_, rows.T).T
-        return rows * self.scale_ + self.center_
-
-    def _log_volume(self) -> float:
-        """log|det| of `_to_model`."""
-        volume = -float(np.log(self.scale_).sum())
-        return volume if self.whitening_ is None else volume + np.linalg.slogdet(self.whitening_)[1]
+    @property
+    def _frame(self) -> Frame:
+        return Frame(self.center_, self.scale_, self.whitening_)
 
     def _prepare(self, X: Any) -> tuple[Network, np.ndarray]:
         require_jax()
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return self._network(X.shape[1]), self._to_model(X)
+        return self._network(X.shape[1]), self._frame.to_model(X)
 
     def _log_weights(self) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return np.log(self.weights_)
+            return np.asarray(np.log(self.weights_))
 
-    def _map(self, X: Any, function: Any) -> list[Any]:
+    def _map(self, X: Any, function: Callable[[jax.Array], Any]) -> list[Any]:
         """Apply a function to log p(x, component) (R, K) of blocks of rows."""
         from pickmix.gradient.queries import map_blocks
 
         network, rows = self._prepare(X)
         return map_blocks(function, network, self.tables_, self._log_weights(), rows, self.dtype)
 
-    def score_samples(self, X):
+    def score_samples(self, X: Any) -> np.ndarray:
         """Log-density of each row, (N,)."""
         from pickmix.gradient.queries import score_samples
 
         network, rows = self._prepare(X)
         scores = score_samples(network, self.tables_, self._log_weights(), rows, self.dtype)
         refuse_overflow(scores)
-        return scores + self._log_volume()
+        return scores + self._frame.log_volume()
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Posterior probabilities of all components, (N, K)."""
         from pickmix.gradient.queries import posterior
 
@@ -89,7 +87,7 @@ class DeepInference(DensityQueries):
         refuse_overflow(np.concatenate([likelihood for _, likelihood in parts]))
         return np.concatenate([probabilities for probabilities, _ in parts]).astype(np.float64)
 
-    def top_components(self, X, m=1):
+    def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row and their posterior probabilities.
 
         Parameters
@@ -117,7 +115,7 @@ class DeepInference(DensityQueries):
         probabilities = np.concatenate([probabilities for _, probabilities, _ in parts])
         return components, probabilities.astype(np.float64)
 
-    def sample(self, n_samples=1):
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the fitted mixture.
 
         Returns
@@ -140,7 +138,7 @@ class DeepInference(DensityQueries):
             network, self.tables_, self._log_weights(), uniforms, seed, self.dtype
         )
         order = np.argsort(choices[:, 0], kind="stable")
-        return self._from_model(rows[order]), choices[order, 0]
+        return self._frame.from_model(rows[order]), choices[order, 0]
 
     def _n_parameters(self) -> int:
         return self._network(self.center_.shape[0]).n_parameters

@@ -1,15 +1,17 @@
-"""From a deep mixture's parameters to the parts of its fit."""
+"""What a deep fit does: the estimator's words and "auto"s, checked and resolved once."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from sklearn.covariance import ledoit_wolf
 
-from pickmix.estimators import validation
-from pickmix.selection.partitions import RandomPartition
+from pickmix.estimators import validation as check
+from pickmix.estimators.deep_parameters import Callback, DeepParameters
+from pickmix.fitting.loop import EvaluateEvery
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -17,256 +19,210 @@ from pickmix.selection.proposals import (
     UniformProposal,
 )
 from pickmix.selection.randomness import MOST_DRAWS
-from pickmix.selection.schedules import resolve_annealing, resolve_rate, resolve_step_size
-
-if TYPE_CHECKING:
-    from pickmix.data.rows import Batches
-    from pickmix.gradient.engine import Schedules
-    from pickmix.gradient.network import Network
-    from pickmix.gradient.partitions import Partitions
-    from pickmix.gradient.proposals import TreeProposal
-    from pickmix.gradient.state import Options
+from pickmix.selection.schedules import (
+    Schedule,
+    resolve_annealing,
+    resolve_rate,
+    resolve_step_size,
+)
+from pickmix.selection.settings import RandomPartition
 
 ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
 PROPOSALS = ("uniform", "optimal", "table", "table-forgetting", "partition")
 STARTS = ("auto", "data", "paper")
 FRAMES = ("auto", "whiten", "columns")
+_NAMED_PROPOSALS: dict[str, Callable[[], Proposal]] = {
+    "uniform": UniformProposal,
+    "table": TableProposal,
+    "table-forgetting": TableForgettingProposal,
+}
 # Components per block where none is said: deep ones cost too much for the blocks of Gaussians.
 _BLOCK_SIZE = 4
 # Beyond this many children of the root, weights come in closed form.
 _MOST_GRADIENT_WEIGHTS = 1024
-# Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
-_PROBE_EVALUATIONS = 500_000
-_FEWEST_PROBED = 100
-# A direction in which the rows hardly differ is stretched to no more than a hundredfold.
-_LEAST_VARIANCE = 1e-4
+# Records of a fit that makes all its steps.
+_RECORDS = 100
+
+Step = Literal["mhsaem", "partition", "mcsaem", "em", "sgd"]
 
 
-def check_parameters(estimator: Any) -> None:
-    """Check what all deep mixtures share; the family checks its own."""
-    check = validation
-    check.check_choice("algorithm", estimator.algorithm, ALGORITHMS)
-    if not isinstance(estimator.proposal, Proposal | RandomPartition):
-        check.check_choice("proposal", estimator.proposal, PROPOSALS)
-    if check.check_integer("n_samples", estimator.n_samples, 1) >= MOST_DRAWS:
-        raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {estimator.n_samples!r}.")
-    if estimator.batch_size is not None:
-        check.check_integer("batch_size", estimator.batch_size, 1)
-    check.check_integer("max_steps", estimator.max_steps, 1)
-    if estimator.max_time is not None:
-        check.check_number("max_time", estimator.max_time, 0.0, strict=True)
-    if estimator.gradient_clip is not None:
-        check.check_number("gradient_clip", estimator.gradient_clip, 0.0, strict=True)
-    check.check_choice("adam", estimator.adam, ("row", "dense"))
-    check.check_choice(
-        "weight_update", estimator.weight_update, ("auto", "gradient", "closed_form")
+@dataclass(frozen=True)
+class DeepPlan:
+    """All that a deep fit needs to know beyond its rows, its network and its seed.
+
+    What is not named here is as in the estimator.
+
+    Attributes
+    ----------
+    step : {"mhsaem", "partition", "mcsaem", "em", "sgd"}
+        Kind of step; "mhsaem" has a `proposal`, "partition" a `partition`.
+    proposal_name : str
+        What `proposal_` says.
+    places : bool
+        Whether the start places components where the rows are, if it can.
+    frames : tuple of str
+        Kinds of `find_frame` to choose from.
+    rate, annealing : schedules
+        They count the steps of this fit.
+    step_size : callable
+        From the steps of a pass to a schedule.
+    """
+
+    step: Step
+    proposal: Proposal | None
+    partition: RandomPartition | None
+    proposal_name: str
+    n_samples: int
+    reuse_log_joint: bool
+    gradient_clip: float | None
+    batch_size: int | None
+    row_adam: bool
+    closed_form_weights: bool
+    places: bool
+    frames: tuple[str, ...]
+    rate: Schedule
+    annealing: Schedule | None
+    step_size: Callable[[int], Schedule]
+    validation_share: float
+    limits: Limits
+    patience: int | None
+    tol: float
+    evaluate_every: EvaluateEvery
+    dtype: np.dtype
+    verbose: int
+    callbacks: tuple[Callback, ...]
+
+    def plateau(self) -> Plateau | None:
+        """A plateau that has seen nothing yet."""
+        return None if self.patience is None else Plateau(self.tol, patience=self.patience)
+
+
+def make_plan(parameters: DeepParameters, n_children: int, can_whiten: bool) -> DeepPlan:
+    """Check the parameters that all families share, and resolve them.
+
+    Parameters
+    ----------
+    parameters : DeepParameters
+    n_children : int
+        Components, or children of the root.
+    can_whiten : bool
+        Whether the family may see its columns mixed.
+    """
+    given = parameters
+    _check_numbers(given)
+    step, proposal, partition, name = _resolve_proposal(given)
+    steps = check.check_integer("max_steps", given.max_steps, 1)
+    weights = given.weight_update
+    places = given.init_params != "paper"
+    auto_frames = ("columns", "whiten") if can_whiten and places else ("columns",)
+    return DeepPlan(
+        step=step,
+        proposal=proposal,
+        partition=partition,
+        proposal_name=name,
+        n_samples=int(given.n_samples) if step in ("mhsaem", "mcsaem") else 1,
+        reuse_log_joint=bool(given.reuse_log_joint) and step == "mhsaem",
+        gradient_clip=given.gradient_clip,
+        batch_size=given.batch_size,
+        row_adam=given.adam == "row",
+        closed_form_weights=weights == "closed_form"
+        or (weights == "auto" and step != "sgd" and n_children > _MOST_GRADIENT_WEIGHTS),
+        places=places,
+        frames=auto_frames if given.standardize == "auto" else (str(given.standardize or "none"),),
+        rate=resolve_rate(given.learning_rate, steps),
+        annealing=resolve_annealing(given.annealing, steps),
+        step_size=lambda steps_per_pass: resolve_step_size(given.step_size, steps_per_pass),
+        validation_share=given.validation_fraction or 0.0,
+        limits=Limits(steps, Outcome.MAX_STEPS, given.max_time),
+        patience=given.patience,
+        tol=given.tol,
+        evaluate_every=check.resolve_evaluate_every(
+            given.evaluate_every, max(1, steps // _RECORDS)
+        ),
+        dtype=np.dtype(given.dtype),
+        verbose=int(given.verbose),
+        callbacks=tuple(check.check_callbacks(given.callbacks)),
     )
-    check.check_choice("init_params", estimator.init_params, STARTS)
-    check.check_choice("dtype", estimator.dtype, ("float32", "float64"))
+
+
+def _resolve_proposal(
+    given: DeepParameters,
+) -> tuple[Step, Proposal | None, RandomPartition | None, str]:
+    """Kind of step, its proposal or its partitions, and the name of either."""
+    algorithm, proposal = given.algorithm, given.proposal
+    if algorithm == "mhsaem" and proposal != "optimal":
+        if isinstance(proposal, Proposal):
+            return "mhsaem", proposal, None, type(proposal).__name__
+        if isinstance(proposal, RandomPartition) or proposal == "partition":
+            partition = RandomPartition(block_size=_BLOCK_SIZE)
+            if isinstance(proposal, RandomPartition):
+                partition = proposal
+            _check_partition(given, partition)
+            return "partition", None, partition, "partition"
+        return "mhsaem", _NAMED_PROPOSALS[proposal](), None, proposal
+    # Other algorithms look at all components, which is the best that a proposal can do.
+    if algorithm == "em":
+        return "em", None, None, "optimal"
+    return ("sgd" if algorithm == "sgd" else "mcsaem"), None, None, "optimal"
+
+
+def _check_numbers(given: DeepParameters) -> None:
+    check.check_choice("algorithm", given.algorithm, ALGORITHMS)
+    if not isinstance(given.proposal, Proposal | RandomPartition):
+        check.check_choice("proposal", given.proposal, PROPOSALS)
+    if check.check_integer("n_samples", given.n_samples, 1) >= MOST_DRAWS:
+        raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {given.n_samples!r}.")
+    for name in ("batch_size", "patience"):
+        if getattr(given, name) is not None:
+            check.check_integer(name, getattr(given, name), 1)
+    for name in ("max_time", "gradient_clip"):
+        if getattr(given, name) is not None:
+            check.check_number(name, getattr(given, name), 0.0, strict=True)
+    check.check_choice("adam", given.adam, ("row", "dense"))
+    check.check_choice("weight_update", given.weight_update, ("auto", "gradient", "closed_form"))
+    check.check_choice("init_params", given.init_params, STARTS)
+    check.check_choice("dtype", given.dtype, ("float32", "float64"))
     for name in ("reuse_log_joint", "warm_start"):
-        check.check_flag(name, getattr(estimator, name))
-    if estimator.standardize is not False:
-        check.check_choice("standardize", estimator.standardize, FRAMES)
-    if estimator.validation_fraction is not None:
-        check.check_number("validation_fraction", estimator.validation_fraction, 0.0)
-        if estimator.validation_fraction >= 1.0:
+        check.check_flag(name, getattr(given, name))
+    if given.standardize is not False:
+        check.check_choice("standardize", given.standardize, FRAMES)
+    if given.validation_fraction is not None:
+        check.check_number("validation_fraction", given.validation_fraction, 0.0)
+        if given.validation_fraction >= 1.0:
             raise ValueError(
                 "validation_fraction must be None or a number in [0, 1), "
-                f"got {estimator.validation_fraction!r}."
+                f"got {given.validation_fraction!r}."
             )
-    if estimator.patience is not None:
-        check.check_integer("patience", estimator.patience, 1)
-    check.check_number("tol", estimator.tol, 0.0)
-    check.resolve_evaluate_every(estimator.evaluate_every, 1)
-    if not isinstance(estimator.verbose, bool):
-        check.check_integer("verbose", estimator.verbose, 0)
-    check.check_callbacks(estimator.callbacks)
-    resolve_rate(estimator.learning_rate, estimator.max_steps)
-    resolve_step_size(estimator.step_size, 2)
-    if resolve_annealing(estimator.annealing, 2) is not None and estimator.algorithm == "sgd":
+    check.check_number("tol", given.tol, 0.0)
+    if not isinstance(given.verbose, bool):
+        check.check_integer("verbose", given.verbose, 0)
+    resolve_step_size(given.step_size, 2)
+    if given.algorithm == "sgd" and given.annealing is not None:
         raise ValueError(
-            f"annealing must be None with algorithm='sgd', got {estimator.annealing!r}; "
+            f"annealing must be None with algorithm='sgd', got {given.annealing!r}; "
             "algorithm='em' takes the same gradients at any temperature."
         )
-    if estimator.weight_update == "closed_form" and estimator.algorithm == "sgd":
+    if given.algorithm == "sgd" and given.weight_update == "closed_form":
         raise ValueError(
             "weight_update must be 'auto' or 'gradient' with algorithm='sgd', "
-            f"got {estimator.weight_update!r}."
+            f"got {given.weight_update!r}."
         )
-    if resolve_algorithm(estimator) == "partition":
-        _check_partition(estimator)
 
 
-def _check_partition(estimator: Any) -> None:
-    if estimator.n_samples != 1:
+def _check_partition(given: DeepParameters, partition: RandomPartition) -> None:
+    if given.n_samples != 1:
         raise ValueError(
             "n_samples must be 1 with proposal='partition', which weighs all components of a "
-            f"block, got {estimator.n_samples!r}. Take larger blocks: "
+            f"block, got {given.n_samples!r}. Take larger blocks: "
             "proposal=RandomPartition(block_size=...)."
         )
-    if estimator.reuse_log_joint:
+    if given.reuse_log_joint:
         raise ValueError(
             "reuse_log_joint must be False with proposal='partition', which evaluates all "
             "components of a block, got True."
         )
-    if getattr(estimator.proposal, "relocate", False) is True:
+    if partition.relocate is True:
         raise ValueError(
             "proposal must have relocate=False or 'auto' for a mixture that is fitted by "
-            f"gradients: its components are not relocated, got {estimator.proposal!r}."
+            f"gradients: its components are not relocated, got {given.proposal!r}."
         )
-
-
-def find_frame(X: np.ndarray, kind: str | bool) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Shift (D,), scale (D,) and whitening matrix (D, D) or None, for rows X (N, D).
-
-    Whitening takes the inverse square root of the columns' correlations, shrunk as Ledoit and Wolf
-    (2004) advise for the number of rows; of all ways to whiten, it moves columns the least.
-    """
-    n_features = X.shape[1]
-    if kind is False:
-        return np.zeros(n_features), np.ones(n_features), None
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = X.astype(np.float64)
-        # From the first row: sums of far-off data would lose digits.
-        center = rows[0] + (rows - rows[0]).mean(axis=0)
-        scale = np.sqrt(np.mean((rows - center) ** 2, axis=0))
-    if not np.isfinite(scale).all():
-        raise ValueError(
-            "X must have columns whose squares fit into float64, got values up to "
-            f"{float(np.abs(X).max()):.3g}. Rescale it."
-        )
-    # A constant column, up to rounding, has no scale.
-    constant = (scale <= 1e-12 * np.abs(center)) | (scale == 0.0)
-    scale = np.where(constant, 1.0, scale)
-    if kind == "columns" or n_features == 1 or X.shape[0] < 3:
-        return center, scale, None
-    correlations, _ = ledoit_wolf((rows - center) / scale, assume_centered=True)
-    # A constant column stays as it is.
-    correlations[constant, constant] = 1.0
-    variances, axes = np.linalg.eigh(correlations)
-    whitening = (axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))) @ axes.T
-    return center, scale, whitening
-
-
-def resolve_algorithm(estimator: Any) -> str:
-    """Name of the step: the optimal proposal is "mcsaem", and partitions have one of their own."""
-    if estimator.algorithm != "mhsaem":
-        return estimator.algorithm
-    if isinstance(estimator.proposal, RandomPartition) or estimator.proposal == "partition":
-        return "partition"
-    return "mcsaem" if estimator.proposal == "optimal" else "mhsaem"
-
-
-def name_of_proposal(estimator: Any) -> str:
-    """What `proposal_` says."""
-    algorithm = resolve_algorithm(estimator)
-    if algorithm == "mhsaem":
-        proposal = estimator.proposal
-        return proposal if isinstance(proposal, str) else type(proposal).__name__
-    return "partition" if algorithm == "partition" else "optimal"
-
-
-def make_partitions(
-    estimator: Any, network: Network, batches: Batches, seed: int
-) -> Partitions | None:
-    """Random partitions, for proposal="partition"."""
-    from pickmix.gradient.partitions import Partitions
-
-    if resolve_algorithm(estimator) != "partition":
-        return None
-    settings = estimator.proposal
-    if not isinstance(settings, RandomPartition):
-        settings = RandomPartition(block_size=_BLOCK_SIZE)
-    return Partitions(network, settings, batches, seed)
-
-
-def make_proposal(estimator: Any, n_rows: int, network: Network, seed: int) -> TreeProposal | None:
-    """Proposal for trees, for "mhsaem"."""
-    from pickmix.gradient.proposals import TreeProposal
-
-    if resolve_algorithm(estimator) != "mhsaem":
-        return None
-    proposal = estimator.proposal
-    if not isinstance(proposal, Proposal):
-        named: dict[str, type[Any]] = {
-            "uniform": UniformProposal,
-            "table": TableProposal,
-            "table-forgetting": TableForgettingProposal,
-        }
-        proposal = named[proposal]()
-    return TreeProposal(
-        proposal,
-        n_rows,
-        network.n_slots,
-        network.n_children,
-        estimator.n_samples,
-        seed,
-        np.dtype(estimator.dtype),
-    )
-
-
-def make_options(estimator: Any, network: Network, proposal: TreeProposal | None) -> Options:
-    """What a step does."""
-    from pickmix.gradient.state import Options
-
-    algorithm = resolve_algorithm(estimator)
-    closed_form = estimator.weight_update == "closed_form" or (
-        estimator.weight_update == "auto"
-        and algorithm != "sgd"
-        and network.n_children > _MOST_GRADIENT_WEIGHTS
-    )
-    n_samples = estimator.n_samples if algorithm in ("mhsaem", "mcsaem") else 1
-    propose_again = None
-    if proposal is not None and not proposal.proposal.independent and n_samples > 1:
-        propose_again = proposal.propose_again
-    return Options(
-        algorithm,
-        n_samples,
-        row_adam=estimator.adam == "row",
-        closed_form_weights=closed_form,
-        reuse_log_joint=estimator.reuse_log_joint and algorithm == "mhsaem",
-        gradient_clip=estimator.gradient_clip,
-        propose_again=propose_again,
-    )
-
-
-def make_schedules(estimator: Any, steps_per_pass: int, first_step: int) -> Schedules:
-    """Learning rate, gamma and beta. Schedules with an end count the steps of this fit."""
-    from pickmix.gradient.engine import Schedules
-
-    rate = resolve_rate(estimator.learning_rate, estimator.max_steps)
-    annealing = resolve_annealing(estimator.annealing, estimator.max_steps)
-    return Schedules(
-        lambda step: rate(step - first_step + 1),
-        resolve_step_size(estimator.step_size, steps_per_pass),
-        None if annealing is None else lambda step: annealing(step - first_step + 1),
-    )
-
-
-def choose_probe(
-    n_rows: int, watched: np.ndarray | None, evaluations_per_row: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows on which the training log-likelihood is measured, and validation rows to watch.
-
-    As many as can be afforded, the same in every fit.
-    """
-    affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // evaluations_per_row)
-    generator = np.random.Generator(np.random.Philox(key=0))
-    probe = np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
-    if watched is not None and watched.shape[0] > 2 * affordable:
-        watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
-    return probe, watched
-
-
-def check_memory(network: Network, dtype: str) -> None:
-    """Refuse a model that cannot fit into memory before it is built."""
-    # Parameters, two moments and the best parameters so far.
-    needed = 4 * sum(rows * width for rows, width in network.shapes) * np.dtype(dtype).itemsize
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > there:
-            raise MemoryError(
-                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
-                f"parameters and their moments; this machine has {there / 1e9:.3g} GB. Take fewer "
-                "components, children or layers."
-            )

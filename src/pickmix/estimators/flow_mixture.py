@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu", "softplus")
 
 
+@dataclass(eq=False, repr=False)
 class FlowMixture(DeepMixture):
     """Mixture of real NVP flows, fitted by visiting a few of them per row. Needs JAX.
 
@@ -34,10 +36,6 @@ class FlowMixture(DeepMixture):
     identity_start : bool, default=False
         Begin with flows that do nothing, instead of small random ones.
 
-    Notes
-    -----
-    All other parameters and the attributes are those of `DeepMixture`.
-
     References
     ----------
     L. Dinh, J. Sohl-Dickstein, S. Bengio: Density estimation using real NVP, 2017.
@@ -56,74 +54,16 @@ class FlowMixture(DeepMixture):
     True
     """
 
-    def __init__(
-        self,
-        n_components=8,
-        *,
-        n_layers=2,
-        hidden=10,
-        translation_activation="relu",
-        scale_activation="tanh",
-        bounded_scale=True,
-        identity_start=False,
-        algorithm="mhsaem",
-        proposal="uniform",
-        n_samples=1,
-        reuse_log_joint=False,
-        batch_size=100,
-        max_steps=20000,
-        max_time=None,
-        learning_rate=1e-3,
-        adam="row",
-        weight_update="auto",
-        step_size="auto",
-        annealing=None,
-        gradient_clip=None,
-        init_params="auto",
-        standardize="auto",
-        validation_fraction=0.1,
-        patience=20,
-        tol=1e-4,
-        evaluate_every="auto",
-        dtype="float32",
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        callbacks=(),
-    ):
-        self.n_components = n_components
-        self.n_layers = n_layers
-        self.hidden = hidden
-        self.translation_activation = translation_activation
-        self.scale_activation = scale_activation
-        self.bounded_scale = bounded_scale
-        self.identity_start = identity_start
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.learning_rate = learning_rate
-        self.adam = adam
-        self.weight_update = weight_update
-        self.step_size = step_size
-        self.annealing = annealing
-        self.gradient_clip = gradient_clip
-        self.init_params = init_params
-        self.standardize = standardize
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.dtype = dtype
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_components: int = 8
+    _: KW_ONLY
+    n_layers: int = 2
+    hidden: int = 10
+    translation_activation: str = "relu"
+    scale_activation: str = "tanh"
+    bounded_scale: bool = True
+    identity_start: bool = False
 
-    def _check_family(self) -> None:
+    def _check_family(self) -> int:
         check_integer("n_components", self.n_components, 1)
         check_integer("n_layers", self.n_layers, 1)
         check_integer("hidden", self.hidden, 1)
@@ -131,9 +71,10 @@ class FlowMixture(DeepMixture):
         check_choice("scale_activation", self.scale_activation, ACTIVATIONS)
         check_flag("bounded_scale", self.bounded_scale)
         check_flag("identity_start", self.identity_start)
+        return self.n_components
 
-    def _frames(self) -> tuple[str, ...]:
-        return ("columns",) if self.init_params == "paper" else ("columns", "whiten")
+    def _can_whiten(self) -> bool:
+        return True
 
     def _network(self, n_features: int) -> Network:
         from pickmix.gradient.components import ComponentMixture

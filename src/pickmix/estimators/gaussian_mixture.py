@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, DensityMixin
+from numpy.typing import ArrayLike
+from sklearn.cluster import KMeans
+from sklearn.utils.validation import check_is_fitted
 
-from pickmix.closed_form.engine import ClosedFormEngine
-from pickmix.closed_form.mixture import PRIOR_COUNT, GaussianMixtureState
-from pickmix.closed_form.partition_engine import PartitionEngine
-from pickmix.closed_form.structures import STRUCTURES
-from pickmix.data.rows import ArrayRows, Batches
+from pickmix.closed_form.starts import Start, Starter
+from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.inference import GaussianInference
-from pickmix.estimators.online import OnlineFitting
-from pickmix.estimators.plan import (
-    ALGORITHMS,
-    Sizes,
-    has_enough_rows,
-    make_monitor,
-    make_rule,
-    partition_settings,
-    partition_step_size,
-    relocates,
-    resolve_batch_size,
-    resolve_n_samples,
-    resolve_proposal,
-)
-from pickmix.estimators.starts import choose_start, is_warm
-from pickmix.fitting import loop
-from pickmix.fitting.progress import Progress
-from pickmix.fitting.stopping import Outcome
-from pickmix.selection.rules import PartitionGibbs
-from pickmix.selection.schedules import ConstantStep, Schedule, resolve_annealing, resolve_step_size
-from pickmix.selection.truncated import SearchSet
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.plan import Plan
+from pickmix.estimators.validation import RandomSeed
+from pickmix.families.base import Family
+from pickmix.families.cholesky import factorise
+from pickmix.families.gaussian import GAUSSIANS, Gaussian
+from pickmix.fitting.loop import FitInfo
+from pickmix.selection.proposals import Proposal
+from pickmix.selection.settings import RandomPartition, SearchSet
 
-INIT_PARAMS = ("auto", "k-means++", "random_from_data", "paper")
+INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
 
-class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstimator):
+class GaussianMixture(ClosedFormMixture):
     """Gaussian mixture fitted by visiting only a few of its components per row.
 
     p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]), fitted by stochastic-approximation
@@ -81,7 +64,7 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         Inverse temperature beta_t: 1, the paper's anti-annealing over all steps, or any function
         of t.
     max_iter : int, default=100
-        Passes over the data.
+        Passes over the data; 0 gives the start.
     max_steps : int, default=None
         Exact number of steps; wins over `max_iter`, and `tol` is not used.
     max_time : float, default=None
@@ -97,15 +80,17 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         Added to the diagonal of every covariance.
     n_init : int, default=1
         Starts; the fit with the highest log-likelihood is kept.
-    init_params : {"auto", "k-means++", "random_from_data", "paper"}, default="auto"
-        "k-means++" runs on a subsample; "paper" draws means from the unit cube, with unit
-        covariances. "auto" spreads the components of a partition fit over the rows (k-means++,
-        within cells if there are thousands, then a soft k-means through the same blocks) and moves
-        those that are hardly needed early in the fit; for the other fits it is "k-means++" up to
-        3000 components and random rows beyond.
+    init_params : {"auto", "k-means++", "kmeans", "random", "random_from_data", "paper"}, \
+            default="auto"
+        "kmeans" is scikit-learn's `KMeans` on all rows, "random" its random responsibilities.
+        "k-means++" runs on a subsample, with Lloyd steps; "paper" draws means from the unit cube,
+        with unit covariances. "auto" spreads the components of a partition fit over the rows
+        (k-means++, within cells if there are thousands, then a soft k-means through the same
+        blocks) and moves those that are hardly needed early in the fit; for the other fits it is
+        "k-means++" up to 3000 components and random rows beyond.
     weights_init, means_init, precisions_init : array-like, default=None
         Start parameters, in scikit-learn's shapes.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState, Generator or None, default=None
     n_jobs : int or None, default=None
         Threads at most; None means as many as there are cores. The result does not depend on it.
     warm_start : bool, default=False
@@ -127,7 +112,9 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
         How the fit ended: "converged", "max_iter", "max_steps", "max_time", "callback",
         "interrupted", "singular_covariance" or "non_finite".
     lower_bound_ : float
-        Last log-likelihood per row in `trace_`.
+        Last log-likelihood per row in `trace_`; minus infinity if no step was made.
+    lower_bounds_ : list of float
+        All of them.
     n_iter_ : int
         Passes made in this fit, the last one perhaps in part.
     n_steps_ : int
@@ -141,9 +128,10 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
     start_seconds_ : float
         Time spent on the start; not part of the work time in `trace_`.
     proposal_ : str
-        What `proposal="auto"` stood for.
+        What `proposal="auto"` stood for; the algorithm's name if it has no proposals.
     compile_seconds_ : float
-        Time spent on loading or compiling kernels before the fit; 0 if they were there.
+        Time spent on loading or compiling kernels before the fit; 0 if they were there. Small
+        problems need none: they run in NumPy.
     trace_ : structured array
         One record per evaluation: step, epoch, seconds, evaluations, log_likelihood,
         acceptance, live_components.
@@ -170,270 +158,185 @@ class GaussianMixture(OnlineFitting, GaussianInference, DensityMixin, BaseEstima
     array([-4.,  4.])
     """
 
-    n_steps_: int
+    weights_: np.ndarray
+    means_: np.ndarray
+    covariances_: np.ndarray
+
+    _init_params = INIT_PARAMS
 
     def __init__(
         self,
-        n_components=1,
+        n_components: int = 1,
         *,
-        covariance_type="full",
-        algorithm="mhsaem",
-        proposal="auto",
-        n_samples="auto",
-        reuse_log_joint=False,
-        batch_size="auto",
-        step_size="auto",
-        annealing=None,
-        max_iter=100,
-        max_steps=None,
-        max_time=None,
-        tol=1e-3,
-        evaluate_every="auto",
-        reg_covar=1e-6,
-        n_init=1,
-        init_params="auto",
-        weights_init=None,
-        means_init=None,
-        precisions_init=None,
-        random_state=None,
-        n_jobs=None,
-        warm_start=False,
-        verbose=0,
-        callbacks=(),
-    ):
-        self.n_components = n_components
+        covariance_type: str = "full",
+        algorithm: str = "mhsaem",
+        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
+        n_samples: int | str = "auto",
+        reuse_log_joint: bool = False,
+        batch_size: int | str = "auto",
+        step_size: float | str | Callable[[int], float] = "auto",
+        annealing: str | Callable[[int], float] | None = None,
+        max_iter: int = 100,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        tol: float = 1e-3,
+        evaluate_every: int | str | Sequence[int] = "auto",
+        reg_covar: float = 1e-6,
+        n_init: int = 1,
+        init_params: str = "auto",
+        weights_init: ArrayLike | None = None,
+        means_init: ArrayLike | None = None,
+        precisions_init: ArrayLike | None = None,
+        random_state: RandomSeed = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
+    ) -> None:
+        super().__init__(
+            n_components,
+            algorithm=algorithm,
+            proposal=proposal,
+            n_samples=n_samples,
+            reuse_log_joint=reuse_log_joint,
+            batch_size=batch_size,
+            step_size=step_size,
+            annealing=annealing,
+            max_iter=max_iter,
+            max_steps=max_steps,
+            max_time=max_time,
+            tol=tol,
+            evaluate_every=evaluate_every,
+            n_init=n_init,
+            init_params=init_params,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            warm_start=warm_start,
+            verbose=verbose,
+            callbacks=callbacks,
+        )
         self.covariance_type = covariance_type
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.annealing = annealing
-        self.max_iter = max_iter
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.tol = tol
-        self.evaluate_every = evaluate_every
         self.reg_covar = reg_covar
-        self.n_init = n_init
-        self.init_params = init_params
         self.weights_init = weights_init
         self.means_init = means_init
         self.precisions_init = precisions_init
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
-
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the mixture.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D), float32 or float64
-        y : ignored
-        sample_weight : array-like of shape (N,), default=None
-            Non-negative weights. A zero removes the row.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        random = validation.check_randomness(self.random_state)
-        source = validation.check_rows(self, X, sample_weight)
-        # A fit that goes on from the last one has one start only, as in scikit-learn.
-        n_starts = 1 if is_warm(self, source.n_features) else self.n_init
-        seeds = random.randint(2**31 - 1, size=(n_starts, 2))
-        self.compile_seconds_ = compile_kernels(self, source)
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        chosen: Any = None
-        work = 0.0
-        try:
-            best = -np.inf
-            for first, second in seeds:
-                contender: Any = copy.copy(self)
-                if self.max_time is not None:
-                    contender.max_time = max(1e-9, self.max_time - work)
-                contender._fit_once(source, int(first) * (2**31) + int(second), threads)
-                contender.max_time = self.max_time
-                work += contender.trace_["seconds"][-1:].sum()
-                if contender.lower_bound_ > best or not np.isfinite(best):
-                    best = contender.lower_bound_
-                    chosen = contender
-                if contender.outcome_ == Outcome.INTERRUPTED:
-                    # Starts that nobody has seen may be better, whichever was the best so far.
-                    chosen.outcome_, chosen.converged_ = contender.outcome_, False
-                    break
-                if contender.outcome_ == Outcome.MAX_TIME:
-                    break
-        except KeyboardInterrupt:
-            # Between two starts: what the first ones found is there.
-            if chosen is None:
-                raise
-            chosen.outcome_, chosen.converged_ = str(Outcome.INTERRUPTED), False
-        finally:
-            threads.close()
-        # A stream that was under way ends here.
-        self.__dict__.pop("_online", None)
-        self.__dict__.update(chosen.__dict__)
-        validation.warn_about_outcome(self)
-        return self
-
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit, and return the most probable component of each row, (N,)."""
-        return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _check_parameters(self) -> None:
-        check = validation
-        check.check_integer("n_components", self.n_components, 1)
-        check.check_choice("covariance_type", self.covariance_type, tuple(STRUCTURES))
-        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
-        check.check_choice("init_params", self.init_params, INIT_PARAMS)
-        if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
-            resolve_proposal(self.proposal)
-        resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
-        check.check_flag("reuse_log_joint", self.reuse_log_joint)
-        # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
-        resolve_batch_size(self.batch_size, "mhsaem", Sizes(1, 1, self.n_components), True)
-        check.check_integer("max_iter", self.max_iter, 1)
-        check.check_integer("n_init", self.n_init, 1)
-        if self.max_steps is not None:
-            check.check_integer("max_steps", self.max_steps, 1)
-        if self.max_time is not None:
-            check.check_number("max_time", self.max_time, 0.0, strict=True)
-        check.check_n_jobs(self.n_jobs)
-        check.check_flag("warm_start", self.warm_start)
-        if not isinstance(self.verbose, bool):
-            check.check_integer("verbose", self.verbose, 0)
-        check.check_number("tol", self.tol, 0.0)
-        check.resolve_evaluate_every(self.evaluate_every, 1)
-        check.check_number("reg_covar", self.reg_covar, 0.0)
-        check.check_callbacks(self.callbacks)
-        resolve_step_size(self.step_size, 2)
-        resolve_annealing(self.annealing, 2)
+        super()._check_parameters()
+        validation.check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        validation.check_number("reg_covar", self.reg_covar, 0.0)
 
-    def _fit_once(self, source: ArrayRows, seed: int, threads: Threads) -> None:
-        started = time.perf_counter()
-        sizes = Sizes(source.n_rows, source.n_features, self.n_components)
-        structure = STRUCTURES[self.covariance_type](sizes.n_features)
-        exact = self.algorithm == "em"
-        settings = partition_settings(self.algorithm, self.proposal)
-        n_samples = resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
-        batch_size = resolve_batch_size(
-            self.batch_size, self.algorithm, sizes, settings is not None
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        shape = (self.weights_.shape[0], self.n_features_in_)
+        validation.check_array_parameter("means", self.means_, shape)
+        family = self._fitted_family()
+        covariances = validation.check_array_parameter(
+            "covariances", self.covariances_, family.shape(shape[0])
         )
-        batches = Batches(sizes.n_rows, batch_size, seed)
-        steps_per_pass = batches.n_batches
-        n_steps = self.max_steps or self.max_iter * steps_per_pass
-        start = choose_start(self, source, structure, seed, threads)
-        warm = is_warm(self, sizes.n_features)
-        first_step = 1 + (self.n_steps_ if warm else 0)
-        passes_before: float = getattr(self, "_passes", 0.0) if warm else 0.0
-        self.start_seconds_ = time.perf_counter() - started
-        self.n_start_evaluations_ = start.evaluations
-        state = GaussianMixtureState(
-            structure,
-            start.weights,
-            start.means,
-            start.covariances,
-            self.reg_covar,
-            # A component that batches miss keeps a weight at which it can still be selected.
-            weight_floor=1e-17 if exact else 1e-4 / sizes.n_components,
-            effective_counts=start.counts,
-            least_count=0.0 if exact else sizes.n_features + 1.0,
-            threads=threads,
-            prior_count=0.0 if settings is None else PRIOR_COUNT,
-            n_rows=sizes.n_rows,
-        )
-        rule = make_rule(
-            self.algorithm, self.proposal, n_samples, self.reuse_log_joint, start.means
-        )
-        rule.start(start.chain, sizes.n_components)
-        partition_step = partition_step_size(self.step_size, batches, sizes)
-        monitor = make_monitor(
-            rule,
-            self.algorithm,
-            sizes,
-            steps_per_pass,
-            n_samples + 1,
-            self.max_iter,
-            self.max_steps,
-            self.max_time,
-            self.tol,
-            self.annealing is not None,
-            compares=self.n_init > 1,
-            replaces=settings is not None and partition_step is None,
-        )
-        probe = None
-        if monitor.n_probe is not None:
-            # The same rows for every start, so that their log-likelihoods can be compared.
-            generator = np.random.Generator(np.random.Philox(key=0))
-            probe = np.sort(generator.choice(sizes.n_rows, monitor.n_probe, replace=False))
-        annealing = resolve_annealing(self.annealing, n_steps)
-        engine: ClosedFormEngine
-        if isinstance(rule, PartitionGibbs):
-            engine = PartitionEngine(
-                state,
-                source,
-                rule,
-                batches,
-                partition_step,
-                annealing,
-                seed,
-                probe,
-                first_step,
-                last_step=first_step - 1 + n_steps,
-                # Splits by chance outweigh real ones on too few rows.
-                relocates=relocates(self, rule.settings, warm) and has_enough_rows(batches, sizes),
-            )
+        validation.check_positive_definite("covariances", covariances, family.name)
+
+    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Gaussian:
+        return GAUSSIANS[self.covariance_type](rows.shape[1], self.reg_covar)
+
+    def _warn_about(self, source: ArrayRows) -> None:
+        validation.warn_about_reg_covar(source, self.reg_covar)
+
+    def _start_is_given(self) -> bool:
+        return super()._start_is_given() or self.means_init is not None
+
+    def _fitted_family_name(self) -> str:
+        return f"covariance_type={self._fitted_structure!r}"
+
+    def _fitted_family(self) -> Gaussian:
+        return GAUSSIANS[self.covariance_type](self.means_.shape[1], 0.0)
+
+    def _goes_on(self, family: Family) -> bool:
+        # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
+        if self._fitted_structure != self.covariance_type:
+            return False
+        assert isinstance(family, Gaussian)
+        same_means = self.means_.shape == (self.n_components, family.n_features)
+        return same_means and self.covariances_.shape == family.shape(self.n_components)
+
+    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
+        self.weights_ = weights
+        self.means_ = parameters["means"]
+        self.covariances_ = parameters["covariances"]
+        self._fitted_structure = self.covariance_type
+
+    def _get_parameters(self) -> dict[str, np.ndarray]:
+        return {"means": self.means_, "covariances": self.covariances_}
+
+    def _start(
+        self, starter: Starter, plan: Plan, warm: bool, random: np.random.RandomState
+    ) -> Start:
+        if warm:
+            return super()._start(starter, plan, warm, random)
+        if self.init_params in ("kmeans", "random") and self.means_init is None:
+            start = self._start_as_scikit_learn(starter, plan.n_components, random)
         else:
-            step_size: Schedule = ConstantStep(1.0)
-            if not exact:
-                step_size = resolve_step_size(self.step_size, steps_per_pass)
-            engine = ClosedFormEngine(
-                state, source, rule, batches, step_size, annealing, seed, probe, first_step
+            start = self._choose_start(starter, plan)
+        return self._with_given(start, plan)
+
+    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
+        family = plan.family
+        assert isinstance(family, Gaussian)
+        K, D = plan.n_components, family.n_features
+        if self.means_init is not None:
+            means = validation.check_array_parameter("means_init", self.means_init, (K, D))
+            return starter.from_means(means - starter.source.center)
+        if self.init_params == "paper":
+            return starter.unit_cube()
+        if plan.partition is not None and plan.spreads_out:
+            return starter.spread_out(plan.partition, plan.start_batch_size)
+        return starter.from_data(self.init_params)
+
+    def _with_given(self, start: Start, plan: Plan) -> Start:
+        """A start with the weights and precisions that the user gave, if any."""
+        family = plan.family
+        assert isinstance(family, Gaussian)
+        K, D = plan.n_components, family.n_features
+        if self.weights_init is not None:
+            weights = validation.check_weights_init(self.weights_init, K)
+            mass = start.moments.mass
+            ratio = np.divide(weights, mass, out=np.ones_like(mass), where=mass > 0.0)
+            squares = start.moments.squares * np.square(ratio)
+            start.moments = start.moments._replace(mass=weights, squares=squares)
+        if self.precisions_init is not None:
+            precisions = validation.check_array_parameter(
+                "precisions_init", self.precisions_init, family.shape(K)
             )
-        every = validation.resolve_evaluate_every(self.evaluate_every, monitor.evaluate_every)
-        result = loop.run(
-            engine,
-            limits=monitor.limits,
-            steps_per_pass=steps_per_pass,
-            passes_before=passes_before,
-            evaluate_every=every,
-            plateau=monitor.plateau,
-            progress=Progress(monitor.limits.last_step, self.verbose),
-            callbacks=validation.check_callbacks(self.callbacks),
-            snapshot=lambda: self._fitted_copy(state, source),
-            first_step=first_step,
-        )
-        self._set_parameters(state, source)
-        self.trace_ = result.trace.table()
-        self.outcome_ = str(result.outcome)
-        self.converged_ = result.outcome == Outcome.CONVERGED
-        self.n_steps_ = result.n_steps
-        n_new_steps = result.n_steps - first_step + 1
-        self.n_iter_ = max(1, -(-n_new_steps // steps_per_pass))
-        self._passes = passes_before + n_new_steps / steps_per_pass
-        self._fitted_structure = structure.name
-        self._effective_counts = state.effective_counts()
-        seen = float(getattr(self, "n_rows_seen_", 0.0)) if warm else 0.0
-        self.n_rows_seen_ = seen + sizes.n_rows
-        self.n_component_evaluations_ = engine.counters.evaluations
-        values = self.trace_["log_likelihood"]
-        self.lower_bound_ = float(values[-1]) if values.size else float("nan")
-        resolved = resolve_proposal(self.proposal if self.algorithm == "mhsaem" else "uniform")
-        self.proposal_ = resolved if isinstance(resolved, str) else type(resolved).__name__
-        self._chain = start.chain
+            validation.check_positive_definite("precisions_init", precisions, family.name)
+            given = {"means": start.moments.mean, "covariances": family.invert(precisions)}
+            scatter = family.moments_of(given, np.zeros(D)).scatter
+            start.moments = start.moments._replace(scatter=scatter)
+        return start
 
-    def _set_parameters(self, state: GaussianMixtureState, source: ArrayRows) -> None:
-        self.weights_ = state.weights
-        self.means_ = state.model.mean + source.center
-        self.covariances_ = state.structure.unpack(state.covariances_in_use())
+    def _start_as_scikit_learn(
+        self, starter: Starter, n_components: int, random: np.random.RandomState
+    ) -> Start:
+        """scikit-learn's "kmeans" and "random", with its own draws."""
+        source = starter.source
+        if self.init_params == "kmeans":
+            clusters = KMeans(n_components, n_init=1, random_state=random)
+            clusters.fit(source.data, sample_weight=source.weights)
+            return starter.from_labels(clusters.labels_)
+        shares = random.uniform(size=(source.n_rows, n_components))
+        return starter.from_responsibilities(shares / shares.sum(axis=1, keepdims=True))
 
-    def _fitted_copy(self, state: GaussianMixtureState, source: ArrayRows) -> Any:
-        fitted = copy.copy(self)
-        fitted._set_parameters(state, source)
-        return fitted
+    @property
+    def precisions_(self) -> np.ndarray:
+        """Inverses of the covariances."""
+        check_is_fitted(self)
+        # Those of variances below 1e-308 are infinite.
+        with np.errstate(over="ignore", invalid="ignore"):
+            return self._fitted_family().invert(self.covariances_)
+
+    @property
+    def precisions_cholesky_(self) -> np.ndarray:
+        """Factors of the precisions, in scikit-learn's shapes."""
+        check_is_fitted(self)
+        family = self._fitted_family()
+        packed = family.pack(self.covariances_)
+        return family.unpack_factor(factorise(packed, family.n_features, 0.0)[0])

@@ -1,59 +1,74 @@
-"""What a fitted Gaussian mixture answers, in blocks of rows: no N x K array unless asked."""
+"""What a mixture in closed form answers, in blocks of rows: no N x K array unless asked."""
 
 from __future__ import annotations
 
+import abc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pickmix.closed_form.engine import log_joint_blocks
-from pickmix.closed_form.mixture import GaussianMixtureState
-from pickmix.closed_form.stream import draw_search_partitions, search
-from pickmix.closed_form.structures import STRUCTURES, CovarianceStructure
+from pickmix.closed_form.evaluation import log_joint_blocks
+from pickmix.closed_form.state import MixtureState
+from pickmix.closed_form.stream import draw_routes, search
 from pickmix.data.rows import ArrayRows
+from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
-from pickmix.estimators.validation import check_integer, check_randomness
-from pickmix.selection.kernels import log_sum_exp, normalise_all, top_of_all
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.estimators.validation import RandomSeed, check_generator, check_integer
+from pickmix.families.base import Family
+from pickmix.selection.operations import Operations
+from pickmix.selection.randomness import StepRandomness
+from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
 
 # Components per block of an approximate search.
 _SEARCH_BLOCK = 32
 
 
-class GaussianInference(DensityQueries):
-    """Queries of a mixture that has weights_, means_ and covariances_."""
+class ClosedFormInference(DensityQueries, abc.ABC):
+    """Queries of a mixture that has weights_ and parameters of a family."""
 
-    covariance_type: str
     random_state: Any
     n_jobs: int | None
     weights_: np.ndarray
-    means_: np.ndarray
-    covariances_: np.ndarray
 
     def __sklearn_is_fitted__(self) -> bool:
         # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
-        return hasattr(self, "covariances_")
+        return hasattr(self, "weights_")
 
-    def _structure(self) -> CovarianceStructure:
-        return STRUCTURES[self.covariance_type](self.means_.shape[1])
+    @abc.abstractmethod
+    def _fitted_family(self) -> Family:
+        """The family of the fitted parameters, without regularisation."""
 
-    def _frozen(self, X: Any, threads: Threads) -> tuple[GaussianMixtureState, ArrayRows]:
-        """The fitted mixture, and the rows of X in its coordinates."""
+    @abc.abstractmethod
+    def _get_parameters(self) -> dict[str, np.ndarray]:
+        """The fitted parameters of the family."""
+
+    def _frozen(self, X: Any, threads: Threads) -> tuple[MixtureState, ArrayRows, np.ndarray]:
+        """The fitted mixture, the rows of X in its coordinates, and their `log_base`."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        structure = self._structure()
-        center = self.weights_ @ self.means_
-        state = GaussianMixtureState(
-            structure,
-            self.weights_,
-            self.means_ - center,
-            structure.pack(self.covariances_),
-            reg_covar=0.0,
-            threads=threads,
-        )
-        return state, ArrayRows(X, center=center)
+        family = self._fitted_family()
+        problem = family.check(X)
+        if problem is not None:
+            raise ValueError(f"X: {problem}.")
+        rows = X if family.column_order is None else X[:, family.column_order]
+        parameters = self._get_parameters()
+        K = self.weights_.shape[0]
+        compiled = needs_compiled(family.layout, rows.shape[0] * max(1, K // 32), K)
+        backend = make_backend(compiled, threads)
+        at_zero = family.moments_of(parameters, np.zeros(rows.shape[1]))
+        center = np.zeros(rows.shape[1])
+        center[: at_zero.mean.shape[1]] = self.weights_ @ at_zero.mean / self.weights_.sum()
+        center = family.centre(center)
+        moments = family.moments_of(parameters, center)._replace(mass=self.weights_.copy())
+        prior = family.make_prior(moments, "none", float(rows.shape[0]))
+        state = MixtureState(family, moments, backend, prior).require_sound()
+        source = ArrayRows(rows, center=center, compiled=compiled)
+        log_base = family.log_base(np.asarray(rows, dtype=np.float64))
+        return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
 
     def _search(self, X: Any, n_candidates: Any) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row, and a lower bound of its log-density."""
@@ -61,43 +76,68 @@ class GaussianInference(DensityQueries):
         n_routes = max(1, n_partitions * 3 // 4)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            state, source = self._frozen(X, threads)
-            partitions = draw_search_partitions(state, n_partitions, _SEARCH_BLOCK, seed=0)
-            key = StepRandomness(0, 0).key(Stream.POSTERIOR)
-            components, bounds, _ = search(state, source, partitions, n_routes, key)
+            state, source, log_base = self._frozen(X, threads)
+            routes = draw_routes(state, n_partitions, _SEARCH_BLOCK, StepRandomness(0, 0))
+            components, bounds, _ = search(state, source, routes, n_routes)
         finally:
             threads.close()
+        bounds += log_base - float(np.log(self.weights_.sum()))
         refuse_overflow(bounds)
-        return components, bounds - float(np.log(self.weights_.sum()))
+        return components, bounds
 
-    def _blocks(self, X):
-        """Yield (slice of rows, log-joints (K, R), threads) over the rows of X."""
+    def _blocks(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, Operations]]:
+        """Yield (log-joints (K, R), log_base (R,), operations) over the rows of X."""
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            state, source = self._frozen(X, threads)
+            state, source, log_base = self._frozen(X, threads)
             for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
-                yield block, log_joint, threads
+                yield log_joint, log_base[block], state.backend.operations
         finally:
             threads.close()
 
-    def score_samples(self, X, *, n_candidates=None):
+    def score_samples(
+        self,
+        X: ArrayLike,
+        *,
+        n_candidates: int | None = None,
+        exact_below: float | None = None,
+    ) -> np.ndarray:
         """Log-density of each row, (N,).
 
-        With `n_candidates` about that many components are evaluated per row instead of all: the
-        result is a lower bound of the log-density, and how close it is grows with the number.
-        `benchmarks/approximate.py` measures it.
+        With `n_candidates` about that many components are evaluated per row instead of all. The
+        result is a lower bound of the log-density. It is tight where the search met the components
+        that matter, and can be hundreds of nats too low for rows far from all components. So a
+        threshold of exact densities must not be held against it: of rows whose bound is below the
+        threshold, most may be harmless. `exact_below` gives such rows their exact log-density:
+        then a score is below this number exactly where the log-density is.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+        n_candidates : int, default=None
+            Components to evaluate per row; None means all.
+        exact_below : float, default=None
+            Rows with a bound below this are evaluated again, over all components.
         """
         if n_candidates is not None:
-            return self._search(X, n_candidates)[1]
-        scores = []
-        for _, log_joint, threads in self._blocks(X):
-            block = np.empty(log_joint.shape[1])
-            threads.run(log_sum_exp, block.shape[0], 15.0 * log_joint.size, log_joint, block)
-            refuse_overflow(block)
-            scores.append(block)
-        return np.concatenate(scores)
+            scores = self._search(X, n_candidates)[1]
+            if exact_below is not None:
+                doubtful = np.flatnonzero(scores < exact_below)
+                if doubtful.size:
+                    rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+                    scores[doubtful] = self._score_exactly(rows[doubtful])
+            return scores
+        return self._score_exactly(X)
 
-    def predict(self, X, *, n_candidates=None):
+    def _score_exactly(self, X: ArrayLike) -> np.ndarray:
+        parts = []
+        for log_joint, log_base, operations in self._blocks(X):
+            block = operations.log_sum_exp(log_joint)
+            refuse_overflow(block)
+            parts.append(block + log_base)
+        return np.concatenate(parts)
+
+    def predict(self, X: ArrayLike, *, n_candidates: int | None = None) -> np.ndarray:
         """Most probable component of each row, (N,).
 
         With `n_candidates`: the most probable of about that many that a search meets.
@@ -106,19 +146,15 @@ class GaussianInference(DensityQueries):
             return self._search(X, n_candidates)[0].astype(np.int64)
         return super().predict(X)
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
         parts = []
-        for _, log_joint, threads in self._blocks(X):
-            scores = np.empty(log_joint.shape[1])
-            threads.run(
-                normalise_all, scores.shape[0], 20.0 * log_joint.size, log_joint, 1.0, scores
-            )
-            refuse_overflow(scores)
+        for log_joint, _, operations in self._blocks(X):
+            refuse_overflow(operations.normalise_all(log_joint, 1.0))
             parts.append(log_joint.T)
         return np.concatenate(parts)
 
-    def top_components(self, X, m=1):
+    def top_components(self, X: ArrayLike, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row and their posterior probabilities.
 
         Parameters
@@ -135,25 +171,29 @@ class GaussianInference(DensityQueries):
             Exact posterior probabilities, so a row sums to at most one.
         """
         check_is_fitted(self)
-        n_components = self.means_.shape[0]
+        n_components = self.weights_.shape[0]
         if check_integer("m", m, 1) > n_components:
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         components, probabilities = [], []
-        for _, log_joint, threads in self._blocks(X):
-            n_rows = log_joint.shape[1]
-            likelihood = np.empty(n_rows)
-            threads.run(log_sum_exp, n_rows, 15.0 * log_joint.size, log_joint, likelihood)
+        for log_joint, _, operations in self._blocks(X):
+            likelihood = operations.log_sum_exp(log_joint)
             refuse_overflow(likelihood)
-            best = np.empty((n_rows, m), dtype=np.int32)
-            unused = np.empty((n_rows, m))
-            threads.run(top_of_all, n_rows, 3.0 * log_joint.size, log_joint, 1.0, best, unused)
-            chosen = log_joint[best, np.arange(n_rows)[:, None]]
+            best = operations.top_of_all(log_joint, 1.0, m)[0]
+            chosen = log_joint[best, np.arange(best.shape[0])[:, None]]
             components.append(best)
             probabilities.append(np.exp(chosen - likelihood[:, None]))
         return np.concatenate(components), np.concatenate(probabilities)
 
-    def sample(self, n_samples=1):
+    def sample(
+        self, n_samples: int = 1, random_state: RandomSeed = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the fitted mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState, Generator or None, default=None
+            None takes the estimator's own.
 
         Returns
         -------
@@ -164,40 +204,18 @@ class GaussianInference(DensityQueries):
         """
         check_is_fitted(self)
         check_integer("n_samples", n_samples, 1)
-        random = check_randomness(self.random_state)
-        weights = self.weights_ / self.weights_.sum()
-        counts = random.multinomial(n_samples, weights)
-        labels = np.repeat(np.arange(counts.shape[0]), counts)
-        noise = random.standard_normal((n_samples, self.means_.shape[1]))
-        structure = self._structure()
-        ends = np.cumsum(counts)
-        rows = np.empty_like(noise)
-        for k in np.flatnonzero(counts).tolist():
-            part = slice(ends[k] - counts[k], ends[k])
-            rows[part] = self.means_[k] + structure.scale_noise(self.covariances_, k, noise[part])
-        return rows, labels
-
-    @property
-    def precisions_(self):
-        """Inverses of the covariances."""
-        check_is_fitted(self)
-        return self._structure().invert(self.covariances_)
-
-    @property
-    def precisions_cholesky_(self):
-        """Factors of the precisions, in scikit-learn's shapes."""
-        check_is_fitted(self)
-        structure = self._structure()
-        state = GaussianMixtureState(
-            structure,
-            self.weights_,
-            self.means_,
-            structure.pack(self.covariances_),
-            reg_covar=0.0,
-        )
-        return structure.unpack_factor(state.model.factor)
+        random = check_generator(self.random_state if random_state is None else random_state)
+        counts = random.multinomial(n_samples, self.weights_ / self.weights_.sum())
+        family, parameters = self._fitted_family(), self._get_parameters()
+        rows = [
+            family.sample(parameters, k, int(counts[k]), random)
+            for k in np.flatnonzero(counts).tolist()
+        ]
+        X = np.concatenate(rows)
+        if family.column_order is not None:
+            X[:, family.column_order] = X.copy()
+        return X, np.repeat(np.arange(counts.shape[0]), counts)
 
     def _n_parameters(self) -> int:
-        n_components, n_features = self.means_.shape
-        covariances = self._structure().n_parameters(n_components)
-        return covariances + n_components * n_features + n_components - 1
+        n_components: int = self.weights_.shape[0]
+        return self._fitted_family().n_parameters(n_components) + n_components - 1

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
 from pickmix.estimators.validation import check_integer
 
 if TYPE_CHECKING:
+    from pickmix.gradient.components import Component
     from pickmix.gradient.network import Network
 
 
+@dataclass(eq=False, repr=False)
 class Mixture(DeepMixture):
     """Mixture of any differentiable component, fitted by visiting a few of them per row. Needs JAX.
 
@@ -29,8 +32,8 @@ class Mixture(DeepMixture):
 
     Notes
     -----
-    All other parameters and the attributes are those of `DeepMixture`. `pickmix.save` cannot save
-    the component; give it back when loading: `pickmix.load(path, component=...)`.
+    `pickmix.save` cannot save the component; give it back when loading:
+    `pickmix.load(path, component=...)`.
 
     Examples
     --------
@@ -51,77 +54,24 @@ class Mixture(DeepMixture):
     (500,)
     """
 
-    def __init__(
-        self,
-        component=None,
-        n_components=8,
-        *,
-        algorithm="mhsaem",
-        proposal="uniform",
-        n_samples=1,
-        reuse_log_joint=False,
-        batch_size=100,
-        max_steps=20000,
-        max_time=None,
-        learning_rate=1e-3,
-        adam="row",
-        weight_update="auto",
-        step_size="auto",
-        annealing=None,
-        gradient_clip=None,
-        init_params="auto",
-        standardize="auto",
-        validation_fraction=0.1,
-        patience=20,
-        tol=1e-4,
-        evaluate_every="auto",
-        dtype="float32",
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        callbacks=(),
-    ):
-        self.component = component
-        self.n_components = n_components
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.learning_rate = learning_rate
-        self.adam = adam
-        self.weight_update = weight_update
-        self.step_size = step_size
-        self.annealing = annealing
-        self.gradient_clip = gradient_clip
-        self.init_params = init_params
-        self.standardize = standardize
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.dtype = dtype
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
+    component: Component | None = None
+    n_components: int = 8
 
-    def _check_family(self) -> None:
+    def _check_family(self) -> int:
         check_integer("n_components", self.n_components, 1)
-        self._check_component()
+        self._checked_component()
+        return self.n_components
 
-    def _check_component(self) -> None:
+    def _checked_component(self) -> Component:
         missing = [name for name in ("init", "log_prob") if not hasattr(self.component, name)]
-        if missing:
+        if missing or self.component is None:
             raise ValueError(
                 "component must have methods init(key, n_features) and log_prob(params, x), got "
                 f"{self.component!r}, which has no {' and no '.join(missing)}."
             )
+        return self.component
 
     def _network(self, n_features: int) -> Network:
         from pickmix.gradient.components import ComponentMixture
 
-        self._check_component()
-        return ComponentMixture(self.component, self.n_components, n_features)
+        return ComponentMixture(self._checked_component(), self.n_components, n_features)

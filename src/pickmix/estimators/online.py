@@ -1,30 +1,35 @@
-"""`partial_fit`: a Gaussian mixture that follows a stream of batches."""
+"""`partial_fit`: a mixture that follows a stream of batches."""
 
 from __future__ import annotations
 
+import abc
 import warnings
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
-from pickmix.closed_form.mixture import PRIOR_COUNT, GaussianMixtureState, SingularCovarianceError
+from pickmix.closed_form.seeding import WEIGHT_FLOOR
+from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
-from pickmix.closed_form.structures import STRUCTURES
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.plan import partition_settings, relocates
-from pickmix.estimators.starts import without_reg
-from pickmix.selection.partitions import RandomPartition
+from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
+from pickmix.estimators.plan import partition_settings
+from pickmix.families.base import Family
+from pickmix.families.layout import Moments
 from pickmix.selection.schedules import resolve_step_size
+from pickmix.selection.settings import RandomPartition
+from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
 
 # Passes over the first batch.
 _FIRST_PASSES = 40
 
 
-def _keeps_no_rows(estimator: Any) -> bool:
+def _keeps_no_rows(estimator: OnlineFitting) -> bool:
     """Whether the settings are those of a fit without state per row; an error says what is not."""
     try:
         settings = partition_settings(estimator.algorithm, estimator.proposal)
@@ -40,13 +45,59 @@ def _keeps_no_rows(estimator: Any) -> bool:
     return True
 
 
-class OnlineFitting:
+class OnlineFitting(abc.ABC):
     """Adds `partial_fit` to an estimator that has `fit` and keeps its parameters as attributes."""
 
+    algorithm: Any
+    proposal: Any
+    n_components: Any
+    n_jobs: Any
+    step_size: Any
+    max_iter: Any
+    init_params: Any
+    random_state: Any
+    weights_: np.ndarray
+    n_rows_seen_: float
+    n_steps_: int
+    n_component_evaluations_: int
+    lower_bound_: float
+    _effective_counts: np.ndarray
+    _chain: np.ndarray
     _online: OnlineMixture | None = None
+    _online_for: tuple[Any, ...] = ()
 
-    @available_if(_keeps_no_rows)
-    def partial_fit(self: Any, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    @abc.abstractmethod
+    def _check_parameters(self) -> None: ...
+
+    @abc.abstractmethod
+    def _fit(self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any) -> None: ...
+
+    @abc.abstractmethod
+    def _goes_on(self, family: Family) -> bool: ...
+
+    @abc.abstractmethod
+    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family: ...
+
+    @abc.abstractmethod
+    def _make_source(
+        self,
+        family: Family,
+        rows: np.ndarray,
+        weights: np.ndarray | None,
+        compiled: bool,
+        centre: np.ndarray | None = None,
+    ) -> ArrayRows: ...
+
+    @abc.abstractmethod
+    def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments: ...
+
+    @abc.abstractmethod
+    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None: ...
+
+    @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
+    def partial_fit(
+        self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Learn from one batch of an unlimited stream; nothing is kept of its rows.
 
         The first batch must have at least `n_components` rows, better a hundred times as many: the
@@ -72,81 +123,84 @@ class OnlineFitting:
         self._check_parameters()
         settings = partition_settings(self.algorithm, self.proposal)
         assert settings is not None
-        if not self.__sklearn_is_fitted__():
-            return self._begin_stream(X, sample_weight)
-        X, weights = validation.check_table(self, X, sample_weight, reset=False)
-        self._check_same_mixture()
+        if not hasattr(self, "weights_"):
+            with warnings.catch_warnings():
+                # More batches will come: that the first was not enough is no news.
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None)
+            return self
+        rows, weights = validation.check_table(self, X, sample_weight, reset=False)
+        family = self._make_family(rows, goes_on=True)
+        self._check_same_mixture(family)
         online = self._online
-        if online is None or self._online_for != (settings, self.reg_covar, self.n_jobs):
-            online = self._resume(settings)
-        source = ArrayRows(X, weights, center=online.center)
-        validation.check_spread(source)
+        if online is None or self._online_for != (
+            settings,
+            self.n_jobs,
+            vars(family).get("reg_covar"),
+        ):
+            online = self._resume(settings, family, rows.shape[0])
+        compiled = online.state.backend.threads is not None
+        source = self._make_source(family, rows, weights, compiled, online.center)
         gamma = None
         if not (isinstance(self.step_size, str) and self.step_size == "auto"):
             gamma = resolve_step_size(self.step_size, 1)(online.n_batches + 1)
-        bound, refused = online.learn(source, gamma, relocates(self, settings, warm=False))
+        moves = settings.relocate
+        if moves == "auto":
+            moves = not self._start_is_given()
+        bound, refused = online.learn(source, gamma, bool(moves))
         if refused:
-            warnings.warn(str(SingularCovarianceError(self.reg_covar, refused)), stacklevel=2)
-        self._set_parameters(online.state, source)
+            reg_covar = float(getattr(family, "reg_covar", 0.0))
+            warnings.warn(str(SingularCovarianceError(reg_covar, refused)), stacklevel=2)
+        state = online.state
+        self._set_parameters(state.weights, state.family.parameters(state.model, online.center))
         self.n_rows_seen_ = online.n_seen
         self.n_steps_ += 1
         self.n_component_evaluations_ += online.evaluations
         online.evaluations = 0
-        self.lower_bound_ = bound
-        self._effective_counts = online.state.effective_counts()
+        self.lower_bound_ = bound + mean_log_base(family, source, None)
+        self._effective_counts = state.effective_counts()
         # No chain is kept: a warm fit lets its rows start at the nearest means.
         self._chain = np.empty(0, dtype=np.int32)
         return self
 
-    def _begin_stream(self: Any, X: Any, sample_weight: Any) -> Any:
-        """Fit the first batch, for a few passes."""
-        passes, steps = self.max_iter, self.max_steps
-        try:
-            self.max_iter, self.max_steps = min(passes, _FIRST_PASSES), None
-            with warnings.catch_warnings():
-                # More batches will come: that the first was not enough is no news.
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                self.fit(X, sample_weight=sample_weight)
-        finally:
-            self.max_iter, self.max_steps = passes, steps
-        return self
-
-    def _check_same_mixture(self: Any) -> None:
-        n_components = self.means_.shape[0]
-        fitted = (n_components, self._fitted_structure)
-        if fitted != (self.n_components, self.covariance_type):
+    def _check_same_mixture(self, family: Family) -> None:
+        if not self._goes_on(family):
             raise ValueError(
                 "partial_fit goes on with the components that are there, n_components="
-                f"{n_components} and covariance_type={self._fitted_structure!r}, got "
-                f"{self.n_components!r} and {self.covariance_type!r}. Use fit to start anew."
+                f"{self.weights_.shape[0]} and {self._fitted_family_name()}, got "
+                f"{self.n_components!r} and {family.name!r}. Use fit to start anew."
             )
 
-    def _resume(self: Any, settings: RandomPartition) -> OnlineMixture:
+    def _start_is_given(self) -> bool:
+        """Whether the user chose the start."""
+        return bool(self.init_params != "auto")
+
+    @abc.abstractmethod
+    def _fitted_family_name(self) -> str: ...
+
+    def _resume(self, settings: RandomPartition, family: Family, n_rows: int) -> OnlineMixture:
         """An online mixture with the fitted parameters."""
-        n_components, n_features = self.means_.shape
-        structure = STRUCTURES[self.covariance_type](n_features)
-        center = self.weights_ @ self.means_
-        packed = without_reg(structure, structure.pack(self.covariances_), self)
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        K = self.weights_.shape[0]
+        compiled = needs_compiled(family.layout, n_rows, K)
+        zero = np.zeros(family.layout.n_columns)
+        center = zero.copy()
+        at_zero = self._fitted_moments(family, zero)
+        center[: at_zero.mean.shape[1]] = self.weights_ @ at_zero.mean
+        center = family.centre(center)
+        moments = self._fitted_moments(family, center)
         n_seen = float(self.n_rows_seen_)
-        state = GaussianMixtureState(
-            structure,
-            self.weights_,
-            self.means_ - center,
-            packed,
-            self.reg_covar,
-            weight_floor=1e-4 / n_components,
-            effective_counts=self._effective_counts,
-            least_count=n_features + 1.0,
-            threads=Threads(resolve_n_jobs(self.n_jobs)),
-            prior_count=PRIOR_COUNT,
-            n_rows=n_seen,
+        prior = family.make_prior(moments, "pooled", n_seen)
+        state = MixtureState(
+            family, moments, make_backend(compiled, threads), prior, WEIGHT_FLOOR / K
         )
         seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
         self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        self._online_for = (settings, self.reg_covar, self.n_jobs)
+        self._online_for = (settings, self.n_jobs, vars(family).get("reg_covar"))
         return self._online
 
-    def __getstate__(self):
+    def __getstate__(self) -> Any:
         # Threads and caches stay behind; the fitted parameters say the same.
-        state: Any = super().__getstate__()
+        parent: Any = super()
+        state = parent.__getstate__()
         return {name: value for name, value in state.items() if not name.startswith("_online")}

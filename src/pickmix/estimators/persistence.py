@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.files import replacing
-from pickmix.selection.partitions import RandomPartition
+from pickmix.selection.settings import RandomPartition
 
 FORMAT_VERSION = 1
 ARRAYS_FILE = "arrays.npz"
@@ -47,6 +47,10 @@ SAVEABLE: dict[str, Saveable] = {
     "GaussianMixture": Saveable(
         "pickmix.estimators.gaussian_mixture",
         ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
+    ),
+    "FamilyMixture": Saveable(
+        "pickmix.estimators.family_mixture",
+        ("_chain", "_effective_counts", "_fitted_description", "_passes"),
     ),
     "FlowMixture": Saveable(
         "pickmix.estimators.flow_mixture", ("_chain", "_passes", "_split_seed")
@@ -175,7 +179,19 @@ def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
             if not entry.holds(attribute):
                 raise ValueError(f"{path}: a {name} has no fitted attribute {attribute!r}.")
             setattr(model, attribute, _decode(value, arrays))
+    _check_fitted(path, model)
     return model
+
+
+def _check_fitted(path: Path, model: Any) -> None:
+    """Blame the file, and not what the model is asked later, for parameters that make no sense."""
+    check = getattr(model, "_check_fitted", None)
+    if check is None:
+        return
+    try:
+        check()
+    except (AttributeError, ValueError) as error:
+        raise ValueError(f"{path}: the saved model is damaged: {error}") from error
 
 
 def _check_names(name: str, model: BaseEstimator, parameters: dict[str, Any]) -> None:
@@ -223,7 +239,7 @@ def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
 def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any]:
     if _DESCRIPTION not in arrays.files:
         raise ValueError(f"{path}: expected a saved model, got other arrays: {arrays.files}.")
-    description = json.loads(arrays[_DESCRIPTION].tobytes())
+    description: dict[str, Any] = json.loads(arrays[_DESCRIPTION].tobytes())
     version = description.get("format")
     if version != FORMAT_VERSION:
         raise ValueError(

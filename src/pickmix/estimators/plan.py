@@ -1,18 +1,19 @@
-"""From an estimator's parameters to the parts of a fit: rule, batches, schedules, limits."""
+"""One plan: an estimator's strings and "auto"s, resolved once into typed values."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.spatial import cKDTree
 
-from pickmix.data.rows import Batches
-from pickmix.estimators.validation import check_choice, check_integer
+from pickmix.closed_form.seeding import WEIGHT_FLOOR
+from pickmix.estimators.validation import check_choice, check_integer, resolve_evaluate_every
+from pickmix.families.base import Family
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
-from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -23,16 +24,24 @@ from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.rules import (
     ExactPosterior,
     MetropolisHastings,
-    PartitionGibbs,
     PosteriorDraws,
     SelectionRule,
     TopComponents,
 )
-from pickmix.selection.schedules import Schedule, resolve_step_size
-from pickmix.selection.truncated import SearchSet, TruncatedSearch
+from pickmix.selection.schedules import (
+    ConstantStep,
+    Schedule,
+    resolve_annealing,
+    resolve_step_size,
+)
+from pickmix.selection.settings import RandomPartition, SearchSet
+from pickmix.selection.truncated import TruncatedSearch
+from pickmix.sweep.contract import needs_compiled
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")
+# Rules that evaluate all K components on every row.
+_EXHAUSTIVE = ("em", "saem", "ssaem", "mcsaem", "optimal")
 
 # Rows per component in a step of a partition fit, and rows at least.
 _ROWS_PER_COMPONENT = 500
@@ -45,16 +54,171 @@ _PATIENCE = 5
 # Evaluating one component on one row of the probe costs about this fraction of a visit's.
 _PROBE_COST = 1.0 / 15.0
 _PROBE_SHARE = 0.1
+# Evaluations that nobody notices.
+_FREE_EVALUATIONS = 200_000
 _SMALLEST_PROBE, _WISHED_PROBE, _LARGEST_PROBE = 100, 1000, 5000
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """N rows, D features, K components."""
+class FitSettings(Protocol):
+    """The parameters of an estimator that say how to fit. Users may have set them to anything."""
 
+    n_components: Any
+    algorithm: Any
+    proposal: Any
+    n_samples: Any
+    reuse_log_joint: Any
+    batch_size: Any
+    step_size: Any
+    annealing: Any
+    max_iter: Any
+    max_steps: Any
+    max_time: Any
+    tol: Any
+    evaluate_every: Any
+    n_init: Any
+    init_params: Any
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """When to evaluate, on how many rows (None: the rule knows), and what a plateau is.
+
+    `patience` None means that no plateau ends the fit.
+    """
+
+    evaluate_every: int | list[int]
+    n_probe: int | None
+    tol: float
+    smoothing: float = 0.0
+    patience: int | None = 1
+
+    def plateau(self, reference: float = -math.inf) -> Plateau | None:
+        """A fresh plateau for one fit; `reference` is the value that an earlier fit ended at."""
+        if self.patience is None:
+            return None
+        return Plateau(self.tol, self.smoothing, self.patience, reference=reference)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a fit in closed form does, decided.
+
+    Attributes
+    ----------
+    family : Family
+    n_rows, n_components : int
+    compiled : bool
+        Whether kernels are compiled, or NumPy does it all: a matter of sizes alone.
+    algorithm : str
+        One of `ALGORITHMS`.
+    proposal_name : str
+        What `proposal` stood for; the algorithm's name where it has none.
+    partition : RandomPartition or None
+        Settings of random-partition Gibbs, if that is what the fit does.
+    make_rule : callable means (K, D) -> SelectionRule
+        The rule of the paper's Table 1 otherwise.
+    n_samples, batch_size, n_batches, n_steps : int
+    step_size : Schedule or None
+        None lets a partition fit replace statistics, then average them.
+    annealing : Schedule or None
+    shrinkage : str
+        How components lean on each other; see `Family.make_prior`.
+    weight_floor : float
+    relocates : bool
+    spreads_out : bool
+        Whether the start spreads components over the rows.
+    start_batch_size : int
+        Rows per sweep of that start.
+    limits : Limits
+    monitor : Monitor
+    """
+
+    family: Family
     n_rows: int
-    n_features: int
     n_components: int
+    compiled: bool
+    algorithm: str
+    proposal_name: str
+    partition: RandomPartition | None
+    make_rule: Callable[[np.ndarray], SelectionRule]
+    n_samples: int
+    batch_size: int
+    n_batches: int
+    n_steps: int
+    step_size: Schedule | None
+    annealing: Schedule | None
+    shrinkage: str
+    weight_floor: float
+    relocates: bool
+    spreads_out: bool
+    start_batch_size: int
+    limits: Limits
+    monitor: Monitor
+
+    def within(self, max_time: float | None) -> Plan:
+        """The same plan with so many seconds."""
+        return replace(self, limits=replace(self.limits, max_time=max_time))
+
+
+def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool) -> Plan:
+    """Resolve an estimator's parameters, checked before, for so many rows.
+
+    `given` says that the user chose the start, so that components should stay where they are.
+    """
+    K = int(settings.n_components)
+    algorithm = str(settings.algorithm)
+    exact = algorithm == "em"
+    partition = partition_settings(algorithm, settings.proposal)
+    n_samples = resolve_n_samples(settings.n_samples, algorithm, settings.proposal)
+    batch_size = resolve_batch_size(settings.batch_size, algorithm, n_rows, K, partition)
+    n_batches = max(1, -(-n_rows // batch_size))
+    # A step that takes all rows, or enough of them to learn every component from.
+    enough = n_batches == 1 or n_rows / n_batches >= 0.2 * _ROWS_PER_COMPONENT * K
+    if settings.max_steps is not None:
+        limits = Limits(int(settings.max_steps), Outcome.MAX_STEPS, settings.max_time)
+    else:
+        n_most = int(settings.max_iter) * n_batches
+        limits = Limits(n_most, Outcome.MAX_ITER, settings.max_time)
+    automatic = isinstance(settings.step_size, str) and settings.step_size == "auto"
+    step_size: Schedule | None = ConstantStep(1.0)
+    if partition is not None and automatic and enough:
+        step_size = None
+    elif not exact:
+        step_size = resolve_step_size(settings.step_size, n_batches)
+    relocates = False
+    if partition is not None:
+        wished = not given if partition.relocate == "auto" else bool(partition.relocate)
+        # Splits by chance outweigh real ones on too few rows.
+        relocates = wished and enough
+    name = _proposal_name(algorithm, settings.proposal)
+    return Plan(
+        family=family,
+        n_rows=n_rows,
+        n_components=K,
+        compiled=needs_compiled(family.layout, n_rows, K),
+        algorithm=algorithm,
+        proposal_name=name,
+        partition=partition,
+        make_rule=lambda means: make_rule(
+            algorithm, settings.proposal, n_samples, bool(settings.reuse_log_joint), means
+        ),
+        n_samples=n_samples,
+        batch_size=batch_size,
+        n_batches=n_batches,
+        n_steps=limits.last_step,
+        step_size=step_size,
+        annealing=resolve_annealing(settings.annealing, limits.last_step),
+        shrinkage="none" if exact else "few" if partition is None else "pooled",
+        # A component that batches miss keeps a weight at which it can still be selected.
+        weight_floor=1e-17 if exact else WEIGHT_FLOOR / K,
+        relocates=relocates,
+        spreads_out=partition is not None and settings.init_params == "auto",
+        start_batch_size=resolve_batch_size("auto", algorithm, n_rows, K, partition),
+        limits=limits,
+        monitor=_make_monitor(
+            settings, name, n_rows, K, n_batches, n_samples, limits, partition, step_size is None
+        ),
+    )
 
 
 def resolve_proposal(proposal: Any) -> str | Proposal | RandomPartition:
@@ -81,6 +245,15 @@ def partition_settings(algorithm: str, proposal: Any) -> RandomPartition | None:
     return resolved if isinstance(resolved, RandomPartition) else None
 
 
+def _proposal_name(algorithm: str, proposal: Any) -> str:
+    if algorithm != "mhsaem":
+        return algorithm
+    resolved = resolve_proposal(proposal)
+    if isinstance(resolved, RandomPartition):
+        return "partition"
+    return resolved if isinstance(resolved, str) else type(resolved).__name__
+
+
 def resolve_n_samples(n_samples: Any, algorithm: str, proposal: Any) -> int:
     """M: "auto" is one partition per visit, three components kept by TSAEM, else two."""
     if isinstance(n_samples, str) and n_samples == "auto":
@@ -98,8 +271,7 @@ def make_rule(
     algorithm: str, proposal: Any, n_samples: int, reuse_log_joint: bool, means: np.ndarray
 ) -> SelectionRule:
     """Selection rule of an algorithm of the paper's Table 1, for a start at `means` (K, D)."""
-    n_components = means.shape[0]
-    n_kept = min(n_samples, n_components)
+    n_kept = min(n_samples, means.shape[0])
     if algorithm in ("em", "saem"):
         return ExactPosterior()
     if algorithm == "ssaem":
@@ -107,22 +279,17 @@ def make_rule(
     if algorithm == "tsaem":
         search = proposal if isinstance(proposal, SearchSet) else SearchSet()
         return TruncatedSearch(n_kept, search, nearest_components(means, search.n_neighbours))
-    if algorithm == "mcsaem":
-        return PosteriorDraws(n_samples)
-    settings = partition_settings(algorithm, proposal)
-    if settings is not None:
-        return PartitionGibbs(settings, n_samples)
-    resolved = resolve_proposal(proposal)
+    resolved = "optimal" if algorithm == "mcsaem" else resolve_proposal(proposal)
     if resolved == "optimal":
         return PosteriorDraws(n_samples)
-    if resolved == "uniform":
-        resolved = UniformProposal()
-    elif resolved == "table":
-        resolved = TableProposal()
-    elif resolved == "table-forgetting":
-        resolved = TableForgettingProposal()
-    assert isinstance(resolved, Proposal)
-    return MetropolisHastings(resolved, n_samples, reuse_log_joint)
+    named: dict[str, Callable[[], Proposal]] = {
+        "uniform": UniformProposal,
+        "table": TableProposal,
+        "table-forgetting": TableForgettingProposal,
+    }
+    chosen = named[resolved]() if isinstance(resolved, str) else resolved
+    assert isinstance(chosen, Proposal)
+    return MetropolisHastings(chosen, n_samples, reuse_log_joint)
 
 
 def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:
@@ -135,106 +302,76 @@ def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:
     for k in np.flatnonzero(nearest[:, 0] != np.arange(n_components)):
         others = nearest[k][nearest[k] != k][: n_neighbours - 1]
         nearest[k] = np.concatenate(([k], others))
-    return nearest
+    return np.asarray(nearest)
 
 
-def resolve_batch_size(batch_size: Any, algorithm: str, sizes: Sizes, partitions: bool) -> int:
+def resolve_batch_size(
+    batch_size: Any,
+    algorithm: str,
+    n_rows: int,
+    n_components: int,
+    partition: RandomPartition | None,
+) -> int:
     """Rows per step: all of them for EM, else `batch_size`, or enough for every component."""
     if algorithm == "em":
-        return sizes.n_rows
-    if isinstance(batch_size, str) and batch_size == "auto" and partitions:
-        # Each step replaces the statistics, so it takes enough rows for a covariance.
-        return min(sizes.n_rows, max(_LEAST_ROWS, _ROWS_PER_COMPONENT * sizes.n_components))
+        return n_rows
     if isinstance(batch_size, str) and batch_size == "auto":
-        return min(sizes.n_rows, max(256, 4 * sizes.n_components))
+        if partition is None:
+            return min(n_rows, max(256, 4 * n_components))
+        # Each step replaces the statistics, so it takes enough rows for a covariance.
+        return min(n_rows, max(_LEAST_ROWS, _ROWS_PER_COMPONENT * n_components))
     if isinstance(batch_size, str):
         raise ValueError(f"batch_size must be 'auto' or an integer >= 1, got {batch_size!r}.")
-    return min(check_integer("batch_size", batch_size, 1), sizes.n_rows)
+    return min(check_integer("batch_size", batch_size, 1), n_rows)
 
 
-def partition_step_size(step_size: Any, batches: Batches, sizes: Sizes) -> Schedule | None:
-    """Step size of a partition fit; None lets statistics be replaced, then averaged.
-
-    That takes batches of all rows, or of enough of them for every component.
-    """
-    if not isinstance(step_size, str) or step_size != "auto":
-        return resolve_step_size(step_size, batches.n_batches)
-    if has_enough_rows(batches, sizes):
-        return None
-    return resolve_step_size(step_size, batches.n_batches)
-
-
-def has_enough_rows(batches: Batches, sizes: Sizes) -> bool:
-    """Whether a step takes all rows, or enough of them to learn every component from."""
-    batch_size = sizes.n_rows / batches.n_batches
-    return batches.n_batches == 1 or batch_size >= 0.2 * _ROWS_PER_COMPONENT * sizes.n_components
-
-
-def relocates(estimator: Any, settings: RandomPartition, warm: bool) -> bool:
-    """Whether a fit may move components: "auto" leaves starts alone that were asked for."""
-    if settings.relocate != "auto":
-        return bool(settings.relocate)
-    given = estimator.means_init is not None or estimator.init_params != "auto"
-    return not (warm or given)
-
-
-@dataclass(frozen=True)
-class Monitor:
-    """When to evaluate, on how many rows, and when that shows a plateau."""
-
-    evaluate_every: int
-    n_probe: int | None
-    plateau: Plateau | None
-    limits: Limits
-
-
-def make_monitor(
-    rule: SelectionRule,
-    algorithm: str,
-    sizes: Sizes,
+def _make_monitor(
+    settings: FitSettings,
+    proposal_name: str,
+    n_rows: int,
+    n_components: int,
     steps_per_pass: int,
-    evaluations_per_row: int,
-    max_iter: int,
-    max_steps: int | None,
-    max_time: float | None,
-    tol: float,
-    annealed: bool,
-    compares: bool = False,
-    replaces: bool = False,
+    n_samples: int,
+    limits: Limits,
+    partition: RandomPartition | None,
+    replaces: bool,
 ) -> Monitor:
-    """Plan evaluations so that they cost little beside the work, and set the limits.
+    """Plan evaluations so that they cost little beside the work.
 
-    `compares`: fits from several starts will be compared, which takes the same rows for all.
     `replaces`: each step replaces all statistics, so that steps count and not passes.
     """
+    tol = float(settings.tol)
     # A schedule of T steps is meant to be run to its end.
-    runs_to_end = max_steps is not None or annealed or tol == 0.0
-    if max_steps is not None:
-        limits = Limits(max_steps, Outcome.MAX_STEPS, max_time)
-    else:
-        limits = Limits(max_iter * steps_per_pass, Outcome.MAX_ITER, max_time)
-    if algorithm == "em":
-        return Monitor(1, None, None if runs_to_end else Plateau(tol), limits)
+    to_end = settings.max_steps is not None or settings.annealing is not None or tol == 0.0
     # Some twenty records at least of a fit whose length is known.
-    most_steps = limits.last_step if max_steps is None else -(-max_steps // 20)
-    if rule.evaluates_all and not compares:
-        plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=_PATIENCE)
-        return Monitor(min(steps_per_pass, most_steps), None, plateau, limits)
-    if replaces and rule.width is not None:
-        # An evaluation over all components costs about as much as the work of `cost` steps.
-        step_work = sizes.n_rows / steps_per_pass * min(rule.width, sizes.n_components)
-        affordable = 0.5 * step_work / sizes.n_components
-        n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE)))
+    most_steps = max(1, limits.last_step)
+    if settings.max_steps is not None:
+        most_steps = -(-limits.last_step // 20)
+
+    def monitor(steps: int, n_probe: int | None, smoothing: float, patience: int) -> Monitor:
+        every = resolve_evaluate_every(settings.evaluate_every, min(steps, most_steps))
+        least_rise = 2.0 * tol if replaces else tol
+        return Monitor(every, n_probe, least_rise, smoothing, None if to_end else patience)
+
+    if settings.algorithm == "em":
+        return monitor(1, None, 0.0, 1)
+    # Fits from several starts are compared on the same rows.
+    if proposal_name in _EXHAUSTIVE and settings.n_init == 1:
+        return monitor(steps_per_pass, None, 0.5, _PATIENCE)
+    if replaces and partition is not None:
+        step_work = n_rows / steps_per_pass * min(partition.block_size * n_samples, n_components)
+        # Rows whose evaluation over all components costs half as much as a step.
+        affordable = 0.5 * step_work / n_components
+        free = _FREE_EVALUATIONS / n_components
+        n_probe = int(min(n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE, free)))
         steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
-        plateau = None if runs_to_end else Plateau(2.0 * tol)
-        return Monitor(min(steps, most_steps), n_probe, plateau, limits)
-    work_per_pass = sizes.n_rows * evaluations_per_row
-    affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * sizes.n_components)
+        return monitor(steps, n_probe, 0.0, 1)
+    work_per_pass = n_rows * (n_samples + 1)
+    affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * n_components)
     # Fewer rows than wished, or several passes between evaluations, or both.
     wished = max(affordable, min(_WISHED_PROBE, 5.0 * affordable), _SMALLEST_PROBE)
-    n_probe = int(min(sizes.n_rows, _LARGEST_PROBE, wished))
-    cost = _PROBE_COST * n_probe * sizes.n_components / work_per_pass
+    n_probe = int(min(n_rows, _LARGEST_PROBE, wished))
+    cost = _PROBE_COST * n_probe * n_components / work_per_pass
     passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
     patience = max(2, math.ceil(_PATIENCE / passes))
-    plateau = None if runs_to_end else Plateau(tol, smoothing=0.5, patience=patience)
-    return Monitor(min(passes * steps_per_pass, most_steps), n_probe, plateau, limits)
+    return monitor(passes * steps_per_pass, n_probe, 0.5, patience)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import _check_sample_weight
 
 
 class DensityQueries:
     """Queries of an estimator that has `score_samples`, `top_components` and `_n_parameters`."""
 
-    score_samples: Any
-    top_components: Any
-    _n_parameters: Any
+    score_samples: Callable[[ArrayLike], np.ndarray]
+    top_components: Callable[[ArrayLike, int], tuple[np.ndarray, np.ndarray]]
+    _n_parameters: Callable[[], int]
 
-    def score(self, X, y=None, sample_weight=None):
+    def score(
+        self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Mean log-density per row, weighted by `sample_weight` if given."""
         scores = self.score_samples(X)
         if sample_weight is None:
@@ -27,16 +30,16 @@ class DensityQueries:
             raise ValueError("sample_weight must hold a positive weight, got only zeros.")
         return float(weights @ scores / weights.sum())
 
-    def predict(self, X):
+    def predict(self, X: ArrayLike) -> np.ndarray:
         """Most probable component of each row, (N,)."""
-        return self.top_components(X, 1)[0][:, 0].astype(np.int64)
+        return np.asarray(self.top_components(X, 1)[0][:, 0].astype(np.int64))
 
-    def bic(self, X):
+    def bic(self, X: ArrayLike) -> float:
         """Bayesian information criterion on X; lower is better."""
         scores = self.score_samples(X)
-        return -2.0 * float(scores.sum()) + self._n_parameters() * np.log(scores.shape[0])
+        return -2.0 * float(scores.sum()) + self._n_parameters() * float(np.log(scores.shape[0]))
 
-    def aic(self, X):
+    def aic(self, X: ArrayLike) -> float:
         """Akaike information criterion on X; lower is better."""
         return -2.0 * float(self.score_samples(X).sum()) + 2.0 * self._n_parameters()
 

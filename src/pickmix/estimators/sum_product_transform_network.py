@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from pickmix.gradient.sptn import SumProductTransform
 
 
+@dataclass(eq=False, repr=False)
 class SumProductTransformNetwork(TreeInference, DeepMixture):
     """Sum-product-transform network, fitted by visiting one of its trees at a time. Needs JAX.
 
@@ -34,8 +36,6 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
 
     Attributes
     ----------
-    weights_ : (s,) array
-        Of the root's children, which `predict`, `predict_proba` and `top_components` speak of.
     n_trees_ : int
         K: s, then s times the b-th power of the layers below.
     n_paths_ : int
@@ -43,7 +43,7 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
 
     Notes
     -----
-    All other parameters and attributes are those of `DeepMixture`.
+    `weights_`, `predict`, `predict_proba` and `top_components` speak of the root's children.
 
     References
     ----------
@@ -59,77 +59,22 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
     (64, 16, (500, 3))
     """
 
-    def __init__(
-        self,
-        n_children=8,
-        n_partitions=2,
-        n_layers=2,
-        *,
-        transforms=True,
-        algorithm="mhsaem",
-        proposal="uniform",
-        n_samples=1,
-        reuse_log_joint=False,
-        batch_size=100,
-        max_steps=20000,
-        max_time=None,
-        learning_rate=1e-3,
-        adam="row",
-        weight_update="auto",
-        step_size="auto",
-        annealing=None,
-        gradient_clip=None,
-        init_params="auto",
-        standardize="auto",
-        validation_fraction=0.1,
-        patience=20,
-        tol=1e-4,
-        evaluate_every="auto",
-        dtype="float32",
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        callbacks=(),
-    ):
-        self.n_children = n_children
-        self.n_partitions = n_partitions
-        self.n_layers = n_layers
-        self.transforms = transforms
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.learning_rate = learning_rate
-        self.adam = adam
-        self.weight_update = weight_update
-        self.step_size = step_size
-        self.annealing = annealing
-        self.gradient_clip = gradient_clip
-        self.init_params = init_params
-        self.standardize = standardize
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.dtype = dtype
-        self.random_state = random_state
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
+    n_children: int = 8
+    n_partitions: int = 2
+    n_layers: int = 2
+    _: KW_ONLY
+    transforms: bool = True
 
-    def _check_family(self) -> None:
+    def _check_family(self) -> int:
         check_integer("n_children", self.n_children, 1)
         check_integer("n_partitions", self.n_partitions, 1)
         check_integer("n_layers", self.n_layers, 1)
         check_flag("transforms", self.transforms)
+        return self.n_children
 
-    def _frames(self) -> tuple[str, ...]:
+    def _can_whiten(self) -> bool:
         # Without transforms columns must stay apart, or there are no marginals.
-        apart = not self.transforms or self.init_params == "paper"
-        return ("columns",) if apart else ("columns", "whiten")
+        return bool(self.transforms)
 
     def _network(self, n_features: int) -> SumProductTransform:
         from pickmix.gradient.sptn import SumProductTransform

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from pickmix.estimators.deep_inference import DeepInference, require_jax
 from pickmix.estimators.queries import refuse_overflow
 from pickmix.estimators.validation import check_randomness
 
+if TYPE_CHECKING:
+    from pickmix.gradient.sptn import SumProductTransform
 
-class TreeInference:
+
+class TreeInference(DeepInference):
     """Trees, marginals and conditionals of a fitted network."""
 
     transforms: bool
-    dtype: str
-    random_state: Any
-    tables_: list[np.ndarray]
-    center_: np.ndarray
-    scale_: np.ndarray
-    whitening_: np.ndarray | None
-    standardize: Any
-    _network: Any
-    _prepare: Any
-    _log_weights: Any
-    score_samples: Any
+    standardize: str | bool
+
+    def _network(self, n_features: int) -> SumProductTransform:
+        raise NotImplementedError
 
     @property
     def n_trees_(self) -> int:
@@ -39,7 +37,7 @@ class TreeInference:
         check_is_fitted(self)
         return self._network(self.center_.shape[0]).n_evaluated_by_all
 
-    def most_probable_trees(self, X):
+    def most_probable_trees(self, X: Any) -> np.ndarray:
         """Most probable tree of each row: the child chosen at every sum node that it reaches.
 
         Parameters
@@ -53,10 +51,11 @@ class TreeInference:
         """
         from pickmix.gradient.trees import most_probable_trees
 
-        network, rows = self._prepare(X)
+        rows = self._prepare(X)[1]
+        network = self._network(rows.shape[1])
         return most_probable_trees(network, self.tables_, self._log_weights(), rows, self.dtype)
 
-    def score_marginal(self, X, columns):
+    def score_marginal(self, X: Any, columns: Sequence[int]) -> np.ndarray:
         """Log-density of some columns, the others integrated out, (N,).
 
         Exact for networks without transforms; a transform mixes the columns of its scope.
@@ -74,9 +73,9 @@ class TreeInference:
             network, self.tables_, self._log_weights(), rows, observed, self.dtype
         )
         refuse_overflow(scores)
-        return scores - np.log(self.scale_[observed]).sum()
+        return scores - float(np.log(self.scale_[observed]).sum())
 
-    def score_conditional(self, X, columns):
+    def score_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
         """Log-density of the other columns, given some, (N,).
 
         Exact for networks without transforms.
@@ -90,9 +89,10 @@ class TreeInference:
         """
         X = check_array(X, dtype=[np.float64, np.float32])
         given = X[:, np.asarray(columns, dtype=np.intp)]
-        return self.score_samples(X) - self.score_marginal(given, columns)
+        scores: np.ndarray = self.score_samples(X) - self.score_marginal(given, columns)
+        return scores
 
-    def sample_conditional(self, X, columns):
+    def sample_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
         """Draw the other columns, given some: one full row for each row of X.
 
         Exact for networks without transforms.
@@ -116,15 +116,15 @@ class TreeInference:
         drawn = sample_conditional(
             network, self.tables_, self._log_weights(), rows, observed, uniforms, seed, self.dtype
         )
-        full = drawn * self.scale_ + self.center_
+        full = np.asarray(drawn * self.scale_ + self.center_)
         # To the last bit what was given.
         full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(X)
         return full
 
-    def _prepare_marginal(self, X: Any, columns: Any) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _prepare_marginal(
+        self, X: Any, columns: Sequence[int]
+    ) -> tuple[SumProductTransform, np.ndarray, np.ndarray]:
         """Check columns, and put X (N, len(columns)) into rows (N, D) of the model's frame."""
-        from pickmix.estimators.deep_inference import require_jax
-
         require_jax()
         check_is_fitted(self)
         n_features = self.center_.shape[0]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,18 +60,36 @@ def check_n_jobs(n_jobs: Any) -> None:
         raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
 
 
+RandomSeed = int | np.random.RandomState | np.random.Generator | None
+
+
+def as_random_state(random_state: Any) -> Any:
+    """What scikit-learn takes for `random_state`: a Generator becomes a RandomState."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.RandomState(int(random_state.integers(2**32)))
+    return random_state
+
+
 def check_randomness(random_state: Any) -> np.random.RandomState:
     """Turn `random_state` into a RandomState."""
     try:
-        return check_random_state(random_state)
+        random: np.random.RandomState = check_random_state(as_random_state(random_state))
     except ValueError as error:
         raise ValueError(
-            "random_state must be None, an integer in [0, 2**32) or a numpy RandomState, "
-            f"got {random_state!r}."
+            "random_state must be None, an integer in [0, 2**32), a numpy RandomState or a "
+            f"Generator, got {random_state!r}."
         ) from error
+    return random
 
 
-def check_callbacks(callbacks: Any) -> list:
+def check_generator(random_state: Any) -> np.random.Generator | np.random.RandomState:
+    """Turn `random_state` into something that draws; a Generator stays what it is."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return check_randomness(random_state)
+
+
+def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
     """Return callbacks as a list of callables."""
     listed = [callbacks] if callable(callbacks) else callbacks
     if not isinstance(listed, (list, tuple)) or not all(map(callable, listed)):
@@ -100,27 +118,26 @@ def check_table(
     return X, weights
 
 
-def check_rows(estimator: Any, X: Any, sample_weight: Any) -> ArrayRows:
-    """Return the rows to fit as a source, X (N, D) and their weights (N,)."""
-    X, weights = check_table(estimator, X, sample_weight)
-    if X.shape[0] < estimator.n_components:
+def check_enough_rows(n_rows: int, n_components: int) -> None:
+    """Refuse more components than rows."""
+    if n_rows < n_components:
         raise ValueError(
-            f"n_components must be at most the number of rows (n_samples={X.shape[0]}, rows of "
-            f"zero weight not counted), got n_components={estimator.n_components}."
+            f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
+            f"zero weight not counted), got n_components={n_components}."
         )
-    # Sums of huge values may overflow; the check of the spread then says so by name.
-    with np.errstate(over="ignore", invalid="ignore"):
-        source = ArrayRows(X, weights)
-    spread = check_spread(source)
-    if 0.0 < spread**2 < estimator.reg_covar:
+
+
+def warn_about_reg_covar(source: ArrayRows, reg_covar: float) -> None:
+    """Say if regularisation is larger than all there is."""
+    variance = float(source.spread().max())
+    if 0.0 < variance < reg_covar:
         warnings.warn(
-            f"reg_covar={estimator.reg_covar!r} exceeds the variance of every column of X "
-            f"(largest: {spread**2:.3g}) and will hide its structure. "
+            f"reg_covar={reg_covar!r} exceeds the variance of every column of X "
+            f"(largest: {variance:.3g}) and will hide its structure. "
             "Rescale X or lower reg_covar.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
-    return source
 
 
 def check_spread(source: ArrayRows) -> float:
@@ -159,15 +176,26 @@ def check_weights_init(value: Any, n_components: int) -> np.ndarray:
             "weights_init must be non-negative and sum to 1, "
             f"got a smallest value of {weights.min()!r} and a sum of {weights.sum()!r}."
         )
-    return weights / weights.sum()
+    return np.asarray(weights / weights.sum())
+
+
+def check_fitted_weights(weights: Any) -> np.ndarray:
+    """Return the weights of a mixture from elsewhere: finite, non-negative, not all zero."""
+    checked = check_array_parameter("weights", weights, (np.size(weights),))
+    if (checked < 0.0).any() or not checked.any():
+        raise ValueError(
+            "weights must be non-negative and not all zero, "
+            f"got a smallest value of {float(checked.min())!r}."
+        )
+    return checked
 
 
 def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: str) -> np.ndarray:
-    """Check start precisions: symmetric and positive definite, or positive."""
+    """Check precisions or covariances: symmetric and positive definite, or positive."""
     if covariance_type in ("diag", "spherical"):
         if (matrices <= 0.0).any():
             raise ValueError(
-                f"{name} must be positive, got a smallest value of {matrices.min()!r}."
+                f"{name} must be positive, got a smallest value of {float(matrices.min())!r}."
             )
         return matrices
     stacked = matrices if matrices.ndim == 3 else matrices[None]
@@ -178,7 +206,12 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
             f"{name} must be symmetric, got matrices that differ from their transposes by up to "
             f"{asymmetry.max():.3g}."
         )
-    smallest = np.linalg.eigvalsh(stacked).min()
+    try:
+        # Much faster for many matrices, and what those near the edge are used through.
+        np.linalg.cholesky(stacked)
+        return matrices
+    except np.linalg.LinAlgError:
+        smallest = np.linalg.eigvalsh(stacked).min()
     if not smallest > 0.0:
         raise ValueError(
             f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}."
@@ -218,7 +251,7 @@ def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
         steps = np.asarray(value)
         whole = steps.ndim == 1 and steps.size > 0 and np.issubdtype(steps.dtype, np.integer)
         if whole and steps[0] >= 1 and np.all(np.diff(steps) > 0):
-            return steps.tolist()
+            return [int(step) for step in steps]
     elif isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
         return int(value)
     raise ValueError(

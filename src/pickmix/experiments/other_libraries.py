@@ -104,7 +104,7 @@ def fit_pomegranate(X: np.ndarray, n_components: int, seed: int, record: Record)
     from pomegranate.gmm import GeneralMixtureModel
     from sklearn.cluster import KMeans
 
-    class CountingMixture(GeneralMixtureModel):
+    class CountingMixture(GeneralMixtureModel):  # type: ignore[misc]
         """Counts E-steps, which pomegranate does not tell."""
 
         n_steps = 0

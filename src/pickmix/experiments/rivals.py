@@ -94,32 +94,17 @@ def _ours(name: str, summary: str, *, dense: bool, **parameters: Any) -> Rival:
     return Rival(name, summary, _fit_ours(**parameters), dense, packages=("numba",))
 
 
+def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Rival:
+    name = f"sklearn-{start}" + ("" if n_blas_threads is None else "-one-thread")
+    return Rival(name, summary, _fit_sklearn(start, n_blas_threads), dense=True)
+
+
 _ALL = (
-    Rival(
-        "sklearn-kmeans",
-        "scikit-learn, all defaults: EM from k-means",
-        _fit_sklearn("kmeans"),
-        dense=True,
-    ),
-    Rival(
-        "sklearn-k-means++",
-        "scikit-learn, EM from a k-means++ seeding",
-        _fit_sklearn("k-means++"),
-        dense=True,
-    ),
+    _sklearn("kmeans", "scikit-learn, all defaults: EM from k-means"),
+    _sklearn("k-means++", "scikit-learn, EM from a k-means++ seeding"),
     # Products with D x D matrices are too small to share: BLAS is often faster alone.
-    Rival(
-        "sklearn-kmeans-one-thread",
-        "sklearn-kmeans with one thread in BLAS",
-        _fit_sklearn("kmeans", n_blas_threads=1),
-        dense=True,
-    ),
-    Rival(
-        "sklearn-k-means++-one-thread",
-        "sklearn-k-means++ with one thread in BLAS",
-        _fit_sklearn("k-means++", n_blas_threads=1),
-        dense=True,
-    ),
+    _sklearn("kmeans", "sklearn-kmeans with one thread in BLAS", n_blas_threads=1),
+    _sklearn("k-means++", "sklearn-k-means++ with one thread in BLAS", n_blas_threads=1),
     _ours("pickmix", "this library, all defaults", dense=False),
     _ours("em", "exact EM, ours", dense=True, algorithm="em"),
     _ours("saem", "minibatch EM, ours", dense=True, algorithm="saem"),

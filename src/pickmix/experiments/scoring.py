@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from pickmix.data.known_mixture import KnownMixture
+from pickmix.data.pair_overlap import FloatArray
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 
 # A component that weighs less than half a row of the training data explains none of them.
@@ -13,7 +16,7 @@ _LEAST_ROWS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianParameters:
+class GaussianParameters(KnownMixture):
     """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, whoever fitted it.
 
     Rivals deliver different precisions and types; float64 arrays come out here.
@@ -25,24 +28,15 @@ class GaussianParameters:
     array([-1.837877])
     """
 
-    weights: np.ndarray
-    means: np.ndarray
-    covariances: np.ndarray
-
     def __post_init__(self) -> None:
         for name in ("weights", "means", "covariances"):
             values = np.asarray(getattr(self, name), dtype=np.float64)
             if not np.isfinite(values).all():
                 raise ValueError(f"{name} must be finite; got {values[~np.isfinite(values)][0]}")
             object.__setattr__(self, name, values)
-        K, D = self.means.shape
-        if self.weights.shape != (K,) or self.covariances.shape != (K, D, D):
-            raise ValueError(
-                f"weights and covariances must have shapes {(K,)} and {(K, D, D)} to go with "
-                f"means of shape {(K, D)}; got {self.weights.shape} and {self.covariances.shape}"
-            )
+        super().__post_init__()
 
-    def score_samples(self, X: np.ndarray) -> np.ndarray:
+    def score_samples(self, X: ArrayLike) -> FloatArray:
         """Log-density of each row of X (N, D), as (N,).
 
         Raises
@@ -56,7 +50,7 @@ class GaussianParameters:
         mixture.weights_ = self.weights / self.weights.sum()
         mixture.means_, mixture.covariances_ = self.means, self.covariances
         mixture.n_features_in_ = D
-        return mixture.score_samples(X)
+        return np.asarray(mixture.score_samples(X), dtype=np.float64)
 
     def live_components(self, n_rows: int) -> int:
         """Components that weigh at least half a row of n_rows."""

@@ -28,7 +28,7 @@ class Trace:
     """
 
     def __init__(self) -> None:
-        self._records: list[tuple] = []
+        self._records: list[tuple[float, ...]] = []
 
     def add(self, **values: float) -> None:
         """Append one record."""

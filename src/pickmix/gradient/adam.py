@@ -28,7 +28,9 @@ class Adam(NamedTuple):
         )
 
 
-def _move(first, second, count, gradient, rate):
+def _move(
+    first: jax.Array, second: jax.Array, count: jax.Array, gradient: jax.Array, rate: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """New moments and the change of the parameters, for rows with their counts."""
     first = _FIRST * first + (1.0 - _FIRST) * gradient
     second = _SECOND * second + (1.0 - _SECOND) * gradient * gradient
@@ -45,7 +47,10 @@ def dense_update(
     count = adam.updates + 1.0
     first, second, change = _move(adam.first, adam.second, count, gradient, rate)
     new = (table + change, Adam(first, second, count))
-    return jax.tree.map(lambda a, b: jnp.where(keep, a, b), new, (table, adam))
+    kept: tuple[jax.Array, Adam] = jax.tree.map(
+        lambda a, b: jnp.where(keep, a, b), new, (table, adam)
+    )
+    return kept
 
 
 class VisitedRows(NamedTuple):
@@ -97,7 +102,7 @@ def row_update(
     # A loop of row copies is faster than XLA's scatter on the CPU, and as much in place.
     n_written = jnp.where(keep, visited.n_rows, 0)
 
-    def write(place, arrays):
+    def write(place: jax.Array, arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         return tuple(
             jax.lax.dynamic_update_slice_in_dim(
                 array, jax.lax.dynamic_slice_in_dim(new, place, 1), rows[place], 0

@@ -22,8 +22,11 @@ class Summary(NamedTuple):
     states: jax.Array
 
 
+Chunk = Callable[[jax.Array, State, Batch, jax.Array], tuple[State, Summary]]
+
+
 @lru_cache(maxsize=64)
-def make_chunk(network: Network, options: Options, returns_states: bool) -> Callable:
+def make_chunk(network: Network, options: Options, returns_states: bool) -> Chunk:
     """Compile a function (data, state, batches, n_steps) -> (state, summary).
 
     `batches` holds the inputs of L steps, of which the first `n_steps` are made; so one compiled
@@ -35,7 +38,7 @@ def make_chunk(network: Network, options: Options, returns_states: bool) -> Call
     def chunk(
         data: jax.Array, state: State, batches: Batch, n_steps: jax.Array
     ) -> tuple[State, Summary]:
-        def body(number, carry):
+        def body(number: jax.Array, carry: tuple[State, Summary]) -> tuple[State, Summary]:
             state, summary = carry
             batch = jax.tree.map(lambda values: values[number], batches)
             state, info = step(network, options, data, state, batch)
@@ -54,6 +57,7 @@ def make_chunk(network: Network, options: Options, returns_states: bool) -> Call
             jnp.zeros((), jnp.int32),
             jnp.zeros(shape if returns_states else (), jnp.int32),
         )
-        return jax.lax.fori_loop(0, n_steps, body, (state, none))
+        end: tuple[State, Summary] = jax.lax.fori_loop(0, n_steps, body, (state, none))
+        return end
 
     return partial(jax.jit, donate_argnames="state")(chunk)

@@ -28,20 +28,21 @@ def kept_programs() -> Iterator[None]:
     of JAX keeps it. A folder that cannot be written to is no error; there is no cache then.
     """
     folder = cache_folder()
+    # JAX makes its settings while it is imported, and has no types for them.
     settings: Any = jax.config
     if settings.jax_compilation_cache_dir is not None or not _make(folder):
         yield
         return
     before = settings.jax_persistent_cache_min_compile_time_secs
     try:
-        jax.config.update("jax_compilation_cache_dir", str(folder))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+        settings.update("jax_compilation_cache_dir", str(folder))
+        settings.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
         # JAX looks at the folder once; these make it look again, now and afterwards.
         compilation_cache.reset_cache()
         yield
     finally:
-        jax.config.update("jax_compilation_cache_dir", None)
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", before)
+        settings.update("jax_compilation_cache_dir", None)
+        settings.update("jax_persistent_cache_min_compile_time_secs", before)
         compilation_cache.reset_cache()
 
 

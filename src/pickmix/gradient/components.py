@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -9,7 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.gradient.network import LOCATION_DRAWS, Network, Unflatten, flatten
+from pickmix.gradient.network import (
+    LOCATION_DRAWS,
+    Network,
+    Scalar,
+    Tables,
+    Unflatten,
+    flatten,
+    shape_of,
+)
 
 
 class Component(Protocol):
@@ -46,8 +55,8 @@ class ComponentMixture(Network):
         self.n_children = n_components
         self.slots = (1,)
         example = self._init_shape()
-        self._unflatten = Unflatten(example)
-        self.shapes = ((n_components, self._unflatten.width),)
+        self.unflatten = Unflatten(example)
+        self.shapes = ((n_components, self.unflatten.width),)
 
     def _init_shape(self) -> Any:
         example = jax.eval_shape(
@@ -58,7 +67,7 @@ class ComponentMixture(Network):
             raise ValueError(
                 f"component.init must return an array of floats or a tree of them, got {example!r}."
             )
-        x = jax.ShapeDtypeStruct((self.n_features,), leaves[0].dtype)
+        x = shape_of((self.n_features,), leaves[0].dtype)
         value = jax.eval_shape(self.component.log_prob, example, x)
         if getattr(value, "shape", None) != ():
             raise ValueError(
@@ -68,71 +77,76 @@ class ComponentMixture(Network):
         return example
 
     @property
-    def key(self):
+    def key(self) -> tuple[Hashable, ...]:
         """The component, or its identity if it cannot be hashed, K and D."""
+        component: Any = self.component
         try:
-            hash(self.component)
+            hash(component)
         except TypeError:
-            return (id(self.component), self.n_children, self.n_features)
-        return (self.component, self.n_children, self.n_features)
+            component = id(component)
+        return (component, self.n_children, self.n_features)
 
-    def start(self, seed, dtype):
+    def start(self, seed: int, dtype: np.dtype) -> Tables:
         """Call the component's `init` K times."""
         keys = jax.random.split(jax.random.key(seed % 2**32), self.n_children)
         return (_compiled_start(self, np.dtype(dtype))(keys),)
 
-    def place(self, tables, centres, scales, seed):
-        """Call the component's `place`, if it has one."""
-        if getattr(self.component, "place", None) is None:
-            return None
+    @property
+    def places(self) -> bool:
+        """Whether the component has a `place`."""
+        return getattr(self.component, "place", None) is not None
+
+    def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
+        """Call the component's `place`."""
         dtype = tables[0].dtype
         place = _compiled_place(self)
         return (place(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
 
     @property
-    def location_draws(self):
+    def location_draws(self) -> int:
         """One if the component tells its location, a few if it can be drawn from."""
         if hasattr(self.component, "location"):
             return 1
         return LOCATION_DRAWS if hasattr(self.component, "sample") else 0
 
-    def locations(self, tables):
+    def locations(self, tables: Tables) -> jax.Array:
         """Ask the components, or take the means of a few draws."""
-        params = self._unflatten(tables[0])
+        params = self.unflatten(tables[0])
         tell = getattr(self.component, "location", None)
         if tell is not None:
-            return jax.vmap(tell)(params)
+            located: jax.Array = jax.vmap(tell)(params)
+            return located
         # The same draws for all: what they are off by is much the same for alike components.
         keys = jax.random.split(jax.random.key(0), LOCATION_DRAWS)
-        by_draws = jax.vmap(self.component.sample, in_axes=(None, 0))  # type: ignore[attr-defined]
-        return jax.vmap(by_draws, in_axes=(0, None))(params, keys).mean(axis=1)
+        component: Any = self.component
+        by_draws = jax.vmap(component.sample, in_axes=(None, 0))
+        draws: jax.Array = jax.vmap(by_draws, in_axes=(0, None))(params, keys)
+        return draws.mean(axis=1)
 
-    def rows(self, choices):
+    def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
         """The component is the row."""
         return (choices,)
 
-    def unpack(self, records):
+    def unpack(self, records: Tables) -> Any:
         """Name the parameters of records (..., 1, width)."""
-        return self._unflatten(records[0][..., 0, :])
+        return self.unflatten(records[0][..., 0, :])
 
-    def pack(self, parameters):
+    def pack(self, parameters: Any) -> Tables:
         """Join named parameters to records (R, 1, width)."""
         return (flatten(parameters, 1)[:, None, :],)
 
-    def log_density(self, parameters, choices, x):
+    def log_density(self, parameters: Any, choices: jax.Array, x: jax.Array) -> jax.Array:
         """Log-density of each row under the component it comes with."""
         return jax.vmap(self.component.log_prob)(parameters, x)
 
-    def log_density_all(self, tables, x, beta=1.0):
+    def log_density_all(self, tables: Tables, x: jax.Array, beta: Scalar = 1.0) -> jax.Array:
         """Log-density of every row under every component, times beta."""
         # Components outside, rows inside: products with one component's matrices become one
         # matrix product over rows.
         by_rows = jax.vmap(self.component.log_prob, in_axes=(None, 0))
-        return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(
-            self._unflatten(tables[0]), x
-        )
+        return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(self.unflatten(tables[0]), x)
 
-    def sample(self, tables, choices, key):
+    def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
         """Draw from the components, if they can."""
         draw = getattr(self.component, "sample", None)
         if draw is None:
@@ -140,14 +154,15 @@ class ComponentMixture(Network):
                 f"sample needs a component with a method sample(params, key), and "
                 f"{type(self.component).__name__} has none."
             )
-        params = self._unflatten(jnp.take(tables[0], choices[:, 0], axis=0))
-        return jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
+        params = self.unflatten(jnp.take(tables[0], choices[:, 0], axis=0))
+        drawn: jax.Array = jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
+        return drawn
 
 
 @lru_cache(maxsize=64)
-def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Any:
+def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Callable[[jax.Array], jax.Array]:
     @jax.jit
-    def start(keys):
+    def start(keys: jax.Array) -> jax.Array:
         params = jax.vmap(lambda key: network.component.init(key, network.n_features))(keys)
         return flatten(params, 1).astype(dtype)
 
@@ -155,12 +170,14 @@ def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Any:
 
 
 @lru_cache(maxsize=64)
-def _compiled_place(network: ComponentMixture) -> Any:
+def _compiled_place(
+    network: ComponentMixture,
+) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
     component: Any = network.component
 
     @jax.jit
-    def place(table, centres, scales):
-        placed = jax.vmap(component.place)(network._unflatten(table), centres, scales)
+    def place(table: jax.Array, centres: jax.Array, scales: jax.Array) -> jax.Array:
+        placed = jax.vmap(component.place)(network.unflatten(table), centres, scales)
         return flatten(placed, 1).astype(table.dtype)
 
     return place
@@ -168,4 +185,4 @@ def _compiled_place(network: ComponentMixture) -> Any:
 
 def standard_normal(y: jax.Array) -> jax.Array:
     """Log-density of N(0, I) at y (D,)."""
-    return -0.5 * (jnp.sum(y * y) + y.shape[-1] * np.log(2.0 * np.pi))
+    return -0.5 * (jnp.sum(y * y) + y.shape[-1] * float(np.log(2.0 * np.pi)))

@@ -15,12 +15,13 @@ from pickmix.data.rows import Batches
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.chunk import make_chunk
 from pickmix.gradient.compilation import kept_programs
-from pickmix.gradient.network import Network, Tables
+from pickmix.gradient.network import Network
 from pickmix.gradient.partitions import Partitions
-from pickmix.gradient.precision import precision
+from pickmix.gradient.precision import DType, precision
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import score_samples
 from pickmix.gradient.select import evaluate
+from pickmix.gradient.start import Start
 from pickmix.gradient.state import Batch, Options, Root, State, log_weights_of
 from pickmix.selection.counters import Counters
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -47,18 +48,14 @@ class GradientEngine:
     Parameters
     ----------
     network : Network
-    tables : tuple of arrays
-        Start parameters.
-    log_weights : (s,) array
-        Start weights of the root.
+    start : Start
+        Parameters, and the tree that each row begins with.
     options : Options
     data : (N, D) array
         Rows, as the network sees them.
     row_weights : (N,) array or None
     proposal : TreeProposal or None
         For "mhsaem".
-    chain : (N, n_slots) int array
-        The tree that each row begins with.
     batches : Batches
     schedules : Schedules
     seed : int
@@ -79,19 +76,17 @@ class GradientEngine:
     def __init__(
         self,
         network: Network,
-        tables: Tables,
-        log_weights: np.ndarray,
+        start: Start,
         options: Options,
         data: np.ndarray,
         row_weights: np.ndarray | None,
         proposal: TreeProposal | None,
-        chain: np.ndarray,
         batches: Batches,
         schedules: Schedules,
         seed: int,
         probe: np.ndarray,
         validation: np.ndarray | None,
-        dtype: Any,
+        dtype: DType,
         log_volume: float = 0.0,
         partitions: Partitions | None = None,
     ) -> None:
@@ -114,13 +109,13 @@ class GradientEngine:
             self._probe = self._data[jnp.asarray(probe)]
             self._validation = None if validation is None else jnp.asarray(validation, self.dtype)
             # Copies: a compiled step reuses the memory of the state that it is given.
-            tables = tuple(jnp.array(table, self.dtype) for table in tables)
-            logits = jnp.array(log_weights, self.dtype)
+            copies = tuple(jnp.array(table, self.dtype) for table in start.tables)
+            logits = jnp.array(start.log_weights, self.dtype)
             self.state = State(
-                tables,
-                tuple(Adam.start(table) for table in tables),
+                copies,
+                tuple(Adam.start(table) for table in copies),
                 Root(logits, Adam.start(logits[None])),
-                jnp.array(chain, jnp.int32),
+                jnp.array(start.chain, jnp.int32),
                 jnp.zeros(0, self.dtype),
             )
         self._remembered: tuple[tuple[np.ndarray, ...], np.ndarray] | None = None
@@ -138,7 +133,7 @@ class GradientEngine:
             self._renew_partition(1)
             batches = self._prepare(1, 0)
             self.state, _ = self._chunk(self._data, self.state, batches, jnp.int32(0))
-            jax.block_until_ready(self.state)
+            self.state.chain.block_until_ready()
         self.log_likelihood()
         self.validation()
         return time.perf_counter() - started
@@ -293,11 +288,12 @@ class GradientEngine:
         inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms]
         return Batch(*inputs, *map(jnp.asarray, (beta, rate, gamma, steps)))
 
-    def _weights(self, rows: np.ndarray) -> Any:
+    def _weights(self, rows: np.ndarray) -> np.ndarray | float:
         """Weight of each row in the objective: its own over what as many rows weigh on average."""
         if self._row_weights is None:
-            return 1.0 / rows.shape[0]
-        return self._row_weights[rows] / (rows.shape[0] * self._row_weights.mean())
+            return 1.0 / int(rows.shape[0])
+        average: float = rows.shape[0] * self._row_weights.mean()
+        return np.asarray(self._row_weights[rows] / average)
 
     def _evaluate_chain(self) -> None:
         """Evaluate every row at its first tree, for steps that reuse log-joints."""

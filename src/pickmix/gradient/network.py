@@ -11,13 +11,20 @@ j. The weights of the root are apart, since every row of data touches them all.
 from __future__ import annotations
 
 import abc
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pickmix.gradient.precision import DType
+
 Tables = tuple[jax.Array, ...]
+#: A number, inside a compiled step or outside.
+Scalar = jax.Array | float
+#: Tables of a fit that is under way, or of a fitted estimator.
+AnyTables = Tables | Sequence[np.ndarray]
 
 #: Draws whose mean tells where a component lies that does not say it itself.
 LOCATION_DRAWS = 8
@@ -45,7 +52,7 @@ class Network(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def key(self) -> tuple:
+    def key(self) -> tuple[Hashable, ...]:
         """What makes two networks the same: they then share compiled programs."""
 
     def __eq__(self, other: object) -> bool:
@@ -57,7 +64,7 @@ class Network(abc.ABC):
     @property
     def n_evaluated_by_all(self) -> int:
         """Components that are evaluated when all are: K, or s^l of a network with l layers."""
-        return self.n_children ** len(self.slots)
+        return int(self.n_children ** len(self.slots))
 
     @property
     def n_slots(self) -> int:
@@ -70,17 +77,17 @@ class Network(abc.ABC):
         return sum(rows * width for rows, width in self.shapes) + self.n_children - 1
 
     @abc.abstractmethod
-    def start(self, seed: int, dtype: Any) -> Tables:
+    def start(self, seed: int, dtype: np.dtype) -> Tables:
         """Draw parameters as the paper does, or as the component's author says."""
 
-    def place(
-        self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int
-    ) -> Tables | None:
-        """Move the root's children to `centres` (s, D) with spreads `scales` (s, D).
+    @property
+    def places(self) -> bool:
+        """Whether the family says how to `place` its components."""
+        return False
 
-        None if the family does not say how.
-        """
-        return None
+    def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
+        """Move the root's children to `centres` (s, D) with spreads `scales` (s, D)."""
+        raise TypeError(f"{type(self).__name__} does not say how to place its components.")
 
     @property
     def location_draws(self) -> int:
@@ -123,7 +130,7 @@ class Network(abc.ABC):
         )(parameters)
 
     @abc.abstractmethod
-    def log_density_all(self, tables: Tables, x: jax.Array, beta: Any = 1.0) -> jax.Array:
+    def log_density_all(self, tables: Tables, x: jax.Array, beta: Scalar = 1.0) -> jax.Array:
         """log sum over trees of p(x, tree | first choice)^beta, for each first choice: (R, s)."""
 
     def draw(
@@ -132,7 +139,7 @@ class Network(abc.ABC):
         log_weights: jax.Array,
         x: jax.Array,
         uniforms: jax.Array,
-        beta: Any = 1.0,
+        beta: Scalar = 1.0,
     ) -> jax.Array:
         """Trees (R, M, n_slots) drawn from p(tree | x)^beta, as `uniforms` (R, M, n_slots) decide.
 
@@ -151,6 +158,11 @@ class Network(abc.ABC):
         """Draw one row (D,) from each of the trees with `choices` (R, n_slots): (R, D)."""
 
 
+def to_jax(tables: AnyTables, dtype: DType) -> Tables:
+    """Tables as JAX's arrays."""
+    return tuple(jnp.asarray(table, dtype) for table in tables)
+
+
 def gather(tables: Tables, rows: tuple[jax.Array, ...]) -> Tables:
     """Records (..., slots[j], width[j]) of table rows (..., slots[j])."""
     return tuple(
@@ -163,6 +175,11 @@ def flatten(parameters: Any, n_batch_axes: int) -> jax.Array:
     leaves = jax.tree.leaves(parameters)
     flat = [leaf.reshape(*leaf.shape[:n_batch_axes], -1) for leaf in leaves]
     return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
+
+
+def shape_of(shape: tuple[int, ...], dtype: DType) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an array that is not there yet."""
+    return jax.ShapeDtypeStruct(shape, dtype)  # type: ignore[no-untyped-call]
 
 
 class Unflatten:

@@ -13,8 +13,10 @@ import numpy as np
 from pickmix.data.rows import Batches
 from pickmix.gradient.blocks import Blocks
 from pickmix.gradient.network import Network, Tables
-from pickmix.selection.partitions import Partition, RandomPartition, draw_partition
+from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness
+from pickmix.selection.settings import RandomPartition
 from pickmix.threads import Threads
 
 # A partition serves at least this many steps: they run in one compiled call.
@@ -77,7 +79,11 @@ class Partitions:
             if slot == 0 and self.network.location_draws:
                 points, shuffle = self._locations(tables), self.shuffle
             partition = draw_partition(
-                points, self.block_size, shuffle, random, Threads(), number=slot
+                points,
+                self.block_size,
+                shuffle,
+                random.child(slot),
+                CompiledOperations(Threads()),
             )
             block_of[slot, partition.members] = partition.block_of_position()
             _fill(members[slot], partition)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Any
 
 import jax
 import numpy as np
 
+#: "float32", "float64", or NumPy's names for them.
+DType = np.dtype | str
 
-def precision(dtype: Any) -> AbstractContextManager[Any]:
+
+def precision(dtype: DType) -> AbstractContextManager[object]:
     """Return a context in which JAX computes in `dtype`.
 
     JAX turns float64 into float32 unless 64-bit types are enabled. That setting is global for
@@ -24,4 +26,5 @@ def precision(dtype: Any) -> AbstractContextManager[Any]:
     >>> jax.config.jax_enable_x64
     False
     """
-    return jax.enable_x64(np.dtype(dtype) == np.float64)
+    context: AbstractContextManager[object] = jax.enable_x64(np.dtype(dtype) == np.float64)
+    return context

@@ -8,14 +8,14 @@ from: the candidate tree is the product of independent choices.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from pickmix.gradient.network import shape_of
+from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.proposals import Proposal, UniformProposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.threads import Threads
 
 
 class TreeProposal:
@@ -48,6 +48,7 @@ class TreeProposal:
         self.n_draws = n_draws
         self.seed = seed
         self.dtype = dtype
+        proposal.operations = CompiledOperations(Threads())
         proposal.start(n_rows * n_slots, n_children)
 
     @property
@@ -83,21 +84,28 @@ class TreeProposal:
             log_q_current.reshape(shape).sum(axis=1).astype(self.dtype),
         )
 
-    def propose_again(self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array) -> Any:
+    def propose_again(
+        self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Ask from inside a compiled step, for draws that depend on the state before them."""
         n_rows = rows.shape[0]
         results = (
-            jax.ShapeDtypeStruct((n_rows, 1, self.n_slots), jnp.int32),
-            jax.ShapeDtypeStruct((n_rows, 1), self.dtype),
-            jax.ShapeDtypeStruct((n_rows,), self.dtype),
+            shape_of((n_rows, 1, self.n_slots), np.dtype(np.int32)),
+            shape_of((n_rows, 1), self.dtype),
+            shape_of((n_rows,), self.dtype),
         )
 
-        def ask(rows, current, step):
+        def ask(
+            rows: jax.Array, current: jax.Array, step: jax.Array
+        ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             # Rows that fill the batch up lie beyond the data; whatever they get is dropped.
-            rows = np.minimum(np.asarray(rows), self.n_rows - 1)
-            return self.propose(rows, np.asarray(current), 1, draw, int(step))
+            real = np.minimum(np.asarray(rows), self.n_rows - 1)
+            return self.propose(real, np.asarray(current), 1, draw, int(step))
 
-        return jax.pure_callback(ask, results, rows, current, step)
+        drawn: tuple[jax.Array, jax.Array, jax.Array] = jax.pure_callback(
+            ask, results, rows, current, step
+        )
+        return drawn
 
     def uniforms(self, rows: np.ndarray, step: int) -> np.ndarray:
         """Uniforms (B, M) for acceptance."""

@@ -13,17 +13,19 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.compilation import kept_programs
-from pickmix.gradient.network import Network
-from pickmix.gradient.precision import precision
+from pickmix.gradient.network import AnyTables, Network, Tables, to_jax
+from pickmix.gradient.precision import DType, precision
 
 # Log-densities of all components are computed in blocks of about this many numbers.
 _BLOCK_NUMBERS = 4_000_000
 
 
 @lru_cache(maxsize=64)
-def _compiled_scores(network: Network) -> Callable:
+def _compiled_scores(
+    network: Network,
+) -> Callable[[Tables, jax.Array, jax.Array], jax.Array]:
     @jax.jit
-    def scores(tables, log_weights, rows):
+    def scores(tables: Tables, log_weights: jax.Array, rows: jax.Array) -> jax.Array:
         return log_weights + network.log_density_all(tables, rows)
 
     return scores
@@ -32,10 +34,10 @@ def _compiled_scores(network: Network) -> Callable:
 def map_blocks(
     function: Callable[[jax.Array], Any],
     network: Network,
-    tables: Any,
-    log_weights: Any,
-    rows: Any,
-    dtype: Any,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray | jax.Array,
+    dtype: DType,
 ) -> list[Any]:
     """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D).
 
@@ -48,14 +50,14 @@ def map_blocks(
         # Powers of two: few different sizes, so few programs are compiled.
         size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
         size = 2 ** int(np.log2(min(size, 2 * len(rows) - 1)))
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        log_weights = jnp.asarray(log_weights, dtype)
+        there = to_jax(tables, dtype)
+        weights = jnp.asarray(log_weights, dtype)
         for start in range(0, len(rows), size):
             block = jnp.asarray(rows[start : start + size], dtype)
             n_here = block.shape[0]
             block = jnp.pad(block, ((0, size - n_here), (0, 0)))
             with kept_programs() if start == 0 else nullcontext():
-                values = function(scores(tables, log_weights, block))
+                values = function(scores(there, weights, block))
             results.append(jax.tree.map(lambda array, n=n_here: np.asarray(array)[:n], values))
     return results
 
@@ -66,7 +68,11 @@ def _log_sum(log_joint: jax.Array) -> jax.Array:
 
 
 def score_samples(
-    network: Network, tables: Any, log_weights: Any, rows: Any, dtype: Any
+    network: Network,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray | jax.Array,
+    dtype: DType,
 ) -> np.ndarray:
     """log p(x) of rows (N, D), as (N,) float64."""
     parts = map_blocks(_log_sum, network, tables, log_weights, rows, dtype)
@@ -89,9 +95,13 @@ def top(log_joint: jax.Array, m: int) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 @lru_cache(maxsize=64)
-def _compiled_draws(network: Network) -> Callable:
+def _compiled_draws(
+    network: Network,
+) -> Callable[[Tables, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     @jax.jit
-    def draws(tables, log_weights, uniforms, key):
+    def draws(
+        tables: Tables, log_weights: jax.Array, uniforms: jax.Array, key: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
         trees = network.draw_prior(tables, log_weights, uniforms)
         return network.sample(tables, trees, key), trees
 
@@ -99,13 +109,17 @@ def _compiled_draws(network: Network) -> Callable:
 
 
 def draw_rows(
-    network: Network, tables: Any, log_weights: Any, uniforms: np.ndarray, seed: int, dtype: Any
+    network: Network,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    uniforms: np.ndarray,
+    seed: int,
+    dtype: DType,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows (R, D) drawn from the network, and their trees (R, n_slots), as uniforms decide."""
     with precision(dtype):
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
         rows, trees = _compiled_draws(network)(
-            tables,
+            to_jax(tables, dtype),
             jnp.asarray(log_weights, dtype),
             jnp.asarray(uniforms, dtype),
             jax.random.key(seed),

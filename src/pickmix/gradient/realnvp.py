@@ -12,7 +12,8 @@ import numpy as np
 
 from pickmix.gradient.components import standard_normal
 
-ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
+Activation = Callable[[jax.Array], jax.Array]
+ACTIVATIONS: dict[str, Activation] = {
     "relu": jax.nn.relu,
     "tanh": jnp.tanh,
     "elu": jax.nn.elu,
@@ -123,7 +124,7 @@ class RealNVP:
             )
         return placed
 
-    def _net(self, params: Any, x: jax.Array, activation: Callable) -> jax.Array:
+    def _net(self, params: dict[str, jax.Array], x: jax.Array, activation: Activation) -> jax.Array:
         hidden = activation(x @ params["hidden"] + params["hidden_bias"])
         return hidden @ params["last"] + params["last_bias"]
 

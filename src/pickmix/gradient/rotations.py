@@ -25,6 +25,9 @@ _SIN = (1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800)
 _COS = (1.0, -0.5, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600)
 
 
+_Pair = tuple[jax.Array, jax.Array]
+
+
 def n_pairs(n: int) -> int:
     """Pairs per layer for n coordinates."""
     return (n + 1) // 2
@@ -120,7 +123,7 @@ def _shift(x: jax.Array, by: int) -> jax.Array:
 def _rotate(angles: jax.Array, x: jax.Array) -> jax.Array:
     sine, cosine = sine_cosine(angles)
 
-    def layer(halves, trigonometry):
+    def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, None]:
         first, second = halves
         s, c = trigonometry
         rotated = c[:, None] * first - s[:, None] * second
@@ -134,7 +137,7 @@ def rotate_back(angles: jax.Array, y: jax.Array) -> jax.Array:
     """Invert `rotate` (not differentiable through `angles` by hand-written rules)."""
     sine, cosine = sine_cosine(angles)
 
-    def layer(halves, trigonometry):
+    def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, None]:
         s, c = trigonometry
         second, first = halves[0], _shift(halves[1], 1)
         return (
@@ -158,7 +161,7 @@ def pull_back(
     sine, cosine = sine_cosine(angles)
     both = jnp.concatenate([y, gradient], axis=1)
 
-    def layer(halves, trigonometry):
+    def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, jax.Array]:
         s, c = trigonometry
         second, first = halves[0], _shift(halves[1], 1)
         # d first / d angle = -second and d second / d angle = first, after the rotation.
@@ -178,12 +181,12 @@ def pull_back(
     return angle_gradient, whole[:, n_columns:], whole[:, :n_columns]
 
 
-def _forward(angles, x):
+def _forward(angles: jax.Array, x: jax.Array) -> tuple[jax.Array, _Pair]:
     y = _rotate(angles, x)
     return y, (angles, y)
 
 
-def _backward(saved, gradient):
+def _backward(saved: _Pair, gradient: jax.Array) -> _Pair:
     angles, y = saved
     return pull_back(angles, y, gradient)[:2]
 

@@ -23,7 +23,8 @@ class Evaluation(NamedTuple):
 
     def pick(self, column: int) -> Evaluation:
         """One of the C trees of every row."""
-        return jax.tree.map(lambda values: values[:, column], self)
+        picked: Evaluation = jax.tree.map(lambda values: values[:, column], self)
+        return picked
 
 
 def evaluate(
@@ -36,7 +37,10 @@ def evaluate(
     repeated = jnp.repeat(x, n_candidates, axis=0)
     density, remembered = network.evaluate(parameters, flat, repeated)
     values = Evaluation(density + log_weights[flat[:, 0]], remembered)
-    return jax.tree.map(lambda v: v.reshape(n_rows, n_candidates, *v.shape[1:]), values)
+    by_row: Evaluation = jax.tree.map(
+        lambda v: v.reshape(n_rows, n_candidates, *v.shape[1:]), values
+    )
+    return by_row
 
 
 class Selection(NamedTuple):
@@ -77,7 +81,7 @@ def select(
     current = state.chain[batch.rows]
     candidates, log_q, log_q_current = batch.candidates, batch.log_q, batch.log_q_current
 
-    def look(trees):
+    def look(trees: jax.Array) -> Evaluation:
         evaluation = evaluate(network, state.tables, log_weights, trees, x)
         # What there is to remember of a tree's last visit is gone: a gradient must look again.
         return evaluation._replace(remembered=None) if options.reuse_log_joint else evaluation

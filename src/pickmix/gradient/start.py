@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -12,8 +11,8 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.gradient.compilation import kept_programs
-from pickmix.gradient.network import Network, Tables
-from pickmix.gradient.precision import precision
+from pickmix.gradient.network import AnyTables, Network
+from pickmix.gradient.precision import DType, precision
 from pickmix.selection.randomness import StepRandomness, Stream
 
 # k-means sees at most this many rows per centre, and no more centres than rows allow.
@@ -29,7 +28,7 @@ _PRIOR_ROWS = 10.0
 class Start:
     """Tables, log-weights of the root (s,), and the tree of each row's chain (N, n_slots)."""
 
-    tables: Tables
+    tables: AnyTables
     log_weights: np.ndarray
     chain: np.ndarray
 
@@ -41,58 +40,37 @@ def random_trees(network: Network, n_rows: int, seed: int) -> np.ndarray:
     return np.minimum((u * network.n_children).astype(np.int32), network.n_children - 1)
 
 
-def choose_start(network: Network, kind: str, rows: np.ndarray, seed: int, dtype: Any) -> Start:
+def choose_start(
+    network: Network, clusters: Clusters | None, rows: np.ndarray, seed: int, dtype: DType
+) -> Start:
     """Choose start parameters and chains for `rows` (N, D).
 
     Parameters
     ----------
     network : Network
-    kind : {"paper", "data"}
-        "paper" draws parameters without looking at the data, and random trees. "data" places the
-        root's children at the centres of k-means with the clusters' spreads, and begins each row's
-        chain at the nearest; components that cannot be placed fall back to the first.
+    clusters : Clusters or None
+        The root's children are placed at their centres with their spreads, and each row's chain
+        begins at the nearest. None is the paper's start, which does not look at the rows: drawn
+        parameters and random trees.
     rows : (N, D) array
     seed : int
     dtype : dtype
     """
     n_children = network.n_children
-    with precision(dtype):
-        with kept_programs():
-            tables = network.start(seed, np.dtype(dtype))
-        log_weights = np.full(n_children, -np.log(n_children))
-        chain = random_trees(network, rows.shape[0], seed)
-        if kind == "paper":
-            return Start(tables, log_weights, chain)
-        centres, scales = clusters(rows, n_children, seed)
-        with kept_programs():
-            placed = network.place(tables, centres, scales, seed)
-        if placed is None:
-            return Start(tables, log_weights, chain)
-    chain[:, 0] = nearest(rows, centres, scales)
-    return Start(placed, log_weights, chain)
-
-
-def clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (n_centres, D) and spreads (n_centres, D) from k-means on a subsample.
-
-    Where the data bear out fewer clusters than centres, several centres lie about one of them.
-    """
-    found, _ = find_clusters(rows, n_centres, seed)
-    centres, scales, share = found.centres, found.scales, found.counts / found.counts.sum()
-    n_copies = n_centres - centres.shape[0]
-    if n_copies > 0:
-        generator = np.random.default_rng([seed, 5])
-        copies = generator.choice(centres.shape[0], n_copies, p=share)
-        jitter = generator.normal(size=(n_copies, rows.shape[1]))
-        centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
-        scales = np.concatenate([scales, scales[copies]])
-    return centres, scales
+    chain = random_trees(network, rows.shape[0], seed)
+    with precision(dtype), kept_programs():
+        tables = network.start(seed, np.dtype(dtype))
+        if clusters is not None:
+            centres, scales = clusters.repeated(n_children, seed)
+            tables = network.place(tables, centres, scales, seed)
+            chain[:, 0] = nearest(rows, centres, scales)
+    return Start(tables, np.full(n_children, -np.log(n_children)), chain)
 
 
 def find_clusters(rows: np.ndarray, n_centres: int, seed: int) -> tuple[Clusters, float]:
     """Clusters, at most `n_centres`, and their mean log-density on rows that k-means did not see.
 
-    Those rows decide how many clusters there are: many small ones learn few rows by heart before
+    The latter decide how many clusters there are: many small ones learn few rows by heart before
     training begins.
     """
     generator = np.random.default_rng([seed, 1])
@@ -126,6 +104,18 @@ class Clusters:
         half_distance = 0.5 * _distances(rows, self.centres, self.scales)
         return float(logsumexp(log_weights - half_distance, axis=1).mean())
 
+    def repeated(self, n_centres: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Centres and spreads (n_centres, D), where several may lie about one cluster."""
+        centres, scales, share = self.centres, self.scales, self.counts / self.counts.sum()
+        n_copies = n_centres - centres.shape[0]
+        if n_copies > 0:
+            generator = np.random.default_rng([seed, 5])
+            copies = generator.choice(centres.shape[0], n_copies, p=share)
+            jitter = generator.normal(size=(n_copies, centres.shape[1]))
+            centres = np.concatenate([centres, centres[copies] + 0.5 * scales[copies] * jitter])
+            scales = np.concatenate([scales, scales[copies]])
+        return centres, scales
+
 
 def _cluster(rows: np.ndarray, n_clusters: int, seed: int) -> Clusters:
     with warnings.catch_warnings():
@@ -149,7 +139,7 @@ def _distances(rows: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.
     """Minus twice the log-density (N, k) of rows under diagonal Gaussians, up to a constant."""
     precisions = 1.0 / scales**2
     constant = (centres**2 * precisions).sum(axis=1) + 2.0 * np.log(scales).sum(axis=1)
-    return rows**2 @ precisions.T - 2.0 * rows @ (centres * precisions).T + constant
+    return np.asarray(rows**2 @ precisions.T - 2.0 * rows @ (centres * precisions).T + constant)
 
 
 def nearest(rows: np.ndarray, centres: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.adam import dense_update, row_update, sum_duplicates
-from pickmix.gradient.network import Network, gather
+from pickmix.gradient.network import Network, Tables, gather
 from pickmix.gradient.select import SELECTION_RULES
 from pickmix.gradient.state import Batch, Info, Options, Root, State, log_weights_of
 
@@ -84,7 +84,9 @@ def dense_step(
     """
     x = jnp.take(data, batch.rows, axis=0, mode="clip")
 
-    def objective(tables, logits):
+    def objective(
+        tables: Tables, logits: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         log_weights = jax.nn.log_softmax(logits)
         scores = batch.beta * log_weights + network.log_density_all(tables, x, batch.beta)
         total = logsumexp(scores, axis=1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +9,9 @@ import numpy as np
 from pickmix.gradient.network import Unflatten
 from pickmix.gradient.rotations import n_pairs, pull_back, rotate, rotate_back, rotation_mask
 from pickmix.gradient.scopes import Layer
+
+#: Named parameters of the transforms of some rows.
+Params = dict[str, jax.Array]
 
 
 class Transforms:
@@ -62,17 +63,17 @@ class Transforms:
         n_rotations = int(self.rotates.sum())
         return total + n_rotations * sum(name.startswith("angles") for name in self.example)
 
-    def _angles(self, params: Any, name: str) -> jax.Array:
+    def _angles(self, params: Params, name: str) -> jax.Array:
         """Masked angles (depth, pairs, R * slots) of parameters (R, slots, ...)."""
         angles = params[name] * self.rotates.astype(params[name].dtype)
         n_columns = angles.shape[0] * angles.shape[1]
         return angles.reshape(n_columns, *angles.shape[2:]).transpose(1, 2, 0)
 
-    def log_scale(self, params: Any) -> jax.Array:
+    def log_scale(self, params: Params) -> jax.Array:
         """Log d (R, slots, width), zero where there is no coordinate."""
         return jnp.where(self.real, params["log_scale"], 0.0)
 
-    def forward(self, params: Any, x: jax.Array) -> jax.Array:
+    def forward(self, params: Params, x: jax.Array) -> jax.Array:
         """Y = U diag(d) V x + c for x (R, slots, width) and its own parameters each."""
         shape = x.shape
         y = self._columns(x)
@@ -88,7 +89,7 @@ class Transforms:
         return y
 
     def pull_back(
-        self, params: Any, y: jax.Array, gradient: jax.Array
+        self, params: Params, y: jax.Array, gradient: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array]:
         """Gradients of the parameters (log-det included) and of x, given output and its gradient.
 
@@ -122,7 +123,7 @@ class Transforms:
         """Scopes (R, slots, width) as columns (width, 1, R * slots)."""
         return x.reshape(-1, x.shape[-1]).T[:, None, :]
 
-    def inverse(self, params: Any, y: jax.Array) -> jax.Array:
+    def inverse(self, params: Params, y: jax.Array) -> jax.Array:
         """Invert `forward`."""
         shape = y.shape
         if "shift" in params:
@@ -136,7 +137,7 @@ class Transforms:
             x = rotate_back(self._angles(params, "angles_in"), x)
         return x[:, 0, :].T.reshape(shape)
 
-    def forward_all(self, params: Any, x: jax.Array) -> jax.Array:
+    def forward_all(self, params: Params, x: jax.Array) -> jax.Array:
         """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
 
         Returns (slots, P * s, width, B). The matrices are made once and serve all rows.

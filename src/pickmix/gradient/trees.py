@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from pickmix.gradient.network import draw_columns
-from pickmix.gradient.precision import precision
+from pickmix.gradient.network import AnyTables, Tables, draw_columns, to_jax
+from pickmix.gradient.precision import DType, precision
 from pickmix.gradient.sptn import SumProductTransform
 
 _BLOCK_ROWS = 256
@@ -23,35 +22,51 @@ def _blocks(n_rows: int) -> Iterator[slice]:
         yield slice(start, min(n_rows, start + _BLOCK_ROWS))
 
 
-def _filled(rows: np.ndarray, dtype: Any) -> jax.Array:
+def _filled(rows: np.ndarray, dtype: DType) -> jax.Array:
     """Rows of a block, filled up to the size that is compiled for."""
     return jnp.pad(jnp.asarray(rows, dtype), ((0, _BLOCK_ROWS - rows.shape[0]), (0, 0)))
 
 
 @lru_cache(maxsize=64)
-def _compiled_trees(network: SumProductTransform) -> Any:
+def _compiled_trees(
+    network: SumProductTransform,
+) -> Callable[[Tables, jax.Array, jax.Array], jax.Array]:
     return jax.jit(network.most_probable_tree)
 
 
 def most_probable_trees(
-    network: SumProductTransform, tables: Any, log_weights: Any, rows: np.ndarray, dtype: Any
+    network: SumProductTransform,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    dtype: DType,
 ) -> np.ndarray:
     """Choices (N, n_slots) of the most probable tree of each row (N, D)."""
+    return _by_blocks(_compiled_trees(network), tables, log_weights, rows, dtype)
+
+
+def _by_blocks(
+    ask: Callable[[Tables, jax.Array, jax.Array], jax.Array],
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    dtype: DType,
+) -> np.ndarray:
     with precision(dtype):
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        weights = jnp.asarray(log_weights, dtype)
-        find = _compiled_trees(network)
+        there, weights = to_jax(tables, dtype), jnp.asarray(log_weights, dtype)
         parts = [
-            np.asarray(find(tables, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
+            np.asarray(ask(there, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
             for block in _blocks(rows.shape[0])
         ]
     return np.concatenate(parts)
 
 
 @lru_cache(maxsize=64)
-def _compiled_marginal(network: SumProductTransform, observed: tuple[bool, ...]) -> Any:
+def _compiled_marginal(
+    network: SumProductTransform, observed: tuple[bool, ...]
+) -> Callable[[Tables, jax.Array, jax.Array], jax.Array]:
     @jax.jit
-    def score(tables, weights, rows):
+    def score(tables: Tables, weights: jax.Array, rows: jax.Array) -> jax.Array:
         values = network.upward(tables, rows, observed=np.array(observed))
         return logsumexp(values[0][0].T + weights, axis=1)
 
@@ -59,17 +74,21 @@ def _compiled_marginal(network: SumProductTransform, observed: tuple[bool, ...])
 
 
 @lru_cache(maxsize=64)
-def _compiled_conditional(network: SumProductTransform, observed: tuple[bool, ...]) -> Any:
+def _compiled_conditional(
+    network: SumProductTransform, observed: tuple[bool, ...]
+) -> Callable[[Tables, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]:
     @jax.jit
-    def draw(tables, weights, rows, uniforms, key):
+    def draw(
+        tables: Tables, weights: jax.Array, rows: jax.Array, uniforms: jax.Array, key: jax.Array
+    ) -> jax.Array:
         seen = np.array(observed)
         values = network.upward(tables, rows, observed=seen)
         first = draw_columns(values[0][0].T + weights, uniforms[:, :1])[:, 0]
 
-        def choose(scores, place):
+        def choose(scores: jax.Array, place: int) -> jax.Array:
             return draw_columns(scores, uniforms[:, place, None])[:, 0]
 
-        trees = network._downward(tables, values, first, choose, 1.0)
+        trees = network.downward(tables, values, first, choose, 1.0)
         return jnp.where(seen, rows, network.sample(tables, trees, key))
 
     return draw
@@ -77,47 +96,39 @@ def _compiled_conditional(network: SumProductTransform, observed: tuple[bool, ..
 
 def score_marginal(
     network: SumProductTransform,
-    tables: Any,
-    log_weights: Any,
+    tables: AnyTables,
+    log_weights: np.ndarray,
     rows: np.ndarray,
     observed: np.ndarray,
-    dtype: Any,
+    dtype: DType,
 ) -> np.ndarray:
     """Log-density (N,) of the observed columns of rows (N, D); the others may hold anything."""
-    with precision(dtype):
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        weights = jnp.asarray(log_weights, dtype)
-        score = _compiled_marginal(network, tuple(observed.tolist()))
-        parts = [
-            np.asarray(score(tables, weights, _filled(rows[block], dtype)))[: rows[block].shape[0]]
-            for block in _blocks(rows.shape[0])
-        ]
-    return np.concatenate(parts).astype(np.float64)
+    score = _compiled_marginal(network, tuple(observed.tolist()))
+    return _by_blocks(score, tables, log_weights, rows, dtype).astype(np.float64)
 
 
 def sample_conditional(
     network: SumProductTransform,
-    tables: Any,
-    log_weights: Any,
+    tables: AnyTables,
+    log_weights: np.ndarray,
     rows: np.ndarray,
     observed: np.ndarray,
     uniforms: np.ndarray,
     seed: int,
-    dtype: Any,
+    dtype: DType,
 ) -> np.ndarray:
     """Rows (N, D) with the columns that are not observed drawn, given those that are.
 
     A tree from its posterior given the observed columns, then the leaves of the others.
     """
     with precision(dtype):
-        tables = tuple(jnp.asarray(table, dtype) for table in tables)
-        weights = jnp.asarray(log_weights, dtype)
+        there, weights = to_jax(tables, dtype), jnp.asarray(log_weights, dtype)
         draw = _compiled_conditional(network, tuple(observed.tolist()))
         parts = []
         for number, block in enumerate(_blocks(rows.shape[0])):
             key = jax.random.fold_in(jax.random.key(seed), number)
             drawn = draw(
-                tables, weights, _filled(rows[block], dtype), _filled(uniforms[block], dtype), key
+                there, weights, _filled(rows[block], dtype), _filled(uniforms[block], dtype), key
             )
             parts.append(np.asarray(drawn, np.float64)[: rows[block].shape[0]])
     return np.concatenate(parts)

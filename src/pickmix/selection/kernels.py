@@ -1,8 +1,8 @@
-"""The compiled inner loops of the selection rules. They know log-joints, not models.
+# mypy: ignore-errors
+"""The compiled inner loops of `CompiledOperations`. They know log-joints, not models.
 
-Log-joints of all components come as (K, B), component by component, because that is
-how they are computed; those of a few candidates come as (B, C), row by row. Every
-kernel works on the rows start..stop only, so ranges can run on threads.
+What they compute is said in `operations.py`. Those that end in (start, stop) work on these rows
+only, so that ranges can run on threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,40 @@ from __future__ import annotations
 import numpy as np
 
 from pickmix.compiled import kernel, part
-from pickmix.selection.randomness import uniform
+from pickmix.selection.randomness import DRAW_BITS, HALF_WORD, TO_UNIT
+
+
+@part()
+def uniform(key, row, draw):
+    """Uniform number in [0, 1) for (row, draw); up to 2^44 rows and 2^20 draws per step."""
+    x = ((np.uint64(row) << DRAW_BITS) + np.uint64(draw) + np.uint64(1)) * key
+    y = x
+    z = y + key
+    x = x * x + y
+    x = (x >> HALF_WORD) | (x << HALF_WORD)
+    x = x * x + z
+    x = (x >> HALF_WORD) | (x << HALF_WORD)
+    x = x * x + y
+    x = (x >> HALF_WORD) | (x << HALF_WORD)
+    x = x * x + z
+    t = x
+    x = (x >> HALF_WORD) | (x << HALF_WORD)
+    word = t ^ ((x * x + y) >> HALF_WORD)
+    return float(word >> np.uint64(11)) * TO_UNIT
+
+
+@part()
+def uniform_component(key, row, draw, n_components):
+    """One of the components, all equally likely."""
+    return min(int(uniform(key, row, draw) * n_components), n_components - 1)
+
+
+@kernel()
+def draw_uniformly(rows, n_components, key, first_draw, candidates):
+    """Fill candidates (B, n_draws)."""
+    for i in range(candidates.shape[0]):
+        for j in range(candidates.shape[1]):
+            candidates[i, j] = uniform_component(key, rows[i], first_draw + j, n_components)
 
 
 @kernel()
@@ -156,14 +189,7 @@ def accept_or_stay(
     start,
     stop,
 ):
-    """Metropolis-Hastings: run each row's chain over its M candidates.
-
-    Per row i and draw j, with z_bar the current state: draw u, accept z = candidates[i, j]
-    if u < alpha(z_bar, z) = min(1, [p(x, z) / p(x, z_bar)]^beta q(z_bar) / q(z)).
-
-    current, log_joint_current, log_q_current (B,) are replaced by their values after the last
-    draw; states (B, M) receives the chain and acceptance (B,) the sum of alpha over the draws.
-    """
+    """Run each row's chain over its M candidates; acceptance (B,) is raised by the alphas."""
     for i in range(start, stop):
         total = 0.0
         for j in range(candidates.shape[1]):
@@ -208,3 +234,18 @@ def count_states(states, acceptance, components, weights):
             components[i, d] = -1
             weights[i, d] = 0.0
     return accepted
+
+
+@kernel()
+def group_rows(components, position, order, ends):
+    """Counting sort of rows by position[components[i]]."""
+    ends[:] = 0
+    for i in range(components.shape[0]):
+        ends[position[components[i]]] += 1
+    total = 0
+    for place in range(ends.shape[0]):
+        total, ends[place] = total + ends[place], total
+    for i in range(components.shape[0]):
+        place = position[components[i]]
+        order[ends[place]] = i
+        ends[place] += 1

@@ -4,6 +4,7 @@ There is no generator state to share or to split, so the same seed gives the sam
 draws for any number of threads, blocks or machines, in any order of evaluation.
 The generator is the five-round "squares" construction of Widynski (2020,
 arXiv:2004.06278), keyed per step; keys come from the SplitMix64 finaliser.
+Kernels draw with `uniform` of `selection/kernels.py`, which gives the same bits.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import enum
 
 import numpy as np
 
-from pickmix.compiled import kernel, part
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_HALF_WORD = np.uint64(32)
-_DRAW_BITS = np.uint64(20)
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_WORD = 2**64 - 1
+DRAW_BITS = np.uint64(20)
 MOST_DRAWS = 2**20
-_TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
+HALF_WORD = np.uint64(32)
+_TOGETHER = 2**14
+TO_UNIT = 1.0 / 9007199254740992.0  # 2^-53
 
 
 class Stream(enum.IntEnum):
@@ -33,52 +34,53 @@ class Stream(enum.IntEnum):
     START = 5
     PARTITION = 6
     RELOCATION = 7
+    SPLIT = 8
+    SAMPLE = 9
 
 
-@part()
-def _mix(word):
-    word = (word ^ (word >> np.uint64(30))) * _MIX_1
-    word = (word ^ (word >> np.uint64(27))) * _MIX_2
-    return word ^ (word >> np.uint64(31))
+def _mix(word: int) -> int:
+    word = ((word ^ (word >> 30)) * _MIX_1) & _WORD
+    word = ((word ^ (word >> 27)) * _MIX_2) & _WORD
+    return word ^ (word >> 31)
 
 
-@kernel()
-def step_key(seed, stream, step):
-    """Key of all draws of one stream in one step (odd, 64 bits)."""
-    word = _mix(np.uint64(seed) + _GOLDEN)
-    word = _mix(word ^ (np.uint64(stream) * _GOLDEN))
-    return _mix(word ^ (np.uint64(step) + _GOLDEN)) | np.uint64(1)
+def uniforms(key: np.uint64, rows: np.ndarray, n_draws: int, first_draw: int = 0) -> np.ndarray:
+    """Uniforms (B, n_draws) in [0, 1) of `rows` (B,), draws first_draw, first_draw + 1, ...
+
+    Up to 2^44 rows and 2^20 draws.
+    """
+    out = np.empty((len(rows), n_draws))
+    draws = np.arange(first_draw + 1, first_draw + 1 + n_draws).astype(np.uint64)
+    # Few at a time: what lies between counters and uniforms stays in the cache.
+    n_together = max(1, _TOGETHER // max(1, n_draws))
+    for start in range(0, len(rows), n_together):
+        some = np.asarray(rows[start : start + n_together]).astype(np.uint64) << DRAW_BITS
+        x = (some[:, None] + draws) * key
+        y = x
+        z = y + key
+        x = _swap(x * x + y)
+        x = _swap(x * x + z)
+        x = _swap(x * x + y)
+        t = x * x + z
+        x = _swap(t)
+        word = t ^ ((x * x + y) >> HALF_WORD)
+        np.multiply(word >> np.uint64(11), TO_UNIT, out=out[start : start + n_together])
+    return out
 
 
-@part()
-def uniform(key, row, draw):
-    """Uniform number in [0, 1) for (row, draw); up to 2^44 rows and 2^20 draws per step."""
-    x = ((np.uint64(row) << _DRAW_BITS) + np.uint64(draw) + np.uint64(1)) * key
-    y = x
-    z = y + key
-    x = x * x + y
-    x = (x >> _HALF_WORD) | (x << _HALF_WORD)
-    x = x * x + z
-    x = (x >> _HALF_WORD) | (x << _HALF_WORD)
-    x = x * x + y
-    x = (x >> _HALF_WORD) | (x << _HALF_WORD)
-    x = x * x + z
-    t = x
-    x = (x >> _HALF_WORD) | (x << _HALF_WORD)
-    word = t ^ ((x * x + y) >> _HALF_WORD)
-    return float(word >> np.uint64(11)) * _TO_UNIT
-
-
-@kernel()
-def fill_uniform(key, rows, first_draw, out):
-    """Fill `out` (B, M) with the uniforms of `rows` (B,), draws first_draw, first_draw + 1, ..."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = uniform(key, rows[i], first_draw + j)
+def _swap(x: np.ndarray) -> np.ndarray:
+    """Exchange the halves of each word."""
+    return np.asarray((x >> HALF_WORD) | (x << HALF_WORD))
 
 
 class StepRandomness:
     """The randomness of one step: keys and uniforms for its rows.
+
+    Parameters
+    ----------
+    seed, step : int
+    path : tuple of int
+        Which child of which child this is; see `child`.
 
     Examples
     --------
@@ -90,18 +92,30 @@ class StepRandomness:
     True
     """
 
-    def __init__(self, seed: int, step: int) -> None:
+    def __init__(self, seed: int, step: int, path: tuple[int, ...] = ()) -> None:
         self.seed = seed
         self.step = step
+        self.path = path
+
+    def child(self, n: int) -> StepRandomness:
+        """The randomness of part n of this step, independent of the step's own and of other parts.
+
+        >>> random = StepRandomness(seed=0, step=5)
+        >>> bool(random.child(1).key(Stream.START) == random.child(2).key(Stream.START))
+        False
+        """
+        return StepRandomness(self.seed, self.step, (*self.path, int(n)))
 
     def key(self, stream: Stream) -> np.uint64:
-        """Key of one stream in this step."""
-        return np.uint64(step_key(self.seed, int(stream), self.step))
+        """Key of all draws of one stream in this step (odd, 64 bits)."""
+        word = _mix((int(self.seed) + _GOLDEN) & _WORD)
+        word = _mix(word ^ ((int(stream) * _GOLDEN) & _WORD))
+        for number in (int(self.step), *self.path):
+            word = _mix(word ^ ((number + _GOLDEN) & _WORD))
+        return np.uint64(word | 1)
 
     def uniforms(
         self, stream: Stream, rows: np.ndarray, n_draws: int, first_draw: int = 0
     ) -> np.ndarray:
         """Uniforms in [0, 1) of shape (len(rows), n_draws)."""
-        out = np.empty((rows.shape[0], n_draws))
-        fill_uniform(self.key(stream), rows, first_draw, out)
-        return out
+        return uniforms(self.key(stream), rows, n_draws, first_draw)

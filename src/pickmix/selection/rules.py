@@ -9,7 +9,6 @@ Every algorithm of the paper's Table 1 is the same loop with another rule:
 | TSAEM         | `TruncatedSearch`      | the row's search set        | top M        |
 | MCSAEM        | `PosteriorDraws`       | K                           | M draws      |
 | MHSAEM        | `MetropolisHastings`   | M proposals + the current   | M states     |
-| ours          | `PartitionGibbs`       | the row's block             | the block    |
 
 A rule sees a frozen model only through an `Evaluator` bound to a batch of rows. What it
 returns is the whole of what the engine may use.
@@ -23,18 +22,23 @@ from typing import Protocol
 
 import numpy as np
 
-from pickmix.selection import kernels
-from pickmix.selection.partitions import Partition, RandomPartition
+from pickmix.selection.operations import Operations
 from pickmix.selection.proposals import Proposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.threads import Threads
 
 
 class Evaluator(Protocol):
     """A frozen model and a batch of B rows: evaluates log p(x_i, k) where asked."""
 
-    n_components: int
-    threads: Threads
+    @property
+    def n_components(self) -> int:
+        """K."""
+        ...
+
+    @property
+    def operations(self) -> Operations:
+        """How array work is done."""
+        ...
 
     def log_joint(self, candidates: np.ndarray) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, C), for a (B, C) array; -inf where candidate < 0."""
@@ -44,9 +48,13 @@ class Evaluator(Protocol):
         """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
         ...
 
+    def nearest_components(self, n_neighbours: int) -> np.ndarray:
+        """Each component's nearest, (K, n_neighbours) int32, beginning with itself."""
+        ...
+
 
 @dataclass
-class Selection:
+class SelectedPairs:
     """The pairs that a rule selected for a batch of B rows, and what it learnt on the way.
 
     Attributes
@@ -82,7 +90,9 @@ class SelectionRule(abc.ABC):
     def width(self) -> int | None:
         """Pairs per row at most; None means all K."""
 
-    def start(self, chain: np.ndarray, n_components: int) -> None:  # noqa: B027
+    def start(  # noqa: B027
+        self, chain: np.ndarray, n_components: int, operations: Operations
+    ) -> None:
         """Begin a fit. `chain` (N,) holds the component each row's chain stands on."""
 
     @abc.abstractmethod
@@ -93,7 +103,7 @@ class SelectionRule(abc.ABC):
         beta: float,
         step_size: float,
         random: StepRandomness,
-    ) -> Selection:
+    ) -> SelectedPairs:
         """Select pairs for the batch `rows` (B,) at inverse temperature beta."""
 
 
@@ -101,23 +111,24 @@ class ExactPosterior(SelectionRule):
     """All K components with their responsibilities: the E-step of EM and SAEM."""
 
     evaluates_all = True
-    width = None
 
-    def select(self, evaluate, rows, beta, step_size, random):
+    @property
+    def width(self) -> None:
+        """All K."""
+        return None
+
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> SelectedPairs:
         """Compute the responsibilities."""
         log_joint = evaluate.log_joint_all()
-        log_likelihood = np.empty(rows.shape[0])
-        work = 20.0 * log_joint.size
-        evaluate.threads.run(
-            kernels.normalise_all, rows.shape[0], work, log_joint, beta, log_likelihood
-        )
-        return Selection(None, log_joint, log_joint.size, log_likelihood=log_likelihood)
-
-
-def _log_likelihood(evaluate: Evaluator, log_joint: np.ndarray) -> np.ndarray:
-    out = np.empty(log_joint.shape[1])
-    evaluate.threads.run(kernels.log_sum_exp, out.shape[0], 15.0 * log_joint.size, log_joint, out)
-    return out
+        log_likelihood = evaluate.operations.normalise_all(log_joint, beta)
+        return SelectedPairs(None, log_joint, log_joint.size, log_likelihood=log_likelihood)
 
 
 class TopComponents(SelectionRule):
@@ -129,26 +140,24 @@ class TopComponents(SelectionRule):
         self.n_kept = n_kept
 
     @property
-    def width(self):
+    def width(self) -> int:
         """M."""
         return self.n_kept
 
-    def select(self, evaluate, rows, beta, step_size, random):
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> SelectedPairs:
         """Evaluate all components and keep the best M."""
         log_joint = evaluate.log_joint_all()
-        components = np.empty((rows.shape[0], self.n_kept), dtype=np.int32)
-        weights = np.empty(components.shape)
-        evaluate.threads.run(
-            kernels.top_of_all,
-            rows.shape[0],
-            3.0 * log_joint.size,
-            log_joint,
-            beta,
-            components,
-            weights,
-        )
-        likelihood = _log_likelihood(evaluate, log_joint)
-        return Selection(components, weights, log_joint.size, log_likelihood=likelihood)
+        operations = evaluate.operations
+        components, weights = operations.top_of_all(log_joint, beta, self.n_kept)
+        likelihood = operations.log_sum_exp(log_joint)
+        return SelectedPairs(components, weights, log_joint.size, log_likelihood=likelihood)
 
 
 class PosteriorDraws(SelectionRule):
@@ -163,41 +172,31 @@ class PosteriorDraws(SelectionRule):
         self.n_draws = n_draws
 
     @property
-    def width(self):
+    def width(self) -> int:
         """M."""
         return self.n_draws
 
-    def start(self, chain, n_components):
+    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
         """Begin a fit."""
         self.chain = chain
 
-    def select(self, evaluate, rows, beta, step_size, random):
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> SelectedPairs:
         """Evaluate all components and draw M of them."""
         log_joint = evaluate.log_joint_all()
-        states = np.empty((rows.shape[0], self.n_draws), dtype=np.int32)
+        operations = evaluate.operations
         key = random.key(Stream.POSTERIOR)
-        evaluate.threads.run(
-            kernels.draw_from_posterior,
-            rows.shape[0],
-            20.0 * log_joint.size,
-            log_joint,
-            beta,
-            rows,
-            key,
-            states,
-        )
+        states = operations.draw_from_posterior(log_joint, beta, rows, key, self.n_draws)
         self.chain[rows] = states[:, -1]
-        likelihood = _log_likelihood(evaluate, log_joint)
-        components, weights, _ = _pairs_of(states, np.ones(rows.shape[0]))
-        return Selection(components, weights, log_joint.size, 1.0, likelihood)
-
-
-def _pairs_of(states: np.ndarray, acceptance: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Distinct components of each row's states, their weights, and the sum of acceptances."""
-    components = np.empty(states.shape, dtype=np.int32)
-    weights = np.empty(states.shape)
-    accepted = kernels.count_states(states, acceptance, components, weights)
-    return components, weights, accepted
+        likelihood = operations.log_sum_exp(log_joint)
+        components, weights, _ = operations.count_states(states, np.ones(rows.shape[0]))
+        return SelectedPairs(components, weights, log_joint.size, 1.0, likelihood)
 
 
 class MetropolisHastings(SelectionRule):
@@ -220,18 +219,26 @@ class MetropolisHastings(SelectionRule):
         self.reuse_log_joint = reuse_log_joint
 
     @property
-    def width(self):
+    def width(self) -> int:
         """M."""
         return self.n_draws
 
-    def start(self, chain, n_components):
+    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
         """Begin a fit."""
         self.chain = chain
+        self.proposal.operations = operations
         self.proposal.start(chain.shape[0], n_components)
         # NaN: never visited.
         self._last_log_joint = np.full(chain.shape[0] if self.reuse_log_joint else 0, np.nan)
 
-    def select(self, evaluate, rows, beta, step_size, random):
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> SelectedPairs:
         """Run the chains of the batch for M moves (Algorithm 1, the loop over i and j)."""
         n_rows = rows.shape[0]
         # Set z^0_{i,t} := z^M_{i,t-1}.
@@ -259,10 +266,7 @@ class MetropolisHastings(SelectionRule):
                 log_joint = evaluated = evaluate.log_joint(candidates)
             evaluations += evaluated.size
             # Sample u, compute alpha(z_bar, z), accept z or stay at z_bar.
-            evaluate.threads.run(
-                kernels.accept_or_stay,
-                n_rows,
-                60.0 * candidates.size,
+            evaluate.operations.accept_or_stay(
                 current,
                 candidates,
                 log_joint_current,
@@ -281,8 +285,8 @@ class MetropolisHastings(SelectionRule):
         if self.reuse_log_joint:
             self._last_log_joint[rows] = log_joint_current
         self.proposal.observe(rows, states, step_size)
-        components, weights, accepted = _pairs_of(states, acceptance)
-        return Selection(components, weights, evaluations, accepted / states.size)
+        components, weights, accepted = evaluate.operations.count_states(states, acceptance)
+        return SelectedPairs(components, weights, evaluations, accepted / states.size)
 
     def _remembered(self, rows: np.ndarray) -> np.ndarray | None:
         """Log-joints of the rows' last visits, if asked for and all there."""
@@ -290,49 +294,3 @@ class MetropolisHastings(SelectionRule):
             return None
         remembered = self._last_log_joint[rows]
         return None if np.isnan(remembered).any() else remembered
-
-
-class PartitionGibbs(SelectionRule):
-    """Random-partition Gibbs: a draw from, and the weights of, the posterior within a block.
-
-    The engine sets `partition` before each sweep. Blocks of components are also blocks of dense
-    work, so engine 1 fuses this rule with its statistics (`closed_form/partition_gibbs.py`); what
-    it computes there is what `select` says here.
-
-    Parameters
-    ----------
-    settings : RandomPartition
-    n_partitions : int
-        M, partitions per visit.
-    """
-
-    partition: Partition
-
-    def __init__(self, settings: RandomPartition, n_partitions: int = 1) -> None:
-        self.settings = settings
-        self.n_partitions = n_partitions
-
-    @property
-    def width(self):
-        """Components per block, for each of the partitions."""
-        return self.settings.block_size * self.n_partitions
-
-    def start(self, chain, n_components):
-        """Begin a fit."""
-        self.chain = chain
-
-    def select(self, evaluate, rows, beta, step_size, random):
-        """Move every chain within its block of `partition`."""
-        partition = self.partition
-        block = partition.block_of_position()[partition.position()[self.chain[rows]]]
-        sizes = np.diff(partition.offsets)
-        places = partition.offsets[block][:, None] + np.arange(sizes.max())
-        inside = np.arange(sizes.max()) < sizes[block][:, None]
-        components = np.where(inside, partition.members[np.where(inside, places, 0)], -1)
-        log_joint = beta * evaluate.log_joint(components.astype(np.int32))
-        weights = np.exp(log_joint - log_joint.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        uniforms = random.uniforms(Stream.POSTERIOR, rows, 1)
-        drawn = (np.cumsum(weights, axis=1)[:, :-1] <= uniforms).sum(axis=1)
-        self.chain[rows] = np.take_along_axis(components, drawn[:, None], axis=1)[:, 0]
-        return Selection(components, weights, int(sizes[block].sum()), 1.0)

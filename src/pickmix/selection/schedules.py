@@ -124,7 +124,7 @@ class _PassAveraging:
 
     def __call__(self, step: int) -> float:
         passes = step / self.steps_per_pass
-        return min(1.0, 1.0 / (self.steps_per_pass * max(1.0, passes / 10.0) ** 0.6))
+        return 1.0 / (self.steps_per_pass * math.pow(max(1.0, passes / 10.0), 0.6))
 
 
 def resolve_step_size(step_size: object, steps_per_pass: int) -> Schedule:

@@ -2,12 +2,12 @@ import math
 
 import numpy as np
 import pytest
+from paper_ranks import FIXED_RANK
 
 from pickmix.data.uci import NAMES
 from pickmix.experiments.reproduction.history import FACTS, SERIES, TEXTS, History
 from pickmix.experiments.reproduction.runs import DeepRun, flow, sptn
 from pickmix.experiments.reproduction.tables import deep_groups
-from pickmix.experiments.reproduction.tables import paper_numbers as paper
 from pickmix.experiments.reproduction.tables.deep_tables import all_table, best_table, fixed_table
 from pickmix.experiments.reproduction.tables.render import csv_text, latex, markdown
 
@@ -97,8 +97,8 @@ def test_with_all_sets_the_papers_summaries_are_those_it_prints():
     runs = [sptn(name, a, 32, 2, 2) for name in NAMES for a in ("SGD", U)]
     (table,) = fixed_table(runs, {})
     ranks, higher, means = (r.cells for r in table.rows if r.summary)
-    assert round(ranks["paper_test_sgd"].value, 2) == paper.FIXED_RANK["sptn", "SGD"]
-    assert round(ranks["paper_test_mhsaem_u"].value, 2) == paper.FIXED_RANK["sptn", U]
+    assert round(ranks["paper_test_sgd"].value, 2) == FIXED_RANK["sptn", "SGD"]
+    assert round(ranks["paper_test_mhsaem_u"].value, 2) == FIXED_RANK["sptn", U]
     assert higher["paper_test_mhsaem_u"].value == 13
     assert means["paper_speed_up"].value == pytest.approx(24.65, abs=0.005)
     assert all(math.isnan(cells["test_sgd"].value) for cells in (ranks, higher))

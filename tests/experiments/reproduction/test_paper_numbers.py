@@ -1,6 +1,7 @@
 import math
 
 import pytest
+from paper_ranks import BEST_RANK, FIXED_RANK, TEST_RANK, TRAIN_RANK, VALIDATION_RANK
 
 from pickmix.data.uci import NAMES
 from pickmix.experiments.reproduction.measures import competition_ranks, geometric_mean
@@ -37,11 +38,11 @@ def test_every_set_is_there():
 @pytest.mark.parametrize(
     ("values", "ranks"),
     [
-        (paper.FIXED_TEST, paper.FIXED_RANK),
-        (paper.BEST_TEST, paper.BEST_RANK),
-        (paper.TRAIN, paper.TRAIN_RANK),
-        (paper.TEST, paper.TEST_RANK),
-        (paper.VALIDATION, paper.VALIDATION_RANK),
+        (paper.FIXED_TEST, FIXED_RANK),
+        (paper.BEST_TEST, BEST_RANK),
+        (paper.TRAIN, TRAIN_RANK),
+        (paper.TEST, TEST_RANK),
+        (paper.VALIDATION, VALIDATION_RANK),
     ],
 )
 def test_printed_ranks_follow_from_the_printed_numbers(values, ranks, model):

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from pickmix.experiments.reproduction import workers
 from pickmix.experiments.reproduction.fits.perform import NoData, perform
@@ -40,6 +41,13 @@ def test_processes_make_the_same_runs():
     assert {history.facts["threads"] for history in results.values()} == {
         max(1, len(os.sched_getaffinity(0)) // 2)
     }
+
+
+def test_a_process_has_no_more_threads_in_blas_than_cores():
+    with local_workers(2) as ready:
+        pools = ready.executor.submit(threadpool_info).result()
+    assert pools
+    assert {pool["num_threads"] for pool in pools} == {max(1, len(os.sched_getaffinity(0)) // 2)}
 
 
 def test_a_set_that_is_not_there_is_reported_and_the_rest_goes_on(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from pickmix.data import uci
 from pickmix.experiments.reproduction.panels import CurvePanel, ErrorPanel, Figure, Panel
@@ -30,6 +30,7 @@ from pickmix.experiments.reproduction.runs import (
     sptn,
 )
 
+Value = TypeVar("Value")
 TABLE_1 = (EM, SAEM, SSAEM, TSAEM, MCSAEM, MHSAEM_U, MHSAEM_TF)
 PROPOSALS = (MHSAEM_O, MHSAEM_U, MHSAEM_T, MHSAEM_TF, MHSAEM_P)
 DEEP = (SGD, MHSAEM_U)
@@ -120,7 +121,7 @@ def _make_figure(
     return Experiment(name, paper, title, repetitions, runs, figure)
 
 
-def _few(values: tuple, scale: Scale) -> tuple:
+def _few(values: tuple[Value, ...], scale: Scale) -> tuple[Value, ...]:
     return values[:2] if scale.quick else values
 
 
@@ -204,23 +205,9 @@ def _over_K(scale: Scale, name: str, values: tuple[int, ...]) -> list[Panel]:
 
 
 def _proposals(scale: Scale) -> list[Panel]:
-    runs = tuple(
-        GaussianRun(
-            algorithm,
-            20_000,
-            0,
-            D=2,
-            K=10,
-            N=10_000,
-            omega=0.1,
-            B=200,
-            M=1,
-            annealing=False,
-            first_steps=500,
-            step_size=0.1,
-        )
-        for algorithm in PROPOSALS
-    )
+    changes: dict[str, Any] = {"D": 2, "K": 10, "M": 1, "annealing": False}
+    changes |= {"first_steps": 500, "step_size": 0.1}
+    runs = tuple(_at_figure_2(algorithm, **changes) for algorithm in PROPOSALS)
     return [
         CurvePanel("acceptance", "acceptance", runs),
         CurvePanel("training log-likelihood", "log_likelihood", runs),

@@ -50,6 +50,7 @@ class Run:
     seed: int
 
     kind: ClassVar[str] = ""
+    needs_jax: ClassVar[bool] = True
 
     def settings(self) -> dict[str, str | int | float | bool | None]:
         """What tells this run from others, the seed left out."""
@@ -115,6 +116,7 @@ class GaussianRun(Run):
     step_size: float = 0.05
 
     kind: ClassVar[str] = "gaussian"
+    needs_jax: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         # What an algorithm does not look at must not make two runs of one.

@@ -122,7 +122,7 @@ class Store:
         self._parts.rmdir()
 
 
-def _order(history: History) -> tuple:
+def _order(history: History) -> tuple[str, str, str, int]:
     # Alike rows beside each other: small files, and the same file whoever finished first.
     run = history.run
     return (run.kind, run.algorithm, json.dumps(run.settings(), sort_keys=True), run.seed)
@@ -130,7 +130,7 @@ def _order(history: History) -> tuple:
 
 def _write(path: Path, histories: Iterable[History]) -> None:
     arrow = _pyarrow()
-    columns: dict[str, list] = {}
+    columns: dict[str, list[Any]] = {}
     schema = [("key", arrow.string()), ("spec", arrow.string()), ("seed", arrow.int64())]
     schema += [(name, arrow.string()) for name in _SETTINGS_TEXTS]
     schema += [(name, arrow.float64()) for name in _SETTINGS_NUMBERS]

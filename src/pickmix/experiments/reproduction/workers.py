@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait as wait_for
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from pickmix.experiments.machine import cpu_count
 from pickmix.experiments.reproduction.fits.perform import perform
 from pickmix.experiments.reproduction.history import History
@@ -91,8 +93,8 @@ def _settle(counter: Any, threads: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         first = number * threads % len(cores)
         os.sched_setaffinity(0, cores[first : first + threads])
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = str(threads)
+    # NumPy and its BLAS are loaded by now: environment variables would come too late.
+    threadpool_limits(threads)
     if hasattr(os, "setpgrp"):
         # Ctrl-C goes to the group in front. A fit that hears it ends early with a result.
         os.setpgrp()
@@ -115,7 +117,7 @@ def make_all(
 ) -> None:
     """Make runs, and report each as it ends."""
     waiting = list(reversed(runs))
-    under_way: dict[Future, Run] = {}
+    under_way: dict[Future[History], Run] = {}
     while waiting or under_way:
         # Few at a time: those in a queue would have to be cancelled one by one.
         while waiting and len(under_way) < workers.n_slots:

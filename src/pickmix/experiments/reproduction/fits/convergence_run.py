@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ from pickmix.gradient.precision import precision
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.start import choose_start
 from pickmix.gradient.state import Options
-from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal, UniformProposal
 from pickmix.selection.schedules import ConstantRate, ConstantStep
+from pickmix.selection.settings import RandomPartition
 
 _DTYPE = np.dtype(np.float64)
 _BLOCK_SIZE = 4
@@ -40,8 +41,9 @@ def make_engine(run: ConvergenceRun) -> GradientEngine:
     """The engine of a run: the paper's start, Adam with a constant rate, no annealing."""
     X, _ = rows_of(run)
     network = ComponentMixture(FullGaussian(), run.K, run.D)
-    start = choose_start(network, "paper", X, run.seed, _DTYPE)
+    start = choose_start(network, None, X, run.seed, _DTYPE)
     weights = np.random.default_rng(run.seed).uniform(size=run.K)
+    start = replace(start, log_weights=np.log(weights / weights.sum()))
     batches = Batches(run.N, run.B, run.seed)
     algorithm = _STEPS.get(run.algorithm, "mhsaem")
     proposal = None
@@ -55,21 +57,11 @@ def make_engine(run: ConvergenceRun) -> GradientEngine:
         partitions = Partitions(network, settings, batches, run.seed)
     return GradientEngine(
         network,
-        start.tables,
-        np.log(weights / weights.sum()),
-        Options(
-            algorithm,
-            1,
-            row_adam=True,
-            closed_form_weights=False,
-            reuse_log_joint=False,
-            gradient_clip=None,
-            propose_again=None,
-        ),
+        start,
+        Options(algorithm),
         X,
         None,
         proposal,
-        start.chain,
         batches,
         Schedules(ConstantRate(run.step_size), ConstantStep(run.step_size), None),
         run.seed,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+Params = dict[str, jax.Array]
+
 
 @dataclass(frozen=True)
 class FullGaussian:
@@ -15,7 +17,7 @@ class FullGaussian:
     It starts as the paper's: means uniform in the unit cube, unit covariances.
     """
 
-    def init(self, key, n_features):
+    def init(self, key: jax.Array, n_features: int) -> Params:
         """Draw a mean; mean (D,), log_diagonal (D,) and lower (D, D) of L."""
         return {
             "mean": jax.random.uniform(key, (n_features,)),
@@ -23,15 +25,15 @@ class FullGaussian:
             "lower": jnp.zeros((n_features, n_features)),
         }
 
-    def place(self, params, centre, scale):
+    def place(self, params: Params, centre: jax.Array, scale: jax.Array) -> Params:
         """Move to `centre` with standard deviations `scale`."""
         return params | {"mean": centre, "log_diagonal": jnp.log(scale)}
 
-    def location(self, params):
+    def location(self, params: Params) -> jax.Array:
         """Return the mean."""
         return params["mean"]
 
-    def log_prob(self, params, x):
+    def log_prob(self, params: Params, x: jax.Array) -> jax.Array:
         """Log-density of one row x (D,)."""
         L = jnp.tril(params["lower"], -1) + jnp.diag(jnp.exp(params["log_diagonal"]))
         whitened = jax.scipy.linalg.solve_triangular(L, x - params["mean"], lower=True)

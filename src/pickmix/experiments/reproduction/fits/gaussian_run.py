@@ -15,7 +15,7 @@ from pickmix.experiments.reproduction.history import History
 from pickmix.experiments.reproduction.runs import ConvergenceRun, GaussianRun
 from pickmix.fitting.loop import FitInfo
 from pickmix.selection.schedules import TwoPhaseStep
-from pickmix.selection.truncated import SearchSet
+from pickmix.selection.settings import SearchSet
 
 # The likelihood is measured on all rows, unless that takes more multiplications than this.
 _MEASURE_WORK = 2e9

@@ -62,9 +62,15 @@ def gradient_error(
 
 
 @partial(jax.jit, static_argnums=0)
-def _errors(network, tables, log_weights, rows, chosen):
-    def log_prob(record, x):
-        return network.component.log_prob(network._unflatten(record), x)
+def _errors(
+    network: ComponentMixture,
+    tables: Tables,
+    log_weights: jax.Array,
+    rows: jax.Array,
+    chosen: np.ndarray,
+) -> tuple[jax.Array, jax.Array]:
+    def log_prob(record: jax.Array, x: jax.Array) -> jax.Array:
+        return network.component.log_prob(network.unflatten(record), x)
 
     over_components = jax.vmap(jax.value_and_grad(log_prob), in_axes=(0, None))
     values, gradients = jax.vmap(over_components, in_axes=(None, 0))(tables[0], rows)

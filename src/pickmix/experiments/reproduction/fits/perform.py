@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from pickmix.experiments.reproduction.fits.recording import Recorder
 from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.runs import ConvergenceRun, DeepRun, GaussianRun, Run
+from pickmix.experiments.reproduction.runs import Run
 
 
 class NoData(Exception):
@@ -54,17 +56,8 @@ def perform(run: Run, limit_seconds: float | None = None, threads: int = 1) -> H
     return history
 
 
-def _perform_of(run: Run) -> Any:
+def _perform_of(run: Run) -> Callable[[Any, float | None, int], History]:
     # Here and not above: Gaussian runs need no JAX.
-    if isinstance(run, GaussianRun):
-        from pickmix.experiments.reproduction.fits import gaussian_run
-
-        return gaussian_run.perform
-    if isinstance(run, ConvergenceRun):
-        from pickmix.experiments.reproduction.fits import convergence_run
-
-        return convergence_run.perform
-    assert isinstance(run, DeepRun)
-    from pickmix.experiments.reproduction.fits import deep_run
-
-    return deep_run.perform
+    module = importlib.import_module(f"pickmix.experiments.reproduction.fits.{run.kind}_run")
+    found: Callable[[Any, float | None, int], History] = module.perform
+    return found

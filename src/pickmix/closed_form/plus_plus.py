@@ -1,0 +1,149 @@
+"""k-means++ and nearest centres, on rows in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from pickmix.compiled import kernel, part
+from pickmix.threads import Threads
+
+# Beyond this many centres, in few dimensions, a tree finds the nearest one faster.
+_TREE_CENTRES = 4096
+_TREE_FEATURES = 16
+# Distances computed at a time.
+_BLOCK_NUMBERS = 500_000
+
+
+def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | None) -> np.ndarray:
+    """Index of the nearest centre (Euclidean) of each row, (B,) int32."""
+    n_centres, n_features = centres.shape
+    if n_centres > _TREE_CENTRES and n_features <= _TREE_FEATURES:
+        workers = 1 if threads is None else threads.n_threads
+        return np.asarray(cKDTree(centres).query(rows, workers=workers)[1], dtype=np.int32)
+    nearest = np.empty(rows.shape[0], dtype=np.int32)
+    half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
+    block = max(1, _BLOCK_NUMBERS // n_centres)
+
+    def work_on(first: int, last: int) -> None:
+        for start in range(first, last, block):
+            part = slice(start, min(start + block, last))
+            nearest[part] = (half_squares - rows[part] @ centres.T).argmin(axis=1)
+
+    if threads is None:
+        work_on(0, rows.shape[0])
+    else:
+        threads.run(work_on, rows.shape[0], float(rows.shape[0] * centres.size))
+    return nearest
+
+
+def plus_plus(
+    rows: np.ndarray, weights: np.ndarray, uniforms: np.ndarray, compiled: bool
+) -> np.ndarray:
+    """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
+
+    uniforms (K, trials) decides the draws. Returns the numbers of K rows.
+    """
+    chosen = np.empty(uniforms.shape[0], dtype=np.int64)
+    if compiled:
+        _plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
+        return chosen
+    squared = np.full(rows.shape[0], np.inf)
+    mass = weights
+    for k in range(chosen.shape[0]):
+        running = np.cumsum(mass)
+        if not running[-1] > 0.0:
+            # Fewer distinct rows than centres: repeat rows, as no other place has data.
+            running = np.cumsum(weights)
+        picks = np.searchsorted(running, uniforms[k] * running[-1], side="right")
+        picks = np.minimum(picks, rows.shape[0] - 1)
+        trials = [np.minimum(np.square(rows - rows[pick]).sum(axis=1), squared) for pick in picks]
+        best = int(np.argmin([weights @ trial for trial in trials]))
+        chosen[k], squared = picks[best], trials[best]
+        mass = weights * squared
+    return chosen
+
+
+@part(fastmath={"reassoc", "contract", "nsz"})
+def _squared_distances(columns, row, out):
+    """out (S,) = squared distances of all rows, as columns (D, S), from one of them."""
+    out[:] = 0.0
+    for d in range(columns.shape[0]):
+        values = columns[d]
+        x = values[row]
+        for i in range(out.shape[0]):
+            y = values[i] - x
+            out[i] += y * y
+
+
+@part()
+def _pick(mass, total, u):
+    """The row at which the running sum of mass passes u * total."""
+    target = u * total
+    for i in range(mass.shape[0]):
+        target -= mass[i]
+        if target < 0.0:
+            return i
+    return mass.shape[0] - 1
+
+
+@kernel()
+def _plus_plus(columns, weights, uniforms, chosen):
+    n_rows = columns.shape[1]
+    squared = np.full(n_rows, np.inf)
+    distance = np.empty(n_rows)
+    best_distance = np.empty(n_rows)
+    mass = weights.copy()
+    for k in range(chosen.shape[0]):
+        total = mass.sum()
+        if not total > 0.0:
+            for i in range(n_rows):
+                mass[i] = weights[i]
+            total = mass.sum()
+        best_potential = np.inf
+        for trial in range(uniforms.shape[1]):
+            pick = _pick(mass, total, uniforms[k, trial])
+            _squared_distances(columns, pick, distance)
+            potential = 0.0
+            for i in range(n_rows):
+                distance[i] = min(distance[i], squared[i])
+                potential += weights[i] * distance[i]
+            if potential < best_potential or trial == 0:
+                best_potential = potential
+                chosen[k] = pick
+                for i in range(n_rows):
+                    best_distance[i] = distance[i]
+        for i in range(n_rows):
+            squared[i] = best_distance[i]
+            mass[i] = weights[i] * squared[i]
+
+
+@kernel()
+def seed_cells(rows, order, offsets, centre_offsets, uniforms, chosen, start, stop):
+    """k-means++ within the cells start..stop: chosen (K,) receives rows' numbers."""
+    for cell in range(start, stop):
+        first, last = offsets[cell], offsets[cell + 1]
+        columns = np.empty((rows.shape[1], last - first))
+        for i in range(first, last):
+            for d in range(rows.shape[1]):
+                columns[d, i - first] = rows[order[i], d]
+        low, high = centre_offsets[cell], centre_offsets[cell + 1]
+        picks = np.empty(high - low, dtype=np.int64)
+        _plus_plus(columns, np.ones(last - first), uniforms[low:high], picks)
+        for c in range(high - low):
+            chosen[low + c] = order[first + picks[c]]
+
+
+@kernel()
+def nearest_in_cell(rows, cells, centres, centre_offsets, nearest, start, stop):
+    """nearest[i] = the nearest of the centres that row i's cell holds."""
+    for i in range(start, stop):
+        best, least = -1, np.inf
+        for k in range(centre_offsets[cells[i]], centre_offsets[cells[i] + 1]):
+            square = 0.0
+            for d in range(rows.shape[1]):
+                y = rows[i, d] - centres[k, d]
+                square += y * y
+            if square < least:
+                best, least = k, square
+        nearest[i] = best

@@ -1,0 +1,250 @@
+"""A mixture as the engine holds it: moments, and the model that their M-step made.
+
+Moments are held per unit of mass. The common factor (1 - gamma) of a stochastic-approximation step
+then leaves all of them alone but the masses, and there it is one number for all components: a lazy
+but exact decay.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from pickmix.families.base import NO_MASS, Family, Prior
+from pickmix.families.layout import (
+    LOG_FLOOR,
+    LOG_SCALE,
+    SCALE,
+    SQUARE_SCALE,
+    Layout,
+    Model,
+    Moments,
+    log_weights,
+)
+from pickmix.sweep.contract import Backend
+from pickmix.sweep.statistics import Statistics
+
+# Below this the lazy scale is folded into the masses, long before it could underflow.
+_SMALLEST_SCALE = 1e-100
+
+
+class SingularCovarianceError(ValueError):
+    """A component has no estimate: its covariance has no factorisation."""
+
+    def __init__(self, reg_covar: float, count: int) -> None:
+        super().__init__(
+            f"{count} component(s) have a singular covariance at reg_covar={reg_covar!r}: too few "
+            "distinct rows per component, or constant or dependent columns. Increase reg_covar, "
+            "or decrease n_components."
+        )
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A state's parameters at some moment; see `MixtureState.snapshot`."""
+
+    moments: Moments
+    model: Model
+    prior: Prior
+
+
+class MixtureState:
+    """K components of a family under a prior.
+
+    Parameters
+    ----------
+    family : Family
+    moments : Moments
+        Owned by the state. Masses are weights.
+    backend : Backend
+    prior : Prior
+    weight_floor : float
+        No component weighs less than this, so that a missed one can still be selected.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        moments: Moments,
+        backend: Backend,
+        prior: Prior,
+        weight_floor: float = 0.0,
+    ) -> None:
+        self.family = family
+        self.moments = moments
+        self.backend = backend
+        self.prior = prior
+        self.n_components = moments.mass.shape[0]
+        self.model = family.empty_model(self.n_components)
+        with np.errstate(divide="ignore"):
+            np.log(moments.mass, out=self.model.log_mass)
+            self.model.decay[LOG_FLOOR] = np.log(weight_floor)
+        self.prior.pool(moments, moments.mass)
+        everyone = np.arange(self.n_components, dtype=np.int32)
+        #: Components that had no estimate when the state was made, (K,).
+        self.failures = self._maximise(everyone)
+
+    @property
+    def layout(self) -> Layout:
+        """The family's features."""
+        return self.family.layout
+
+    def _maximise(self, members: np.ndarray) -> np.ndarray:
+        return self.family.maximise(
+            self.moments, members, self.prior, self.model, self.backend.threads
+        )
+
+    def require_sound(self) -> MixtureState:
+        """Return the state, or raise if a component had no estimate when it was made."""
+        if self.failures.any():
+            reg_covar = float(getattr(self.family, "reg_covar", 0.0))
+            raise SingularCovarianceError(reg_covar, int(self.failures.sum()))
+        return self
+
+    @property
+    def masses(self) -> np.ndarray:
+        """Masses (K,), the decay applied."""
+        return np.asarray(self.moments.mass * self.model.decay[SCALE])
+
+    @property
+    def floored_masses(self) -> np.ndarray:
+        """Masses in use (K,): what log-joints count as mixture weights, unnormalised."""
+        return np.asarray(np.exp(log_weights(self.model)))
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Mixture weights (K,), normalised."""
+        masses = self.floored_masses
+        return np.asarray(masses / masses.sum())
+
+    def log_total(self) -> float:
+        """Logarithm of the sum of the weights in use: what log-joints are too large by."""
+        return float(np.log(self.floored_masses.sum()))
+
+    def effective_counts(self) -> np.ndarray:
+        """Effective number of rows behind each component: (sum w)^2 / sum w^2."""
+        mass = self.masses
+        squares = self.moments.squares * self.model.decay[SQUARE_SCALE]
+        counts = np.zeros_like(mass)
+        return np.asarray(np.divide(mass * mass, squares, out=counts, where=squares > 0.0))
+
+    def places(self) -> np.ndarray:
+        """Where random trees look for the components, (K, d)."""
+        return self.family.places(self.model)
+
+    def widths(self) -> np.ndarray:
+        """Typical widths of a component along its places, (d,)."""
+        return self.family.widths(self.prior)
+
+    def pool(self) -> None:
+        """Let the prior follow the components."""
+        self.prior.pool(self.moments, self.masses)
+
+    def with_components(self, moments: Moments) -> MixtureState:
+        """Other components under the same prior and weight floor; masses as they are given."""
+        other = copy.copy(self)
+        other.moments = moments
+        other.prior = self.prior.copy()
+        other.n_components = moments.mass.shape[0]
+        other.model = self.family.empty_model(other.n_components)
+        with np.errstate(divide="ignore"):
+            np.log(moments.mass, out=other.model.log_mass)
+        other.model.decay[LOG_FLOOR] = self.model.decay[LOG_FLOOR]
+        other.failures = other._maximise(np.arange(other.n_components, dtype=np.int32))
+        return other
+
+    def moments_at(self, components: np.ndarray) -> Moments:
+        """Moments of some components, the decay applied."""
+        own = self.moments
+        return Moments(
+            self.masses[components],
+            own.squares[components] * self.model.decay[SQUARE_SCALE],
+            own.mean[components],
+            own.scatter[components],
+            own.counts[components],
+        )
+
+    def merged(self, first: np.ndarray, second: np.ndarray) -> Moments:
+        """Moments of pairs of components, each pair in one."""
+        one, other = self.moments_at(first), self.moments_at(second)
+        mass = np.maximum(one.mass + other.mass, 1e-300)
+        share = (other.mass / mass)[:, None]
+        away = other.mean - one.mean
+        spread = share * (1.0 - share) * self.layout.products(away)
+        return Moments(
+            mass,
+            one.squares + other.squares,
+            one.mean + share * away,
+            (1.0 - share) * one.scatter + share * other.scatter + spread,
+            (1.0 - share) * one.counts + share * other.counts,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Everything that `restore` needs to come back to the present parameters."""
+        moments = Moments(*(array.copy() for array in self.moments))
+        return Snapshot(moments, Model(*(array.copy() for array in self.model)), self.prior.copy())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Come back to the parameters of a snapshot."""
+        for own, kept in zip(self.moments, snapshot.moments, strict=True):
+            own[...] = kept
+        for own, kept in zip(self.model, snapshot.model, strict=True):
+            own[...] = kept
+        self.prior = snapshot.prior.copy()
+
+    def copy_from(self, components: np.ndarray, other: MixtureState, which: np.ndarray) -> None:
+        """Let `components` become the components `which` of another mixture."""
+        own, its = self.model, other.model
+        for mine, theirs in zip(own[:5], its[:5], strict=True):
+            # A shared factor is nobody's own; a family without a linear part has none.
+            if mine.shape[0] == self.n_components and theirs.shape[0] == other.n_components:
+                mine[components] = theirs[which]
+        taken = other.moments_at(which)
+        for mine, theirs in zip(self.moments[2:], taken[2:], strict=True):
+            mine[components] = theirs
+        self.moments.mass[components] = taken.mass / own.decay[SCALE]
+        self.moments.squares[components] = taken.squares / own.decay[SQUARE_SCALE]
+        with np.errstate(divide="ignore"):
+            own.log_mass[components] = np.log(self.moments.mass[components])
+
+    def decay(self, step_size: float) -> None:
+        """Forget: multiply every mass by (1 - step_size), at the cost of one number."""
+        decay = self.model.decay
+        if step_size >= 1.0:
+            self.moments.mass[:] = 0.0
+            self.moments.squares[:] = 0.0
+            self.model.log_mass[:] = -np.inf
+            decay[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
+            return
+        scale = float(decay[SCALE]) * (1.0 - step_size)
+        decay[SCALE] = scale
+        decay[SQUARE_SCALE] *= (1.0 - step_size) ** 2
+        decay[LOG_SCALE] = math.log(scale)
+        if scale < _SMALLEST_SCALE:
+            self.moments.mass[:] *= scale
+            self.moments.squares[:] *= decay[SQUARE_SCALE]
+            with np.errstate(divide="ignore"):
+                np.log(self.moments.mass, out=self.model.log_mass)
+            decay[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
+
+    def absorb(self, statistics: Statistics, step_size: float) -> np.ndarray:
+        """SA-step and M-step: s <- (1 - gamma) s + gamma s_batch for the components touched.
+
+        Returns the components whose update had no estimate; their old parameters stay.
+        """
+        if not statistics.total_weight > 0.0:
+            return np.empty(0, dtype=np.int32)
+        share = step_size / statistics.total_weight
+        touched = share * statistics.mass > NO_MASS
+        if not touched.all():
+            statistics = statistics.at(np.flatnonzero(touched))
+        self.decay(step_size)
+        gains = self.backend.blend(
+            self.layout, self.moments, self.model, statistics, share, self.prior.needs_gains
+        )
+        if gains is not None:
+            self.prior.absorb(1.0 - step_size, *gains)
+        return np.asarray(statistics.members[self._maximise(statistics.members)])

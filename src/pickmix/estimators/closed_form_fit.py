@@ -1,0 +1,204 @@
+"""One fit in closed form, from a plan and a start to parameters."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.engine import ClosedFormEngine, RuleEngine
+from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.partition_engine import PartitionEngine
+from pickmix.closed_form.starts import Start, Starter
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.estimators.plan import Plan
+from pickmix.families.base import Family
+from pickmix.fitting import loop
+from pickmix.fitting.progress import Progress
+from pickmix.fitting.stopping import Outcome
+from pickmix.selection.schedules import ConstantStep
+from pickmix.sweep.compiled import Compiled
+from pickmix.sweep.contract import Backend
+from pickmix.sweep.reference import Reference
+from pickmix.threads import Threads
+
+
+@dataclass(frozen=True)
+class Before:
+    """What an earlier fit left behind that this one goes on from."""
+
+    n_steps: int = 0
+    passes: float = 0.0
+    lower_bound: float = -math.inf
+
+
+@dataclass
+class Fitted:
+    """What came of one fit.
+
+    Attributes
+    ----------
+    weights, parameters, effective_counts
+        The mixture.
+    chain : (N,) int32 array
+        Where the chains of all rows stand.
+    trace : structured array
+    outcome : Outcome
+    n_steps : int
+        Steps made, those of before included.
+    n_passes : int
+        Passes made in this fit, the last one perhaps in part.
+    passes : float
+        Passes made, those of before included.
+    evaluations, start_evaluations : int
+    start_seconds, seconds : float
+        Time of the start, and of the work after it.
+    """
+
+    weights: np.ndarray
+    parameters: dict[str, np.ndarray]
+    effective_counts: np.ndarray
+    chain: np.ndarray
+    trace: np.ndarray
+    outcome: Outcome
+    n_steps: int
+    n_passes: int
+    passes: float
+    evaluations: int
+    start_evaluations: int
+    start_seconds: float
+    seconds: float
+
+    @property
+    def lower_bound(self) -> float:
+        """Last log-likelihood per row; minus infinity if no step was made."""
+        values = self.trace["log_likelihood"]
+        return float(values[-1]) if values.size else -math.inf
+
+
+def make_backend(compiled: bool, threads: Threads) -> Backend:
+    """NumPy, or compiled kernels on threads."""
+    return Compiled(threads) if compiled else Reference()
+
+
+def fit_once(
+    plan: Plan,
+    source: ArrayRows,
+    seed: int,
+    threads: Threads,
+    choose_start: Callable[[Starter], Start],
+    *,
+    before: Before,
+    verbose: int,
+    callbacks: Iterable[Callable[[loop.FitInfo], Any]],
+    make_estimator: Callable[[MixtureState], Any],
+) -> Fitted:
+    """Start, and make steps until something ends the fit.
+
+    `make_estimator(state)` gives callbacks an estimator with the parameters as they stand.
+    """
+    started = time.perf_counter()
+    backend = make_backend(plan.compiled, threads)
+    start = choose_start(Starter(plan.family, source, plan.n_components, seed, backend))
+    prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
+    state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
+    state.require_sound()
+    start_seconds = time.perf_counter() - started
+    first_step = before.n_steps + 1
+    engine = _make_engine(plan, state, source, start.chain, seed, first_step)
+    result = loop.run(
+        engine,
+        limits=plan.limits,
+        steps_per_pass=plan.n_batches,
+        passes_before=before.passes,
+        evaluate_every=plan.monitor.evaluate_every,
+        plateau=plan.monitor.plateau(before.lower_bound),
+        progress=Progress(plan.limits.last_step, verbose),
+        callbacks=callbacks,
+        snapshot=lambda: make_estimator(state),
+        first_step=first_step,
+    )
+    n_new_steps = result.n_steps - first_step + 1
+    return Fitted(
+        weights=state.weights,
+        parameters=plan.family.parameters(state.model, source.center),
+        effective_counts=state.effective_counts(),
+        chain=start.chain,
+        trace=result.trace.table(),
+        outcome=result.outcome,
+        n_steps=result.n_steps,
+        n_passes=-(-n_new_steps // plan.n_batches),
+        passes=before.passes + n_new_steps / plan.n_batches,
+        evaluations=engine.counters.evaluations,
+        start_evaluations=start.evaluations,
+        start_seconds=start_seconds,
+        seconds=result.seconds,
+    )
+
+
+def _make_engine(
+    plan: Plan,
+    state: MixtureState,
+    source: ArrayRows,
+    chain: np.ndarray,
+    seed: int,
+    first_step: int,
+) -> ClosedFormEngine:
+    probe = None
+    if plan.monitor.n_probe is not None:
+        # The same rows for every start, so that their log-likelihoods can be compared.
+        generator = np.random.Generator(np.random.Philox(key=0))
+        probe = np.sort(generator.choice(plan.n_rows, plan.monitor.n_probe, replace=False))
+    log_base = mean_log_base(plan.family, source, probe)
+    batches = Batches(plan.n_rows, plan.batch_size, seed)
+    if plan.partition is not None:
+        return PartitionEngine(
+            state,
+            source,
+            LocalFleet(state.backend, source, chain, batches),
+            plan.partition,
+            plan.n_samples,
+            plan.step_size,
+            plan.annealing,
+            seed,
+            probe,
+            log_base,
+            first_step=first_step,
+            last_step=first_step - 1 + plan.n_steps,
+            relocates=plan.relocates,
+        )
+    rule = plan.make_rule(state.places())
+    rule.start(chain, plan.n_components, state.backend.operations)
+    step_size = plan.step_size or ConstantStep(1.0)
+    return RuleEngine(
+        state,
+        source,
+        rule,
+        batches,
+        step_size,
+        plan.annealing,
+        seed,
+        probe,
+        log_base,
+        first_step,
+    )
+
+
+def mean_log_base(family: Family, source: ArrayRows, rows: np.ndarray | None) -> float:
+    """Mean of what no parameter changes of the log-likelihood, over some rows or all."""
+    total, weight = 0.0, 0.0
+    numbers = np.arange(source.n_rows) if rows is None else rows
+    for start in range(0, numbers.shape[0], 65536):
+        part = numbers[start : start + 65536]
+        values = family.log_base(source.gather(part) + source.center)
+        if values is None:
+            return 0.0
+        weights = source.weights_of(part)[0]
+        total += float(weights @ values)
+        weight += float(weights.sum())
+    return total / weight

@@ -1,0 +1,298 @@
+"""What `GaussianMixture` and `FamilyMixture` share: parameters, `fit`, and how fits are chosen."""
+
+from __future__ import annotations
+
+import abc
+import copy
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, DensityMixin
+
+from pickmix.closed_form.starts import Start, Starter
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows
+from pickmix.estimators import validation
+from pickmix.estimators.closed_form_fit import Before, Fitted, fit_once
+from pickmix.estimators.compilation import compile_kernels
+from pickmix.estimators.inference import ClosedFormInference
+from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.plan import (
+    ALGORITHMS,
+    Plan,
+    resolve_batch_size,
+    resolve_n_samples,
+    resolve_plan,
+    resolve_proposal,
+)
+from pickmix.families.base import Family
+from pickmix.families.layout import Moments
+from pickmix.fitting.stopping import Outcome
+from pickmix.selection.schedules import resolve_annealing, resolve_step_size
+from pickmix.selection.settings import SearchSet
+from pickmix.threads import Threads, resolve_n_jobs
+
+
+class ClosedFormMixture(OnlineFitting, ClosedFormInference, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+    """A mixture of components of a family, fitted in closed form."""
+
+    #: Starts that `init_params` may name.
+    _init_params: tuple[str, ...] = ("auto", "k-means++", "random_from_data", "paper")
+
+    def __init__(
+        self,
+        n_components: Any,
+        *,
+        algorithm: Any,
+        proposal: Any,
+        n_samples: Any,
+        reuse_log_joint: Any,
+        batch_size: Any,
+        step_size: Any,
+        annealing: Any,
+        max_iter: Any,
+        max_steps: Any,
+        max_time: Any,
+        tol: Any,
+        evaluate_every: Any,
+        n_init: Any,
+        init_params: Any,
+        random_state: Any,
+        n_jobs: Any,
+        warm_start: Any,
+        verbose: Any,
+        callbacks: Any,
+    ) -> None:
+        self.n_components = n_components
+        self.algorithm = algorithm
+        self.proposal = proposal
+        self.n_samples = n_samples
+        self.reuse_log_joint = reuse_log_joint
+        self.batch_size = batch_size
+        self.step_size = step_size
+        self.annealing = annealing
+        self.max_iter = max_iter
+        self.max_steps = max_steps
+        self.max_time = max_time
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.n_init = n_init
+        self.init_params = init_params
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    # What an estimator says of its family.
+
+    @abc.abstractmethod
+    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+        """The family that the parameters ask for, for rows (N, D), or to go on with."""
+
+    @abc.abstractmethod
+    def _goes_on(self, family: Family) -> bool:
+        """Whether the parameters of the last fit are of this family and size."""
+
+    @abc.abstractmethod
+    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
+        """The start that the parameters ask for, if it is not the last fit's end."""
+
+    @abc.abstractmethod
+    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
+        """Keep the parameters of a mixture as attributes."""
+
+    def fit(self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the mixture.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), float32 or float64
+        y : ignored
+        sample_weight : array-like of shape (N,), default=None
+            Non-negative weights. A zero removes the row.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, sample_weight, self.max_iter, self.max_steps)
+        validation.warn_about_outcome(self)
+        return self
+
+    def fit_predict(
+        self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Fit, and return the most probable component of each row, (N,)."""
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _fit(self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any) -> None:
+        """Fit from one start or several, and keep the best."""
+        self._check_parameters()
+        random = validation.check_randomness(self.random_state)
+        rows, weights = validation.check_table(self, X, sample_weight)
+        validation.check_enough_rows(rows.shape[0], self.n_components)
+        goes_on = bool(self.warm_start) and hasattr(self, "n_steps_")
+        family = self._make_family(rows, goes_on)
+        # A fit that goes on from the last one has one start only, as in scikit-learn.
+        warm = goes_on and self._goes_on(family)
+        # From here scikit-learn draws its starts.
+        start_random = copy.deepcopy(random)
+        seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2))
+        settings = copy.copy(self)
+        settings.max_iter, settings.max_steps = max_iter, max_steps
+        plan = resolve_plan(settings, family, rows.shape[0], warm or self._start_is_given())
+        source = self._make_source(family, rows, weights, plan.compiled)
+        self._warn_about(source)
+        compile_seconds = compile_kernels(plan)
+        before = Before(self.n_steps_, self._passes, self.lower_bound_) if warm else Before()
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        best: Fitted | None = None
+        outcome: Outcome | None = None
+        work = 0.0
+        try:
+            for first, second in seeds.tolist():
+                fitted = fit_once(
+                    plan if self.max_time is None else plan.within(max(1e-9, self.max_time - work)),
+                    source,
+                    first * 2**31 + second,
+                    threads,
+                    lambda starter: self._start(starter, plan, warm, start_random),
+                    before=before,
+                    verbose=int(self.verbose),
+                    callbacks=validation.check_callbacks(self.callbacks),
+                    make_estimator=lambda state: self._fitted_copy(state, source),
+                )
+                work += fitted.seconds
+                better = best is None or not np.isfinite(best.lower_bound)
+                if better or (best is not None and fitted.lower_bound > best.lower_bound):
+                    best = fitted
+                if fitted.outcome in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
+                    # Starts that nobody has seen may be better, whichever was the best so far.
+                    outcome = fitted.outcome if fitted.outcome == Outcome.INTERRUPTED else None
+                    break
+        except KeyboardInterrupt:
+            # Between two starts: what the first ones found is there.
+            if best is None:
+                raise
+            outcome = Outcome.INTERRUPTED
+        finally:
+            threads.close()
+        assert best is not None
+        seen = float(self.n_rows_seen_) if warm else 0.0
+        if not warm:
+            self._learn_columns(rows)
+        self._take(best, outcome or best.outcome, plan)
+        self.n_rows_seen_ = seen + rows.shape[0]
+        self.compile_seconds_ = compile_seconds
+        if self._online is not None:
+            # A stream that was under way ends here.
+            del self._online
+
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        """Keep what must be known of the columns of rows (N, D) that were fitted."""
+
+    def _warn_about(self, source: ArrayRows) -> None:
+        """Warn of rows that the parameters will not go well with."""
+
+    def _take(self, fitted: Fitted, outcome: Outcome, plan: Plan) -> None:
+        """Keep what came of a fit as attributes."""
+        self._set_parameters(fitted.weights, fitted.parameters)
+        self.trace_ = fitted.trace
+        self.outcome_ = str(outcome)
+        self.converged_ = outcome == Outcome.CONVERGED
+        self.n_steps_ = fitted.n_steps
+        self.n_iter_ = fitted.n_passes
+        self.start_seconds_ = fitted.start_seconds
+        self.n_start_evaluations_ = fitted.start_evaluations
+        self.n_component_evaluations_ = fitted.evaluations
+        self.lower_bound_ = fitted.lower_bound
+        self.lower_bounds_ = fitted.trace["log_likelihood"].tolist()
+        self.proposal_ = plan.proposal_name
+        self._passes = fitted.passes
+        self._effective_counts = fitted.effective_counts
+        self._chain = fitted.chain
+
+    def _make_source(
+        self,
+        family: Family,
+        rows: np.ndarray,
+        weights: np.ndarray | None,
+        compiled: bool,
+        centre: np.ndarray | None = None,
+    ) -> ArrayRows:
+        """Rows as the engine sees them, checked; about their mean unless a centre is given."""
+        problem = family.check(rows)
+        if problem is not None:
+            raise ValueError(f"X: {problem}.")
+        if family.column_order is not None:
+            rows = rows[:, family.column_order]
+        # Sums of huge values may overflow; the check of the spread then says so by name.
+        with np.errstate(over="ignore", invalid="ignore"):
+            source = ArrayRows(rows, weights, centre, compiled)
+            if centre is None:
+                source.center = family.centre(source.center)
+        validation.check_spread(source)
+        return source
+
+    def _start(
+        self, starter: Starter, plan: Plan, warm: bool, random: np.random.RandomState
+    ) -> Start:
+        """Where a fit begins; `random` makes scikit-learn's draws, and goes on between starts."""
+        if not warm:
+            return self._choose_start(starter, plan)
+        moments = self._fitted_moments(plan.family, starter.source.center)
+        chain = self._chain.copy()
+        K = plan.n_components
+        # Kernels trust these indices, wherever they come from.
+        if chain.shape[0] != plan.n_rows or chain.min() < 0 or chain.max() >= K:
+            chain = starter.chain_near(moments)
+        return Start(moments, chain)
+
+    def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments:
+        """Moments of the fitted mixture, in coordinates about a centre (D,)."""
+        moments = family.moments_of(self._get_parameters(), centre)
+        counts = np.maximum(self._effective_counts, 1e-300)
+        return moments._replace(
+            mass=self.weights_.copy(), squares=np.square(self.weights_) / counts
+        )
+
+    def _fitted_copy(self, state: MixtureState, source: ArrayRows) -> Self:
+        """A copy of this estimator with the parameters of a state."""
+        fitted = copy.copy(self)
+        fitted._set_parameters(state.weights, state.family.parameters(state.model, source.center))
+        return fitted
+
+    def _check_fitted(self) -> None:
+        """Refuse fitted attributes, which may come from a file, that make no mixture."""
+        validation.check_fitted_weights(self.weights_)
+        for name, values in self._get_parameters().items():
+            validation.check_array_parameter(name, values, np.shape(values))
+
+    def _check_parameters(self) -> None:
+        check = validation
+        check.check_integer("n_components", self.n_components, 1)
+        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
+        check.check_choice("init_params", self.init_params, self._init_params)
+        if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
+            resolve_proposal(self.proposal)
+        resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
+        check.check_flag("reuse_log_joint", self.reuse_log_joint)
+        # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
+        resolve_batch_size(self.batch_size, "mhsaem", 1, self.n_components, None)
+        check.check_integer("max_iter", self.max_iter, 0)
+        check.check_integer("n_init", self.n_init, 1)
+        if self.max_steps is not None:
+            check.check_integer("max_steps", self.max_steps, 1)
+        if self.max_time is not None:
+            check.check_number("max_time", self.max_time, 0.0, strict=True)
+        check.check_n_jobs(self.n_jobs)
+        check.check_flag("warm_start", self.warm_start)
+        if not isinstance(self.verbose, bool):
+            check.check_integer("verbose", self.verbose, 0)
+        check.check_number("tol", self.tol, 0.0)
+        check.resolve_evaluate_every(self.evaluate_every, 1)
+        check.check_callbacks(self.callbacks)
+        resolve_step_size(self.step_size, 2)
+        resolve_annealing(self.annealing, 2)

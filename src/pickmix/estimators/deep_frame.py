@@ -1,0 +1,71 @@
+"""The coordinates in which a deep mixture sees its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.covariance import ledoit_wolf
+
+# A direction in which the rows hardly differ is stretched to no more than a hundredfold.
+_LEAST_VARIANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows are shifted by `center` (D,), divided by `scale` (D,), times `whitening` (D, D)."""
+
+    center: np.ndarray
+    scale: np.ndarray
+    whitening: np.ndarray | None
+
+    def to_model(self, X: np.ndarray) -> np.ndarray:
+        """Rows in the coordinates that the model sees, (N, D) float64."""
+        # Shifted in float64: float32 rows far from the origin lose nothing.
+        rows: np.ndarray = (X.astype(np.float64) - self.center) / self.scale
+        return rows if self.whitening is None else rows @ self.whitening
+
+    def from_model(self, rows: np.ndarray) -> np.ndarray:
+        """Invert `to_model`."""
+        if self.whitening is not None:
+            rows = np.linalg.solve(self.whitening, rows.T).T
+        return np.asarray(rows * self.scale + self.center)
+
+    def log_volume(self) -> float:
+        """log|det| of `to_model`."""
+        volume = -float(np.log(self.scale).sum())
+        if self.whitening is None:
+            return volume
+        return volume + float(np.linalg.slogdet(self.whitening)[1])
+
+
+def find_frame(X: np.ndarray, kind: str) -> Frame:
+    """Frame of a kind, "whiten", "columns" or "none", for rows X (N, D).
+
+    Whitening takes the inverse square root of the columns' correlations, shrunk as Ledoit and Wolf
+    (2004) advise for the number of rows; of all ways to whiten, it moves columns the least.
+    """
+    n_features = X.shape[1]
+    if kind == "none":
+        return Frame(np.zeros(n_features), np.ones(n_features), None)
+    with np.errstate(over="ignore", invalid="ignore"):
+        rows = X.astype(np.float64)
+        # From the first row: sums of far-off data would lose digits.
+        center = rows[0] + (rows - rows[0]).mean(axis=0)
+        scale = np.sqrt(np.mean((rows - center) ** 2, axis=0))
+    if not np.isfinite(scale).all():
+        raise ValueError(
+            "X must have columns whose squares fit into float64, got values up to "
+            f"{float(np.abs(X).max()):.3g}. Rescale it."
+        )
+    # A constant column, up to rounding, has no scale.
+    constant = (scale <= 1e-12 * np.abs(center)) | (scale == 0.0)
+    scale = np.where(constant, 1.0, scale)
+    if kind == "columns" or n_features == 1 or X.shape[0] < 3:
+        return Frame(center, scale, None)
+    correlations, _ = ledoit_wolf((rows - center) / scale, assume_centered=True)
+    # A constant column stays as it is.
+    correlations[constant, constant] = 1.0
+    variances, axes = np.linalg.eigh(correlations)
+    whitening = (axes / np.sqrt(np.maximum(variances, _LEAST_VARIANCE))) @ axes.T
+    return Frame(center, scale, whitening)

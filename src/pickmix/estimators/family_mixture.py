@@ -1,0 +1,165 @@
+"""Mixtures of any closed-form family: counts, categories, and tables of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.starts import Start, Starter
+from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.plan import Plan
+from pickmix.estimators.validation import RandomSeed, check_number
+from pickmix.families.base import Family
+from pickmix.families.registry import Description, make_family
+from pickmix.fitting.loop import FitInfo
+from pickmix.selection.proposals import Proposal
+from pickmix.selection.settings import RandomPartition, SearchSet
+
+
+class FamilyMixture(ClosedFormMixture):
+    """Mixture of components of a closed-form family, fitted by visiting only a few per row.
+
+    p(x) = sum_k weights_[k] p(x; parameters_ of k). The fit is that of `GaussianMixture`: the same
+    chain over each row's component, the same blocks, and what a visit costs does not depend on the
+    number of components.
+
+    Parameters
+    ----------
+    family : str or list of (str, list of int), default="diag"
+        "full", "tied", "diag" or "spherical" (Gaussians), "poisson" (counts), "categorical" (levels
+        0, 1, 2, ...), or groups of columns that are independent given the component, as
+        ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``.
+    n_components : int, default=1
+        K.
+    algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
+    max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
+    callbacks
+        As in `GaussianMixture`.
+    reg_covar : float, default=1e-6
+        Added to the diagonal of covariances, for groups that have them.
+    init_params : {"auto", "k-means++", "random_from_data"}, default="auto"
+        As in `GaussianMixture`.
+
+    Attributes
+    ----------
+    weights_ : (K,) array
+    parameters_ : dict of arrays
+        Of the family: "means" and "covariances", "rates", or "probabilities" of all levels one
+        column after another; for groups "full0_means", "categorical1_probabilities", ...
+    column_limits_ : (D,) array
+        Largest value of each column: what levels there are.
+    converged_, outcome_, lower_bound_, lower_bounds_, n_iter_, n_steps_, trace_, \
+    n_component_evaluations_, n_start_evaluations_, n_rows_seen_, start_seconds_, \
+    compile_seconds_, proposal_
+        As in `GaussianMixture`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pickmix import FamilyMixture
+    >>> rng = np.random.default_rng(0)
+    >>> counts = np.concatenate([rng.poisson(2.0, (300, 3)), rng.poisson(20.0, (300, 3))])
+    >>> mixture = FamilyMixture("poisson", 2, random_state=0).fit(counts)
+    >>> np.sort(mixture.parameters_["rates"][:, 0]).round(0)
+    array([ 2., 20.])
+    """
+
+    parameters_: dict[str, np.ndarray]
+
+    _init_params = ("auto", "k-means++", "random_from_data")
+
+    def __init__(
+        self,
+        family: Description = "diag",
+        n_components: int = 1,
+        *,
+        algorithm: str = "mhsaem",
+        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
+        n_samples: int | str = "auto",
+        reuse_log_joint: bool = False,
+        batch_size: int | str = "auto",
+        step_size: float | str | Callable[[int], float] = "auto",
+        annealing: str | Callable[[int], float] | None = None,
+        max_iter: int = 100,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        tol: float = 1e-3,
+        evaluate_every: int | str | Sequence[int] = "auto",
+        reg_covar: float = 1e-6,
+        n_init: int = 1,
+        init_params: str = "auto",
+        random_state: RandomSeed = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
+    ) -> None:
+        super().__init__(
+            n_components,
+            algorithm=algorithm,
+            proposal=proposal,
+            n_samples=n_samples,
+            reuse_log_joint=reuse_log_joint,
+            batch_size=batch_size,
+            step_size=step_size,
+            annealing=annealing,
+            max_iter=max_iter,
+            max_steps=max_steps,
+            max_time=max_time,
+            tol=tol,
+            evaluate_every=evaluate_every,
+            n_init=n_init,
+            init_params=init_params,
+            random_state=random_state,
+            n_jobs=n_jobs,
+            warm_start=warm_start,
+            verbose=verbose,
+            callbacks=callbacks,
+        )
+        self.family = family
+        self.reg_covar = reg_covar
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_number("reg_covar", self.reg_covar, 0.0)
+
+    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+        if goes_on and self._fitted_description == _as_plain(self.family):
+            # A mixture that goes on has the levels that it has; others are refused.
+            return make_family(self.family, self.column_limits_[None], self.reg_covar)
+        return make_family(self.family, rows, self.reg_covar)
+
+    def _fitted_family(self) -> Family:
+        return make_family(self._fitted_description, self.column_limits_[None], 0.0)
+
+    def _fitted_family_name(self) -> str:
+        return f"family={self._fitted_description!r}"
+
+    def _goes_on(self, family: Family) -> bool:
+        same_family = self._fitted_description == _as_plain(self.family)
+        return same_family and self.weights_.shape[0] == self.n_components
+
+    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
+        self.weights_ = weights
+        self.parameters_ = parameters
+
+    def _get_parameters(self) -> dict[str, np.ndarray]:
+        return self.parameters_
+
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        self._fitted_description = _as_plain(self.family)
+        self.column_limits_ = rows.max(axis=0).astype(np.float64)
+
+    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
+        if plan.partition is not None and plan.spreads_out:
+            return starter.spread_out(plan.partition, plan.start_batch_size)
+        return starter.from_data(self.init_params)
+
+
+def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:
+    """A description as it can be compared and saved."""
+    if isinstance(description, str):
+        return description
+    return [(str(name), [int(column) for column in columns]) for name, columns in description]

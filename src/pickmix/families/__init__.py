@@ -1,0 +1,1 @@
+"""What a component is, in closed form: a feature map and an M-step."""

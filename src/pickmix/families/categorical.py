@@ -1,0 +1,235 @@
+"""Categories: independent columns of levels given the component."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.layout import SCALE, Model, Moments, make_layout
+from pickmix.threads import Threads
+
+# No probability is smaller: its logarithm must be finite.
+_LEAST_PROBABILITY = 1e-100
+# Pseudo-rows to choose from, and at most in units of the mean component's rows: columns in which
+# components do not differ yet would ask for infinitely many, and could then never part.
+_PRIOR_COUNTS = 2.0 ** np.arange(-4.0, 9.0)
+_MOST_PRIOR = 1.0
+# Components that are asked for them, and how often.
+_JUDGED = 200
+_POOLINGS_PER_CHOICE = 5
+# Pseudo-rows per level behind the overall frequencies, so that no level is impossible.
+_LEVEL_COUNT = 0.5
+# Halves of a split differ by at most this part of each probability.
+_SPLIT_TILT = 0.9
+# Square roots of the frequencies of a single row vary by this much (Hellinger).
+_WIDTH = 0.5
+
+
+@dataclass
+class CategoricalPrior:
+    """Dirichlet priors of each column, proportional to its overall frequencies.
+
+    Attributes
+    ----------
+    n_rows : float
+        Rows behind all statistics together.
+    offsets : (Q + 1,) array
+        Where the levels of column q stand among all L of them.
+    frequencies : (L,) array
+        Overall frequencies of the levels.
+    counts : (Q,) array
+        Pseudo-rows with these frequencies, added to every component, by empirical Bayes; 0 where
+        there is no prior.
+    """
+
+    n_rows: float
+    offsets: np.ndarray
+    frequencies: np.ndarray
+    counts: np.ndarray
+    _n_poolings: int = 0
+
+    @property
+    def needs_gains(self) -> bool:
+        """The prior is learnt from the components, not from updates."""
+        return False
+
+    def pool(self, moments: Moments, masses: np.ndarray) -> None:
+        """Let frequencies and pseudo-rows follow the components."""
+        if not self.counts.any():
+            return
+        rows = np.maximum(masses * self.n_rows, 0.0)
+        seen = rows @ moments.counts + _LEVEL_COUNT
+        totals = np.add.reduceat(seen, self.offsets[:-1])
+        self.frequencies = seen / np.repeat(totals, np.diff(self.offsets))
+        if self._n_poolings % _POOLINGS_PER_CHOICE == 0:
+            n = rows.shape[0]
+            some = np.linspace(0, n - 1, min(_JUDGED, n)).astype(np.int64)
+            wished = self._most_probable(rows[some], moments.counts[some])
+            self.counts = np.minimum(wished, _MOST_PRIOR * max(float(rows.mean()), 1e-3))
+        self._n_poolings += 1
+
+    def _most_probable(self, rows: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Pseudo-rows (Q,) under which shares (M, L) of `rows` (M,) rows are most probable."""
+        counts = rows[:, None] * shares
+        evidence = np.empty((_PRIOR_COUNTS.shape[0], self.counts.shape[0]))
+        for number, candidate in enumerate(_PRIOR_COUNTS.tolist()):
+            # The Dirichlet-multinomial distribution, but for what does not depend on the prior.
+            pseudo = candidate * self.frequencies
+            levels = (gammaln(counts + pseudo) - gammaln(pseudo)).sum(axis=0)
+            whole = (gammaln(rows + candidate) - gammaln(candidate)).sum()
+            evidence[number] = np.add.reduceat(levels, self.offsets[:-1]) - whole
+        return np.asarray(_PRIOR_COUNTS[evidence.argmax(axis=0)])
+
+    def absorb(
+        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
+    ) -> None:
+        """Nothing is learnt from a single update."""
+
+    def copy(self) -> CategoricalPrior:
+        """A copy that learns on its own; its arrays are replaced, never written."""
+        return copy.copy(self)
+
+
+class Categorical(Family):
+    """Levels 0, 1, ... with probabilities of their own per component and column.
+
+    Parameters
+    ----------
+    n_levels : sequence of int
+        Levels of each of the Q columns.
+
+    Examples
+    --------
+    >>> family = Categorical([2, 3])
+    >>> print(family.check(np.array([[1.0, 2.0], [0.0, 3.0]])))
+    column 1 must hold levels, that is whole numbers from 0 to 2, but row 1 holds 3.0
+    """
+
+    name = "categorical"
+
+    def __init__(self, n_levels: Sequence[int]) -> None:
+        self.n_levels = tuple(int(n) for n in n_levels)
+        self.layout = make_layout([], self.n_levels)
+
+    @classmethod
+    def of_rows(cls, rows: np.ndarray) -> Categorical:
+        """The family whose levels are those of the rows (N, Q): 0 up to the largest.
+
+        >>> Categorical.of_rows(np.array([[0, 4], [1, 2]])).n_levels
+        (2, 5)
+        """
+        largest = np.nanmax(rows, axis=0, initial=0.0, where=np.isfinite(rows))
+        return cls((np.maximum(largest, 0.0).astype(np.int64) + 1).tolist())
+
+    def centre(self, mean: np.ndarray) -> np.ndarray:
+        """Levels stay as they are."""
+        return np.zeros_like(mean)
+
+    def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
+        """Levels are whole numbers, and not too large."""
+        last = np.array(self.n_levels) - 1
+        wrong = ~((rows >= 0.0) & (rows <= last) & (rows == np.floor(rows)))
+        if not wrong.any():
+            return None
+        row, column = np.argwhere(wrong)[0].tolist()
+        return (
+            f"column {column if columns is None else columns[column]} must hold levels, that is "
+            f"whole numbers from 0 to {last[column]}, but row {row} holds "
+            f"{float(rows[row, column])!r}"
+        )
+
+    def places(self, model: Model) -> np.ndarray:
+        """Square roots of the probabilities: distances are Hellinger's, in every column alike."""
+        return np.asarray(np.exp(0.5 * model.tables))
+
+    def row_places(self, rows: np.ndarray) -> np.ndarray:
+        """A 1 for each level."""
+        places = np.zeros((rows.shape[0], self.layout.n_levels))
+        levels = rows.astype(np.int64) + self.layout.offsets[:-1]
+        np.put_along_axis(places, levels, 1.0, axis=1)
+        return places
+
+    def widths(self, prior: Prior) -> np.ndarray:
+        """The same for all levels."""
+        return np.full(self.layout.n_levels, _WIDTH)
+
+    def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> CategoricalPrior:
+        """No prior, or Dirichlet priors; "few" is like "pooled", which few rows lean on most."""
+        counts = np.full(len(self.n_levels), 0.0 if shrinkage == "none" else 1.0)
+        frequencies = np.zeros(self.layout.n_levels)
+        prior = CategoricalPrior(float(n_rows), self.layout.offsets, frequencies, counts)
+        prior.pool(moments, moments.mass / moments.mass.sum())
+        return prior
+
+    def maximise(
+        self,
+        moments: Moments,
+        members: np.ndarray,
+        prior: Prior,
+        model: Model,
+        threads: Threads | None,
+    ) -> np.ndarray:
+        """Posterior means (n share + pseudo-rows frequency) / (n + pseudo-rows)."""
+        assert isinstance(prior, CategoricalPrior)
+        shares = moments.counts[members]
+        if prior.counts.any():
+            rows = (moments.mass[members] * (model.decay[SCALE] * prior.n_rows))[:, None]
+            pseudo = np.repeat(prior.counts, self.n_levels)
+            shares = shares + pseudo / (rows + pseudo) * (prior.frequencies - shares)
+        totals = np.add.reduceat(shares, self.layout.offsets[:-1], axis=1)
+        failures = ~((totals > 0.0) & (totals < np.inf)).all(axis=1)
+        good = members[~failures]
+        # Sums of shares are 1 but for rounding, which may be that of float32.
+        shares = shares[~failures] / np.repeat(totals[~failures], self.n_levels, axis=1)
+        model.tables[good] = np.log(np.maximum(shares, _LEAST_PROBABILITY))
+        return np.asarray(failures)
+
+    def split(
+        self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
+    ) -> tuple[Moments, Moments]:
+        """Halves whose levels are more and less probable than the whole's, at random."""
+        shares = moments.counts
+        tilt = np.where(uniforms < 0.5, -1.0, 1.0)
+        starts = self.layout.offsets[:-1]
+        # Halves stay distributions, with the whole as their mean.
+        tilt -= np.repeat(np.add.reduceat(shares * tilt, starts, axis=1), self.n_levels, axis=1)
+        largest = np.maximum.reduceat(np.abs(tilt), starts, axis=1)
+        tilt *= _SPLIT_TILT / np.repeat(np.maximum(largest, 1e-3), self.n_levels, axis=1)
+        halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
+        return (
+            halved._replace(counts=shares * (1.0 + tilt)),
+            halved._replace(counts=shares * (1.0 - tilt)),
+        )
+
+    def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
+        """Probabilities (K, L) of all levels of the first column, the second, and so on."""
+        return {"probabilities": np.exp(model.tables)}
+
+    def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
+        """Moments of components with these `probabilities`."""
+        shares = np.array(parameters["probabilities"], dtype=np.float64)
+        n = shares.shape[0]
+        return Moments(np.ones(n), np.ones(n), np.zeros((n, 0)), np.zeros((n, 0)), shares)
+
+    def n_parameters(self, n_components: int) -> int:
+        """One less than levels, for every column of every component."""
+        return n_components * (self.layout.n_levels - len(self.n_levels))
+
+    def sample(
+        self, parameters: Parameters, component: int, n: int, random: RandomSource
+    ) -> np.ndarray:
+        """Draw n rows of one component."""
+        rows = np.empty((n, len(self.n_levels)))
+        columns = np.split(parameters["probabilities"][component], self.layout.offsets[1:-1])
+        for q, probabilities in enumerate(columns):
+            cumulative = np.cumsum(probabilities)
+            drawn = np.searchsorted(
+                cumulative, random.uniform(size=n) * cumulative[-1], side="right"
+            )
+            rows[:, q] = np.minimum(drawn, self.n_levels[q] - 1)
+        return rows

@@ -1,0 +1,340 @@
+"""Mixed tables: groups of columns, each of a family of its own, independent given the component."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.cholesky import HALF_LOG_2PI
+from pickmix.families.layout import Layout, Model, Moments
+from pickmix.threads import Threads
+
+
+@dataclass(frozen=True)
+class Group:
+    """A family within a product, and where its parts stand in those of the product.
+
+    Attributes
+    ----------
+    family : Family
+    label : str
+        Name and number, which parameters begin with.
+    columns : (d,) int array
+        Its columns in the user's rows.
+    places : (d,) int array
+        Its columns in the sweep's rows.
+    coordinates, products, levels : slice
+        Its parts of means, scatters and counts.
+    """
+
+    family: Family
+    label: str
+    columns: np.ndarray
+    places: np.ndarray
+    coordinates: slice
+    products: slice
+    levels: slice
+
+    def moments(self, whole: Moments) -> Moments:
+        """The group's part of moments; masses are shared."""
+        return Moments(
+            whole.mass,
+            whole.squares,
+            np.ascontiguousarray(whole.mean[:, self.coordinates]),
+            np.ascontiguousarray(whole.scatter[:, self.products]),
+            np.ascontiguousarray(whole.counts[:, self.levels]),
+        )
+
+    def model(self, whole: Model) -> Model:
+        """The group's view of a model, without normalisers: those of a product are sums."""
+        own = self.family.empty_model(0)
+        has_linear = self.family.empty_model(1).linear.shape[0] > 0
+        factor = whole.factor[:1] if self.family.shared else whole.factor
+        return own._replace(
+            location=whole.location[:, self.coordinates],
+            factor=factor[:, self.products],
+            linear=whole.linear[:, self.coordinates] if has_linear else own.linear,
+            tables=whole.tables[:, self.levels],
+            log_mass=whole.log_mass,
+            decay=whole.decay,
+        )
+
+
+@dataclass
+class ProductPrior:
+    """The priors of all groups, as one."""
+
+    groups: tuple[Group, ...]
+    parts: tuple[Prior, ...]
+
+    @property
+    def n_rows(self) -> float:
+        """Rows behind all statistics together."""
+        return self.parts[0].n_rows
+
+    @n_rows.setter
+    def n_rows(self, value: float) -> None:
+        for part in self.parts:
+            part.n_rows = value
+
+    @property
+    def needs_gains(self) -> bool:
+        """Whether a group is to be told of every update."""
+        return any(part.needs_gains for part in self.parts)
+
+    def pool(self, moments: Moments, masses: np.ndarray) -> None:
+        """Let the priors follow the components."""
+        for group, part in zip(self.groups, self.parts, strict=True):
+            part.pool(group.moments(moments), masses)
+
+    def absorb(
+        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
+    ) -> None:
+        """Tell each group of an update."""
+        for group, part in zip(self.groups, self.parts, strict=True):
+            if part.needs_gains:
+                part.absorb(kept, mass, squares, freedom, scatter[group.products])
+
+    def copy(self) -> ProductPrior:
+        """A copy that learns on its own."""
+        return ProductPrior(self.groups, tuple(part.copy() for part in self.parts))
+
+
+class Product(Family):
+    """Groups of columns, independent given the component.
+
+    The rows of the sweep hold the coordinates of all groups first, in their order, and then all
+    levels; `column_order` tells which column of the user's rows stands where.
+
+    Parameters
+    ----------
+    groups : sequence of (Family, columns)
+        Every column in one group. No group is a product itself.
+
+    Examples
+    --------
+    >>> from pickmix.families.categorical import Categorical
+    >>> from pickmix.families.gaussian import FullGaussian
+    >>> family = Product([(Categorical([3]), [1]), (FullGaussian(2), [0, 2])])
+    >>> family.column_order
+    array([0, 2, 1])
+    >>> family.n_parameters(10)
+    70
+    """
+
+    name = "product"
+    column_order: np.ndarray
+
+    def __init__(self, groups: Sequence[tuple[Family, Sequence[int]]]) -> None:
+        families = [family for family, _ in groups]
+        self.layout = join_layouts([family.layout for family in families])
+        self.reg_covar = max(float(getattr(family, "reg_covar", 0.0)) for family in families)
+        self.groups = _place(groups, self.layout.n_coordinates)
+        self._has_linear = any(family.empty_model(1).linear.shape[0] for family in families)
+        self.column_order = np.empty(self.layout.n_columns, dtype=np.int64)
+        for group in self.groups:
+            self.column_order[group.places] = group.columns
+
+    def _joined(self, arrays: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
+        """Put the groups' columns of arrays (..., d) where the sweep's rows have them."""
+        out = np.empty_like(like)
+        for group, array in zip(self.groups, arrays, strict=True):
+            out[..., group.places] = array
+        return out
+
+    def centre(self, mean: np.ndarray) -> np.ndarray:
+        """The origins of all groups."""
+        return self._joined([g.family.centre(mean[g.places]) for g in self.groups], mean)
+
+    def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
+        """The first thing wrong with a group."""
+        for group in self.groups:
+            numbers = group.columns.tolist()
+            names = numbers if columns is None else [columns[column] for column in numbers]
+            problem = group.family.check(rows[:, group.columns], names)
+            if problem is not None:
+                return problem
+        return None
+
+    def log_base(self, rows: np.ndarray) -> np.ndarray | None:
+        """Sum of the groups'."""
+        parts = [group.family.log_base(rows[:, group.places]) for group in self.groups]
+        known = [part for part in parts if part is not None]
+        return np.asarray(np.sum(known, axis=0)) if known else None
+
+    def row_places(self, rows: np.ndarray) -> np.ndarray:
+        """The groups' places, side by side."""
+        places = [group.family.row_places(rows[:, group.places]) for group in self.groups]
+        return np.concatenate(places, axis=1)
+
+    def places(self, model: Model) -> np.ndarray:
+        """The groups' places, side by side; `widths` makes their distances comparable."""
+        places = [group.family.places(group.model(model)) for group in self.groups]
+        return np.concatenate(places, axis=1)
+
+    def widths(self, prior: Prior) -> np.ndarray:
+        """The groups' widths, side by side."""
+        return np.concatenate([group.family.widths(part) for group, part in self._parts(prior)])
+
+    def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> ProductPrior:
+        """A prior per group."""
+        parts = [g.family.make_prior(g.moments(moments), shrinkage, n_rows) for g in self.groups]
+        return ProductPrior(self.groups, tuple(parts))
+
+    def _parts(self, prior: Prior) -> list[tuple[Group, Prior]]:
+        assert isinstance(prior, ProductPrior)
+        return list(zip(self.groups, prior.parts, strict=True))
+
+    def maximise(
+        self,
+        moments: Moments,
+        members: np.ndarray,
+        prior: Prior,
+        model: Model,
+        threads: Threads | None,
+    ) -> np.ndarray:
+        """M-step of every group. A component has an estimate if it has one in every group."""
+        n_members = members.shape[0]
+        touched = Moments(*(array[members] for array in moments))
+        everyone = np.arange(n_members, dtype=np.int32)
+        failures = np.zeros(n_members, dtype=np.bool_)
+        models = []
+        for group, part in self._parts(prior):
+            own = group.family.empty_model(n_members)._replace(decay=model.decay)
+            failures |= group.family.maximise(group.moments(touched), everyone, part, own, threads)
+            models.append(own)
+        good, sound = members[~failures], ~failures
+        log_normaliser = np.zeros(n_members)
+        for group, own in zip(self.groups, models, strict=True):
+            log_normaliser += own.log_normaliser
+            model.location[good, group.coordinates] = own.location[sound]
+            model.tables[good, group.levels] = own.tables[sound]
+            if own.linear.shape[0]:
+                model.linear[good, group.coordinates] = own.linear[sound]
+            if not group.family.shared:
+                model.factor[good, group.products] = own.factor[sound]
+            elif good.shape[0]:
+                self._share(group, own, model)
+        model.log_normaliser[good] = log_normaliser[sound]
+        return failures
+
+    def _share(self, group: Group, own: Model, model: Model) -> None:
+        """Give all components the factor of a group that shares it, untouched ones as well."""
+        diagonal = self.layout.starts[1:][group.coordinates] - 1
+        with np.errstate(divide="ignore"):
+            before = np.log(model.factor[:, diagonal]) - HALF_LOG_2PI
+        change = own.log_normaliser - before.sum(axis=1)
+        model.log_normaliser[:] += np.where(np.isfinite(change), change, 0.0)
+        model.factor[:, group.products] = own.factor
+
+    def split(
+        self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
+    ) -> tuple[Moments, Moments]:
+        """Every group is split; first halves make up the first half."""
+        halves: list[list[Moments]] = [[], []]
+        begin = 0
+        for group, part in self._parts(prior):
+            end = begin + group.family.widths(part).shape[0]
+            own = np.ascontiguousarray(uniforms[:, begin:end])
+            parts = group.family.split(group.model(model), group.moments(moments), part, own)
+            for half, found in zip(halves, parts, strict=True):
+                half.append(found)
+            begin = end
+        return self._join_moments(halves[0]), self._join_moments(halves[1])
+
+    def _join_moments(self, parts: Sequence[Moments]) -> Moments:
+        return Moments(
+            parts[0].mass,
+            parts[0].squares,
+            np.concatenate([part.mean for part in parts], axis=1),
+            np.concatenate([part.scatter for part in parts], axis=1),
+            np.concatenate([part.counts for part in parts], axis=1),
+        )
+
+    def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
+        """The groups' parameters, named like "full0_means" and "categorical1_probabilities"."""
+        return {
+            f"{group.label}_{name}": values
+            for group in self.groups
+            for name, values in group.family.parameters(
+                group.model(model), centre[group.places]
+            ).items()
+        }
+
+    def _parameters_of(self, group: Group, parameters: Parameters) -> dict[str, np.ndarray]:
+        start = f"{group.label}_"
+        return {
+            name.removeprefix(start): values
+            for name, values in parameters.items()
+            if name.startswith(start)
+        }
+
+    def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
+        """Moments of components with the parameters of all groups."""
+        parts = [
+            group.family.moments_of(self._parameters_of(group, parameters), centre[group.places])
+            for group in self.groups
+        ]
+        return self._join_moments(parts)
+
+    def n_parameters(self, n_components: int) -> int:
+        """Sum of the groups'."""
+        return sum(group.family.n_parameters(n_components) for group in self.groups)
+
+    def sample(
+        self, parameters: Parameters, component: int, n: int, random: RandomSource
+    ) -> np.ndarray:
+        """Draw n rows of one component, their columns in the sweep's order."""
+        rows = np.empty((n, self.layout.n_columns))
+        for group in self.groups:
+            own = self._parameters_of(group, parameters)
+            rows[:, group.places] = group.family.sample(own, component, n, random)
+        return rows
+
+    def empty_model(self, n_components: int) -> Model:
+        """Arrays for K components."""
+        model = super().empty_model(n_components)
+        if not self._has_linear:
+            return model
+        return model._replace(linear=np.zeros((n_components, self.layout.n_coordinates)))
+
+
+def join_layouts(layouts: Sequence[Layout]) -> Layout:
+    """The layout of groups side by side: coordinates of all, then levels of all."""
+    shifts = np.cumsum([0, *(layout.n_coordinates for layout in layouts)])
+    sizes = np.concatenate([np.diff(layout.starts) for layout in layouts])
+    n_levels = np.concatenate([np.diff(layout.offsets) for layout in layouts])
+    return Layout(
+        np.concatenate([g.first + s for g, s in zip(layouts, shifts[:-1], strict=True)]),
+        np.concatenate([g.last + s for g, s in zip(layouts, shifts[:-1], strict=True)]),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(n_levels)]).astype(np.int64),
+    )
+
+
+def _place(groups: Sequence[tuple[Family, Sequence[int]]], n_coordinates: int) -> tuple[Group, ...]:
+    """Find where the parts of each group stand."""
+    found = []
+    coordinate, product, level, level_column = 0, 0, 0, n_coordinates
+    for number, (family, columns) in enumerate(groups):
+        layout = family.layout
+        C, P, L = layout.n_coordinates, layout.n_products, layout.n_levels
+        Q = layout.n_columns - C
+        places = [*range(coordinate, coordinate + C), *range(level_column, level_column + Q)]
+        found.append(
+            Group(
+                family,
+                f"{family.name}{number}",
+                np.array(columns, dtype=np.int64),
+                np.array(places, dtype=np.int64),
+                slice(coordinate, coordinate + C),
+                slice(product, product + P),
+                slice(level, level + L),
+            )
+        )
+        coordinate, product, level = coordinate + C, product + P, level + L
+        level_column += Q
+    return tuple(found)

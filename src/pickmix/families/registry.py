@@ -1,0 +1,112 @@
+"""The families that users name, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pickmix.families.base import Family
+from pickmix.families.categorical import Categorical
+from pickmix.families.gaussian import (
+    DiagonalGaussian,
+    FullGaussian,
+    SphericalGaussian,
+    TiedGaussian,
+)
+from pickmix.families.poisson import Poisson
+from pickmix.families.product import Product
+
+#: What a user describes a family by: a name, or groups of columns with a name each.
+Description = str | Sequence[tuple[str, Sequence[int]]]
+
+#: Makes a family for rows (N, D) and reg_covar.
+FAMILIES: dict[str, Callable[[np.ndarray, float], Family]] = {
+    "full": lambda rows, reg_covar: FullGaussian(rows.shape[1], reg_covar),
+    "tied": lambda rows, reg_covar: TiedGaussian(rows.shape[1], reg_covar),
+    "diag": lambda rows, reg_covar: DiagonalGaussian(rows.shape[1], reg_covar),
+    "spherical": lambda rows, reg_covar: SphericalGaussian(rows.shape[1], reg_covar),
+    "poisson": lambda rows, reg_covar: Poisson(rows.shape[1]),
+    "categorical": lambda rows, reg_covar: Categorical.of_rows(rows),
+}
+
+
+def make_family(description: Description, rows: np.ndarray, reg_covar: float) -> Family:
+    """Make the family that is described, for rows (N, D) like these.
+
+    Parameters
+    ----------
+    description : str or list of (name, columns)
+        A name in `FAMILIES` for all columns; or groups of columns, which cover each once.
+    rows : (N, D) array
+        Levels of categories are counted in them, from 0 to the largest.
+    reg_covar : float
+        Added to the diagonals of covariances.
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown, or the groups do not cover every column once, or the rows are not
+        what the family describes.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.5, 2.0, 7.0], [1.5, 0.0, 3.0]])
+    >>> make_family("diag", rows, 1e-6).n_parameters(2)
+    12
+    >>> family = make_family([("diag", [0]), ("categorical", [1]), ("poisson", [2])], rows, 1e-6)
+    >>> family.n_parameters(2)
+    10
+    """
+    if isinstance(description, str):
+        family = _named(description, rows, reg_covar)
+    else:
+        groups = [_group(part) for part in description]
+        _require_cover(groups, rows.shape[1])
+        family = Product(
+            [(_named(name, rows[:, columns], reg_covar), columns) for name, columns in groups]
+        )
+    problem = family.check(rows)
+    if problem is not None:
+        raise ValueError(f"family={description!r}: {problem}")
+    return family
+
+
+def _named(name: str, rows: np.ndarray, reg_covar: float) -> Family:
+    if name not in FAMILIES:
+        raise ValueError(f"family must be one of {sorted(FAMILIES)}, got {name!r}")
+    return FAMILIES[name](rows, reg_covar)
+
+
+def _group(part: tuple[str, Sequence[int]]) -> tuple[str, list[int]]:
+    """A group with its columns as a list of whole numbers."""
+    try:
+        name, columns = part
+        numbers = [int(column) for column in columns]
+        sound = isinstance(name, str) and numbers == list(columns)
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            "family must be a name or a list of (name, columns) with numbers of columns, such as "
+            f'[("full", [0, 1]), ("categorical", [2])], got the group {part!r}'
+        )
+    return name, numbers
+
+
+def _require_cover(groups: Sequence[tuple[str, Sequence[int]]], n_columns: int) -> None:
+    if not groups or not all(columns for _, columns in groups):
+        raise ValueError("family must have a column in every group, and at least one group")
+    named = np.array([column for _, columns in groups for column in columns])
+    outside = named[(named < 0) | (named >= n_columns)]
+    if outside.size:
+        raise ValueError(
+            f"family names column {outside[0]}, but columns are numbered 0 to {n_columns - 1}"
+        )
+    times = np.bincount(named, minlength=n_columns)
+    if (times != 1).any():
+        column = int(np.flatnonzero(times != 1)[0])
+        raise ValueError(
+            "family must name every column in one group, "
+            f"but column {column} stands in {times[column]}"
+        )

@@ -1,0 +1,202 @@
+"""`Operations` in plain NumPy: nothing is compiled. For small problems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pickmix.selection.dense import DenseNeighbours, DenseTable
+from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE, Tree
+from pickmix.selection.randomness import uniforms
+
+
+class ArrayOperations:
+    """Implements `Operations`; see there."""
+
+    def normalise_all(self, log_joint: np.ndarray, beta: float) -> np.ndarray:
+        """Replace log_joint (K, B) by responsibilities; returns the log-likelihood (B,)."""
+        log_likelihood = self.log_sum_exp(log_joint)
+        log_joint[:] = _unnormalised(log_joint, beta)
+        log_joint /= log_joint.sum(axis=0)
+        return log_likelihood
+
+    def log_sum_exp(self, log_joint: np.ndarray) -> np.ndarray:
+        """Log sum_k exp(log_joint (K, B)), as (B,)."""
+        return np.asarray(log_joint.max(axis=0) + np.log(_unnormalised(log_joint, 1.0).sum(axis=0)))
+
+    def top_of_all(
+        self, log_joint: np.ndarray, beta: float, n_kept: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Each row's M largest of all log-joints (K, B), and their weights."""
+        every = np.broadcast_to(np.arange(log_joint.shape[0]), log_joint.shape[::-1])
+        return self.top_of_candidates(log_joint.T, every, beta, n_kept)
+
+    def top_of_candidates(
+        self, log_joint: np.ndarray, candidates: np.ndarray, beta: float, n_kept: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same among the candidates (B, C) of each row; candidate -1 is no one."""
+        shape = (candidates.shape[0], n_kept)
+        components, weights = np.full(shape, -1, dtype=np.int32), np.zeros(shape)
+        # Neither -inf nor NaN is larger than anything.
+        values = np.where((candidates >= 0) & (log_joint > -np.inf), log_joint, -np.inf)
+        best = np.argsort(-values, axis=1, kind="stable")[:, :n_kept]
+        values = np.take_along_axis(values, best, axis=1)
+        n_found = best.shape[1]
+        components[:, :n_found] = np.take_along_axis(candidates, best, axis=1)
+        components[:, :n_found][values == -np.inf] = -1
+        some = components[:, 0] >= 0
+        kept = _unnormalised(values[some].T, beta).T
+        weights[some, :n_found] = kept / kept.sum(axis=1, keepdims=True)
+        return components, weights
+
+    def draw_from_posterior(
+        self, log_joint: np.ndarray, beta: float, rows: np.ndarray, key: np.uint64, n_draws: int
+    ) -> np.ndarray:
+        """States (B, M) int32: independent draws from p(k | x)^beta given log-joints (K, B)."""
+        cumulative = np.cumsum(_unnormalised(log_joint, beta), axis=0)
+        targets = uniforms(key, rows, n_draws) * cumulative[-1][:, None]
+        states = np.empty(targets.shape, dtype=np.int32)
+        for draw in range(n_draws):
+            # "Not above" counts NaN as well: a row that nothing explains gets the last component.
+            states[:, draw] = (~(cumulative > targets[:, draw])).sum(axis=0)
+        return states.clip(max=log_joint.shape[0] - 1)
+
+    def accept_or_stay(
+        self,
+        current: np.ndarray,
+        candidates: np.ndarray,
+        log_joint_current: np.ndarray,
+        log_joint: np.ndarray,
+        log_q_current: np.ndarray,
+        log_q: np.ndarray,
+        beta: float,
+        rows: np.ndarray,
+        key: np.uint64,
+        first_draw: int,
+        states: np.ndarray,
+        acceptance: np.ndarray,
+    ) -> None:
+        """Metropolis-Hastings: run each row's chain over its M candidates, in place."""
+        drawn = uniforms(key, rows, candidates.shape[1], first_draw)
+        for draw in range(candidates.shape[1]):
+            with np.errstate(invalid="ignore"):
+                log_ratio = beta * (log_joint[:, draw] - log_joint_current)
+                log_ratio += log_q_current - log_q[:, draw]
+            alpha = np.exp(np.minimum(log_ratio, 0.0))
+            acceptance += alpha
+            accepted = drawn[:, draw] < alpha
+            np.copyto(current, candidates[:, draw], where=accepted)
+            np.copyto(log_joint_current, log_joint[:, draw], where=accepted)
+            np.copyto(log_q_current, log_q[:, draw], where=accepted)
+            states[:, draw] = current
+
+    def count_states(
+        self, states: np.ndarray, acceptance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Distinct components (B, M) of states (B, M), weights n/M, and the sum of acceptance."""
+        n_rows, n_draws = states.shape
+        every = np.arange(n_rows)
+        weights = np.zeros(states.shape)
+        for draw in range(n_draws):
+            first = (states[:, : draw + 1] == states[:, draw, None]).argmax(axis=1)
+            weights[every, first] += 1.0 / n_draws
+        components = np.where(weights > 0.0, states, -1).astype(np.int32)
+        to_the_left = np.argsort(components < 0, axis=1, kind="stable")
+        components = np.take_along_axis(components, to_the_left, axis=1)
+        return components, np.take_along_axis(weights, to_the_left, axis=1), float(acceptance.sum())
+
+    def draw_uniformly(
+        self, rows: np.ndarray, n_components: int, key: np.uint64, first_draw: int, n_draws: int
+    ) -> np.ndarray:
+        """Components (B, n_draws) int32, all equally likely."""
+        drawn = (uniforms(key, rows, n_draws, first_draw) * n_components).astype(np.int32)
+        return np.minimum(drawn, n_components - 1)
+
+    def grow_tree(
+        self, points: np.ndarray, leaf_size: int, key: np.uint64, scales: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, Tree]:
+        """Split points (n, D) until at most `leaf_size` are together."""
+        n_points, n_features = points.shape
+        n_leaves = -(-n_points // leaf_size)
+        order = np.arange(n_points, dtype=np.int32)
+        offsets = np.zeros(n_leaves + 1, dtype=np.int64)
+        offsets[-1] = n_points
+        tree = Tree.unfilled(n_leaves - 1, n_features)
+        drawn = uniforms(key, np.arange(n_leaves - 1), 2 * n_features, 1)
+        radius = np.sqrt(-2.0 * np.log(1.0 - drawn[:, ::2]))
+        tree.directions[:] = scales * radius * np.cos(2 * np.pi * drawn[:, 1::2])
+        shares = (
+            LEAST_QUANTILE
+            + (1.0 - 2.0 * LEAST_QUANTILE) * uniforms(key, np.arange(3 * n_leaves), 1).ravel()
+        )
+
+        def root(first_leaf: int, last_leaf: int) -> int:
+            """The node that these leaves hang from: one less than where its second half begins."""
+            n = last_leaf - first_leaf
+            if n == 1:
+                return -1 - first_leaf
+            middle = round(float(shares[first_leaf + 2 * last_leaf]) * n)
+            return first_leaf + max(1, min(n - 1, middle)) - 1
+
+        waiting = [(0, n_points, 0, n_leaves)]
+        while waiting:
+            first, last, first_leaf, last_leaf = waiting.pop()
+            node = root(first_leaf, last_leaf)
+            if node < 0:
+                continue
+            middle = node + 1
+            cut = (last - first) * (middle - first_leaf) // (last_leaf - first_leaf)
+            here = order[first:last]
+            values = points[here] @ tree.directions[node]
+            split = np.argpartition(values, cut)
+            here[:] = here[split]
+            # Halfway between the two sides.
+            tree.thresholds[node] = 0.5 * (values[split[:cut]].max() + values[split[cut]])
+            tree.children[node] = root(first_leaf, middle), root(middle, last_leaf)
+            cut += first
+            offsets[middle] = cut
+            waiting += [(first, cut, first_leaf, middle), (cut, last, middle, last_leaf)]
+        arrays = tree.directions, tree.thresholds, tree.children
+        return order, offsets, Tree(*arrays, root(0, n_leaves))
+
+    def leaf_of(self, tree: Tree, rows: np.ndarray) -> np.ndarray:
+        """Leaf of each row (B, D), as (B,) int32."""
+        node = np.full(rows.shape[0], tree.root, dtype=np.int32)
+        inside = np.flatnonzero(node >= 0)
+        while inside.size:
+            here = node[inside]
+            along = np.einsum("ij,ij->i", rows[inside], tree.directions[here])
+            node[inside] = tree.children[here, (along >= tree.thresholds[here]).astype(np.intp)]
+            inside = inside[node[inside] >= 0]
+        return np.asarray(-1 - node)
+
+    def exchange(self, members: np.ndarray, share: float, key: np.uint64) -> None:
+        """Let about `share` of the members change places at random (Fisher and Yates)."""
+        drawn = uniforms(key, np.arange(members.shape[0]), 2, EXCHANGE_DRAW)
+        chosen = np.flatnonzero(drawn[:, 0] < share)
+        for i in range(chosen.shape[0] - 1, 0, -1):
+            a, b = chosen[i], chosen[min(int(drawn[i, 1] * (i + 1)), i)]
+            members[a], members[b] = members[b], members[a]
+
+    def group_rows(
+        self, components: np.ndarray, position: np.ndarray, n_places: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Sort rows by the place of their component, keeping their order."""
+        places = position[components]
+        ends = np.cumsum(np.bincount(places, minlength=n_places))
+        return np.argsort(places, kind="stable"), ends
+
+    def start_table(self, n_rows: int, n_components: int) -> DenseTable:
+        """A new table for proposals."""
+        return DenseTable(n_rows, n_components)
+
+    def start_neighbours(self, lists: np.ndarray) -> DenseNeighbours:
+        """Begin with guessed lists (K, G)."""
+        return DenseNeighbours(lists)
+
+
+def _unnormalised(log_joint: np.ndarray, beta: float) -> np.ndarray:
+    """exp(beta log_joint (K, B)), the largest of each column made one."""
+    # Where all are -inf the weights are NaN, as they should be: nobody has a claim.
+    with np.errstate(invalid="ignore"):
+        weights: np.ndarray = np.exp(beta * (log_joint - log_joint.max(axis=0)))
+    return weights

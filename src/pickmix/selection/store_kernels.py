@@ -1,0 +1,165 @@
+# mypy: ignore-errors
+"""Compiled: tables of proposals, and lists of nearest components. See `sparse.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pickmix.compiled import kernel, part
+from pickmix.selection.kernels import uniform, uniform_component
+
+
+@part()
+def _find(entry_component, entry_next, entry, component):
+    while entry >= 0 and entry_component[entry] != component:
+        entry = entry_next[entry]
+    return entry
+
+
+@kernel()
+def draw_from_table(
+    rows,
+    current,
+    n_components,
+    head,
+    excess_total,
+    entry_component,
+    entry_excess,
+    entry_next,
+    key,
+    first_draw,
+    candidates,
+    log_q,
+    log_q_current,
+):
+    """Sample n_k / sum n: mass 1 spread uniformly, plus the excess of the stored entries."""
+    start_value = 1.0 / n_components
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        total = 1.0 + excess_total[row]
+        entry = _find(entry_component, entry_next, head[row], current[i])
+        value = start_value + (entry_excess[entry] if entry >= 0 else 0.0)
+        log_q_current[i] = np.log(value / total)
+        for j in range(candidates.shape[1]):
+            target = uniform(key, row, first_draw + j) * total
+            if target < 1.0:
+                k = min(int(target * n_components), n_components - 1)
+                entry = _find(entry_component, entry_next, head[row], k)
+            else:
+                target -= 1.0
+                entry = head[row]
+                # Rounding may carry the target past the last entry: then it is the last.
+                while entry_next[entry] >= 0 and target >= entry_excess[entry]:
+                    target -= entry_excess[entry]
+                    entry = entry_next[entry]
+                k = entry_component[entry]
+            value = start_value + (entry_excess[entry] if entry >= 0 else 0.0)
+            candidates[i, j] = k
+            log_q[i, j] = np.log(value / total)
+
+
+@kernel()
+def update_table(
+    rows, states, n_used, decay, gain, head, excess_total, entry_component, entry_excess, entry_next
+):
+    """excess <- decay * excess + gain for every visited (row, component), adding new entries."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for j in range(states.shape[1]):
+            k = states[i, j]
+            entry = _find(entry_component, entry_next, head[row], k)
+            if entry < 0:
+                entry = n_used
+                n_used += 1
+                entry_component[entry] = k
+                entry_excess[entry] = 0.0
+                entry_next[entry] = head[row]
+                head[row] = entry
+            updated = decay * entry_excess[entry] + gain
+            excess_total[row] += updated - entry_excess[entry]
+            entry_excess[entry] = updated
+    return n_used
+
+
+@kernel()
+def collect(rows, held, neighbours, n_explore, key, candidates):
+    """Fill candidates (B, C) with the distinct members of each row's search set, -1 after them.
+
+    Returns the number of candidates in all.
+    """
+    n_components = neighbours.shape[0]
+    total = 0
+    for i in range(rows.shape[0]):
+        n = 0
+        for j in range(held.shape[1] + n_explore):
+            if j < held.shape[1]:
+                c = held[i, j]
+                if c < 0:
+                    continue
+                members = neighbours[c]
+            else:
+                members = np.array([uniform_component(key, rows[i], j, n_components)], np.int32)
+            for k in members:
+                known = k < 0
+                for d in range(n):
+                    if candidates[i, d] == k:
+                        known = True
+                        break
+                if not known:
+                    candidates[i, n] = k
+                    n += 1
+        total += n
+        candidates[i, n:] = -1
+    return total
+
+
+@kernel()
+def learn_distances(candidates, log_joint, winners, neighbours, distances, counts):
+    """Update the nearest-component lists of each row's winner c from the row's log-joints.
+
+    Lists are sorted by distance and start with the component itself at distance zero. A member's
+    distance is the running mean over the rows that c wins; a stranger enters with its first one.
+    """
+    n_neighbours = neighbours.shape[1]
+    for i in range(candidates.shape[0]):
+        c = winners[i]
+        if c < 0:
+            continue
+        best = -np.inf
+        for j in range(candidates.shape[1]):
+            if candidates[i, j] == c:
+                best = log_joint[i, j]
+        for j in range(candidates.shape[1]):
+            k = candidates[i, j]
+            if k < 0 or k == c:
+                continue
+            distance = best - log_joint[i, j]
+            place = n_neighbours
+            for g in range(1, n_neighbours):
+                if neighbours[c, g] == k:
+                    place = g
+                    break
+            if place < n_neighbours:
+                count = counts[c, place] + 1
+                if count > 1:
+                    distance = distances[c, place] + (distance - distances[c, place]) / count
+            elif n_neighbours > 1 and distance < distances[c, n_neighbours - 1]:
+                place = n_neighbours - 1
+                count = 1
+            else:
+                continue
+            # Take the entry out and put it back where it belongs in the order.
+            g = place
+            while g + 1 < n_neighbours and distances[c, g + 1] < distance:
+                neighbours[c, g] = neighbours[c, g + 1]
+                distances[c, g] = distances[c, g + 1]
+                counts[c, g] = counts[c, g + 1]
+                g += 1
+            while g - 1 > 0 and distances[c, g - 1] > distance:
+                neighbours[c, g] = neighbours[c, g - 1]
+                distances[c, g] = distances[c, g - 1]
+                counts[c, g] = counts[c, g - 1]
+                g -= 1
+            neighbours[c, g] = k
+            distances[c, g] = distance
+            counts[c, g] = count

@@ -1,0 +1,247 @@
+"""The sweep in Numba: one compilation for all families, threads over pieces of work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pickmix.families.layout import Layout, Model, Moments
+from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.selection.operations import Operations
+from pickmix.selection.partitions import Partition
+from pickmix.sweep import pair_kernels
+from pickmix.sweep.blocks import sweep_blocks
+from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
+from pickmix.threads import Threads
+
+# Blocks with more rows than this are cut, so that a single block is work for many threads; each
+# piece sums up on its own.
+_PIECE_ROWS = 8192
+# Rows that a thread gathers at a time.
+_GATHERED_ROWS = 16384
+
+
+class Compiled:
+    """The sweep and its parts in Numba; see `Backend`."""
+
+    def __init__(self, threads: Threads) -> None:
+        self.threads: Threads | None = threads
+        self._threads = threads
+        self.operations: Operations = CompiledOperations(threads)
+        self._slot_of = np.empty(0, dtype=np.int32)
+
+    def sweep(
+        self,
+        layout: Layout,
+        model: Model,
+        source: Rows,
+        numbers: np.ndarray,
+        components: np.ndarray,
+        partition: Partition,
+        key: np.uint64,
+        beta: float = 1.0,
+        wants_statistics: bool = True,
+        greedy: bool = False,
+    ) -> Swept:
+        """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
+        n_places = partition.members.shape[0]
+        position = np.full(model.location.shape[0], -1, dtype=np.int32)
+        position[partition.members] = np.arange(n_places, dtype=np.int32)
+        order, place_ends = self.operations.group_rows(components, position, n_places)
+        pieces = _cut(partition, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]]))
+        sums = no_sums(pieces.members.shape[0] if wants_statistics else 0, layout)
+        drawn = np.empty_like(components)
+        log_sums = np.empty(numbers.shape[0])
+
+        def work_on(*bounds: int) -> None:
+            """Gather the rows of some chunks of pieces, and sweep through them."""
+            for chunk in range(*bounds):
+                first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
+                here = order[pieces.ends[first] : pieces.ends[last]]
+                chosen = numbers[here]
+                moved = np.empty(here.shape[0], dtype=np.int32)
+                sums_here = np.empty(here.shape[0])
+                sweep_blocks(
+                    layout,
+                    model,
+                    source.gather(chosen),
+                    source.weights_of(chosen)[0],
+                    chosen,
+                    pieces.members,
+                    pieces.places,
+                    pieces.ends,
+                    first,
+                    last,
+                    float(beta),
+                    key,
+                    greedy,
+                    moved,
+                    sums,
+                    sums_here,
+                )
+                drawn[here] = moved
+                log_sums[here] = sums_here
+
+        evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
+        self._threads.run(work_on, pieces.chunks.shape[0] - 1, 2.0 * evaluations * layout.work())
+        statistics = None
+        if wants_statistics:
+            statistics = merge(pieces.members, sums, layout, source.weights_of(numbers)[1])
+        return Swept(drawn, statistics, log_sums, evaluations)
+
+    def log_joint(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
+        out = np.empty(candidates.shape)
+        work = candidates.size * layout.work()
+        self._threads.run(
+            pair_kernels.evaluate_candidates,
+            candidates.shape[0],
+            work,
+            layout,
+            model,
+            rows,
+            candidates,
+            out,
+        )
+        return out
+
+    def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+        """log p(x_i, k) for every component, as (K, B)."""
+        out = np.empty((model.location.shape[0], rows.shape[0]))
+        columns = np.ascontiguousarray(rows.T)
+        work = out.size * layout.work()
+        self._threads.run(
+            pair_kernels.evaluate_all, out.shape[0], work, layout, model, columns, out
+        )
+        return out
+
+    def sums_of_all(
+        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+    ) -> Sums:
+        """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
+        sums = no_sums(responsibilities.shape[0], layout)
+        self._threads.run(
+            pair_kernels.accumulate_all,
+            responsibilities.shape[0],
+            responsibilities.size * layout.work(),
+            layout,
+            np.ascontiguousarray(rows.T),
+            weights,
+            responsibilities,
+            sums,
+        )
+        return sums
+
+    def pair_statistics(
+        self,
+        layout: Layout,
+        n_components: int,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        components: np.ndarray,
+        pair_weights: np.ndarray,
+        total_weight: float,
+    ) -> Statistics:
+        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
+        if self._slot_of.shape[0] != n_components:
+            self._slot_of = np.full(n_components, -1, dtype=np.int32)
+        n_pairs = components.size
+        most = min(n_pairs, n_components)
+        members = np.empty(most, dtype=np.int32)
+        offsets = np.empty(most + 2, dtype=np.int64)
+        pairs = np.empty(n_pairs, dtype=np.int64)
+        grouped_weights = np.empty(n_pairs)
+        n_slots = pair_kernels.group_by_component(
+            components,
+            pair_weights,
+            weights,
+            self._slot_of,
+            members,
+            offsets,
+            pairs,
+            grouped_weights,
+        )
+        sums = no_sums(n_slots, layout)
+        self._threads.run(
+            pair_kernels.accumulate_pairs,
+            n_slots,
+            n_pairs * layout.work(),
+            layout,
+            rows,
+            offsets,
+            pairs,
+            grouped_weights,
+            sums,
+        )
+        return Statistics.of_sums(members[:n_slots], sums, total_weight)
+
+    def blend(
+        self,
+        layout: Layout,
+        moments: Moments,
+        model: Model,
+        statistics: Statistics,
+        share: float,
+        wants_gains: bool,
+    ) -> tuple[np.ndarray, ...] | None:
+        """SA-step: s <- (1 - gamma) s + share * statistics; see `Backend.blend`."""
+        n_members = statistics.members.shape[0]
+        gains = np.empty((n_members if wants_gains else 0, layout.n_products))
+        freedom = np.empty(gains.shape[0])
+        self._threads.run(
+            pair_kernels.blend,
+            n_members,
+            2.0 * n_members * layout.work(),
+            layout,
+            moments,
+            model,
+            statistics.members,
+            statistics.sums,
+            float(share),
+            gains,
+            freedom,
+        )
+        if not wants_gains:
+            return None
+        squares = share * share * statistics.squares.sum()
+        return share * statistics.mass.sum(), squares, freedom.sum(), gains.sum(axis=0)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Blocks cut into pieces of at most _PIECE_ROWS rows, and chunks of pieces to gather.
+
+    Piece q holds the components members[places[q]:places[q + 1]] and the rows ends[q]..ends[q + 1];
+    chunk c the pieces chunks[c]..chunks[c + 1].
+    """
+
+    members: np.ndarray
+    places: np.ndarray
+    ends: np.ndarray
+    chunks: np.ndarray
+
+
+def _cut(partition: Partition, bounds: np.ndarray) -> _Pieces:
+    """Cut blocks whose rows lie between the bounds (n_blocks + 1,)."""
+    counts = np.diff(bounds)
+    n_pieces = np.maximum(1, -(-counts // _PIECE_ROWS))
+    sizes = np.diff(partition.offsets)
+    if n_pieces.max() == 1:
+        members, places, ends = partition.members, partition.offsets, bounds
+    else:
+        block = np.repeat(np.arange(partition.n_blocks), n_pieces)
+        number = np.arange(block.shape[0]) - np.repeat(np.cumsum(n_pieces) - n_pieces, n_pieces)
+        first = bounds[:-1][block] + counts[block] * number // n_pieces[block]
+        ends = np.append(first, bounds[-1])
+        places = np.concatenate([[0], np.cumsum(sizes[block])])
+        starts = np.repeat(partition.offsets[:-1][block] - places[:-1], sizes[block])
+        members = partition.members[np.arange(places[-1]) + starts]
+    wished = np.arange(_GATHERED_ROWS, int(bounds[-1]), _GATHERED_ROWS)
+    cuts = np.unique(np.searchsorted(ends[1:-1], wished) + 1) if ends.shape[0] > 2 else wished[:0]
+    cuts = cuts[cuts < ends.shape[0] - 1]
+    chunks = np.concatenate([[0], cuts, [ends.shape[0] - 1]]).astype(np.int64)
+    return _Pieces(members, places, ends, chunks)

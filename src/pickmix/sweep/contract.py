@@ -1,0 +1,150 @@
+"""The contract that the two implementations of a sweep share, and which one runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from pickmix.families.layout import Layout, Model, Moments
+from pickmix.selection.operations import Operations
+from pickmix.selection.partitions import Partition
+from pickmix.sweep.statistics import Statistics, Sums
+from pickmix.threads import Threads
+
+# Problems of so many components run in NumPy, if a sweep takes so many multiply-adds at most: a
+# fit of some hundred sweeps then takes a few seconds.
+_MOST_COMPONENTS = 256
+_MOST_WORK = 2e7
+_BLOCK = 32
+
+
+class Rows(Protocol):
+    """Where the rows of a chunk are: numbered 0, 1, ..., with weights, centred."""
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The given rows, centred, as (B, D) float64."""
+        ...
+
+    def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Weights of the given rows, (B,), and what as many rows weigh on average."""
+        ...
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep returns.
+
+    Attributes
+    ----------
+    components : (B,) int32 array
+        The component that each row's chain has moved to.
+    statistics : Statistics or None
+        The additive update.
+    log_sums : (B,) array
+        log sum of p(x, k)^beta over the row's block.
+    evaluations : int
+        Component evaluations made.
+    """
+
+    components: np.ndarray
+    statistics: Statistics | None
+    log_sums: np.ndarray
+    evaluations: int
+
+
+class Backend(Protocol):
+    """All that an engine computes on rows: `Reference` in NumPy, `Compiled` in Numba."""
+
+    operations: Operations
+    #: Threads of the compiled implementation; None for the one in NumPy.
+    threads: Threads | None
+
+    def sweep(
+        self,
+        layout: Layout,
+        model: Model,
+        source: Rows,
+        numbers: np.ndarray,
+        components: np.ndarray,
+        partition: Partition,
+        key: np.uint64,
+        beta: float = 1.0,
+        wants_statistics: bool = True,
+        greedy: bool = False,
+    ) -> Swept:
+        """Move the chains of rows once: random-partition Gibbs under a frozen model.
+
+        Row `numbers[i]` of the source stands on `components[i]`. It is replaced by a draw from the
+        posterior within the block of the partition that holds it. For any partition that does not
+        depend on the chains this is a Gibbs step, so it leaves the posterior over components
+        invariant. And if a chain follows the posterior, the posterior weights within its block have
+        the posterior as their mean: they, not the draw, weigh the statistics.
+
+        With `greedy`, chains move to the best component of their block instead of a drawn one.
+        Nothing is changed but what is returned.
+        """
+        ...
+
+    def log_joint(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
+        ...
+
+    def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+        """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
+        ...
+
+    def sums_of_all(
+        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+    ) -> Sums:
+        """Mass, squares, mean, scatter and counts (K, ...) of rows (B, D).
+
+        Row i counts to component k with weights[i] * responsibilities[k, i].
+        """
+        ...
+
+    def pair_statistics(
+        self,
+        layout: Layout,
+        n_components: int,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        components: np.ndarray,
+        pair_weights: np.ndarray,
+        total_weight: float,
+    ) -> Statistics:
+        """Statistics of pairs (row i, components[i, j]), weighing weights[i] pair_weights[i, j].
+
+        The paper's sparse rules: S_z += w T(x) for chosen pairs. Component -1 is no pair.
+        """
+        ...
+
+    def blend(
+        self,
+        layout: Layout,
+        moments: Moments,
+        model: Model,
+        statistics: Statistics,
+        share: float,
+        wants_gains: bool,
+    ) -> tuple[np.ndarray, ...] | None:
+        """SA-step for the components of the statistics, all of which have mass.
+
+            s0 <- (1 - gamma) s0 + share * mass          (the decay has applied 1 - gamma already)
+            mean <- mean + (share * mass / s0) (their mean - mean)
+            scatter <- ((1 - gamma) s0_old scatter + share * their scatter + cross term) / s0,
+
+        which is s_k <- (1 - gamma) s_k + gamma s_batch for the statistics (1, x, x x'), written
+        about the component's own mean. Returns, if wanted, what was added in all to masses,
+        squares, degrees of freedom (s0 - squares / s0) and mass times scatter.
+        """
+        ...
+
+
+def needs_compiled(layout: Layout, n_rows: int, n_components: int) -> bool:
+    """Whether a problem is so large that compiling pays. It depends on sizes alone."""
+    work = n_rows * min(n_components, _BLOCK) * layout.work()
+    return n_components > _MOST_COMPONENTS or work > _MOST_WORK

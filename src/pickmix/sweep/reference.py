@@ -1,0 +1,231 @@
+"""The sweep in NumPy: what a newcomer reads, what the compiled one must equal.
+
+It also runs every problem that is solved before a compiler has started. Everything is float64,
+about each component's own location, so that nothing cancels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pickmix.families.layout import Layout, Model, Moments, log_weights
+from pickmix.selection.arrays import ArrayOperations
+from pickmix.selection.operations import Operations
+from pickmix.selection.partitions import Partition
+from pickmix.selection.randomness import uniforms
+from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.statistics import Statistics, Sums, merge, stack
+from pickmix.threads import Threads
+
+# What a row that nothing explains is given, so that it stands somewhere.
+_LEAST = -1e300
+
+
+def log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """log p(x, k) for components `members` (G,) and rows (R, D), as (G, R)."""
+    out = np.empty((members.shape[0], rows.shape[0]))
+    # A row whose squared distance leaves float64 has density zero.
+    with np.errstate(over="ignore"):
+        _fill_log_joints(layout, model, members, rows, out)
+    return out
+
+
+def _fill_log_joints(
+    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, out: np.ndarray
+) -> None:
+    coordinates, levels = split_columns(layout, rows)
+    i, j = layout.pairs()
+    factor = np.zeros((layout.n_coordinates, layout.n_coordinates))
+    log_weight = log_weights(model)
+    for g, k in enumerate(members.tolist()):
+        f = 0 if model.factor.shape[0] == 1 else k
+        away = coordinates - model.location[k]
+        out[g] = log_weight[k] + model.log_normaliser[f]
+        if layout.is_diagonal:
+            out[g] -= 0.5 * np.square(away * model.factor[f]).sum(axis=1)
+        elif layout.n_products:
+            factor[i, j] = model.factor[f]
+            out[g] -= 0.5 * np.square(away @ factor.T).sum(axis=1)
+        if model.linear.shape[0]:
+            out[g] += away @ model.linear[k]
+        for column in levels.T:
+            out[g] += model.tables[k, column]
+
+
+def split_columns(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coordinates (R, C) of rows, and their levels as places in the tables (R, Q)."""
+    n = layout.n_coordinates
+    return rows[:, :n], rows[:, n:].astype(np.int64) + layout.offsets[:-1]
+
+
+def summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
+    """Mass, squares, mean, scatter and counts of rows (R, D) under weights (G, R)."""
+    coordinates, levels = split_columns(layout, rows)
+    i, j = layout.pairs()
+    mass, squares = weights.sum(axis=1), np.square(weights).sum(axis=1)
+    mean = np.zeros((weights.shape[0], layout.n_coordinates))
+    scatter = np.zeros((weights.shape[0], layout.n_products))
+    counts = np.zeros((weights.shape[0], layout.n_levels))
+    for g in np.flatnonzero(mass > 0.0).tolist():
+        # About a row that counts first, so that no digits are lost far from the origin.
+        guess = coordinates[weights[g].argmax()]
+        mean[g] = guess + weights[g] @ (coordinates - guess) / mass[g]
+        away = coordinates - mean[g]
+        if layout.is_diagonal:
+            scatter[g] = weights[g] @ np.square(away)
+        elif layout.n_products:
+            scatter[g] = ((weights[g][:, None] * away).T @ away)[i, j]
+        for column in levels.T:
+            counts[g] += np.bincount(column, weights[g], layout.n_levels)
+    return mass, squares, mean, scatter, counts
+
+
+class Reference:
+    """The sweep and its parts in NumPy; see `Backend`."""
+
+    threads: Threads | None = None
+
+    def __init__(self) -> None:
+        self.operations: Operations = ArrayOperations()
+
+    def sweep(
+        self,
+        layout: Layout,
+        model: Model,
+        source: Rows,
+        numbers: np.ndarray,
+        components: np.ndarray,
+        partition: Partition,
+        key: np.uint64,
+        beta: float = 1.0,
+        wants_statistics: bool = True,
+        greedy: bool = False,
+    ) -> Swept:
+        """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
+        n_places = partition.members.shape[0]
+        position = np.full(model.location.shape[0], -1, dtype=np.int32)
+        position[partition.members] = np.arange(n_places, dtype=np.int32)
+        order, place_ends = self.operations.group_rows(components, position, n_places)
+        ends = np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
+        drawn = np.empty_like(components)
+        log_sums = np.empty(numbers.shape[0])
+        parts = []
+        evaluations = 0
+        for block in range(partition.n_blocks):
+            members = partition.members[partition.offsets[block] : partition.offsets[block + 1]]
+            here = order[ends[block] : ends[block + 1]]
+            rows = source.gather(numbers[here])
+            # Evaluate: log-joints of all components of the block.
+            log_joint = beta * log_joints(layout, model, members, rows)
+            evaluations += log_joint.size
+            # The posterior within the block.
+            largest = log_joint.max(axis=0, initial=_LEAST)
+            weights = np.exp(np.maximum(log_joint, _LEAST) - largest)
+            total = weights.sum(axis=0)
+            weights /= total
+            log_sums[here] = np.where(largest > _LEAST, largest + np.log(total), -np.inf)
+            # Draw a component for every row.
+            if greedy:
+                choice = weights.argmax(axis=0)
+            else:
+                u = uniforms(key, numbers[here], 1)[:, 0]
+                choice = (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
+            drawn[here] = members[choice]
+            # Add the statistics, weighted by the posterior and not by the draw.
+            if wants_statistics:
+                parts.append(summarise(layout, rows, weights * source.weights_of(numbers[here])[0]))
+        statistics = None
+        if wants_statistics:
+            total_weight = source.weights_of(numbers)[1]
+            statistics = Statistics.of_sums(partition.members, stack(parts), total_weight)
+        return Swept(drawn, statistics, log_sums, evaluations)
+
+    def log_joint(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
+        coordinates, levels = split_columns(layout, rows)
+        chosen = np.maximum(candidates, 0)
+        factors = np.zeros_like(chosen) if model.factor.shape[0] == 1 else chosen
+        away = coordinates[:, None, :] - model.location[chosen]
+        whitened = np.zeros(away.shape)
+        for p, (i, j) in enumerate(zip(*layout.pairs(), strict=True)):
+            whitened[:, :, i] += model.factor[factors, p] * away[:, :, j]
+        out: np.ndarray = log_weights(model)[chosen] + model.log_normaliser[factors]
+        out -= 0.5 * np.square(whitened).sum(axis=2)
+        if model.linear.shape[0]:
+            out += (model.linear[chosen] * away).sum(axis=2)
+        for column in levels.T:
+            out += model.tables[chosen, column[:, None]]
+        out[candidates < 0] = -np.inf
+        return out
+
+    def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+        """log p(x_i, k) for every component, as (K, B)."""
+        return log_joints(layout, model, np.arange(model.location.shape[0]), rows)
+
+    def sums_of_all(
+        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+    ) -> Sums:
+        """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
+        return summarise(layout, rows, responsibilities * weights)
+
+    def pair_statistics(
+        self,
+        layout: Layout,
+        n_components: int,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        components: np.ndarray,
+        pair_weights: np.ndarray,
+        total_weight: float,
+    ) -> Statistics:
+        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
+        row, place = np.nonzero(components >= 0)
+        w = pair_weights[row, place] * weights[row]
+        coordinates, levels = split_columns(layout, rows)
+        levels_of_pairs = np.zeros((row.shape[0], layout.n_levels))
+        for column in levels.T:
+            levels_of_pairs[np.arange(row.shape[0]), column[row]] += w
+        sums = (
+            w,
+            w * w,
+            coordinates[row],
+            np.zeros((row.shape[0], layout.n_products)),
+            levels_of_pairs,
+        )
+        return merge(components[row, place], sums, layout, total_weight)
+
+    def blend(
+        self,
+        layout: Layout,
+        moments: Moments,
+        model: Model,
+        statistics: Statistics,
+        share: float,
+        wants_gains: bool,
+    ) -> tuple[np.ndarray, ...] | None:
+        """SA-step: s <- (1 - gamma) s + share * statistics; see `Backend.blend`."""
+        k = statistics.members
+        scale, square_scale = model.decay[0], model.decay[1]
+        kept, added = moments.mass[k] * scale, share * statistics.mass
+        total = kept + added
+        old, new = kept / total, 1.0 / total
+        away = statistics.mean - moments.mean[k]
+        gains = share * statistics.scatter
+        gains += (kept * (added / total))[:, None] * layout.products(away)
+        kept_squares = moments.squares[k] * square_scale
+        squares = kept_squares + share * share * statistics.squares
+        freedom = np.divide(kept_squares, kept, out=np.zeros_like(kept), where=kept > 0.0)
+        freedom = (total - squares / total) - (kept - freedom)
+        moments.scatter[k] = old[:, None] * moments.scatter[k] + new[:, None] * gains
+        moments.counts[k] = old[:, None] * moments.counts[k]
+        moments.counts[k] += (share * new)[:, None] * statistics.counts
+        # With kept = 0 the mean becomes that of the statistics to the last bit.
+        moments.mean[k] = statistics.mean - old[:, None] * away
+        moments.mass[k] = total / scale
+        moments.squares[k] = squares / square_scale
+        model.log_mass[k] = np.log(moments.mass[k])
+        if not wants_gains:
+            return None
+        return added.sum(), (share * share * statistics.squares).sum(), freedom.sum(), gains.sum(0)

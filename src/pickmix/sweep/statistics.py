@@ -1,0 +1,180 @@
+"""Statistics as a value: they add, scale, slice by components, and travel as plain arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from pickmix.families.layout import Layout
+
+#: Mass, squares, mean, scatter and counts of some components.
+Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Sums of w T(x) over rows, for some components, with nothing that cancels.
+
+    Second moments are about each component's own mean, so merging adds only non-negative terms
+    (Chan, Golub and LeVeque 1983), wherever the data lie.
+
+    Attributes
+    ----------
+    members : (U,) int32 array
+        The components, each once.
+    mass, squares : (U,) arrays
+        Sums of weights and of squared weights.
+    mean : (U, C) array
+        Weighted mean of the coordinates.
+    scatter : (U, P) array
+        Weighted sums of products of coordinates about the mean.
+    counts : (U, L) array
+        Weights of the levels.
+    total_weight : float
+        What as many rows as were visited weigh on average. Divided by this, and not by the weight
+        of the rows that happened to be visited, statistics average to those of all rows.
+
+    Examples
+    --------
+    >>> from pickmix.families.layout import make_layout
+    >>> one = Statistics(np.array([4]), np.ones(1), np.ones(1), np.zeros((1, 1)),
+    ...                  np.zeros((1, 1)), np.zeros((1, 0)), 1.0)
+    >>> other = replace(one, mean=np.full((1, 1), 2.0))
+    >>> both = one.plus(other, make_layout([("full", 1)]))
+    >>> both.mass, both.mean, both.scatter
+    (array([2.]), array([[1.]]), array([[2.]]))
+    """
+
+    members: np.ndarray
+    mass: np.ndarray
+    squares: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+    counts: np.ndarray
+    total_weight: float
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as plain arrays; `Statistics.of_arrays` is the way back."""
+        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Statistics:
+        """Inverse of `arrays`."""
+        return cls(**arrays | {"total_weight": float(arrays["total_weight"])})  # type: ignore[arg-type]
+
+    @property
+    def sums(self) -> Sums:
+        """All but the members and the total weight."""
+        return self.mass, self.squares, self.mean, self.scatter, self.counts
+
+    @classmethod
+    def of_sums(cls, members: np.ndarray, sums: Sums, total_weight: float) -> Statistics:
+        """Inverse of `sums`."""
+        return cls(members, *sums, total_weight)
+
+    def scaled(self, factor: float) -> Statistics:
+        """The statistics of rows that weigh `factor` times as much."""
+        return replace(
+            self,
+            mass=factor * self.mass,
+            squares=factor * factor * self.squares,
+            scatter=factor * self.scatter,
+            counts=factor * self.counts,
+            total_weight=factor * self.total_weight,
+        )
+
+    def of_range(self, first: int, last: int) -> Statistics:
+        """Those of the components first..last - 1, which weigh the same total."""
+        return self.at(np.flatnonzero((self.members >= first) & (self.members < last)))
+
+    def at(self, places: np.ndarray) -> Statistics:
+        """Those at some places of `members`."""
+        mass, squares, mean, scatter, counts = (each[places] for each in self.sums)
+        sums = mass, squares, mean, scatter, counts
+        return Statistics.of_sums(self.members[places], sums, self.total_weight)
+
+    def plus(self, other: Statistics, layout: Layout) -> Statistics:
+        """Both together; the order of terms is that of the call, so the bits are too."""
+        if np.array_equal(self.members, other.members):
+            return self._plus_aligned(other, layout)
+        both = np.concatenate([self.members, other.members])
+        sums = stack([self.sums, other.sums])
+        return merge(both, sums, layout, self.total_weight + other.total_weight)
+
+    def _plus_aligned(self, other: Statistics, layout: Layout) -> Statistics:
+        """`plus` for the same components in the same order."""
+        mass = self.mass + other.mass
+        share = np.divide(other.mass, mass, out=np.zeros_like(mass), where=mass > 0.0)
+        away = np.where((self.mass * other.mass > 0.0)[:, None], other.mean - self.mean, 0.0)
+        start = np.where((self.mass > 0.0)[:, None], self.mean, other.mean)
+        spread = (self.mass * share)[:, None] * layout.products(away)
+        return Statistics(
+            self.members,
+            mass,
+            self.squares + other.squares,
+            start + share[:, None] * away,
+            self.scatter + other.scatter + spread,
+            self.counts + other.counts,
+            self.total_weight + other.total_weight,
+        )
+
+
+def stack(parts: Sequence[Sums]) -> Sums:
+    """Sums of the components of all parts, one after another."""
+    mass, squares, mean, scatter, counts = map(np.concatenate, zip(*parts, strict=True))
+    return mass, squares, mean, scatter, counts
+
+
+def merge(members: np.ndarray, sums: Sums, layout: Layout, total_weight: float) -> Statistics:
+    """Statistics from sums whose `members` may repeat; terms add up in their order."""
+    mass, squares, mean, scatter, counts = sums
+    distinct, first, slot = np.unique(members, return_index=True, return_inverse=True)
+    if distinct.shape[0] == members.shape[0]:
+        return Statistics.of_sums(members, sums, total_weight)
+    # Components in the order of their first appearance.
+    order = np.argsort(first, kind="stable")
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.shape[0])
+    slot = rank[slot.ravel()]
+    n_slots = distinct.shape[0]
+    firsts = first[order]
+    merged_mass = np.bincount(slot, mass, n_slots)
+    merged_squares = np.bincount(slot, squares, n_slots)
+    share = np.divide(mass, merged_mass[slot], out=np.zeros_like(mass), where=mass > 0.0)
+    # About the first mean of each, so that no digits are lost far from the origin.
+    away = mean - mean[firsts][slot]
+    shift = _sum_by(slot, share[:, None] * away, n_slots)
+    merged_mean = mean[firsts] + shift
+    residual = np.where(mass[:, None] > 0.0, mean - merged_mean[slot], 0.0)
+    spread = mass[:, None] * layout.products(residual)
+    return Statistics(
+        members[firsts],
+        merged_mass,
+        merged_squares,
+        merged_mean,
+        _sum_by(slot, scatter + spread, n_slots),
+        _sum_by(slot, counts, n_slots),
+        total_weight,
+    )
+
+
+def _sum_by(slot: np.ndarray, values: np.ndarray, n_slots: int) -> np.ndarray:
+    """Sums of values (n, d) by slot (n,), each of which occurs, as (n_slots, d)."""
+    if not values.shape[1]:
+        return np.zeros((n_slots, 0))
+    order = np.argsort(slot, kind="stable")
+    begins = np.searchsorted(slot[order], np.arange(n_slots))
+    return np.add.reduceat(values[order], begins, axis=0)
+
+
+def no_sums(n: int, layout: Layout) -> Sums:
+    """Zeros for the mass, squares, mean, scatter and counts of n components."""
+    return (
+        np.zeros(n),
+        np.zeros(n),
+        np.zeros((n, layout.n_coordinates)),
+        np.zeros((n, layout.n_products)),
+        np.zeros((n, layout.n_levels)),
+    )

@@ -1,0 +1,92 @@
+"""Densities, samples and parameters: every family against SciPy and against itself."""
+
+import numpy as np
+import pytest
+from family_cases import BACKENDS, CASES, K, as_users_see, both_backends, every_family, known
+
+from pickmix.sweep.reference import Reference
+
+
+@every_family
+@both_backends
+def test_log_joints_are_those_of_scipy(name, backend):
+    mixture = known(name, 60)
+    engine = BACKENDS[backend]()
+    model = mixture.state(engine).require_sound().model
+    layout = mixture.family.layout
+    expected = mixture.log_joints(mixture.raw)
+    base = mixture.family.log_base(mixture.rows + mixture.centre)
+    constant = 0.0 if base is None else base
+    found = engine.log_joint_all(layout, model, mixture.rows)
+    np.testing.assert_allclose(found + constant, expected, rtol=1e-9, atol=1e-9)
+    candidates = np.random.default_rng(0).integers(-1, K, (60, 4)).astype(np.int32)
+    pairs = engine.log_joint(layout, model, mixture.rows, candidates)
+    chosen = np.take_along_axis(found.T, np.maximum(candidates, 0).astype(np.int64), axis=1)
+    np.testing.assert_allclose(
+        pairs, np.where(candidates < 0, -np.inf, chosen), rtol=1e-10, atol=1e-10
+    )
+
+
+@every_family
+def test_parameters_come_back(name):
+    mixture = known(name, 20)
+    found = mixture.family.parameters(mixture.state(Reference()).model, mixture.centre)
+    assert set(found) == set(mixture.parameters)
+    for key, values in mixture.parameters.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-10, atol=1e-10, err_msg=key)
+
+
+@every_family
+def test_samples_have_the_mean(name):
+    mixture = known(name, 20)
+    n = 4000
+    for k in (0, K - 1):
+        drawn = mixture.family.sample(mixture.parameters, k, n, np.random.default_rng(k))
+        rows = as_users_see(mixture.family, drawn)
+        error = rows.mean(axis=0) - CASES[name].mean(mixture.parameters, k)
+        # Five standard errors.
+        assert (np.abs(error) <= 5.0 * rows.std(axis=0) / np.sqrt(n)).all()
+
+
+@every_family
+@pytest.mark.parametrize("shrinkage", ["none", "pooled"])
+def test_self_scores_are_mean_densities(name, shrinkage):
+    """Scores of own rows, but for the D / 2 of a Gaussian, whose covariance fits its rows."""
+    mixture = known(name, 400)
+    moments, chosen = mixture.rough_moments(np.random.default_rng(1))
+    state = mixture.state(Reference(), shrinkage, moments)
+    family, model, rows = mixture.family, state.model, mixture.rows
+    densities = (
+        Reference().log_joint_all(family.layout, model, rows) - np.log(state.masses)[:, None]
+    )
+    means = (chosen * densities).sum(axis=1) / chosen.sum(axis=1)
+    excess = family.self_scores(model, state.moments) - means
+    n_squared = np.count_nonzero(np.diff(family.layout.starts))
+    if shrinkage == "none":
+        assert state.masses @ excess == pytest.approx(0.5 * n_squared, abs=1e-8)
+    if n_squared == 0 or (shrinkage == "none" and "tied" not in name):
+        np.testing.assert_allclose(excess, 0.5 * n_squared, atol=1e-8)
+
+
+@every_family
+def test_places_tell_components_apart(name):
+    """Most rows are nearest to their own component, or at least nearer than to a random one."""
+    mixture = known(name, 20)
+    state = mixture.state(Reference())
+    places, widths = state.places(), state.widths()
+    assert places.shape == (K, widths.shape[0])
+    assert (widths > 0.0).all()
+    nearer = []
+    for k in range(K):
+        rows = mixture.family.sample(mixture.parameters, k, 50, np.random.default_rng(k))
+        row_places = mixture.family.row_places(rows - mixture.centre)
+        distances = np.square((row_places[:, None] - places) / widths).sum(axis=2)
+        nearer.append((distances > distances[:, [k]]).sum(axis=1) / (K - 1))
+    assert np.mean(nearer) > 0.7
+
+
+@every_family
+def test_check_accepts_what_is_sampled(name):
+    mixture = known(name, 50)
+    assert mixture.family.check(mixture.raw) is None
+    assert mixture.family.n_parameters(2 * K) > mixture.family.n_parameters(K) > 0
