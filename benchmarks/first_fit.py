@@ -1,6 +1,6 @@
 """The first fit on a machine: seconds with an empty cache of compiled kernels.
 
-Each line is a process of its own. iris needs no kernels; (D, K, N) = (8, 300, 60,000) compiles them;
+Each line is a process of its own. iris needs no kernels; (D, K, N) = (8, 300, 60000) compiles them;
 after that other covariances and families find them there. Import is not counted, nor is making the
 rows. Writes first_fit.csv.
 

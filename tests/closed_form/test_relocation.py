@@ -138,7 +138,7 @@ def test_rounds_never_lower_the_likelihood(name):
 def test_a_daring_round_moves_where_a_plain_one_does_not():
     """Eight groups of two heaps: a split gains, but less than the merge that it needs loses."""
     centres = np.array([[5.0 * k, 0.0] for k in range(8)])
-    heaps = np.concatenate([centres + [0.0, 2.0], centres - [0.0, 2.0]])
+    heaps = np.concatenate([centres + np.array([0.0, 2.0]), centres - np.array([0.0, 2.0])])
     relocation = relocation_from(centres, rows_at(heaps, n_each=150))
     assert relocation.round(1, StepRandomness(0, 1)) == 0
     kept, chain = relocation.state.snapshot(), relocation.fleet.snapshot()
@@ -158,7 +158,7 @@ def test_a_daring_round_moves_where_a_plain_one_does_not():
 
 class TestMatching:
     def test_disjoint_pairs_are_the_greedy_choice(self):
-        """By brute force: the cheapest pair left whose components are both free, again and again."""
+        """By brute force: the cheapest pair left whose components are both free, repeatedly."""
         rng = np.random.default_rng(0)
         for _ in range(50):
             K, most = int(rng.integers(2, 9)), int(rng.integers(1, 5))
@@ -223,7 +223,7 @@ class TestMatching:
         for begin, end in itertools.pairwise(partition.offsets.tolist()):
             block = members[begin:end].tolist()
             for a in block:
-                others = sorted((b for b in block if b != a), key=lambda b: distances[a, b])  # noqa: B023
+                others = sorted((b for b in block if b != a), key=lambda b: distances[a, b])
                 expected |= {(a, b) for b in others[:3]}
         found = nearest_in_blocks(partition, 0, points)
         assert sorted(map(tuple, found.tolist())) == sorted(expected)

@@ -40,7 +40,7 @@ class TestNearestCentres:
 
 class TestPlusPlus:
     def test_it_seeds_as_well_as_scikit_learn(self):
-        """Mean potential over 20 seeds, against scikit-learn's greedy k-means++ on the same rows."""
+        """Mean potential over 20 seeds, against scikit-learn's greedy k-means++ on these rows."""
         rng = np.random.default_rng(1)
         groups = rng.normal(size=(50, 2))[rng.integers(0, 50, 2000)] * 10
         X = groups + rng.normal(size=(2000, 2)) * 0.3
@@ -58,7 +58,7 @@ class TestPlusPlus:
 
     @pytest.mark.parametrize("compiled", [False, True])
     def test_rows_are_drawn_by_weight_and_squared_distance(self, compiled):
-        """Two centres of five rows on a line: the second by w d^2 given the first, which is by w."""
+        """Two centres of five rows on a line: the second by w d^2 given the first, that by w."""
         rows = np.array([[0.0], [1.0], [3.0], [3.5], [7.0]])
         weights = np.array([2.0, 1.0, 4.0, 0.5, 1.0])
         first = weights / weights.sum()
@@ -118,7 +118,8 @@ class TestFromData:
         np.testing.assert_allclose(start.moments.mass[order], expected, rtol=1e-12)
         for k, group in zip(order, groups, strict=True):
             matrix = np.cov(group.T, bias=True)
-            packed = np.diag(matrix) if maker.family.layout.n_products == 2 else matrix[[0, 1, 1], [0, 0, 1]]
+            is_diagonal = maker.family.layout.n_products == 2
+            packed = np.diag(matrix) if is_diagonal else matrix[[0, 1, 1], [0, 0, 1]]
             np.testing.assert_allclose(start.moments.scatter[k], packed, rtol=1e-9, atol=1e-12)
             mean = [[0.0, 0.0], [20.0, 20.0]][int(k == order[1])]
             mean = mean if given_means else group.mean(axis=0)
@@ -178,7 +179,7 @@ class TestFromData:
         np.testing.assert_allclose(means[np.lexsort(means.T)], X[np.lexsort(X.T)], atol=1e-12)
 
     def test_components_of_few_rows_lean_on_all(self):
-        """One row out of a hundred alone: its scatter is zero, and it trusts that by 1 / (2 D + 2)."""
+        """One row out of a hundred alone: its scatter is zero, trusted by 1 / (2 D + 2)."""
         X = np.random.default_rng(9).normal(size=(101, 2))
         X[100] = 1000.0
         maker = starter(X, 2)
@@ -230,9 +231,7 @@ class TestGivenStarts:
         assert means.max() < 1.0 + 1e-12
         # The deviation of 600 uniforms is known to about 1 / sqrt(600) / 2 of itself.
         assert means.std() == pytest.approx(12**-0.5, abs=0.03)
-        np.testing.assert_array_equal(
-            maker.family.unpack(start.moments.scatter), [np.eye(3)] * 200
-        )
+        np.testing.assert_array_equal(maker.family.unpack(start.moments.scatter), [np.eye(3)] * 200)
         assert start.moments.mass.sum() == pytest.approx(1.0)
         # Chains stand anywhere: 500 rows on 200 components hit 200 (1 - e^-2.5) = 184 of them.
         assert 170 < np.unique(start.chain).size < 198

@@ -1,11 +1,19 @@
 """Searches for rows without a chain, and mixtures that follow a stream."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from known_states import BACKENDS, both_backends, every_covariance, state_of
 from scipy import stats
 
-from pickmix.closed_form.stream import OnlineMixture, _led_down, automatic_gamma, draw_routes, search
+from pickmix.closed_form.stream import (
+    OnlineMixture,
+    _led_down,
+    automatic_gamma,
+    draw_routes,
+    search,
+)
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
@@ -75,7 +83,7 @@ def test_climbs_never_go_down(backend):
         routes = draw_routes(state, 1 + n_climbs, 8, StepRandomness(0, 2))
         components, _, _ = search(state, source, routes, 1)
         height.append(log_joint[np.arange(N), components])
-    for lower, upper in zip(height[:-1], height[1:], strict=True):
+    for lower, upper in pairwise(height):
         assert (upper >= lower - DIGITS[backend] - 1e-5 * np.abs(lower)).all()
     assert height[-1].mean() > height[0].mean()
 

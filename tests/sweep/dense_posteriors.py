@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.linalg import solve_triangular
 
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
@@ -60,16 +59,15 @@ class Problem:
     def posterior(self, beta=1.0):
         """Block posteriors (K, N), zero outside the blocks, and the logarithms of their sums."""
         rows = self.source.gather(EVERYONE)
-        log_joint = np.empty((K, N))
-        means = self.state.moments.mean
+        log_joint = np.full((K, N), -np.inf)
+        means, block = self.state.moments.mean, self.block_of()
         for k in range(K):
+            own = block[self.chain] == block[k]
             lower = np.linalg.cholesky(self.covariances[k])
-            white = solve_triangular(lower, (rows - means[k]).T, lower=True)
-            log_joint[k] = -0.5 * np.square(white).sum(axis=0) - np.log(np.diag(lower)).sum()
+            white = (rows[own] - means[k]) @ np.linalg.inv(lower).T
+            log_joint[k, own] = -0.5 * np.square(white).sum(axis=1) - np.log(np.diag(lower)).sum()
         log_joint += np.log(self.weights)[:, None] - 0.5 * D * np.log(2.0 * np.pi)
         log_joint *= beta
-        block = self.block_of()
-        log_joint[block[:, None] != block[self.chain][None]] = -np.inf
         largest = log_joint.max(axis=0)
         weights = np.exp(log_joint - largest)
         total = weights.sum(axis=0)

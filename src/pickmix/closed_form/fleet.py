@@ -149,7 +149,9 @@ class LocalFleet:
         """Move the chains of the rows of a step once, or make a detour."""
         numbers = self.batches.rows(step)
         total_weight = self.source.weights_of(numbers)[1]
-        components = self.chain[numbers]
+        # All rows in their order need no gathering.
+        is_whole = self.batches.n_batches == 1
+        components = self.chain if is_whole else self.chain[numbers]
         if detour is not None:
             components = detour.into[components]
             takes_part = components >= 0
@@ -166,7 +168,9 @@ class LocalFleet:
             beta,
             wants_statistics,
         )
-        if detour is None:
+        if detour is None and is_whole:
+            self.chain[:] = swept.components
+        elif detour is None:
             self.chain[numbers] = swept.components
         elif detour.back is not None:
             self.chain[numbers] = detour.back[swept.components]

@@ -22,19 +22,37 @@ def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | No
         workers = 1 if threads is None else threads.n_threads
         return np.asarray(cKDTree(centres).query(rows, workers=workers)[1], dtype=np.int32)
     nearest = np.empty(rows.shape[0], dtype=np.int32)
+    if threads is not None:
+        columns = np.ascontiguousarray(centres.T)
+        work = float(rows.shape[0] * centres.size)
+        threads.run(_find_nearest, rows.shape[0], work, rows, columns, nearest)
+        return nearest
     half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
     block = max(1, _BLOCK_NUMBERS // n_centres)
-
-    def work_on(first: int, last: int) -> None:
-        for start in range(first, last, block):
-            part = slice(start, min(start + block, last))
-            nearest[part] = (half_squares - rows[part] @ centres.T).argmin(axis=1)
-
-    if threads is None:
-        work_on(0, rows.shape[0])
-    else:
-        threads.run(work_on, rows.shape[0], float(rows.shape[0] * centres.size))
+    for start in range(0, rows.shape[0], block):
+        part = slice(start, start + block)
+        nearest[part] = (half_squares - rows[part] @ centres.T).argmin(axis=1)
     return nearest
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz"})
+def _find_nearest(rows, centre_columns, nearest, start, stop):
+    """nearest[i] = argmin_k |rows[i] - centre_k|^2, with the centres as columns (D, K)."""
+    n_features, n_centres = centre_columns.shape
+    distance = np.empty(n_centres)
+    for i in range(start, stop):
+        distance[:] = 0.0
+        for d in range(n_features):
+            x = rows[i, d]
+            column = centre_columns[d]
+            for k in range(n_centres):
+                y = x - column[k]
+                distance[k] += y * y
+        best = 0
+        for k in range(1, n_centres):
+            if distance[k] < distance[best]:
+                best = k
+        nearest[i] = best
 
 
 def plus_plus(

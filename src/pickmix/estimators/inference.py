@@ -46,6 +46,13 @@ class ClosedFormInference(DensityQueries, abc.ABC):
     def _get_parameters(self) -> dict[str, np.ndarray]:
         """The fitted parameters of the family."""
 
+    def _fitted_centre(self, family: Family) -> np.ndarray:
+        """Mean of the fitted mixture (D,): the origin of coordinates."""
+        centre = np.zeros(family.layout.n_columns)
+        means = family.moments_of(self._get_parameters(), centre).mean
+        centre[: means.shape[1]] = self.weights_ @ means / self.weights_.sum()
+        return family.centre(centre)
+
     def _frozen(self, X: Any, threads: Threads) -> tuple[MixtureState, ArrayRows, np.ndarray]:
         """The fitted mixture, the rows of X in its coordinates, and their `log_base`."""
         check_is_fitted(self)
@@ -59,10 +66,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         K = self.weights_.shape[0]
         compiled = needs_compiled(family.layout, rows.shape[0] * max(1, K // 32), K)
         backend = make_backend(compiled, threads)
-        at_zero = family.moments_of(parameters, np.zeros(rows.shape[1]))
-        center = np.zeros(rows.shape[1])
-        center[: at_zero.mean.shape[1]] = self.weights_ @ at_zero.mean / self.weights_.sum()
-        center = family.centre(center)
+        center = self._fitted_centre(family)
         moments = family.moments_of(parameters, center)._replace(mass=self.weights_.copy())
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
         state = MixtureState(family, moments, backend, prior).require_sound()

@@ -89,6 +89,9 @@ class OnlineFitting(abc.ABC):
     ) -> ArrayRows: ...
 
     @abc.abstractmethod
+    def _fitted_centre(self, family: Family) -> np.ndarray: ...
+
+    @abc.abstractmethod
     def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments: ...
 
     @abc.abstractmethod
@@ -136,7 +139,7 @@ class OnlineFitting(abc.ABC):
         if online is None or self._online_for != (
             settings,
             self.n_jobs,
-            vars(family).get("reg_covar"),
+            getattr(family, "reg_covar", None),
         ):
             online = self._resume(settings, family, rows.shape[0])
         compiled = online.state.backend.threads is not None
@@ -183,11 +186,7 @@ class OnlineFitting(abc.ABC):
         threads = Threads(resolve_n_jobs(self.n_jobs))
         K = self.weights_.shape[0]
         compiled = needs_compiled(family.layout, n_rows, K)
-        zero = np.zeros(family.layout.n_columns)
-        center = zero.copy()
-        at_zero = self._fitted_moments(family, zero)
-        center[: at_zero.mean.shape[1]] = self.weights_ @ at_zero.mean
-        center = family.centre(center)
+        center = self._fitted_centre(family)
         moments = self._fitted_moments(family, center)
         n_seen = float(self.n_rows_seen_)
         prior = family.make_prior(moments, "pooled", n_seen)
@@ -196,7 +195,7 @@ class OnlineFitting(abc.ABC):
         )
         seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
         self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        self._online_for = (settings, self.n_jobs, vars(family).get("reg_covar"))
+        self._online_for = (settings, self.n_jobs, getattr(family, "reg_covar", None))
         return self._online
 
     def __getstate__(self) -> Any:

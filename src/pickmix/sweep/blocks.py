@@ -282,6 +282,7 @@ def sweep_blocks(
     beta,
     key,
     greedy,
+    order,
     drawn,
     sums,
     log_sums,
@@ -298,9 +299,10 @@ def sweep_blocks(
     first_block, last_block : the blocks to work on
     beta : inverse temperature
     key : of the draws; `greedy` takes the best component of the block instead
-    drawn (B,) : receives each row's component
+    order (B,) : where the results of each row go
+    drawn : receives each row's component
     sums : (mass, squares, mean, scatter, counts) by place, or empty ones if none are wanted
-    log_sums (B,) : receives log sum_k p(x, k)^beta over the row's block
+    log_sums : receives log sum_k p(x, k)^beta over the row's block
     """
     wanted = sums[0].shape[0] > 0
     block_size = 1
@@ -332,13 +334,13 @@ def sweep_blocks(
                         sum_of_row += work.common[C]
                         for c in range(C):
                             sum_of_row += work.common[c] * (rows[tile + r, c] - work.origin[c])
-                    log_sums[tile + r] = sum_of_row + math.log(work.total[r])
+                    log_sums[order[tile + r]] = sum_of_row + math.log(work.total[r])
                 if greedy:
                     find_best(work.values, n, work.running, work.drawn)
                 else:
                     draw(work.values, n, work.uniforms, work.running, work.drawn)
                 for r in range(n_rows):
-                    drawn[tile + r] = members[place + work.drawn[r]]
+                    drawn[order[tile + r]] = members[place + work.drawn[r]]
                 if wanted:
                     _add_statistics(layout, n, rows, tile, n_rows, place, work, sums, difference)
             if not wanted or _finish(layout, n, place, work, sums):

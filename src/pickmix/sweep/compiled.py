@@ -61,8 +61,6 @@ class Compiled:
                 first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
                 here = order[pieces.ends[first] : pieces.ends[last]]
                 chosen = numbers[here]
-                moved = np.empty(here.shape[0], dtype=np.int32)
-                sums_here = np.empty(here.shape[0])
                 sweep_blocks(
                     layout,
                     model,
@@ -77,12 +75,11 @@ class Compiled:
                     float(beta),
                     key,
                     greedy,
-                    moved,
+                    here,
+                    drawn,
                     sums,
-                    sums_here,
+                    log_sums,
                 )
-                drawn[here] = moved
-                log_sums[here] = sums_here
 
         evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
         self._threads.run(work_on, pieces.chunks.shape[0] - 1, 2.0 * evaluations * layout.work())
