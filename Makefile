@@ -25,10 +25,11 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
 
-# Programs that JAX compiles are kept in the clone, not in the user's own cache. Two processes: most
-# of the time goes into compilation, on one core each.
+# Programs that JAX compiles are kept in the clone, not in the user's own cache. Two processes, on one
+# core each: threads of linear algebra would only get into each other's way.
 test: lint
-	XDG_CACHE_HOME=$(CURDIR)/.cache $(BIN)/python -m pytest -n 2 --dist worksteal
+	XDG_CACHE_HOME=$(CURDIR)/.cache OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/ruff check

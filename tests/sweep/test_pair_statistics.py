@@ -63,7 +63,9 @@ def test_log_joints_equal_scipys(backend, name, n_features):
     np.testing.assert_allclose(picked, np.where(candidates < 0, -np.inf, wanted), rtol=1e-9)
     rows = ArrayRows(X, center=np.zeros(n_features))
     likelihood = log_likelihoods(state, rows, np.arange(50))
-    np.testing.assert_allclose(likelihood, np.logaddexp.reduce(expected), rtol=1e-9)
+    # The compiled sweep holds log-joints in float32.
+    tolerance = 1e-9 if backend == "reference" else 1e-5
+    np.testing.assert_allclose(likelihood, np.logaddexp.reduce(expected), rtol=tolerance)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e7])

@@ -16,7 +16,6 @@ from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import Before, Fitted, fit_once
 from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import (
     ALGORITHMS,
@@ -34,7 +33,7 @@ from pickmix.selection.settings import SearchSet
 from pickmix.threads import Threads, resolve_n_jobs
 
 
-class ClosedFormMixture(OnlineFitting, ClosedFormInference, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A mixture of components of a family, fitted in closed form."""
 
     #: Starts that `init_params` may name.

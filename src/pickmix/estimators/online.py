@@ -17,6 +17,7 @@ from pickmix.closed_form.stream import OnlineMixture
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
+from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.plan import partition_settings
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
@@ -45,18 +46,15 @@ def _keeps_no_rows(estimator: OnlineFitting) -> bool:
     return True
 
 
-class OnlineFitting(abc.ABC):
+class OnlineFitting(ClosedFormInference):
     """Adds `partial_fit` to an estimator that has `fit` and keeps its parameters as attributes."""
 
     algorithm: Any
     proposal: Any
     n_components: Any
-    n_jobs: Any
     step_size: Any
     max_iter: Any
     init_params: Any
-    random_state: Any
-    weights_: np.ndarray
     n_rows_seen_: float
     n_steps_: int
     n_component_evaluations_: int
@@ -87,9 +85,6 @@ class OnlineFitting(abc.ABC):
         compiled: bool,
         centre: np.ndarray | None = None,
     ) -> ArrayRows: ...
-
-    @abc.abstractmethod
-    def _fitted_centre(self, family: Family) -> np.ndarray: ...
 
     @abc.abstractmethod
     def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments: ...
