@@ -163,12 +163,14 @@ class TestFromData:
         assert np.isfinite(start.moments.mean).all()
         assert start.moments.mass.min() > 0.0
 
-    def test_heavy_rows_attract_seeds(self):
+    @pytest.mark.parametrize("method", ["k-means++", "random_from_data"])
+    @both_backends
+    def test_heavy_rows_attract_seeds(self, backend, method):
         """Rows of weight 1e-9 in a far group are never drawn first nor given weight."""
         rng = np.random.default_rng(4)
         X = np.concatenate([rng.normal(size=(500, 2)), rng.normal(size=(500, 2)) + 50.0])
-        maker = starter(X, 10, weights=np.repeat([1.0, 1e-9], 500))
-        start = maker.from_data("random_from_data")
+        maker = starter(X, 10, weights=np.repeat([1.0, 1e-9], 500), backend=backend)
+        start = maker.from_data(method)
         assert (means_of(maker, start) < 10.0).all()
 
     def test_random_rows_are_distinct_rows_of_the_data(self):

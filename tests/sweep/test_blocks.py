@@ -159,7 +159,7 @@ def test_blocks_without_rows_have_no_mass(backend):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_threads_change_nothing(weighted, monkeypatch):
     monkeypatch.setattr("pickmix.threads.MINIMUM_WORK", 1)
-    monkeypatch.setattr(compiled, "_GATHERED_ROWS", 256)
+    monkeypatch.setattr(compiled, "_LEAST_GATHERED", 64)
     monkeypatch.setattr(compiled, "_PIECE_ROWS", 100)
     problem = make("full", weights=np.random.default_rng(0).random(N) + 0.5 if weighted else None)
     results = []
@@ -187,7 +187,8 @@ def test_blocks_with_many_rows_are_cut(gathered_rows, monkeypatch):
     whole = problem.sweep(engine)
     sweeps = []
     monkeypatch.setattr(compiled, "_PIECE_ROWS", 100)
-    monkeypatch.setattr(compiled, "_GATHERED_ROWS", gathered_rows)
+    monkeypatch.setattr(compiled, "_MOST_GATHERED", gathered_rows)
+    monkeypatch.setattr(compiled, "_LEAST_GATHERED", gathered_rows)
     monkeypatch.setattr(
         compiled, "sweep_blocks", lambda *a: sweeps.append(a[2].shape[0]) or blocks.sweep_blocks(*a)
     )

@@ -167,6 +167,7 @@ class LocalFleet:
             random.key(stream),
             beta,
             wants_statistics,
+            wants_log_sums=detour is not None,
         )
         if detour is None and is_whole:
             self.chain[:] = swept.components

@@ -6,6 +6,7 @@ shrinkage of `gaussian_prior.py`, so that a covariance is loaded once.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -163,7 +164,7 @@ def factorise(
         variances = np.where(failures[:, None], 1.0, variances)
         log_normaliser = -0.5 * np.log(variances).sum(axis=1) - n_features * HALF_LOG_2PI
         return 1.0 / np.sqrt(variances), log_normaliser, failures
-    rows, columns = np.tril_indices(n_features)
+    rows, columns = _triangle(n_features)
     matrices = unpack_symmetric(covariances, n_features)
     diagonal = np.arange(n_features)
     matrices[:, diagonal, diagonal] += reg_covar
@@ -195,10 +196,16 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
         return lower
 
 
+@functools.cache
+def _triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of a lower triangle, row by row."""
+    return np.tril_indices(n_features)
+
+
 def unpack_lower(packed: np.ndarray, n_features: int) -> np.ndarray:
     """Packed lower triangles (K, P) as matrices (K, D, D)."""
     lower = np.zeros((packed.shape[0], n_features, n_features))
-    rows, columns = np.tril_indices(n_features)
+    rows, columns = _triangle(n_features)
     lower[:, rows, columns] = packed
     return lower
 
@@ -206,12 +213,12 @@ def unpack_lower(packed: np.ndarray, n_features: int) -> np.ndarray:
 def unpack_symmetric(packed: np.ndarray, n_features: int) -> np.ndarray:
     """Packed symmetric matrices (K, P) as (K, D, D)."""
     full = unpack_lower(packed, n_features)
-    rows, columns = np.tril_indices(n_features)
+    rows, columns = _triangle(n_features)
     full[:, columns, rows] = packed
     return full
 
 
 def pack(matrices: np.ndarray) -> np.ndarray:
     """Lower triangles of matrices (K, D, D), row by row, (K, P)."""
-    rows, columns = np.tril_indices(matrices.shape[-1])
+    rows, columns = _triangle(matrices.shape[-1])
     return np.ascontiguousarray(matrices[:, rows, columns])

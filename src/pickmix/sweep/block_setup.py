@@ -180,15 +180,15 @@ def prepare(
 @part()
 def choose_ways(
     layout: Layout, n: int, rows: np.ndarray, begin: int, end: int, work: Workspace
-) -> bool:
-    """Choose how each component is evaluated; True if any is in float64."""
+) -> int:
+    """Choose how each component is evaluated; returns the most exact of the ways chosen."""
     first, _, starts, _ = layout
     C, P = first.shape[0], starts[first.shape[0]]
     reach = np.zeros(C)
     for i in range(begin, end):
         for c in range(C):
             reach[c] = max(reach[c], abs(rows[i, c] - work.origin[c]))
-    any_exact = False
+    ways = PRODUCTS
     for g in range(n):
         # The terms that add up to a log-joint are at most this large, and those of a whitened
         # coordinate.
@@ -210,5 +210,5 @@ def choose_ways(
             work.way[g] = FACTOR
         else:
             work.way[g] = EXACT
-            any_exact = True
-    return any_exact
+        ways = max(ways, work.way[g])
+    return ways

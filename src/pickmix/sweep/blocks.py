@@ -52,23 +52,15 @@ _DEEP_CANCELLATION = 2e-5
 
 @part()
 def _load(layout, rows, row_weights, numbers, begin, n_rows, key, work):
-    """Load a tile of rows, their uniforms and weights; what is left over of it weighs nothing."""
-    C = layout[0].shape[0]
-    offsets = layout[3]
+    """Load a tile of rows, their features, uniforms and weights; what is left weighs nothing."""
+    first, _, starts, offsets = layout
+    C, P = first.shape[0], starts[first.shape[0]]
     for r in range(TILE):
         i = begin + min(r, n_rows - 1)
         for c in range(C):
             work.columns[c, r] = rows[i, c] - work.origin[c]
-        for q in range(offsets.shape[0] - 1):
-            work.levels[q, r] = offsets[q] + int(rows[i, C + q])
         work.uniforms[r] = uniform(key, numbers[i], 0)
         work.row_weights[r] = row_weights[i] if r < n_rows else 0.0
-
-
-@part()
-def _fill_features(layout, work):
-    first, _, starts, _ = layout
-    C, P = first.shape[0], starts[first.shape[0]]
     for i in range(C):
         for j in range(first[i], i + 1):
             p = starts[i] + j - first[i]
@@ -76,6 +68,9 @@ def _fill_features(layout, work):
                 work.features[p, r] = work.columns[i, r] * work.columns[j, r]
         for r in range(TILE):
             work.features[P + i, r] = work.columns[i, r]
+    for q in range(offsets.shape[0] - 1):
+        for r in range(TILE):
+            work.levels[q, r] = offsets[q] + int(rows[begin + min(r, n_rows - 1), C + q])
 
 
 @part(fastmath={"reassoc", "contract", "nsz"})
@@ -98,28 +93,27 @@ def _evaluate_by_factor(layout, factors, linear, g, constant, own, whitened, out
 
 
 @part()
-def _find_posterior(layout, model, members, place, n, rows, begin, n_rows, beta, exact, work):
-    """Block posteriors of the tile: values (n, TILE); offset + largest + log(total) is their sum.
-
-    If some are evaluated in float64 all are brought together there, and the largest of each row is
-    taken off first.
-    """
-    C = layout[0].shape[0]
-    n_features = work.features.shape[0]
-    _fill_features(layout, work)
+def _evaluate_by_products(n, way, parameters, features, values):
+    """Log-joints of the components that natural parameters times features are exact enough for."""
+    n_features = features.shape[0]
     g = 0
     while g < n:
-        if work.way[g] != PRODUCTS:
+        if way[g] != PRODUCTS:
             g += 1
-        elif g + 1 < n and work.way[g + 1] == PRODUCTS:
-            evaluate_two(work.parameters, g, n_features, work.features, work.values)
+        elif g + 1 < n and way[g + 1] == PRODUCTS:
+            evaluate_two(parameters, g, n_features, features, values)
             g += 2
         else:
-            evaluate_linear(work.parameters, g, n_features, work.features, work.values)
+            evaluate_linear(parameters, g, n_features, features, values)
             g += 1
+
+
+@part()
+def _evaluate_narrow(layout, n, work):
+    """Log-joints of the components that are evaluated by their factors."""
     for g in range(n):
         if work.way[g] == FACTOR:
-            for c in range(C):
+            for c in range(work.origin.shape[0]):
                 shift = np.float32(work.shifts[g, c])
                 for r in range(TILE):
                     work.own[c, r] = work.columns[c, r] - shift
@@ -127,47 +121,51 @@ def _find_posterior(layout, model, members, place, n, rows, begin, n_rows, beta,
             _evaluate_by_factor(
                 layout, work.factors, work.linear, g, constant, work.own, work.running, work.values
             )
-    if exact:
-        k_linear = np.zeros((1, C))
-        k_factor = np.empty((1, model.factor.shape[1]))
-        whitened = np.empty(TILE)
+
+
+@part()
+def _evaluate_exactly(layout, model, members, place, n, rows, begin, n_rows, beta, work):
+    """Evaluate in float64 what needs it, and take the largest of each row off all of them."""
+    C = work.origin.shape[0]
+    linear = np.zeros((1, C))
+    factor = np.empty((1, model.factor.shape[1]))
+    whitened = np.empty(TILE)
+    for g in range(n):
+        if work.way[g] != EXACT:
+            for r in range(TILE):
+                work.exact_values[g, r] = work.values[g, r]
+            continue
+        k = members[place + g]
+        f = 0 if model.factor.shape[0] == 1 else k
+        for c in range(C):
+            if model.linear.shape[0]:
+                linear[0, c] = model.linear[k, c] - work.common[c] / beta
+            for r in range(TILE):
+                i = begin + min(r, n_rows - 1)
+                work.own_exact[c, r] = rows[i, c] - model.location[k, c]
+        for p in range(model.factor.shape[1]):
+            factor[0, p] = model.factor[f, p]
+        out = work.exact_values[g : g + 1]
+        peak = work.constants[g] / beta
+        _evaluate_by_factor(layout, factor, linear, 0, peak, work.own_exact, whitened, out)
+        for r in range(TILE):
+            work.exact_values[g, r] *= beta
+    for r in range(TILE):
+        largest = -np.inf
         for g in range(n):
-            if work.way[g] == EXACT:
-                k = members[place + g]
-                f = 0 if model.factor.shape[0] == 1 else k
-                for c in range(C):
-                    if model.linear.shape[0]:
-                        k_linear[0, c] = model.linear[k, c] - work.common[c] / beta
-                    for r in range(TILE):
-                        i = begin + min(r, n_rows - 1)
-                        work.own_exact[c, r] = rows[i, c] - model.location[k, c]
-                for p in range(model.factor.shape[1]):
-                    k_factor[0, p] = model.factor[f, p]
-                peak = work.constants[g] / beta
-                out = work.exact_values[g : g + 1]
-                _evaluate_by_factor(
-                    layout, k_factor, k_linear, 0, peak, work.own_exact, whitened, out
-                )
-                for r in range(TILE):
-                    work.exact_values[g, r] *= beta
-            else:
-                for r in range(TILE):
-                    work.exact_values[g, r] = work.values[g, r]
-        for r in range(TILE):
-            largest = -np.inf
-            for g in range(n):
-                largest = max(largest, work.exact_values[g, r])
-            work.offset[r] = largest
-            for g in range(n):
-                work.values[g, r] = max(work.exact_values[g, r] - largest, -1e30)
-    else:
-        for r in range(TILE):
-            work.offset[r] = 0.0
-    for q in range(work.levels.shape[0]):
+            largest = max(largest, work.exact_values[g, r])
+        work.offset[r] = largest
+        for g in range(n):
+            work.values[g, r] = max(work.exact_values[g, r] - largest, -1e30)
+
+
+@part()
+def _add_levels(n, levels, tables, values):
+    """Add what the tables of levels say to the log-joints of the tile."""
+    for q in range(levels.shape[0]):
         for g in range(n):
             for r in range(TILE):
-                work.values[g, r] += work.tables[g, work.levels[q, r]]
-    softmax(work.values, n, work.largest, work.total, work.running)
+                values[g, r] += tables[g, levels[q, r]]
 
 
 @part()
@@ -193,18 +191,28 @@ def _add_row(layout, weight, rows, i, place, sums, difference):
 
 
 @part()
-def _add_statistics(layout, n, rows, begin, n_rows, place, work, sums, difference):
-    """Add the tile's weights times features to the sums of the block's components."""
-    n_features = work.features.shape[0]
+def _add_products(n, way, values, row_weights, features, sums, totals):
+    """Weigh the tile by its rows' weights, and add weights times features to the block's sums."""
+    n_features = features.shape[0]
+    for g in range(n):
+        if not largest_weight(values, g) > _NEGLIGIBLE:
+            # Nobody reads these weights again but as none.
+            values[g, 0] = -1.0
+            continue
+        scale_weights(values, g, row_weights)
+        if way[g] == PRODUCTS:
+            add_weighted_features(values, g, n_features, features, sums, g)
+            add_weights(values, g, totals, g)
+
+
+@part()
+def _add_row_by_row(layout, n, rows, begin, n_rows, place, work, sums, difference):
+    """Add the tile's rows to narrow components, and its levels to all."""
     counts = sums[4]
     for g in range(n):
-        if not largest_weight(work.values, g) > _NEGLIGIBLE:
+        if work.values[g, 0] < 0.0:
             continue
-        scale_weights(work.values, g, work.row_weights)
-        if work.way[g] == PRODUCTS:
-            add_weighted_features(work.values, g, n_features, work.features, work.sums, g)
-            add_weights(work.values, g, work.totals, g)
-        else:
+        if work.way[g] != PRODUCTS:
             for r in range(n_rows):
                 weight = np.float64(work.values[g, r])
                 if weight > _NEGLIGIBLE * work.row_weights[r]:
@@ -302,9 +310,9 @@ def sweep_blocks(
     order (B,) : where the results of each row go
     drawn : receives each row's component
     sums : (mass, squares, mean, scatter, counts) by place, or empty ones if none are wanted
-    log_sums : receives log sum_k p(x, k)^beta over the row's block
+    log_sums : receives log sum_k p(x, k)^beta over the row's block; empty if not wanted
     """
-    wanted = sums[0].shape[0] > 0
+    wanted, wants_log_sums = sums[0].shape[0] > 0, log_sums.shape[0] > 0
     block_size = 1
     for b in range(first_block, last_block):
         block_size = max(block_size, places[b + 1] - places[b])
@@ -319,16 +327,26 @@ def sweep_blocks(
         if begin == end:
             continue
         prepare(layout, model, members, place, n, beta, work)
-        exact = choose_ways(layout, n, rows, begin, end, work)
+        ways = choose_ways(layout, n, rows, begin, end, work)
+        for r in range(TILE):
+            work.offset[r] = 0.0
         # Components that lost digits are summed up again, row by row.
         for _ in range(2):
             for tile in range(begin, end, TILE):
                 n_rows = min(TILE, end - tile)
                 _load(layout, rows, row_weights, numbers, tile, n_rows, key, work)
-                _find_posterior(
-                    layout, model, members, place, n, rows, tile, n_rows, beta, exact, work
-                )
-                for r in range(n_rows):
+                # Tuples of many arrays are costly to hand over, so calls for every tile take few.
+                _evaluate_by_products(n, work.way, work.parameters, work.features, work.values)
+                if ways != PRODUCTS:
+                    _evaluate_narrow(layout, n, work)
+                if ways == EXACT:
+                    _evaluate_exactly(
+                        layout, model, members, place, n, rows, tile, n_rows, beta, work
+                    )
+                _add_levels(n, work.levels, work.tables, work.values)
+                # The posterior; offset + largest + log(total) is the log of its sum.
+                softmax(work.values, n, work.largest, work.total, work.running)
+                for r in range(n_rows if wants_log_sums else 0):
                     sum_of_row = work.offset[r] + work.largest[r]
                     if model.linear.shape[0]:
                         sum_of_row += work.common[C]
@@ -342,7 +360,20 @@ def sweep_blocks(
                 for r in range(n_rows):
                     drawn[order[tile + r]] = members[place + work.drawn[r]]
                 if wanted:
-                    _add_statistics(layout, n, rows, tile, n_rows, place, work, sums, difference)
+                    _add_products(
+                        n,
+                        work.way,
+                        work.values,
+                        work.row_weights,
+                        work.features,
+                        work.sums,
+                        work.totals,
+                    )
+                    if ways != PRODUCTS or work.levels.shape[0]:
+                        _add_row_by_row(
+                            layout, n, rows, tile, n_rows, place, work, sums, difference
+                        )
             if not wanted or _finish(layout, n, place, work, sums):
                 break
+            ways = max(ways, FACTOR)
             _clear(place, n, work, sums)

@@ -19,8 +19,8 @@ from pickmix.threads import Threads
 # Blocks with more rows than this are cut, so that a single block is work for many threads; each
 # piece sums up on its own.
 _PIECE_ROWS = 8192
-# Rows that a thread gathers at a time.
-_GATHERED_ROWS = 16384
+# Rows that a thread gathers at a time, at most and at least. How many changes no result.
+_MOST_GATHERED, _LEAST_GATHERED = 16384, 512
 
 
 class Compiled:
@@ -43,6 +43,7 @@ class Compiled:
         key: np.uint64,
         beta: float = 1.0,
         wants_statistics: bool = True,
+        wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
         """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
@@ -50,10 +51,12 @@ class Compiled:
         position = np.full(model.location.shape[0], -1, dtype=np.int32)
         position[partition.members] = np.arange(n_places, dtype=np.int32)
         order, place_ends = self.operations.group_rows(components, position, n_places)
-        pieces = _cut(partition, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]]))
+        bounds = np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
+        share = numbers.shape[0] // (4 * self._threads.n_threads)
+        pieces = _cut(partition, bounds, min(_MOST_GATHERED, max(_LEAST_GATHERED, share)))
         sums = no_sums(pieces.members.shape[0] if wants_statistics else 0, layout)
         drawn = np.empty_like(components)
-        log_sums = np.empty(numbers.shape[0])
+        log_sums = np.empty(numbers.shape[0] if wants_log_sums else 0)
 
         def work_on(*bounds: int) -> None:
             """Gather the rows of some chunks of pieces, and sweep through them."""
@@ -222,8 +225,8 @@ class _Pieces:
     chunks: np.ndarray
 
 
-def _cut(partition: Partition, bounds: np.ndarray) -> _Pieces:
-    """Cut blocks whose rows lie between the bounds (n_blocks + 1,)."""
+def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
+    """Cut blocks whose rows lie between the bounds (n_blocks + 1,); chunks have so many rows."""
     counts = np.diff(bounds)
     n_pieces = np.maximum(1, -(-counts // _PIECE_ROWS))
     sizes = np.diff(partition.offsets)
@@ -237,7 +240,7 @@ def _cut(partition: Partition, bounds: np.ndarray) -> _Pieces:
         places = np.concatenate([[0], np.cumsum(sizes[block])])
         starts = np.repeat(partition.offsets[:-1][block] - places[:-1], sizes[block])
         members = partition.members[np.arange(places[-1]) + starts]
-    wished = np.arange(_GATHERED_ROWS, int(bounds[-1]), _GATHERED_ROWS)
+    wished = np.arange(chunk_rows, int(bounds[-1]), chunk_rows)
     cuts = np.unique(np.searchsorted(ends[1:-1], wished) + 1) if ends.shape[0] > 2 else wished[:0]
     cuts = cuts[cuts < ends.shape[0] - 1]
     chunks = np.concatenate([[0], cuts, [ends.shape[0] - 1]]).astype(np.int64)

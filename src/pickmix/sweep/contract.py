@@ -43,7 +43,7 @@ class Swept:
     statistics : Statistics or None
         The additive update.
     log_sums : (B,) array
-        log sum of p(x, k)^beta over the row's block.
+        log sum of p(x, k)^beta over the row's block; maybe empty if they were not wanted.
     evaluations : int
         Component evaluations made.
     """
@@ -72,6 +72,7 @@ class Backend(Protocol):
         key: np.uint64,
         beta: float = 1.0,
         wants_statistics: bool = True,
+        wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
         """Move the chains of rows once: random-partition Gibbs under a frozen model.

@@ -99,6 +99,7 @@ class Reference:
         key: np.uint64,
         beta: float = 1.0,
         wants_statistics: bool = True,
+        wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
         """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""

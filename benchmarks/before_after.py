@@ -1,0 +1,105 @@
+"""Default fits of another state of the sources and of this one, in turns.
+
+The six settings of `pickmix bench gaussian`, three seeds: held-out log-likelihood per row, seconds
+with the start (compilation aside), evaluations per row. Each fit is a process of its own, and fits of
+both states alternate, so that a busy machine is busy for both. scikit-learn's `GaussianMixture`
+takes its turn on the setting that is named by --rival. Writes before_after.csv.
+
+    git worktree add /tmp/before COMMIT
+    python benchmarks/before_after.py /tmp/before/src
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SETTINGS = (
+    "mixsim",
+    "k300-overlapping",
+    "k300-overlapping-power",
+    "k300-separated",
+    "k300-separated-power",
+    "k1000-overlapping",
+)
+FIT = """
+import json, sys, time, warnings
+from pickmix import GaussianMixture
+from pickmix.experiments.settings import SETTINGS
+warnings.simplefilter("ignore")
+name, seed, rival = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "scikit-learn"
+data = SETTINGS[name].make(seed)
+if rival:
+    from sklearn.mixture import GaussianMixture
+mixture = GaussianMixture(data.n_components, random_state=seed)
+started = time.perf_counter()
+mixture.fit(data.train)
+seconds = time.perf_counter() - started - getattr(mixture, "compile_seconds_", 0.0)
+everything = mixture.n_iter_ * len(data.train) * data.n_components
+evaluations = getattr(mixture, "n_component_evaluations_", everything)
+print(json.dumps({
+    "held_out": float(mixture.score(data.held_out)),
+    "seconds": seconds,
+    "evaluations_per_row": evaluations / len(data.train),
+}))
+"""
+
+
+def fit(source: Path, cache: Path, name: str, seed: int, who: str) -> dict[str, float]:
+    """One fit in a new process with the package of a folder."""
+    environment = os.environ | {"PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache)}
+    if who == "scikit-learn":
+        # The faster form on matrices so small.
+        environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", FIT, name, str(seed), who],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return dict(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("before", type=Path, help="folder that holds the package as it was")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
+    parser.add_argument("--rival", nargs="*", default=["k300-separated"])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    sources = {"before": arguments.before, "after": Path(__file__).parents[1] / "src"}
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.settings:
+            states = [*sources, *(["scikit-learn"] if name in arguments.rival else [])]
+            for seed in range(arguments.seeds):
+                for who in states:
+                    source = sources.get(who, sources["after"])
+                    cache = Path(folder) / ("before" if who == "before" else "after")
+                    found = fit(source, cache, name, seed, who)
+                    rounded = {key: round(value, 4) for key, value in found.items()}
+                    lines.append({"setting": name, "seed": seed, "who": who, **rounded})
+                    print(lines[-1], flush=True)
+            for who in states:
+                own = [line for line in lines if (line["setting"], line["who"]) == (name, who)]
+                seconds = statistics.median(float(line["seconds"]) for line in own)
+                held_out = statistics.mean(float(line["held_out"]) for line in own)
+                print(f"{name}, {who}: {held_out:.4f} in {seconds:.2f} s", flush=True)
+    with (arguments.out / "before_after.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, lines[0])
+        writer.writeheader()
+        writer.writerows(lines)
+
+
+if __name__ == "__main__":
+    main()
