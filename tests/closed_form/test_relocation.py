@@ -194,14 +194,16 @@ class TestMatching:
             for place in best.tolist():
                 if chosen[place] in merged:
                     continue
-                split.add(chosen[place])
+                taken = split | merged | {chosen[place]}
                 free = [
                     m
                     for m, pair in enumerate(pairs.tolist())
-                    if not set(pair) & (split | merged) and all(m > made for _, made in expected)
+                    if not set(pair) & taken and all(m > made for _, made in expected)
                 ]
+                # A split without a merge leaves the pairs that it stands in to others.
                 if not free:
-                    break
+                    continue
+                split.add(chosen[place])
                 merged |= set(pairs[free[0]].tolist())
                 expected.append((place, free[0]))
             which, made = match_splits_to_merges(chosen, best, pairs, K)

@@ -9,6 +9,7 @@ from pickmix.closed_form.evaluation import log_likelihoods
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS
+from pickmix.families.layout import Model, make_layout
 from pickmix.sweep.statistics import Statistics
 
 REG = 1e-3
@@ -133,3 +134,33 @@ def test_one_row_has_no_scatter(backend):
     np.testing.assert_array_equal(found.members, [4])
     np.testing.assert_array_equal(found.scatter, np.zeros((1, 3)))
     np.testing.assert_allclose(found.mean, [[1e8 / 3.0, -7.0]], rtol=1e-15)
+
+
+@both_backends
+def test_as_many_products_as_coordinates_are_not_always_squares(backend):
+    """A pair with all its products beside a coordinate with none: P = C = 3."""
+    layout = make_layout([("full", 2), ("linear", 1)])
+    assert layout.n_products == layout.n_coordinates == 3
+    rng = np.random.default_rng(4)
+    rows, shares = rng.normal(size=(40, 3)), rng.random((2, 40))
+    engine = BACKENDS[backend]()
+    scatter = engine.sums_of_all(layout, rows, np.ones(40), shares)[3]
+    for found, weights in zip(scatter, shares, strict=True):
+        matrix = weights.sum() * np.cov(rows[:, :2].T, aweights=weights, bias=True)
+        np.testing.assert_allclose(found, matrix[[0, 1, 1], [0, 0, 1]], rtol=1e-10)
+    model = Model(
+        location=rng.normal(size=(2, 3)),
+        factor=np.array([[1.0, 0.5, 2.0], [0.3, -1.0, 0.7]]),
+        linear=rng.normal(size=(2, 3)),
+        tables=np.zeros((2, 0)),
+        log_normaliser=np.array([0.1, -0.2]),
+        log_mass=np.log([0.4, 0.6]),
+        decay=np.array([1.0, 1.0, 0.0, -np.inf]),
+    )
+    found = engine.log_joint_all(layout, model, rows)
+    for k, (a, b, c) in enumerate(model.factor):
+        away = rows - model.location[k]
+        white = away[:, :2] @ np.array([[a, 0.0], [b, c]]).T
+        expected = away @ model.linear[k] - 0.5 * np.square(white).sum(axis=1)
+        expected += model.log_normaliser[k] + model.log_mass[k]
+        np.testing.assert_allclose(found[k], expected, rtol=1e-10, atol=1e-12)

@@ -334,13 +334,18 @@ def match_splits_to_merges(
     which, made = [], []
     pair = 0
     for place, component in zip(best.tolist(), chosen[best].tolist(), strict=True):
-        if is_merged[component]:
-            continue
-        is_split[component] = True
-        while pair < len(listed) and (is_split[listed[pair][0]] or is_split[listed[pair][1]]):
-            pair += 1
         if pair == len(listed):
             break
+        if is_merged[component]:
+            continue
+        found = pair
+        while found < len(listed) and any(is_split[k] or k == component for k in listed[found]):
+            found += 1
+        if found == len(listed):
+            # No room for this split; the pairs that it stands in may make room for another.
+            continue
+        pair = found
+        is_split[component] = True
         is_merged[listed[pair][0]] = is_merged[listed[pair][1]] = True
         which.append(place)
         made.append(pair)
