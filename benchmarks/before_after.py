@@ -1,9 +1,9 @@
 """Default fits of another state of the sources and of this one, in turns.
 
-The six settings of `pickmix bench gaussian`, three seeds: held-out log-likelihood per row, seconds
-with the start (compilation aside), evaluations per row. Each fit is a process of its own, and fits of
+Six settings of `pickmix bench gaussian`, three seeds: held-out log-likelihood per row, seconds with
+the start (compilation aside), evaluations per row. Each fit is a process of its own, and fits of
 both states alternate, so that a busy machine is busy for both. scikit-learn's `GaussianMixture`
-takes its turn on the setting that is named by --rival. Writes before_after.csv.
+takes its turn on the settings that --rival names. Writes before_after.csv.
 
     git worktree add /tmp/before COMMIT
     python benchmarks/before_after.py /tmp/before/src

@@ -238,13 +238,13 @@ class MixtureState:
         if not statistics.total_weight > 0.0:
             return np.empty(0, dtype=np.int32)
         share = step_size / statistics.total_weight
-        touched = share * statistics.mass > NO_MASS
-        if not touched.all():
-            statistics = statistics.at(np.flatnonzero(touched))
+        if not np.minimum.reduce(statistics.mass, initial=np.inf) * share > NO_MASS:
+            statistics = statistics.at(np.flatnonzero(share * statistics.mass > NO_MASS))
         self.decay(step_size)
         gains = self.backend.blend(
             self.layout, self.moments, self.model, statistics, share, self.prior.needs_gains
         )
         if gains is not None:
             self.prior.absorb(1.0 - step_size, *gains)
-        return np.asarray(statistics.members[self._maximise(statistics.members)])
+        failures = self._maximise(statistics.members)
+        return statistics.members[failures] if failures.any() else statistics.members[:0]

@@ -31,6 +31,13 @@ class Compiled:
         self._threads = threads
         self.operations: Operations = CompiledOperations(threads)
         self._slot_of = np.empty(0, dtype=np.int32)
+        self._known_layout: tuple[Layout, float] | None = None
+
+    def _work_of(self, layout: Layout) -> float:
+        """`Layout.work`, which a small step would take long to compute again and again."""
+        if self._known_layout is None or self._known_layout[0] is not layout:
+            self._known_layout = layout, layout.work()
+        return self._known_layout[1]
 
     def sweep(
         self,
@@ -85,7 +92,9 @@ class Compiled:
                 )
 
         evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
-        self._threads.run(work_on, pieces.chunks.shape[0] - 1, 2.0 * evaluations * layout.work())
+        self._threads.run(
+            work_on, pieces.chunks.shape[0] - 1, 2.0 * evaluations * self._work_of(layout)
+        )
         statistics = None
         if wants_statistics:
             statistics = merge(pieces.members, sums, layout, source.weights_of(numbers)[1])
@@ -96,7 +105,7 @@ class Compiled:
     ) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
         out = np.empty(candidates.shape)
-        work = candidates.size * layout.work()
+        work = candidates.size * self._work_of(layout)
         self._threads.run(
             pair_kernels.evaluate_candidates,
             candidates.shape[0],
@@ -113,7 +122,7 @@ class Compiled:
         """log p(x_i, k) for every component, as (K, B)."""
         out = np.empty((model.location.shape[0], rows.shape[0]))
         columns = np.ascontiguousarray(rows.T)
-        work = out.size * layout.work()
+        work = out.size * self._work_of(layout)
         self._threads.run(
             pair_kernels.evaluate_all, out.shape[0], work, layout, model, columns, out
         )
@@ -127,7 +136,7 @@ class Compiled:
         self._threads.run(
             pair_kernels.accumulate_all,
             responsibilities.shape[0],
-            responsibilities.size * layout.work(),
+            responsibilities.size * self._work_of(layout),
             layout,
             np.ascontiguousarray(rows.T),
             weights,
@@ -169,7 +178,7 @@ class Compiled:
         self._threads.run(
             pair_kernels.accumulate_pairs,
             n_slots,
-            n_pairs * layout.work(),
+            n_pairs * self._work_of(layout),
             layout,
             rows,
             offsets,
@@ -195,7 +204,7 @@ class Compiled:
         self._threads.run(
             pair_kernels.blend,
             n_members,
-            2.0 * n_members * layout.work(),
+            2.0 * n_members * self._work_of(layout),
             layout,
             moments,
             model,
@@ -207,8 +216,9 @@ class Compiled:
         )
         if not wants_gains:
             return None
-        squares = share * share * statistics.squares.sum()
-        return share * statistics.mass.sum(), squares, freedom.sum(), gains.sum(axis=0)
+        add_up = np.add.reduce
+        squares = share * share * add_up(statistics.squares)
+        return share * add_up(statistics.mass), squares, add_up(freedom), add_up(gains)
 
 
 @dataclass(frozen=True)

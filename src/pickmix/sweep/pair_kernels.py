@@ -23,32 +23,42 @@ _CACHED_NUMBERS = 32_768
 _ROWS_AHEAD = 8
 
 
+# Arrays, not tuples of them: these are handed over for every pair.
 @part(fastmath=_FAST_SUMS)
-def _log_density(layout, model, k, f, rows, i, scratch):
-    """log p(x | k) of rows[i], but for the normaliser."""
-    first, _, starts, offsets = layout
-    n = first.shape[0]
-    for c in range(n):
-        scratch[c] = rows[i, c] - model.location[k, c]
+def _half_square(first, location, k, factor, f, rows, i, scratch):
+    """|F (x - m)|^2 / 2 for x = rows[i]; leaves x - m in scratch (C,)."""
+    for c in range(first.shape[0]):
+        scratch[c] = rows[i, c] - location[k, c]
     total = 0.0
-    for c in range(n):
-        base = starts[c] - first[c]
+    p = 0
+    for c in range(first.shape[0]):
         y = 0.0
-        for j in range(first[c], c + 1):
-            y += model.factor[f, base + j] * scratch[j]
-        total -= 0.5 * y * y
-    if model.linear.shape[0]:
-        for c in range(n):
-            total += model.linear[k, c] * scratch[c]
-    for q in range(offsets.shape[0] - 1):
-        total += model.tables[k, offsets[q] + int(rows[i, n + q])]
+        if first[c] == 0:
+            # The compiler sees that no index is negative, and vectorises.
+            for j in range(c + 1):
+                y += factor[f, p + j] * scratch[j]
+        else:
+            for j in range(first[c], c + 1):
+                y += factor[f, p + j - first[c]] * scratch[j]
+        total += y * y
+        p += c + 1 - first[c]
+    return 0.5 * total
+
+
+@part(fastmath=_FAST_SUMS)
+def _linear_part(linear, k, scratch):
+    total = 0.0
+    for c in range(scratch.shape[0]):
+        total += linear[k, c] * scratch[c]
     return total
 
 
 @kernel()
 def evaluate_candidates(layout, model, rows, candidates, log_joint, start, stop):
     """log_joint[i, j] = log p(x_i, k) for k = candidates[i, j]; -inf where k < 0."""
-    scratch = np.empty(layout[0].shape[0])
+    first, _, _, offsets = layout
+    n, has_linear = first.shape[0], model.linear.shape[0] > 0
+    scratch = np.empty(n)
     shared = model.factor.shape[0] == 1
     scattered = model.location.size + model.factor.size + model.tables.size > _CACHED_NUMBERS
     log_scale, log_floor = model.decay[LOG_SCALE], model.decay[LOG_FLOOR]
@@ -69,7 +79,12 @@ def evaluate_candidates(layout, model, rows, candidates, log_joint, start, stop)
                 continue
             f = 0 if shared else k
             constant = max(model.log_mass[k] + log_scale, log_floor) + model.log_normaliser[f]
-            log_joint[i, j] = constant + _log_density(layout, model, k, f, rows, i, scratch)
+            constant -= _half_square(first, model.location, k, model.factor, f, rows, i, scratch)
+            if has_linear:
+                constant += _linear_part(model.linear, k, scratch)
+            for q in range(offsets.shape[0] - 1):
+                constant += model.tables[k, offsets[q] + int(rows[i, n + q])]
+            log_joint[i, j] = constant
 
 
 @part(fastmath=_FAST_SUMS)
