@@ -16,7 +16,7 @@ from pickmix.experiments.reproduction.fits.perform import NoData
 from pickmix.experiments.reproduction.store import Store
 from pickmix.experiments.reproduction.workers import Workers
 
-sys.path.append(str(Path(__file__).parent / "experiments" / "reproduction"))
+sys.path.append(str(Path(__file__).parents[1] / "experiments" / "reproduction"))
 from made_histories import history
 
 

@@ -1,0 +1,46 @@
+"""`pickmix compile`, and the word that a first compilation is announced with."""
+
+import logging
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from pickmix import GaussianMixture
+from pickmix.cli import main
+from pickmix.estimators import compilation
+
+
+def test_kernels_are_kept(tmp_path):
+    result = CliRunner().invoke(main, ["compile", "--only", "em"])
+    assert result.exit_code == 0, result.output
+    assert "Compiled in" in result.stdout
+    assert compilation.cache_folder() in result.stdout
+    assert "em" in compilation._compiled
+
+
+def test_unknown_kinds_are_refused():
+    result = CliRunner().invoke(main, ["compile", "--only", "gibbs"])
+    assert result.exit_code == 2
+    assert "'partition'" in result.stderr
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_the_first_compilation_is_announced(monkeypatch, caplog, on_disk):
+    monkeypatch.setattr(compilation, "_compiled", set())
+    monkeypatch.setattr(compilation, "_is_on_disk", lambda kernel: on_disk)
+    X = np.random.default_rng(0).normal(size=(600, 2))
+    with caplog.at_level(logging.WARNING, logger="pickmix"):
+        mixture = GaussianMixture(300, random_state=0, max_steps=1).fit(X)
+    assert mixture.compile_seconds_ > 0.0
+    assert ("once on this machine" in caplog.text) == (not on_disk)
+    assert GaussianMixture(300, random_state=0, max_steps=1).fit(X).compile_seconds_ == 0.0
+
+
+def test_small_fits_announce_nothing(monkeypatch, caplog):
+    monkeypatch.setattr(compilation, "_compiled", set())
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    with caplog.at_level(logging.WARNING, logger="pickmix"):
+        mixture = GaussianMixture(3, random_state=0, max_steps=1).fit(X)
+    assert mixture.compile_seconds_ == 0.0
+    assert not caplog.text
