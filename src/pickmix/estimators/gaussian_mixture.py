@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.cluster import KMeans
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.closed_form.starts import Start, Starter
@@ -319,6 +318,9 @@ class GaussianMixture(ClosedFormMixture):
         """scikit-learn's "kmeans" and "random", with its own draws."""
         source = starter.source
         if self.init_params == "kmeans":
+            # Here, as few fits need what it imports.
+            from sklearn.cluster import KMeans
+
             clusters = KMeans(n_components, n_init=1, random_state=random)
             clusters.fit(source.data, sample_weight=source.weights)
             return starter.from_labels(clusters.labels_)
