@@ -118,6 +118,27 @@ class TestGoingOn:
         with pytest.raises(ValueError, match=r"column 3 .*0 to 2.* 7"):
             clone(mixture).fit(rows).partial_fit(stranger)
 
+    def test_a_warm_start_of_another_size_starts_anew(self):
+        rng = np.random.default_rng(0)
+        wide, narrow = rng.integers(5, size=(200, 2)), rng.integers(3, size=(200, 2))
+        mixture = FamilyMixture("categorical", 2, warm_start=True, random_state=0).fit(wide)
+        again = mixture.set_params(n_components=3).fit(narrow)
+        fresh = FamilyMixture("categorical", 3, random_state=0).fit(narrow)
+        np.testing.assert_array_equal(again.score_samples(narrow), fresh.score_samples(narrow))
+        assert again.set_params(n_components=2).fit(wide[:, :1]).score(wide[:, :1]) < 0.0
+
+    def test_callbacks_see_a_usable_estimator(self):
+        rows, _ = mixed_rows(300)
+        seen = []
+        FamilyMixture(
+            GROUPS,
+            2,
+            random_state=0,
+            callbacks=lambda info: seen.append(info.estimator().score(rows)),
+        ).fit(rows)
+        assert np.isfinite(seen).all()
+        assert len(seen) > 0
+
     def test_copies(self, mixed):
         rows, _, mixture = mixed
         again = clone(mixture).fit(rows)
@@ -152,6 +173,7 @@ class TestRefused:
             ([("full", [0, 1])], "family must name every column in one group"),
             ([("full", [0, 1, 2, 9])], "family names column 9"),
             ("poisson", "family='poisson': .*column 0"),
+            (5, "family must be a name or a list"),
         ],
     )
     def test_families(self, family, message):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
+from pickmix.families.layout import Model
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Rows
@@ -51,14 +52,16 @@ def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.n
     key = StepRandomness(0, 0).key(Stream.POSTERIOR)
     for first in range(0, state.n_components, _BLOCK_COMPONENTS):
         last = min(first + _BLOCK_COMPONENTS, state.n_components)
-        members = np.arange(first, last, dtype=np.int32)
+        some = Model(
+            *(part[first:last] if len(part) == state.n_components else part for part in state.model)
+        )
         swept = state.backend.sweep(
             state.layout,
-            state.model,
+            some,
             source,
             rows,
-            np.full(rows.shape[0], first, dtype=np.int32),
-            Partition.of_blocks(members, last - first),
+            np.zeros(rows.shape[0], dtype=np.int32),
+            Partition.of_blocks(np.arange(last - first), last - first),
             key,
             wants_statistics=False,
             greedy=True,

@@ -79,8 +79,11 @@ class Relocation:
             return 0
         # The rows are met many times.
         focused = self.fleet.focus(step)
+        pairs = self._find_pairs(random)
+        if not pairs.shape[0]:
+            return 0
+        losses, wholes = self._merge(focused, pairs, random)
         chosen, gains, halves = self._split(focused, random)
-        pairs, losses, wholes = self._merge(focused, random)
         order = np.argsort(losses, kind="stable")
         pairs, losses = pairs[order], losses[order]
         if daring:
@@ -213,10 +216,8 @@ class Relocation:
         gains[failed[0::2] | failed[1::2]] = -np.inf
         return chosen, gains / self.fleet.mean_weight, halves
 
-    def _merge(
-        self, fleet: Fleet, random: StepRandomness
-    ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
-        """Disjoint pairs (m, 2), what merging each loses, and the m merged components."""
+    def _find_pairs(self, random: StepRandomness) -> np.ndarray:
+        """Disjoint pairs (m, 2) of components that may be merged."""
         state = self.state
         n_components = state.n_components
         partner = np.full(n_components, -1, dtype=np.int64)
@@ -233,7 +234,14 @@ class Relocation:
             for first in range(0, partition.n_blocks, _BLOCKS_AT_ONCE):
                 self._find_partners(partition, first, partner, loss)
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
-        pairs = match_disjointly(partner, loss, max(1, int(share * n_components)))
+        return match_disjointly(partner, loss, max(1, int(share * n_components)))
+
+    def _merge(
+        self, fleet: Fleet, pairs: np.ndarray, random: StepRandomness
+    ) -> tuple[np.ndarray, MixtureState]:
+        """What merging each of the pairs (m, 2) loses, and the m merged components."""
+        state = self.state
+        n_components = state.n_components
         first, second = pairs.T
         wholes = state.with_components(state.merged(first, second))
         paired = np.full(n_components, -1, dtype=np.int32)
@@ -245,7 +253,7 @@ class Relocation:
         together = self._sweep(fleet, wholes, alone, 1, key, Detour(paired))
         losses = (apart.block_sums - together.block_sums) / self.fleet.mean_weight
         losses[wholes.failures] = np.inf
-        return pairs, losses, wholes
+        return losses, wholes
 
     def _find_partners(
         self, partition: Partition, first_block: int, partner: np.ndarray, loss: np.ndarray

@@ -269,7 +269,13 @@ class Starter:
             )
         batches = Batches(self.source.n_rows, batch_size, self.seed)
         evaluations = soften(scaled, centres, chain, batches, settings, self.backend, self.seed)
-        return Start(self._moments_of_chain(chain, batches.rows(1)), chain, evaluations)
+        moments = self._moments_of_chain(chain, batches.rows(1))
+        # All begin as wide as they are on average, and without correlations: covariances of rows
+        # that a soft k-means put together are those of its cells.
+        i, j = self.family.layout.pairs()
+        pooled = np.where(i == j, moments.mass @ moments.scatter / moments.mass.sum(), 0.0)
+        moments.scatter[:] = pooled
+        return Start(moments, chain, evaluations)
 
     def _chain_in(self, placed: PlacedRows, centres: np.ndarray) -> np.ndarray:
         chain = np.empty(placed.n_rows, dtype=np.int32)

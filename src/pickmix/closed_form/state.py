@@ -121,7 +121,7 @@ class MixtureState:
         return np.asarray(masses / masses.sum())
 
     def log_total(self) -> float:
-        """Logarithm of the sum of the weights in use: what log-joints are too large by."""
+        """Logarithm of the sum of the weights in use; log-joints exceed normalised ones by this."""
         return float(np.log(self.floored_masses.sum()))
 
     def effective_counts(self) -> np.ndarray:

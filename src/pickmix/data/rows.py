@@ -85,9 +85,11 @@ class ArrayRows:
         n_rows = rows.shape[0]
         if self.weights is not None:
             return self.weights[rows], n_rows * self.mean_weight
-        if self._ones.shape[0] < n_rows:
-            self._ones = np.ones(n_rows)
-        return self._ones[:n_rows], float(n_rows)
+        # Other threads may do the same at the same time.
+        ones = self._ones
+        if ones.shape[0] < n_rows:
+            ones = self._ones = np.ones(n_rows)
+        return ones[:n_rows], float(n_rows)
 
     def spread(self) -> np.ndarray:
         """Variance of each column about the centre, (D,)."""

@@ -190,7 +190,7 @@ def _make_engine(
 
 
 def mean_log_base(family: Family, source: ArrayRows, rows: np.ndarray | None) -> float:
-    """Mean of what no parameter changes of the log-likelihood, over some rows or all."""
+    """Mean of `Family.log_base` over some rows or all."""
     total, weight = 0.0, 0.0
     numbers = np.arange(source.n_rows) if rows is None else rows
     for start in range(0, numbers.shape[0], 65536):

@@ -91,8 +91,8 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         """The family that the parameters ask for, for rows (N, D), or to go on with."""
 
     @abc.abstractmethod
-    def _goes_on(self, family: Family) -> bool:
-        """Whether the parameters of the last fit are of this family and size."""
+    def _goes_on(self, n_columns: int) -> bool:
+        """Whether the last fit had the family, components and columns that are asked for now."""
 
     @abc.abstractmethod
     def _choose_start(self, starter: Starter, plan: Plan) -> Start:
@@ -132,10 +132,10 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         random = validation.check_randomness(self.random_state)
         rows, weights = validation.check_table(self, X, sample_weight)
         validation.check_enough_rows(rows.shape[0], self.n_components)
-        goes_on = bool(self.warm_start) and hasattr(self, "n_steps_")
-        family = self._make_family(rows, goes_on)
         # A fit that goes on from the last one has one start only, as in scikit-learn.
-        warm = goes_on and self._goes_on(family)
+        warm = bool(self.warm_start) and hasattr(self, "n_steps_")
+        warm = warm and self._goes_on(rows.shape[1])
+        family = self._make_family(rows, warm)
         # From here scikit-learn draws its starts.
         start_random = copy.deepcopy(random)
         seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2))
@@ -144,7 +144,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         plan = resolve_plan(settings, family, rows.shape[0], warm or self._start_is_given())
         source = self._make_source(family, rows, weights, plan.compiled)
         self._warn_about(source)
-        compile_seconds = compile_kernels(plan)
+        compile_seconds = compile_kernels(plan, source)
         before = Before(self.n_steps_, self._passes, self.lower_bound_) if warm else Before()
         threads = Threads(resolve_n_jobs(self.n_jobs))
         best: Fitted | None = None
@@ -161,14 +161,14 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
                     before=before,
                     verbose=int(self.verbose),
                     callbacks=validation.check_callbacks(self.callbacks),
-                    make_estimator=lambda state: self._fitted_copy(state, source),
+                    make_estimator=lambda state: self._fitted_copy(state, source, rows),
                 )
                 work += fitted.seconds
                 better = best is None or not np.isfinite(best.lower_bound)
                 if better or (best is not None and fitted.lower_bound > best.lower_bound):
                     best = fitted
                 if fitted.outcome in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
-                    # Starts that nobody has seen may be better, whichever was the best so far.
+                    # An interrupted fit is one, whichever of its starts was the best so far.
                     outcome = fitted.outcome if fitted.outcome == Outcome.INTERRUPTED else None
                     break
         except KeyboardInterrupt:
@@ -193,7 +193,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         """Keep what must be known of the columns of rows (N, D) that were fitted."""
 
     def _warn_about(self, source: ArrayRows) -> None:
-        """Warn of rows that the parameters will not go well with."""
+        """Warn of rows that do not suit the parameters."""
 
     def _take(self, fitted: Fitted, outcome: Outcome, plan: Plan) -> None:
         """Keep what came of a fit as attributes."""
@@ -257,9 +257,10 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             mass=self.weights_.copy(), squares=np.square(self.weights_) / counts
         )
 
-    def _fitted_copy(self, state: MixtureState, source: ArrayRows) -> Self:
-        """A copy of this estimator with the parameters of a state."""
+    def _fitted_copy(self, state: MixtureState, source: ArrayRows, rows: np.ndarray) -> Self:
+        """A copy of this estimator with the parameters of a state that learns from rows (N, D)."""
         fitted = copy.copy(self)
+        fitted._learn_columns(rows)
         fitted._set_parameters(state.weights, state.family.parameters(state.model, source.center))
         return fitted
 

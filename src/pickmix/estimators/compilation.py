@@ -41,17 +41,28 @@ _N_ROWS = 24
 _compiled: set[str] = set()
 
 
-def compile_kernels(plan: Plan) -> float:
-    """Run a small fit of the same kind on made-up rows; return the seconds it took.
+def compile_kernels(plan: Plan, source: ArrayRows) -> float:
+    """Compile what a plan needs for these rows; return the seconds it took.
 
     One compilation serves all families and covariances. It is kept on disk: the second time it
     takes a fraction of a second. Nothing is done for problems that run in NumPy.
     """
+    if not plan.compiled:
+        return 0.0
     kind = _SAME_KERNELS.get(plan.proposal_name, plan.proposal_name)
     if kind not in KINDS:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         kind = "uniform"
-    if not plan.compiled or kind in _compiled:
+    seconds = ensure_compiled(kind)
+    if seconds:
+        # Gathering is compiled for every type and layout of rows.
+        source.gather(np.arange(1))
+    return seconds
+
+
+def ensure_compiled(kind: str) -> float:
+    """Run a small fit of a kind on made-up rows, once in a process; return the seconds it took."""
+    if kind in _compiled:
         return 0.0
     started = time.perf_counter()
     if not _is_on_disk(KINDS[kind][2]):
@@ -130,5 +141,7 @@ def _fit_made_up_rows(kind: str) -> None:
         backend = make_backend(True, threads)
         rows = np.random.default_rng(0).normal(size=(256, 2))
         backend.operations.grow_tree(rows, 1, np.uint64(1), np.ones(2))
+        # And what the first question after a fit needs.
+        backend.log_joint_all(plan.family.layout, plan.family.empty_model(2), rows)
         placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)
         seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)

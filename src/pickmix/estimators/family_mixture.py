@@ -126,7 +126,7 @@ class FamilyMixture(ClosedFormMixture):
         check_number("reg_covar", self.reg_covar, 0.0)
 
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
-        if goes_on and self._fitted_description == _as_plain(self.family):
+        if goes_on:
             # A mixture that goes on has the levels that it has; others are refused.
             return make_family(self.family, self.column_limits_[None], self.reg_covar)
         return make_family(self.family, rows, self.reg_covar)
@@ -134,12 +134,13 @@ class FamilyMixture(ClosedFormMixture):
     def _fitted_family(self) -> Family:
         return make_family(self._fitted_description, self.column_limits_[None], 0.0)
 
-    def _fitted_family_name(self) -> str:
-        return f"family={self._fitted_description!r}"
+    def _family_names(self) -> tuple[str, str]:
+        return f"family={self._fitted_description!r}", repr(self.family)
 
-    def _goes_on(self, family: Family) -> bool:
+    def _goes_on(self, n_columns: int) -> bool:
         same_family = self._fitted_description == _as_plain(self.family)
-        return same_family and self.weights_.shape[0] == self.n_components
+        sizes = self.weights_.shape[0], self.column_limits_.shape[0]
+        return same_family and sizes == (self.n_components, n_columns)
 
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         self.weights_ = weights

@@ -15,7 +15,6 @@ from pickmix.estimators import validation
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.plan import Plan
 from pickmix.estimators.validation import RandomSeed
-from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian
 from pickmix.fitting.loop import FitInfo
@@ -244,19 +243,21 @@ class GaussianMixture(ClosedFormMixture):
     def _start_is_given(self) -> bool:
         return super()._start_is_given() or self.means_init is not None
 
-    def _fitted_family_name(self) -> str:
-        return f"covariance_type={self._fitted_structure!r}"
+    def _family_names(self) -> tuple[str, str]:
+        return f"covariance_type={self._fitted_structure!r}", repr(self.covariance_type)
 
     def _fitted_family(self) -> Gaussian:
-        return GAUSSIANS[self.covariance_type](self.means_.shape[1], 0.0)
+        # Parameters may have been set by hand, without a fit.
+        name = getattr(self, "_fitted_structure", self.covariance_type)
+        return GAUSSIANS[name](self.means_.shape[1], 0.0)
 
-    def _goes_on(self, family: Family) -> bool:
+    def _goes_on(self, n_columns: int) -> bool:
         # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
         if self._fitted_structure != self.covariance_type:
             return False
-        assert isinstance(family, Gaussian)
-        same_means = self.means_.shape == (self.n_components, family.n_features)
-        return same_means and self.covariances_.shape == family.shape(self.n_components)
+        same_means = self.means_.shape == (self.n_components, n_columns)
+        shape = GAUSSIANS[self.covariance_type](n_columns).shape(self.n_components)
+        return same_means and self.covariances_.shape == shape
 
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         self.weights_ = weights

@@ -69,7 +69,8 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         center = self._fitted_centre(family)
         moments = family.moments_of(parameters, center)._replace(mass=self.weights_.copy())
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
-        state = MixtureState(family, moments, backend, prior).require_sound()
+        # A component of weight zero stays one that can be evaluated.
+        state = MixtureState(family, moments, backend, prior, 1e-300).require_sound()
         source = ArrayRows(rows, center=center, compiled=compiled)
         log_base = family.log_base(np.asarray(rows, dtype=np.float64))
         return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base

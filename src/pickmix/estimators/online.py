@@ -17,6 +17,7 @@ from pickmix.closed_form.stream import OnlineMixture
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
+from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.plan import partition_settings
 from pickmix.families.base import Family
@@ -71,7 +72,7 @@ class OnlineFitting(ClosedFormInference):
     def _fit(self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any) -> None: ...
 
     @abc.abstractmethod
-    def _goes_on(self, family: Family) -> bool: ...
+    def _goes_on(self, n_columns: int) -> bool: ...
 
     @abc.abstractmethod
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family: ...
@@ -128,16 +129,14 @@ class OnlineFitting(ClosedFormInference):
                 self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None)
             return self
         rows, weights = validation.check_table(self, X, sample_weight, reset=False)
+        self._check_same_mixture(rows.shape[1])
         family = self._make_family(rows, goes_on=True)
-        self._check_same_mixture(family)
         online = self._online
-        if online is None or self._online_for != (
-            settings,
-            self.n_jobs,
-            getattr(family, "reg_covar", None),
-        ):
-            online = self._resume(settings, family, rows.shape[0])
-        compiled = online.state.backend.threads is not None
+        compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0])
+        key = (settings, self.n_jobs, getattr(family, "reg_covar", None), compiled)
+        if online is None or self._online_for != key:
+            online = self._resume(settings, family, compiled)
+            self._online_for = key
         source = self._make_source(family, rows, weights, compiled, online.center)
         gamma = None
         if not (isinstance(self.step_size, str) and self.step_size == "auto"):
@@ -161,12 +160,13 @@ class OnlineFitting(ClosedFormInference):
         self._chain = np.empty(0, dtype=np.int32)
         return self
 
-    def _check_same_mixture(self, family: Family) -> None:
-        if not self._goes_on(family):
+    def _check_same_mixture(self, n_columns: int) -> None:
+        if not self._goes_on(n_columns):
+            fitted, asked = self._family_names()
             raise ValueError(
                 "partial_fit goes on with the components that are there, n_components="
-                f"{self.weights_.shape[0]} and {self._fitted_family_name()}, got "
-                f"{self.n_components!r} and {family.name!r}. Use fit to start anew."
+                f"{self.weights_.shape[0]} and {fitted}, got {self.n_components!r} and {asked}. "
+                "Use fit to start anew."
             )
 
     def _start_is_given(self) -> bool:
@@ -174,23 +174,23 @@ class OnlineFitting(ClosedFormInference):
         return bool(self.init_params != "auto")
 
     @abc.abstractmethod
-    def _fitted_family_name(self) -> str: ...
+    def _family_names(self) -> tuple[str, str]: ...
 
-    def _resume(self, settings: RandomPartition, family: Family, n_rows: int) -> OnlineMixture:
+    def _resume(self, settings: RandomPartition, family: Family, compiled: bool) -> OnlineMixture:
         """An online mixture with the fitted parameters."""
         threads = Threads(resolve_n_jobs(self.n_jobs))
         K = self.weights_.shape[0]
-        compiled = needs_compiled(family.layout, n_rows, K)
+        if compiled:
+            ensure_compiled("partition")
         center = self._fitted_centre(family)
         moments = self._fitted_moments(family, center)
         n_seen = float(self.n_rows_seen_)
         prior = family.make_prior(moments, "pooled", n_seen)
         state = MixtureState(
             family, moments, make_backend(compiled, threads), prior, WEIGHT_FLOOR / K
-        )
+        ).require_sound()
         seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
         self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        self._online_for = (settings, self.n_jobs, getattr(family, "reg_covar", None))
         return self._online
 
     def __getstate__(self) -> Any:

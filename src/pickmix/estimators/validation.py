@@ -136,7 +136,7 @@ def warn_about_reg_covar(source: ArrayRows, reg_covar: float) -> None:
             f"(largest: {variance:.3g}) and will hide its structure. "
             "Rescale X or lower reg_covar.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
 
 

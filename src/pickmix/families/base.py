@@ -36,7 +36,7 @@ class Prior(Protocol):
     def absorb(
         self, kept: float, mass: Any, squares: Any, freedom: Any, scatter: np.ndarray
     ) -> None:
-        """Take in what an update, which kept the share `kept` of the past, has added in all."""
+        """Take in the totals that an update added; it kept the share `kept` of the past."""
         ...
 
     def copy(self) -> Prior:
@@ -45,15 +45,9 @@ class Prior(Protocol):
 
 
 class Family(abc.ABC):
-    """A feature map and an M-step. Everything that knows a family stands in its file.
+    """A feature map and an M-step. Everything that knows a family stands in its file."""
 
-    Parameters
-    ----------
-    n_columns : int
-        Columns of a row.
-    """
-
-    #: Name in `FAMILIES`.
+    #: What users call it.
     name: str
     #: True if all components share one factor.
     shared: bool = False
@@ -126,7 +120,7 @@ class Family(abc.ABC):
     ) -> tuple[Moments, Moments]:
         """Moments of two halves of every component, apart along its widest direction.
 
-        `uniforms` (K, d), for families that have no such direction. Masses are the whole's.
+        `uniforms` (K, d), for families that have no such direction. Each half has half the mass.
         """
 
     # What users see.

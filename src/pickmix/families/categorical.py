@@ -95,6 +95,10 @@ class CategoricalPrior:
         return copy.copy(self)
 
 
+# A table for every level of every component: more than this is an identifier, not a category.
+_MOST_LEVELS = 100_000
+
+
 class Categorical(Family):
     """Levels 0, 1, ... with probabilities of their own per component and column.
 
@@ -124,6 +128,12 @@ class Categorical(Family):
         (2, 5)
         """
         largest = np.nanmax(rows, axis=0, initial=0.0, where=np.isfinite(rows))
+        if largest.max() >= _MOST_LEVELS:
+            column = int(largest.argmax())
+            raise ValueError(
+                f"family: column {column} of the categorical ones must have levels below "
+                f"{_MOST_LEVELS:,}, got {largest[column]:g}. Number the levels 0, 1, 2, ..."
+            )
         return cls((np.maximum(largest, 0.0).astype(np.int64) + 1).tolist())
 
     def centre(self, mean: np.ndarray) -> np.ndarray:

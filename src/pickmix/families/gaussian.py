@@ -79,13 +79,13 @@ class Gaussian(CovarianceForm, Family):
     ) -> np.ndarray:
         """Means are those of the moments; covariances lean on the pooled one as the prior says."""
         assert isinstance(prior, GaussianPrior)
-        model.location[members] = moments.mean[members]
         if self.shared:
             factor, log_normaliser, failed = factorise(
                 prior.pooled[None], self.n_features, self.reg_covar
             )
             if not failed[0]:
                 model.factor[:], model.log_normaliser[:] = factor, log_normaliser
+                model.location[members] = moments.mean[members]
             return np.full(members.shape[0], failed[0])
         failures = np.empty(members.shape[0], dtype=np.bool_)
         if threads is None:
@@ -98,6 +98,7 @@ class Gaussian(CovarianceForm, Family):
                 covariances, self.n_features, self.reg_covar
             )
             good = members[~failures]
+            model.location[good] = moments.mean[good]
             model.factor[good] = factor[~failures]
             model.log_normaliser[good] = log_normaliser[~failures]
             return failures
@@ -118,6 +119,8 @@ class Gaussian(CovarianceForm, Family):
             model.log_normaliser,
             failures,
         )
+        good = members[~failures] if failures.any() else members
+        model.location[good] = moments.mean[good]
         return failures
 
     def split(
@@ -135,7 +138,10 @@ class Gaussian(CovarianceForm, Family):
         """Moments of components with these `means` and `covariances`, reg_covar taken off."""
         means = parameters["means"] - centre
         n_components = means.shape[0]
-        packed = self.pack(parameters["covariances"]) - self.reg_covar * self.identity()
+        unit = self.identity()
+        packed = self.pack(parameters["covariances"]) - self.reg_covar * unit
+        # Parameters may have been fitted with a smaller reg_covar.
+        packed = np.where(unit > 0.0, np.maximum(packed, 0.0), packed)
         scatter = np.broadcast_to(packed, (n_components, packed.shape[1]))
         return Moments(
             np.ones(n_components),

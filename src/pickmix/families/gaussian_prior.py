@@ -82,7 +82,7 @@ class GaussianPrior:
         return float(self.least_count), float(self.prior_count), float(self.n_rows)
 
     def floor(self) -> np.ndarray:
-        """A packed covariance (P,) that no pooled one is smaller than, in any direction."""
+        """A lower bound (P,) of the pooled covariance."""
         unit = self.form.identity()
         mean_variance = float(self.pooled @ unit) / float(unit @ unit)
         return (self.form.reg_covar + 1e-10 * mean_variance + 1e-280) * unit
@@ -156,7 +156,7 @@ class GaussianPrior:
     @property
     def needs_gains(self) -> bool:
         """Whether the pooled covariance is learnt from every update."""
-        return self.prior_count == 0.0 and (self.least_count > 0.0 or self.is_shared)
+        return self.prior_count == 0.0 and (0.0 < self.least_count < np.inf or self.is_shared)
 
     def absorb(
         self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray

@@ -58,6 +58,8 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: float) ->
     >>> family.n_parameters(2)
     10
     """
+    if not isinstance(description, str | Sequence):
+        raise ValueError(f"family must be a name or a list of (name, columns), got {description!r}")
     if isinstance(description, str):
         family = _named(description, rows, reg_covar)
     else:

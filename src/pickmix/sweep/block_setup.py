@@ -192,7 +192,8 @@ def choose_ways(
     for g in range(n):
         # The terms that add up to a log-joint are at most this large, and those of a whitened
         # coordinate.
-        terms, whitened, straight = 0.0, 0.0, 0.0
+        terms, whitened = abs(work.parameters[g, P + C]), 0.0
+        straight = abs(work.constants[g])
         held = True
         for i in range(C):
             held = held and reach[i] < _LARGEST_COORDINATE

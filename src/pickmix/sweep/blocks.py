@@ -94,7 +94,7 @@ def _evaluate_by_factor(layout, factors, linear, g, constant, own, whitened, out
 
 @part()
 def _evaluate_by_products(n, way, parameters, features, values):
-    """Log-joints of the components that natural parameters times features are exact enough for."""
+    """Log-joints of the components for which products are exact enough."""
     n_features = features.shape[0]
     g = 0
     while g < n:
@@ -247,7 +247,7 @@ def _finish(layout, n, place, work, sums):
                 scatter[u, p] = work.sums[g, p] - a * work.sums[g, P + j]
                 if i == j and scatter[u, p] < _DEEP_CANCELLATION * work.sums[g, p]:
                     lost = True
-        if lost and total * total <= 2.0 * work.totals[g, 1]:
+        if lost and total * total <= 1.0001 * work.totals[g, 1]:
             # A single row has no scatter to lose.
             for p in range(P):
                 scatter[u, p] = 0.0

@@ -18,7 +18,7 @@ TILE = 64
 # Sums may be reordered and divisions replaced by products; NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
-# Weights below exp(_LEAST_EXPONENT) of the largest count as that: 2e-9.
+# Weights below exp(_LEAST_EXPONENT) of the largest, 2e-9, are none.
 _LEAST_EXPONENT = np.float32(-20.0)
 _SHRINK = np.float32(1.0 / 32.0)
 # Taylor coefficients of exp.
@@ -131,13 +131,16 @@ def softmax(values, n, largest, total, inverse):
             largest[r] = max(largest[r], values[g, r])
     for g in range(n):
         for r in range(TILE):
-            y = max(values[g, r] - largest[r], _LEAST_EXPONENT) * _SHRINK
+            away = values[g, r] - largest[r]
+            y = max(away, _LEAST_EXPONENT) * _SHRINK
             e = _ONE + y * (_ONE + y * (_C2 + y * (_C3 + y * (_C4 + y * _C5))))
             e *= e
             e *= e
             e *= e
             e *= e
             e *= e
+            # None at all: next to nothing of very many rows would blur a component of equal rows.
+            e = e if away > _LEAST_EXPONENT else _ZERO
             values[g, r] = e
             total[r] += e
     for r in range(TILE):
