@@ -148,3 +148,12 @@ def test_far_away_rows(covariance_type):
     # Kernels hold log-joints in float32.
     assert (bound <= exact + 1e-6 * np.abs(exact)).all()
     assert np.isfinite(mixture.predict(rows, n_candidates=64)).all()
+
+
+def test_components_of_weight_zero():
+    """A block of nothing but such components explains nothing, and breaks nothing."""
+    mixture, rows = known_mixture(300)
+    mixture.weights_ = np.where(np.arange(300) < 5, 0.2, 0.0)
+    bound = mixture.score_samples(rows, n_candidates=64)
+    assert np.isfinite(bound).all()
+    assert (bound <= mixture.score_samples(rows) + 1e-3).all()

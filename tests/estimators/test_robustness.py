@@ -233,7 +233,9 @@ class TestDegenerateRows:
         harmless = covariance_type == "spherical" or (
             covariance_type == "diag" and case == "dependent columns"
         )
-        if harmless and case != "rows equal":
+        # Components of a partition fit begin round, and averaged steps remember that for a while.
+        starts_round = settings == {"algorithm": "mhsaem"} and case == "dependent columns"
+        if (harmless and case != "rows equal") or (starts_round and mixture is not None):
             assert_usable(mixture, X)
             return
         # An error, or a named outcome with a warning; both tell what is wrong and what helps.

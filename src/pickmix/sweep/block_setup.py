@@ -201,7 +201,7 @@ def choose_ways(
             for j in range(first[i], i + 1):
                 p = starts[i] + j - first[i]
                 terms += abs(work.parameters[g, p]) * reach[i] * reach[j]
-                size += abs(work.factors[g, p]) * reach[j]
+                size += abs(work.factors[g, p]) * (reach[j] + abs(work.shifts[g, j]))
             whitened = max(whitened, size)
             terms += abs(work.parameters[g, P + i]) * reach[i]
             straight += abs(work.linear[g, i]) * reach[i]

@@ -24,7 +24,7 @@ _SHRINK = np.float32(1.0 / 32.0)
 # Taylor coefficients of exp.
 _C2, _C3, _C4 = np.float32(1.0 / 2.0), np.float32(1.0 / 6.0), np.float32(1.0 / 24.0)
 _C5 = np.float32(1.0 / 120.0)
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+_ONE, _ZERO, _TINY = np.float32(1.0), np.float32(0.0), np.float32(1e-30)
 
 
 @part(fastmath=_FAST)
@@ -144,6 +144,8 @@ def softmax(values, n, largest, total, inverse):
             values[g, r] = e
             total[r] += e
     for r in range(TILE):
+        # A row that nothing explains (NaN) has no weights; others have at least one.
+        total[r] = max(total[r], _TINY)
         inverse[r] = _ONE / total[r]
     for g in range(n):
         for r in range(TILE):
