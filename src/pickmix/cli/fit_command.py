@@ -104,7 +104,8 @@ def fit(
             f"Fitting {name_parts(estimator)} to {n_rows:,} rows of {n_columns:,} columns by "
             f"{estimator.algorithm}: {table.source}"
         )
-        click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
+        if model in DEEP:
+            click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
     with notes():
         estimator.fit(table.rows)
         estimator.verbose = 0
