@@ -3,10 +3,13 @@
 Six settings of `pickmix bench gaussian`, three seeds: held-out log-likelihood per row, seconds with
 the start (compilation aside), evaluations per row. Each fit is a process of its own, and fits of
 both states alternate, so that a busy machine is busy for both. scikit-learn's `GaussianMixture`
-takes its turn on the settings that --rival names. Writes before_after.csv.
+takes its turn on the settings that --rival names. A setting NAME@K is a real table: NAME.npz among
+the tables of the folder that PICKMIX_DATA names, its columns standardised, 80 % of at most 30,000
+rows to fit and the others held out, K components. Writes before_after.csv, or what --name says.
 
     git worktree add /tmp/before COMMIT
     python benchmarks/before_after.py /tmp/before/src
+    python benchmarks/before_after.py /tmp/before/src --settings skin@50 --name real_tables
 """
 
 from __future__ import annotations
@@ -30,12 +33,22 @@ SETTINGS = (
     "k1000-overlapping",
 )
 FIT = """
-import json, sys, time, warnings
+import json, os, sys, time, warnings
+import numpy as np
 from pickmix import GaussianMixture
-from pickmix.experiments.settings import SETTINGS
+from pickmix.experiments.settings import SETTINGS, BenchData
 warnings.simplefilter("ignore")
 name, seed, rival = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "scikit-learn"
-data = SETTINGS[name].make(seed)
+table, _, K = name.partition("@")
+if K:
+    rows = np.load(f"{os.environ['PICKMIX_DATA']}/tables/{table}.npz")["X"].astype(float)
+    rows = rows[np.random.default_rng(0).permutation(len(rows))][:30_000]
+    n = int(0.8 * len(rows))
+    scale = rows[:n].std(axis=0)
+    rows = (rows - rows[:n].mean(axis=0)) / np.where(scale > 0.0, scale, 1.0)
+    data = BenchData(rows[:n], rows[n:], int(K))
+else:
+    data = SETTINGS[name].make(seed)
 if rival:
     from sklearn.mixture import GaussianMixture
 mixture = GaussianMixture(data.n_components, random_state=seed)
@@ -75,6 +88,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
     parser.add_argument("--rival", nargs="*", default=["k300-separated"])
+    parser.add_argument("--name", default="before_after", help="of the file to write")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     sources = {"before": arguments.before, "after": Path(__file__).parents[1] / "src"}
@@ -95,7 +109,7 @@ def main() -> None:
                 seconds = statistics.median(float(line["seconds"]) for line in own)
                 held_out = statistics.mean(float(line["held_out"]) for line in own)
                 print(f"{name}, {who}: {held_out:.4f} in {seconds:.2f} s", flush=True)
-    with (arguments.out / "before_after.csv").open("w", newline="") as file:
+    with (arguments.out / f"{arguments.name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, lines[0])
         writer.writeheader()
         writer.writerows(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ class TreeInference(DeepInference):
     transforms: bool
     standardize: str | bool
 
+    @abc.abstractmethod
     def _network(self, n_features: int) -> SumProductTransform:
-        raise NotImplementedError
+        """The network that the tables belong to."""
 
     @property
     def n_trees_(self) -> int:
