@@ -9,9 +9,11 @@ A component is evaluated in one of three ways, chosen by how many digits its ter
 - PRODUCTS: natural parameters times features (products of coordinates about the block's origin),
   in float32. Its sums are a product of weights with the same features.
 - FACTOR: |F (x - m)|^2 in float32. The error grows with width of the block / width of the
-  component, not with its square. Few rows have weight in so narrow a component: they are added one
-  by one in float64, about the component's own mean.
-- EXACT: the same with differences in float64.
+  component, not with its square. Few rows have weight in so narrow a component: they are gathered,
+  and their moments about one of them added up in float64.
+- EXACT: the same in float64.
+
+With many coordinates nothing is evaluated by products: factors do as much in less memory.
 """
 
 from __future__ import annotations
@@ -29,17 +31,18 @@ from pickmix.sweep.block_setup import (
     PRODUCTS,
     choose_ways,
     make_workspace,
+    pack,
     prepare,
 )
+from pickmix.sweep.multiply import DOUBLE, SINGLE, add_product, subtract_squares
 from pickmix.sweep.tiles import (
     TILE,
     add_weighted_features,
     add_weights,
     draw,
-    evaluate_linear,
-    evaluate_two,
     find_best,
     largest_weight,
+    raise_floor,
     scale_weights,
     softmax,
 )
@@ -51,143 +54,104 @@ _DEEP_CANCELLATION = 2e-5
 
 
 @part()
-def _load(layout, rows, row_weights, numbers, begin, n_rows, key, work):
-    """Load a tile of rows, their features, uniforms and weights; what is left weighs nothing."""
-    first, _, starts, offsets = layout
-    C, P = first.shape[0], starts[first.shape[0]]
+def _load(layout, rows, row_weights, numbers, begin, n_rows, key, needs_exact, work):
+    """Load a tile of rows, their levels, uniforms and weights; what is left weighs nothing."""
+    offsets = layout[3]
+    C = work.origin.shape[0]
     for r in range(TILE):
         i = begin + min(r, n_rows - 1)
         for c in range(C):
             work.columns[c, r] = rows[i, c] - work.origin[c]
+        for c in range(C if needs_exact else 0):
+            work.exact_columns[c, r] = rows[i, c] - work.origin[c]
         work.uniforms[r] = uniform(key, numbers[i], 0)
         work.row_weights[r] = row_weights[i] if r < n_rows else 0.0
-    for i in range(C):
-        for j in range(first[i], i + 1):
-            p = starts[i] + j - first[i]
-            for r in range(TILE):
-                work.features[p, r] = work.columns[i, r] * work.columns[j, r]
-        for r in range(TILE):
-            work.features[P + i, r] = work.columns[i, r]
     for q in range(offsets.shape[0] - 1):
         for r in range(TILE):
             work.levels[q, r] = offsets[q] + int(rows[begin + min(r, n_rows - 1), C + q])
 
 
-@part(fastmath={"reassoc", "contract", "nsz"})
-def _evaluate_by_factor(layout, factors, linear, g, constant, own, whitened, out):
-    """out[g] = constant + linear . y - |F y|^2 / 2 for the columns y of `own` (C, TILE)."""
-    first, _, starts, _ = layout
-    for r in range(TILE):
-        out[g, r] = constant
-    for i in range(first.shape[0]):
-        slope = linear[g, i]
-        for r in range(TILE):
-            whitened[r] = 0.0
-            out[g, r] += slope * own[i, r]
-        for j in range(first[i], i + 1):
-            f = factors[g, starts[i] + j - first[i]]
-            for r in range(TILE):
-                whitened[r] += f * own[j, r]
-        for r in range(TILE):
-            out[g, r] -= whitened[r] * whitened[r] * 0.5
-
-
-@part()
-def _evaluate_by_products(n, way, parameters, features, values):
-    """Log-joints of the components for which products are exact enough."""
-    n_features = features.shape[0]
-    g = 0
-    while g < n:
-        if way[g] != PRODUCTS:
-            g += 1
-        elif g + 1 < n and way[g + 1] == PRODUCTS:
-            evaluate_two(parameters, g, n_features, features, values)
-            g += 2
-        else:
-            evaluate_linear(parameters, g, n_features, features, values)
-            g += 1
-
-
-@part()
-def _evaluate_narrow(layout, n, work):
-    """Log-joints of the components that are evaluated by their factors."""
+@part(fastmath={"contract", "nsz"})
+def _begin_values(n, constants, levels, tables, way, linear, columns, shifts, has_linear, values):
+    """Log-joints but for what squares, or products of coordinates, add to them."""
     for g in range(n):
-        if work.way[g] == FACTOR:
-            for c in range(work.origin.shape[0]):
-                shift = np.float32(work.shifts[g, c])
-                for r in range(TILE):
-                    work.own[c, r] = work.columns[c, r] - shift
-            constant = np.float32(work.constants[g])
-            _evaluate_by_factor(
-                layout, work.factors, work.linear, g, constant, work.own, work.running, work.values
-            )
-
-
-@part()
-def _evaluate_exactly(layout, model, members, place, n, rows, begin, n_rows, beta, work):
-    """Evaluate in float64 what needs it, and take the largest of each row off all of them."""
-    C = work.origin.shape[0]
-    linear = np.zeros((1, C))
-    factor = np.empty((1, model.factor.shape[1]))
-    whitened = np.empty(TILE)
-    for g in range(n):
-        if work.way[g] != EXACT:
-            for r in range(TILE):
-                work.exact_values[g, r] = work.values[g, r]
-            continue
-        k = members[place + g]
-        f = 0 if model.factor.shape[0] == 1 else k
-        for c in range(C):
-            if model.linear.shape[0]:
-                linear[0, c] = model.linear[k, c] - work.common[c] / beta
-            for r in range(TILE):
-                i = begin + min(r, n_rows - 1)
-                work.own_exact[c, r] = rows[i, c] - model.location[k, c]
-        for p in range(model.factor.shape[1]):
-            factor[0, p] = model.factor[f, p]
-        out = work.exact_values[g : g + 1]
-        peak = work.constants[g] / beta
-        _evaluate_by_factor(layout, factor, linear, 0, peak, work.own_exact, whitened, out)
+        constant = constants[g]
         for r in range(TILE):
-            work.exact_values[g, r] *= beta
-    for r in range(TILE):
-        largest = -np.inf
-        for g in range(n):
-            largest = max(largest, work.exact_values[g, r])
-        work.offset[r] = largest
-        for g in range(n):
-            work.values[g, r] = max(work.exact_values[g, r] - largest, -1e30)
-
-
-@part()
-def _add_levels(n, levels, tables, values):
-    """Add what the tables of levels say to the log-joints of the tile."""
-    for q in range(levels.shape[0]):
-        for g in range(n):
+            values[g, r] = constant
+        for q in range(levels.shape[0]):
             for r in range(TILE):
                 values[g, r] += tables[g, levels[q, r]]
+        if has_linear and way[g] != PRODUCTS:
+            for c in range(columns.shape[0]):
+                slope, shift = linear[g, c], shifts[g, c]
+                for r in range(TILE):
+                    values[g, r] += slope * (columns[c, r] - shift)
 
 
 @part()
-def _add_row(layout, weight, rows, i, place, sums, difference):
-    """Add one row to moments (West 1979): nothing cancels."""
+def _multiply_columns(layout, columns, features):
+    """The features of a tile: products of its coordinates, and these themselves."""
     first, _, starts, _ = layout
-    mass, squares, mean, scatter, _ = sums
-    before = mass[place]
-    total = before + weight
-    mass[place] = total
-    squares[place] += weight * weight
-    share = weight / total
-    for c in range(first.shape[0]):
-        difference[c] = rows[i, c] - mean[place, c]
-        mean[place, c] += share * difference[c]
-    inner = weight * (before / total)
-    if inner > 0.0:
-        for a in range(first.shape[0]):
-            scaled = inner * difference[a]
-            base = starts[a] - first[a]
-            for b in range(first[a], a + 1):
-                scatter[place, base + b] += scaled * difference[b]
+    C = first.shape[0]
+    for i in range(C):
+        for j in range(first[i], i + 1):
+            p = starts[i] + j - first[i]
+            for r in range(TILE):
+                features[p, r] = columns[i, r] * columns[j, r]
+        for r in range(TILE):
+            features[starts[C] + i, r] = columns[i, r]
+
+
+@part()
+def _evaluate_by_products(wide, n_wide, parameters, panels, features, four, values):
+    """Log-joints of the components for which products are exact enough."""
+    n_features = features.shape[0]
+    for slot in range(0, n_wide, 4):
+        n_slots = min(4, n_wide - slot)
+        for s in range(4):
+            g = wide[slot + min(s, n_slots - 1)]
+            constant = parameters[g, n_features]
+            for r in range(TILE):
+                four[s, r] = values[g, r] + constant
+        panel = slot // 4 * n_features
+        for r in range(0, TILE, SINGLE):
+            add_product(panels, panel, 0, n_features, features, r, four, 0, r)
+        for s in range(n_slots):
+            g = wide[slot + s]
+            for r in range(TILE):
+                values[g, r] = four[s, r]
+
+
+@part()
+def _evaluate_by_factors(n, start, wanted, way, bands, panels, columns, lanes, floor, out):
+    """Subtract |F (x - m)|^2 / 2 for the components of one way, beginning with a likely one.
+
+    Or less: once all values of some rows are so far below the largest that softmax makes them zero,
+    the rest of the factor does not matter, since squares only add up.
+    """
+    height = panels.shape[0] // way.shape[0]
+    for step in range(n):
+        g = start + step if start + step < n else start + step - n
+        if way[g] != wanted:
+            continue
+        base = g * height
+        for r in range(0, TILE, lanes):
+            for band in range(bands.shape[0]):
+                place, size = base + bands[band, 2], bands[band, 1]
+                if not subtract_squares(
+                    panels, place, size, columns, bands[band, 0], r, floor, out, g
+                ):
+                    break
+        raise_floor(out, g, floor)
+
+
+@part()
+def _join(n, way, exact, floor, values):
+    """Take the floor of each row, which is close to the largest, off all log-joints in float64."""
+    for g in range(n):
+        for r in range(TILE):
+            value = exact[g, r] if way[g] == EXACT else np.float64(values[g, r])
+            values[g, r] = max(value - floor[r], -1e30)
 
 
 @part()
@@ -206,44 +170,92 @@ def _add_products(n, way, values, row_weights, features, sums, totals):
 
 
 @part()
-def _add_row_by_row(layout, n, rows, begin, n_rows, place, work, sums, difference):
-    """Add the tile's rows to narrow components, and its levels to all."""
-    counts = sums[4]
+def _add_kept_rows(
+    n,
+    way,
+    rows,
+    begin,
+    n_rows,
+    bands,
+    values,
+    row_weights,
+    totals,
+    anchors,
+    kept,
+    weighted,
+    moments,
+):
+    """Add the rows that count to the moments of narrow components, about an anchor."""
+    C = anchors.shape[1]
+    height = moments.shape[0] // way.shape[0]
     for g in range(n):
-        if work.values[g, 0] < 0.0:
+        if way[g] == PRODUCTS or values[g, 0] < 0.0:
             continue
-        if work.way[g] != PRODUCTS:
+        if totals[g, 1] == 0.0:
+            # A component that has seen nothing is anchored at the row that counts most.
+            best = 0
+            for r in range(1, n_rows):
+                best = r if values[g, r] > values[g, best] else best
+            for c in range(C):
+                anchors[g, c] = rows[begin + best, c]
+        n_kept = 0
+        for r in range(n_rows):
+            weight = np.float64(values[g, r])
+            if not weight > _NEGLIGIBLE * row_weights[r]:
+                # Nor do levels count of rows that do not.
+                values[g, r] = 0.0
+                continue
+            for c in range(C):
+                away = rows[begin + r, c] - anchors[g, c]
+                kept[n_kept, c] = away
+                weighted[n_kept, c] = weight * away
+            # Behind the coordinates a 1, whose products are sums of coordinates and of weights.
+            kept[n_kept, C] = 1.0
+            weighted[n_kept, C] = weight
+            totals[g, 1] += weight * weight
+            n_kept += 1
+        for i in range(0, C + 1, 4):
+            first = bands[i // 4, 0] if i + 4 <= C else 0
+            for j in range(first // DOUBLE * DOUBLE, i + 4, DOUBLE):
+                add_product(weighted, 0, i, n_kept, kept, j, moments, g * height + i, j)
+
+
+@part()
+def _add_levels_of_rows(n, n_rows, levels, values, place, counts):
+    """Add the levels of the tile's rows to the components' counts."""
+    for g in range(n):
+        if values[g, 0] < 0.0:
+            continue
+        for q in range(levels.shape[0]):
             for r in range(n_rows):
-                weight = np.float64(work.values[g, r])
-                if weight > _NEGLIGIBLE * work.row_weights[r]:
-                    _add_row(layout, weight, rows, begin + r, place + g, sums, difference)
-                else:
-                    # Nor do levels count of rows that do not.
-                    work.values[g, r] = 0.0
-        for q in range(work.levels.shape[0]):
-            for r in range(n_rows):
-                counts[place + g, work.levels[q, r]] += work.values[g, r]
+                counts[place + g, levels[q, r]] += values[g, r]
 
 
 @part()
 def _finish(layout, n, place, work, sums):
-    """Turn sums about the origin into moments; marks components that lost digits, True if none."""
+    """Turn sums into moments about means; marks components that lost digits, True if none."""
     first, _, starts, _ = layout
     mass, squares, mean, scatter, _ = sums
     C, P = first.shape[0], starts[first.shape[0]]
+    height = work.moments.shape[0] // work.way.shape[0]
     sound = True
     for g in range(n):
-        total = work.totals[g, 0]
-        if work.way[g] != PRODUCTS or not total > NO_MASS:
+        u, below = place + g, g * height + C
+        narrow = work.way[g] != PRODUCTS
+        total = work.moments[below, C] if narrow else work.totals[g, 0]
+        if not total > NO_MASS:
             continue
-        u = place + g
         mass[u], squares[u] = total, work.totals[g, 1]
         lost = False
         for i in range(C):
-            a = work.sums[g, P + i] / total
-            mean[u, i] = work.origin[i] + a
+            a = (work.moments[below, i] if narrow else work.sums[g, P + i]) / total
+            mean[u, i] = a + (work.anchors[g, i] if narrow else work.origin[i])
             for j in range(first[i], i + 1):
                 p = starts[i] + j - first[i]
+                if narrow:
+                    product = work.moments[below - C + i, j]
+                    scatter[u, p] = product - a * work.moments[below, j]
+                    continue
                 scatter[u, p] = work.sums[g, p] - a * work.sums[g, P + j]
                 if i == j and scatter[u, p] < _DEEP_CANCELLATION * work.sums[g, p]:
                     lost = True
@@ -273,6 +285,14 @@ def _clear(place, n, work, sums):
         work.totals[g, 1] = 0.0
         for p in range(work.sums.shape[1]):
             work.sums[g, p] = 0.0
+    # What is behind the coordinates is multiplied too, and garbage there would be slow.
+    for r in range(TILE):
+        for c in range(work.kept.shape[1]):
+            work.kept[r, c] = 0.0
+            work.weighted[r, c] = 0.0
+    for i in range(n * (work.moments.shape[0] // work.way.shape[0])):
+        for j in range(work.moments.shape[1]):
+            work.moments[i, j] = 0.0
 
 
 @kernel()
@@ -317,8 +337,7 @@ def sweep_blocks(
     for b in range(first_block, last_block):
         block_size = max(block_size, places[b + 1] - places[b])
     work = make_workspace(layout, block_size)
-    C = layout[0].shape[0]
-    difference = np.empty(C)
+    C, has_linear = layout[0].shape[0], model.linear.shape[0] > 0
     for b in range(first_block, last_block):
         place, n = places[b], places[b + 1] - places[b]
         begin, end = ends[b] - ends[first_block], ends[b + 1] - ends[first_block]
@@ -328,27 +347,89 @@ def sweep_blocks(
             continue
         prepare(layout, model, members, place, n, beta, work)
         ways = choose_ways(layout, n, rows, begin, end, work)
-        for r in range(TILE):
-            work.offset[r] = 0.0
+        start = 0
         # Components that lost digits are summed up again, row by row.
         for _ in range(2):
+            n_wide = pack(layout, n, work)
             for tile in range(begin, end, TILE):
                 n_rows = min(TILE, end - tile)
-                _load(layout, rows, row_weights, numbers, tile, n_rows, key, work)
+                _load(layout, rows, row_weights, numbers, tile, n_rows, key, ways == EXACT, work)
                 # Tuples of many arrays are costly to hand over, so calls for every tile take few.
-                _evaluate_by_products(n, work.way, work.parameters, work.features, work.values)
-                if ways != PRODUCTS:
-                    _evaluate_narrow(layout, n, work)
-                if ways == EXACT:
-                    _evaluate_exactly(
-                        layout, model, members, place, n, rows, tile, n_rows, beta, work
+                _begin_values(
+                    n,
+                    work.constants,
+                    work.levels,
+                    work.tables,
+                    work.way,
+                    work.linear,
+                    work.columns,
+                    work.shifts,
+                    has_linear,
+                    work.values,
+                )
+                if n_wide:
+                    _multiply_columns(layout, work.columns, work.features)
+                    _evaluate_by_products(
+                        work.wide,
+                        n_wide,
+                        work.parameters,
+                        work.parameter_panels,
+                        work.features,
+                        work.four,
+                        work.values,
                     )
-                _add_levels(n, work.levels, work.tables, work.values)
-                # The posterior; offset + largest + log(total) is the log of its sum.
+                if ways != PRODUCTS:
+                    for r in range(TILE):
+                        work.floor[r] = -np.inf
+                    for s in range(n_wide):
+                        raise_floor(work.values, work.wide[s], work.floor)
+                    _evaluate_by_factors(
+                        n,
+                        start,
+                        FACTOR,
+                        work.way,
+                        work.bands,
+                        work.factor_panels,
+                        work.columns,
+                        SINGLE,
+                        work.floor,
+                        work.values,
+                    )
+                if ways == EXACT:
+                    for r in range(TILE):
+                        work.exact_floor[r] = work.floor[r]
+                    _begin_values(
+                        n,
+                        work.constants,
+                        work.levels,
+                        work.tables,
+                        work.way,
+                        work.linear,
+                        work.exact_columns,
+                        work.shifts,
+                        has_linear,
+                        work.exact_values,
+                    )
+                    _evaluate_by_factors(
+                        n,
+                        start,
+                        EXACT,
+                        work.way,
+                        work.bands,
+                        work.exact_panels,
+                        work.exact_columns,
+                        DOUBLE,
+                        work.exact_floor,
+                        work.exact_values,
+                    )
+                    _join(n, work.way, work.exact_values, work.exact_floor, work.values)
+                # The posterior; floor + largest + log(total) is the log of its sum.
                 softmax(work.values, n, work.largest, work.total, work.running)
                 for r in range(n_rows if wants_log_sums else 0):
-                    sum_of_row = work.offset[r] + work.largest[r]
-                    if model.linear.shape[0]:
+                    sum_of_row = np.float64(work.largest[r])
+                    if ways == EXACT:
+                        sum_of_row += work.exact_floor[r]
+                    if has_linear:
                         sum_of_row += work.common[C]
                         for c in range(C):
                             sum_of_row += work.common[c] * (rows[tile + r, c] - work.origin[c])
@@ -359,6 +440,8 @@ def sweep_blocks(
                     draw(work.values, n, work.uniforms, work.running, work.drawn)
                 for r in range(n_rows):
                     drawn[order[tile + r]] = members[place + work.drawn[r]]
+                # Rows come in the order of the components that they stood on.
+                start = work.drawn[n_rows - 1]
                 if wanted:
                     _add_products(
                         n,
@@ -369,10 +452,24 @@ def sweep_blocks(
                         work.sums,
                         work.totals,
                     )
-                    if ways != PRODUCTS or work.levels.shape[0]:
-                        _add_row_by_row(
-                            layout, n, rows, tile, n_rows, place, work, sums, difference
+                    if ways != PRODUCTS:
+                        _add_kept_rows(
+                            n,
+                            work.way,
+                            rows,
+                            tile,
+                            n_rows,
+                            work.bands,
+                            work.values,
+                            work.row_weights,
+                            work.totals,
+                            work.anchors,
+                            work.kept,
+                            work.weighted,
+                            work.moments,
                         )
+                    if work.levels.shape[0]:
+                        _add_levels_of_rows(n, n_rows, work.levels, work.values, place, sums[4])
             if not wanted or _finish(layout, n, place, work, sums):
                 break
             ways = max(ways, FACTOR)

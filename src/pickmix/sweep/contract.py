@@ -16,7 +16,7 @@ from pickmix.threads import Threads
 # Problems of so many components run in NumPy, if a sweep takes so many multiply-adds at most: a
 # fit of some hundred sweeps then takes a few seconds.
 _MOST_COMPONENTS = 256
-_MOST_WORK = 2e7
+_MOST_WORK = 8e6
 _BLOCK = 32
 
 

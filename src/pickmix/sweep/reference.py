@@ -6,6 +6,8 @@ about each component's own location, so that nothing cancels.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pickmix.families.layout import Layout, Model, Moments, log_weights
@@ -19,6 +21,8 @@ from pickmix.threads import Threads
 
 # What a row that nothing explains is given, so that it stands somewhere.
 _LEAST = -1e300
+# Numbers in an array of all components of a part and all rows of a block.
+_NUMBERS = 500_000
 
 
 def log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -26,30 +30,35 @@ def log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarr
     out = np.empty((members.shape[0], rows.shape[0]))
     # A row whose squared distance leaves float64 has density zero.
     with np.errstate(over="ignore"):
-        _fill_log_joints(layout, model, members, rows, out)
+        for some in _parts(members.shape[0], rows.size):
+            out[some] = _log_joints(layout, model, members[some], rows)
     return out
 
 
-def _fill_log_joints(
-    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, out: np.ndarray
-) -> None:
+def _parts(n_components: int, size: int) -> Iterator[slice]:
+    """Components, so many at a time that arrays of their size stay small."""
+    n = max(1, _NUMBERS // max(size, 1))
+    return (slice(start, start + n) for start in range(0, n_components, n))
+
+
+def _log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
     coordinates, levels = split_columns(layout, rows)
-    i, j = layout.pairs()
-    factor = np.zeros((layout.n_coordinates, layout.n_coordinates))
-    log_weight = log_weights(model)
-    for g, k in enumerate(members.tolist()):
-        f = 0 if model.factor.shape[0] == 1 else k
-        away = coordinates - model.location[k]
-        out[g] = log_weight[k] + model.log_normaliser[f]
-        if layout.is_diagonal:
-            out[g] -= 0.5 * np.square(away * model.factor[f]).sum(axis=1)
-        elif layout.n_products:
-            factor[i, j] = model.factor[f]
-            out[g] -= 0.5 * np.square(away @ factor.T).sum(axis=1)
-        if model.linear.shape[0]:
-            out[g] += away @ model.linear[k]
-        for column in levels.T:
-            out[g] += model.tables[k, column]
+    factors = np.zeros_like(members) if model.factor.shape[0] == 1 else members
+    away = coordinates - model.location[members][:, None, :]
+    out: np.ndarray = (log_weights(model)[members] + model.log_normaliser[factors])[:, None]
+    if layout.is_diagonal:
+        out = out - 0.5 * np.square(away * model.factor[factors][:, None, :]).sum(axis=2)
+    elif layout.n_products:
+        # The factors, transposed.
+        matrices = np.zeros((members.shape[0], layout.n_coordinates, layout.n_coordinates))
+        i, j = layout.pairs()
+        matrices[:, j, i] = model.factor[factors]
+        out = out - 0.5 * np.square(away @ matrices).sum(axis=2)
+    if model.linear.shape[0]:
+        out = out + np.einsum("grc,gc->gr", away, model.linear[members])
+    for column in levels.T:
+        out = out + model.tables[members][:, column]
+    return np.broadcast_to(out, (members.shape[0], rows.shape[0]))
 
 
 def split_columns(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -60,22 +69,34 @@ def split_columns(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 def summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
     """Mass, squares, mean, scatter and counts of rows (R, D) under weights (G, R)."""
+    parts = [_summarise(layout, rows, weights[some]) for some in _parts(len(weights), rows.size)]
+    return stack(parts)
+
+
+def _summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
     coordinates, levels = split_columns(layout, rows)
-    i, j = layout.pairs()
+    n_components = weights.shape[0]
     mass, squares = weights.sum(axis=1), np.square(weights).sum(axis=1)
-    mean = np.zeros((weights.shape[0], layout.n_coordinates))
-    scatter = np.zeros((weights.shape[0], layout.n_products))
-    counts = np.zeros((weights.shape[0], layout.n_levels))
-    for g in np.flatnonzero(mass > 0.0).tolist():
-        # About a row that counts first, so that no digits are lost far from the origin.
-        guess = coordinates[weights[g].argmax()]
-        mean[g] = guess + weights[g] @ (coordinates - guess) / mass[g]
-        away = coordinates - mean[g]
-        if layout.is_diagonal:
-            scatter[g] = weights[g] @ np.square(away)
-        elif layout.n_products:
-            scatter[g] = ((weights[g][:, None] * away).T @ away)[i, j]
-        for column in levels.T:
+    mean = np.zeros((n_components, layout.n_coordinates))
+    scatter = np.zeros((n_components, layout.n_products))
+    counts = np.zeros((n_components, layout.n_levels))
+    some = np.flatnonzero(mass > 0.0)
+    if not some.shape[0]:
+        return mass, squares, mean, scatter, counts
+    w = weights[some][:, None, :]
+    # About a row that counts first, so that no digits are lost far from the origin.
+    guess = coordinates[weights[some].argmax(axis=1)]
+    away = coordinates - guess[:, None, :]
+    shift = (w @ away)[:, 0] / mass[some, None]
+    mean[some] = guess + shift
+    away -= shift[:, None, :]
+    if layout.is_diagonal:
+        scatter[some] = (w @ np.square(away))[:, 0]
+    elif layout.n_products:
+        i, j = layout.pairs()
+        scatter[some] = (w * away.transpose(0, 2, 1) @ away)[:, i, j]
+    for column in levels.T:
+        for g in some.tolist():
             counts[g] += np.bincount(column, weights[g], layout.n_levels)
     return mass, squares, mean, scatter, counts
 

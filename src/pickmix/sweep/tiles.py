@@ -20,56 +20,13 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 # Weights below exp(_LEAST_EXPONENT) of the largest, 2e-9, are none.
 _LEAST_EXPONENT = np.float32(-20.0)
+# So much less than the largest of its row, a value is below that however it is rounded.
+_HOPELESS = np.float32(-21.0)
 _SHRINK = np.float32(1.0 / 32.0)
 # Taylor coefficients of exp.
 _C2, _C3, _C4 = np.float32(1.0 / 2.0), np.float32(1.0 / 6.0), np.float32(1.0 / 24.0)
 _C5 = np.float32(1.0 / 120.0)
 _ONE, _ZERO, _TINY = np.float32(1.0), np.float32(0.0), np.float32(1e-30)
-
-
-@part(fastmath=_FAST)
-def evaluate_linear(parameters, g, n_features, features, out):
-    """out[g] = parameters[g, n_features] + sum_p parameters[g, p] features[p], over the tile."""
-    constant = parameters[g, n_features]
-    for r in range(TILE):
-        out[g, r] = constant
-    whole = n_features - n_features % 4
-    for p in range(0, whole, 4):
-        a, b = parameters[g, p], parameters[g, p + 1]
-        c, d = parameters[g, p + 2], parameters[g, p + 3]
-        for r in range(TILE):
-            out[g, r] += (a * features[p, r] + b * features[p + 1, r]) + (
-                c * features[p + 2, r] + d * features[p + 3, r]
-            )
-    for p in range(whole, n_features):
-        a = parameters[g, p]
-        for r in range(TILE):
-            out[g, r] += a * features[p, r]
-
-
-@part(fastmath=_FAST)
-def evaluate_two(parameters, g, n_features, features, out):
-    """`evaluate_linear` for components g and g + 1 at once: every feature is loaded once."""
-    first, second = parameters[g, n_features], parameters[g + 1, n_features]
-    for r in range(TILE):
-        out[g, r] = first
-        out[g + 1, r] = second
-    whole = n_features - n_features % 4
-    for p in range(0, whole, 4):
-        a, b = parameters[g, p], parameters[g, p + 1]
-        c, d = parameters[g, p + 2], parameters[g, p + 3]
-        e, f = parameters[g + 1, p], parameters[g + 1, p + 1]
-        h, i = parameters[g + 1, p + 2], parameters[g + 1, p + 3]
-        for r in range(TILE):
-            w, x = features[p, r], features[p + 1, r]
-            y, z = features[p + 2, r], features[p + 3, r]
-            out[g, r] += (a * w + b * x) + (c * y + d * z)
-            out[g + 1, r] += (e * w + f * x) + (h * y + i * z)
-    for p in range(whole, n_features):
-        a, e = parameters[g, p], parameters[g + 1, p]
-        for r in range(TILE):
-            out[g, r] += a * features[p, r]
-            out[g + 1, r] += e * features[p, r]
 
 
 @part(fastmath=_FAST)
@@ -113,6 +70,13 @@ def largest_weight(weights, g):
     for r in range(TILE):
         largest = max(largest, weights[g, r])
     return largest
+
+
+@part(fastmath=_FAST)
+def raise_floor(values, g, floor):
+    """Raise `floor`, below which softmax makes values zero, by what values[g] say."""
+    for r in range(TILE):
+        floor[r] = max(floor[r], values[g, r] + _HOPELESS)
 
 
 @part(fastmath=_FAST)
