@@ -32,6 +32,7 @@ def test_help_is_a_page():
     text = run("--help").output
     assert "pickmix bench gaussian --quick" in text
     assert "gaussian  mixtures of Gaussians" in text
+    assert "tables    the same mixtures on real tables" in text
     text = run("gaussian", "--help").output
     for option in ("--setting", "--rival", "--seeds", "--max-seconds", "--out", "--quick"):
         assert option in text
@@ -79,7 +80,7 @@ def test_explicit_choices_win_over_quick(tmp_path, made):
 
 
 def test_all_settings_and_rivals_by_default(tmp_path, made, monkeypatch):
-    monkeypatch.setattr("pickmix.cli.bench_command._deliver", lambda results, out: None)
+    monkeypatch.setattr("pickmix.cli.bench_command._deliver_gaussian", lambda results: None)
     run("gaussian", "--seeds", 1, "--out", tmp_path)
     assert {row[0] for row in made} == set(SETTINGS)
     dense = {name for name, rival in RIVALS.items() if rival.dense}

@@ -72,6 +72,7 @@ def main() -> None:
       pickmix assign model new.csv --top 3 --out components.parquet
       pickmix sample model -n 10000 --out made.npy
       pickmix bench gaussian --quick
+      pickmix bench tables --quick
       pickmix reproduce figure-2 --repetitions 1
 
     `pickmix VERB --help` tells the rest.

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import math
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
+from pickmix.experiments import tables_page
 from pickmix.experiments.bench import plan, run_all
+from pickmix.experiments.real_tables import COMPONENTS, TABLES, choose, find_tables
 from pickmix.experiments.results import Results, Row, Run
 from pickmix.experiments.rivals import RIVALS, find_rivals
 from pickmix.experiments.settings import SETTINGS, find_settings
@@ -19,6 +24,14 @@ from pickmix.experiments.tables import markdown, settings_of
 
 QUICK_SETTINGS = ("small",)
 QUICK_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em", "tsaem")
+# The matrices of real tables are small: scikit-learn is faster with one thread in BLAS.
+TABLE_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em")
+# Small ones that everybody has.
+QUICK_TABLES = ("sklearn-iris", "sklearn-wine", "sklearn-diabetes")
+QUICK_COMPONENTS = COMPONENTS[:1]
+
+Deliver = Callable[[Results], None]
+Command = Callable[..., Any]
 
 
 @click.group()
@@ -31,49 +44,68 @@ def bench() -> None:
 
     \b
     Benches:
-      gaussian  mixtures of Gaussians with full covariances
+      gaussian  mixtures of Gaussians with full covariances, mostly on drawn rows
+      tables    the same mixtures on real tables
 
     \b
     Examples:
       pickmix bench gaussian --quick             about a minute
       pickmix bench gaussian --list              settings and rivals
       pickmix bench gaussian --setting mixsim --rival em --rival sklearn-kmeans
+      pickmix bench tables --quick               about a minute
+      pickmix bench tables --table skin --components 32 --out results
     """
+
+
+def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Command], Command]:
+    """Options of all benches; the texts say what differs."""
+    options = [
+        click.option(
+            "--rival",
+            "rivals",
+            multiple=True,
+            metavar="NAME",
+            help=f"Who fits; repeat for more. [{rivals}]",
+        ),
+        click.option(
+            "--seeds",
+            type=click.IntRange(min=1),
+            default=3,
+            show_default=True,
+            help="How often each rival fits the same thing, with seeds 0, 1, ...",
+        ),
+        click.option(
+            "--max-seconds",
+            type=click.FloatRange(min=0.0, min_open=True),
+            default=3600.0,
+            show_default=True,
+            metavar="S",
+            help="A fit that takes longer is ended, and counts as timed out.",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=Path("pickmix-bench"),
+            show_default=True,
+            metavar="DIR",
+            help="Folder for the results. Runs that it already holds are not repeated.",
+        ),
+        click.option("--quick", is_flag=True, help=quick),
+        click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing."),
+        click.option("--list", "show_list", is_flag=True, help=f"List {listed} and rivals."),
+    ]
+
+    def add(command: Command) -> Command:
+        return functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    return add
 
 
 @bench.command()
 @click.option(
     "--setting", "settings", multiple=True, metavar="NAME", help="Data; repeat for more. [all]"
 )
-@click.option(
-    "--rival", "rivals", multiple=True, metavar="NAME", help="Who fits; repeat for more. [all]"
-)
-@click.option(
-    "--seeds",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Runs of each rival and setting, with seeds 0, 1, ...",
-)
-@click.option(
-    "--max-seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
-    default=3600.0,
-    show_default=True,
-    metavar="S",
-    help="A fit that takes longer is ended, and counts as timed out.",
-)
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("pickmix-bench"),
-    show_default=True,
-    metavar="DIR",
-    help="Folder for the results; one with results of before is gone on with.",
-)
-@click.option("--quick", is_flag=True, help="One small setting, few rivals, one seed.")
-@click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing.")
-@click.option("--list", "show_list", is_flag=True, help="List settings and rivals.")
+@_shared_options(rivals="all", quick="One small setting, few rivals, one seed.", listed="settings")
 @clear_errors
 def gaussian(
     settings: tuple[str, ...],
@@ -100,22 +132,124 @@ def gaussian(
       pickmix bench gaussian --draw-only --out results
     """
     if show_list:
-        _show_list()
+        click.echo("Settings:")
+        show_table((setting.name, setting.summary) for setting in SETTINGS.values())
+        _list_rivals()
+        names = ", ".join(setting.name for setting in SETTINGS.values() if not setting.dense)
+        dense = ", ".join(rival.name for rival in RIVALS.values() if rival.dense)
+        click.echo(f"Too large for rivals that evaluate every component ({dense}): {names}")
         return
-    one_seed = click.get_current_context().get_parameter_source("seeds") == ParameterSource.DEFAULT
     chosen_settings = find_settings(settings or (QUICK_SETTINGS if quick else SETTINGS))
     chosen_rivals = find_rivals(rivals or (QUICK_RIVALS if quick else RIVALS))
     path = out / "gaussian.csv"
     if draw_only:
-        if not path.is_file():
-            raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
-        _deliver(Results(path), out)
+        _deliver_gaussian(_results_of_before(path))
         return
-    runs = plan(chosen_settings, chosen_rivals, 1 if quick and one_seed else seeds)
+    runs = plan(chosen_settings, chosen_rivals, _n_seeds(seeds, quick))
     if not runs:
         raise ValueError("--rival: the settings are too large for rivals that evaluate everything")
+    _carry_out(runs, path, max_seconds, _deliver_gaussian)
+
+
+@bench.command()
+@click.option(
+    "--table", "tables", multiple=True, metavar="NAME", help="Table; repeat for more. [all]"
+)
+@click.option(
+    "--components",
+    multiple=True,
+    type=click.IntRange(min=1),
+    metavar="K",
+    help=f"Number of components; repeat for more. [{', '.join(map(str, COMPONENTS))}]",
+)
+@_shared_options(
+    rivals=", ".join(TABLE_RIVALS),
+    quick="Three small tables of scikit-learn's, K = 8, one seed.",
+    listed="tables",
+)
+@clear_errors
+def tables(
+    tables: tuple[str, ...],
+    components: tuple[int, ...],
+    rivals: tuple[str, ...],
+    seeds: int,
+    max_seconds: float,
+    out: Path,
+    quick: bool,
+    draw_only: bool,
+    show_list: bool,
+) -> None:
+    """Compare ways to fit a mixture of Gaussians to real tables.
+
+    The tables are files tables/NAME.npz in the folder that the environment variable PICKMIX_DATA
+    names, the UCI sets of the paper, and sets that come with scikit-learn. A table that cannot be
+    read is listed as missing, and the others are measured. A K is left out where a table has fewer
+    than 4 K rows to fit. A seed is another start on the same rows.
+
+    The folder gets tables.csv, a line per measurement, and from it tables.md (a summary, and
+    medians over seeds) and tables.png. All tables take hours. Ctrl-C stops; the same command then
+    goes on where it stopped and repeats nothing.
+
+    \b
+    Examples:
+      pickmix bench tables --quick
+      pickmix bench tables --table skin --table wine --components 8 --out results
+      pickmix bench tables --seeds 1 --max-seconds 600 --out results
+      pickmix bench tables --draw-only --out results
+    """
+    if show_list:
+        click.echo("Tables:")
+        show_table((table.name, table.summary) for table in TABLES.values())
+        _list_rivals()
+        return
+    chosen_tables = find_tables(tables or (QUICK_TABLES if quick else TABLES))
+    chosen_rivals = find_rivals(rivals or TABLE_RIVALS)
+    path = out / "tables.csv"
+    if draw_only:
+        _deliver_tables({}, _results_of_before(path))
+        return
+    choice = choose(chosen_tables, components or (QUICK_COMPONENTS if quick else COMPONENTS))
+    for name, reason in choice.missing.items():
+        click.echo(f"missing: {name}: {reason}")
+    if choice.too_few_rows:
+        left_out = "; ".join(
+            f"{name} K = {', '.join(map(str, too_many))}"
+            for name, too_many in choice.too_few_rows.items()
+        )
+        click.echo(f"left out, with fewer than 4 K rows to fit: {left_out}")
+    if not choice.settings:
+        raise ValueError(
+            "--table: expected a table that is there and has 4 K rows to fit, got none"
+        )
+    runs = plan(choice.settings, chosen_rivals, _n_seeds(seeds, quick))
+    _carry_out(runs, path, max_seconds, functools.partial(_deliver_tables, choice.missing))
+
+
+def _list_rivals() -> None:
+    click.echo("Rivals:")
+    show_table(
+        (rival.name, rival.summary + ("" if rival.installed else " (not installed)"))
+        for rival in RIVALS.values()
+    )
+
+
+def _n_seeds(seeds: int, quick: bool) -> int:
+    """Seeds as asked for; one if it is to be quick and nobody asked."""
+    source = click.get_current_context().get_parameter_source("seeds")
+    return 1 if quick and source == ParameterSource.DEFAULT else seeds
+
+
+def _results_of_before(path: Path) -> Results:
+    if not path.is_file():
+        raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
+    return Results(path)
+
+
+def _carry_out(runs: list[Run], path: Path, max_seconds: float, deliver: Deliver) -> None:
+    """Make the runs that the file lacks, and deliver what there is, even after Ctrl-C."""
     if os.name != "posix":
         raise OSError(f"fits are timed by a POSIX timer, and there is none on {os.name!r}")
+    out = path.parent
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise PermissionError(f"--out: cannot write to {out}")
@@ -127,23 +261,10 @@ def gaussian(
     except KeyboardInterrupt:
         interrupted = True
     if results.rows:
-        _deliver(results, out)
+        deliver(results)
     if interrupted:
         click.echo("Interrupted; the same command goes on from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-
-
-def _show_list() -> None:
-    click.echo("Settings:")
-    show_table((setting.name, setting.summary) for setting in SETTINGS.values())
-    click.echo("Rivals:")
-    show_table(
-        (rival.name, rival.summary + ("" if rival.installed else " (not installed)"))
-        for rival in RIVALS.values()
-    )
-    names = ", ".join(setting.name for setting in SETTINGS.values() if not setting.dense)
-    dense = ", ".join(rival.name for rival in RIVALS.values() if rival.dense)
-    click.echo(f"Too large for rivals that evaluate every component ({dense}): {names}")
 
 
 def _report(number: int, total: int, run: Run, end: Row, there: bool) -> None:
@@ -153,19 +274,40 @@ def _report(number: int, total: int, run: Run, end: Row, there: bool) -> None:
     click.echo(line + (" (from before)" if there else ""))
 
 
-def _deliver(results: Results, out: Path) -> None:
-    """Write page and pictures of all there is."""
+def _deliver_gaussian(results: Results) -> None:
+    """Write page and pictures of all there is, beside the results."""
+    out = results.path.parent
     drawn = []
-    if importlib.util.find_spec("matplotlib") is None:
-        click.echo("note: no pictures without matplotlib: pip install pickmix[plot]", err=True)
-    else:
+    if _can_draw():
         # Here and not above: matplotlib is an extra.
         from pickmix.experiments.curves import draw
 
         for setting in settings_of(results):
             if draw(results, setting, out / f"gaussian-{setting}.png") is not None:
                 drawn.append(setting)
-    page = out / "gaussian.md"
-    page.write_text(markdown(results, pictures=drawn), encoding="utf-8")
-    pictures = f" and {len(drawn)} picture{'' if len(drawn) == 1 else 's'}" if drawn else ""
-    click.echo(f"wrote {page}{pictures}")
+    _write_page(out / "gaussian.md", markdown(results, pictures=drawn), len(drawn))
+
+
+def _deliver_tables(missing: Mapping[str, str], results: Results) -> None:
+    """Write page and picture of all there is, beside the results."""
+    out = results.path.parent
+    drawn = False
+    if _can_draw():
+        from pickmix.experiments.tables_picture import draw
+
+        drawn = draw(results, out / tables_page.PICTURE) is not None
+    page = tables_page.markdown(results, missing=missing, picture=drawn)
+    _write_page(out / "tables.md", page, int(drawn))
+
+
+def _can_draw() -> bool:
+    there = importlib.util.find_spec("matplotlib") is not None
+    if not there:
+        click.echo("note: no pictures without matplotlib: pip install pickmix[plot]", err=True)
+    return there
+
+
+def _write_page(path: Path, text: str, n_pictures: int) -> None:
+    path.write_text(text, encoding="utf-8")
+    pictures = f" and {n_pictures} picture{'' if n_pictures == 1 else 's'}" if n_pictures else ""
+    click.echo(f"wrote {path}{pictures}")

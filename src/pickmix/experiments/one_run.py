@@ -23,6 +23,7 @@ import numpy as np
 from pickmix.experiments.fitted import Fitted, record_nothing
 from pickmix.experiments.machine import cpu_count, load_average, versions
 from pickmix.experiments.meter import Meter
+from pickmix.experiments.real_tables import parse_setting
 from pickmix.experiments.results import CURVE, END, FACTS, NO_DATA, Row
 from pickmix.experiments.rivals import RIVALS, Rival
 from pickmix.experiments.scoring import GaussianParameters
@@ -164,7 +165,12 @@ def main(arguments: list[str]) -> None:
             file.flush()
 
         max_seconds = float(limit[0]) if limit else None
-        perform(SETTINGS[setting], RIVALS[rival], int(seed), emit, max_seconds)
+        perform(_find_setting(setting), RIVALS[rival], int(seed), emit, max_seconds)
+
+
+def _find_setting(name: str) -> Setting:
+    """A setting of either bench by its name."""
+    return SETTINGS[name] if name in SETTINGS else parse_setting(name)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Results of a bench: a tidy CSV file that grows run by run and can be gone on with."""
+"""Results of a bench: a tidy CSV file that grows run by run and survives interruption."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ COLUMNS = (
 CURVE, END = "curve", "end"
 # What a run says of itself before it fits; never in the file.
 FACTS = "facts"
-# What a later attempt can change without any change in the software.
+# Outcomes that a later attempt can change without any change in the software.
 NOT_INSTALLED, NO_DATA = "not installed", "no data"
+NOT_TRIED = (NOT_INSTALLED, NO_DATA)
 
 
 class Run(NamedTuple):
@@ -105,9 +106,7 @@ class Results:
     def finished(self, run: Run) -> bool:
         """Whether a run is there and nothing would change if it were made again."""
         return any(
-            _run(row) == run
-            and row["kind"] == END
-            and not row["outcome"].startswith((NOT_INSTALLED, NO_DATA))
+            _run(row) == run and row["kind"] == END and not row["outcome"].startswith(NOT_TRIED)
             for row in self.rows
         )
 

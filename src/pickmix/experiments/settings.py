@@ -168,17 +168,44 @@ class FileSetting:
 
     def make(self, seed: int) -> BenchData:
         """Read the file, split its rows 80/20 and standardise the columns by the first part."""
-        folder = os.environ.get("PICKMIX_DATA")
-        if not folder:
-            raise FileNotFoundError(
-                f"{self.name}: expected {self.file} in the folder that the environment variable "
-                "PICKMIX_DATA names, but it is not set"
-            )
-        rows, _ = read_table(Path(folder) / self.file)
+        rows, _ = read_table(data_file(self.name, self.file))
         rows = rows[np.random.default_rng(seed).permutation(rows.shape[0])]
         train, held_out = np.split(rows, [round(_TRAINING_SHARE * rows.shape[0])])
-        mean, scale = train.mean(axis=0), train.std(axis=0)
-        return BenchData((train - mean) / scale, (held_out - mean) / scale, self.n_components)
+        return BenchData(*standardised(train, held_out), self.n_components)
+
+
+def data_file(name: str, file: str) -> Path:
+    """Find a file of the setting `name` in the folder that PICKMIX_DATA names."""
+    folder = os.environ.get("PICKMIX_DATA")
+    if folder and Path(folder, file).is_file():
+        return Path(folder, file)
+    problem = "there is no such file" if folder else "it is not set"
+    raise FileNotFoundError(
+        f"{name}: expected {file} in the folder that the environment variable PICKMIX_DATA names, "
+        f"but {problem}"
+    )
+
+
+def standardised(train: np.ndarray, held_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and scale the columns of both by those of the training rows, in float64.
+
+    A column that is constant over the training rows is centred only.
+
+    Examples
+    --------
+    >>> train, held_out = standardised(np.array([[0.0, 5.0], [2.0, 5.0]]), np.array([[3.0, 7.0]]))
+    >>> train
+    array([[-1., 0.],
+           [ 1., 0.]])
+    >>> held_out
+    array([[2., 2.]])
+    """
+    train, held_out = train.astype(np.float64), held_out.astype(np.float64)
+    # Not the standard deviation of it: that of equal numbers need not come out as zero.
+    constant = train.min(axis=0) == train.max(axis=0)
+    mean = np.where(constant, train[0], train.mean(axis=0))
+    scale = np.where(constant, 1.0, train.std(axis=0))
+    return (train - mean) / scale, (held_out - mean) / scale
 
 
 def _sizes(n_features: int, n_components: int, n_rows: int) -> str:

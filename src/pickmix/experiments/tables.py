@@ -1,4 +1,4 @@
-"""A Markdown page of a bench's results: a table per setting, medians over seeds."""
+"""The page of `pickmix bench gaussian`: a Markdown table per setting, medians over seeds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def markdown(results: Results, *, pictures: Iterable[str] = ()) -> str:
         parts.append(table(results, setting))
         if setting in pictures:
             parts.append(f"![Held-out log-likelihood, {setting}](gaussian-{setting}.png)")
-    machine = _machine(results.rows)
+    machine = machine_line(results.rows)
     return "\n\n".join(part for part in [*parts, machine] if part) + "\n"
 
 
@@ -63,7 +63,7 @@ def table(results: Results, setting: str) -> str:
     """Write the table of one setting."""
     rivals = rivals_of(results, setting)
     ends = {rival: results.of(setting, rival, END) for rival in rivals}
-    yardstick = _yardstick(ends)
+    yardstick = find_yardstick(ends)
     truth = median(_once_per_seed(ends), "true_held_out")
     header = ["", "held-out"]
     if not math.isnan(truth):
@@ -76,49 +76,56 @@ def table(results: Results, setting: str) -> str:
     if not math.isnan(truth):
         lines.append(["*true mixture*", f"{truth:.3f}", "0", *[""] * (len(header) - 3)])
     for rival in rivals:
-        good = _measured(ends[rival])
-        line = [rival, _number(median(good, "held_out"), 3)]
+        good = measured(ends[rival])
+        line = [rival, number(median(good, "held_out"), 3)]
         if not math.isnan(truth):
             # The difference of each seed: rows of different seeds differ more than rivals do.
             gaps = [row["true_held_out"] - row["held_out"] for row in good]
-            line.append(_number(_median(gaps), 3))
+            line.append(number(median_of(gaps), 3))
         seconds = median(good, "seconds")
-        line.append(_significant(seconds))
+        line.append(significant(seconds))
         if yardstick is not None:
-            line.append(_significant(seconds / median(_measured(ends[yardstick]), "seconds")))
+            line.append(significant(seconds / median(measured(ends[yardstick]), "seconds")))
         line += [
-            _number(median(good, "evaluations_per_row"), 0),
-            _number(median(good, "live_components"), 0),
-            _number(median(good, "peak_megabytes"), 0),
-            _outcomes(ends[rival]),
+            number(median(good, "evaluations_per_row"), 0),
+            number(median(good, "live_components"), 0),
+            number(median(good, "peak_megabytes"), 0),
+            outcomes(ends[rival]),
         ]
         lines.append(line)
+    return pipe_table(lines)
+
+
+def pipe_table(lines: Iterable[Iterable[str]]) -> str:
+    """Put cells into Markdown; the second line holds the dashes below the header."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def median(rows: Iterable[Row], column: str) -> float:
     """Median of a column; NaN without values."""
-    return _median([row[column] for row in rows])
+    return median_of([row[column] for row in rows])
 
 
-def _median(values: Iterable[float]) -> float:
+def median_of(values: Iterable[float]) -> float:
+    """Median of the values that are not NaN; NaN without any."""
     known = [value for value in values if not math.isnan(value)]
     return float(np.median(known)) if known else math.nan
 
 
-def _measured(rows: Iterable[Row]) -> list[Row]:
+def measured(rows: Iterable[Row]) -> list[Row]:
+    """Rows of runs that came to an end with a mixture."""
     return [row for row in rows if not math.isnan(row["held_out"])]
 
 
-def _yardstick(ends: dict[str, list[Row]]) -> str | None:
+def find_yardstick(ends: dict[str, list[Row]]) -> str | None:
     """The better of scikit-learn's starts, and of its ways to use threads the faster."""
-    measured = {name: _measured(ends.get(name, [])) for pair in YARDSTICKS for name in pair}
-    pairs = [[name for name in pair if measured[name]] for pair in YARDSTICKS]
+    good = {name: measured(ends.get(name, [])) for pair in YARDSTICKS for name in pair}
+    pairs = [[name for name in pair if good[name]] for pair in YARDSTICKS]
     known = [pair for pair in pairs if pair]
     if not known:
         return None
-    better = max(known, key=lambda pair: max(median(measured[name], "held_out") for name in pair))
-    return min(better, key=lambda name: median(measured[name], "seconds"))
+    better = max(known, key=lambda pair: max(median(good[name], "held_out") for name in pair))
+    return min(better, key=lambda name: median(good[name], "seconds"))
 
 
 def _once_per_seed(ends: dict[str, list[Row]]) -> list[Row]:
@@ -132,7 +139,7 @@ def _once_per_seed(ends: dict[str, list[Row]]) -> list[Row]:
     return list(by_seed.values())
 
 
-def _outcomes(rows: Iterable[Row]) -> str:
+def outcomes(rows: Iterable[Row]) -> str:
     """How the runs of all seeds ended: "2 converged, 1 timed out after 60 s"."""
     counts = Counter(_shortened(row["outcome"].replace("|", "/")) for row in rows)
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
@@ -142,11 +149,12 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_OUTCOME else f"{text[: _LONGEST_OUTCOME - 1]}…"
 
 
-def _number(value: float, digits: int) -> str:
+def number(value: float, digits: int) -> str:
+    """So many digits after the point; a dash for NaN."""
     return "–" if math.isnan(value) else f"{value:,.{digits}f}"
 
 
-def _significant(value: float) -> str:
+def significant(value: float) -> str:
     """Three significant digits, never with an exponent."""
     if math.isnan(value):
         return "–"
@@ -156,12 +164,14 @@ def _significant(value: float) -> str:
     return f"{value:,.{digits}f}"
 
 
-def _machine(rows: list[Row]) -> str:
+def machine_line(rows: list[Row]) -> str:
     """What the numbers were made with, and how busy the machine was."""
     cores = sorted({int(row["cpu_count"]) for row in rows if not math.isnan(row["cpu_count"])})
     if not cores:
         return ""
     versions = sorted({part for row in rows for part in row["versions"].split("; ") if part})
     loads = [row["load_average"] for row in rows if not math.isnan(row["load_average"])]
-    busy = f"; load average at the start of a run {min(loads):.1f} to {max(loads):.1f}"
-    return f"{' or '.join(map(str, cores))} cores{busy if loads else ''}. {', '.join(versions)}."
+    busy = ""
+    if loads:
+        busy = f"; load average at the start of a run {min(loads):.1f} to {max(loads):.1f}"
+    return f"{' or '.join(map(str, cores))} cores{busy}. {', '.join(versions)}."
