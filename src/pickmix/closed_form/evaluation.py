@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
-from pickmix.families.layout import Model
+from pickmix.families.layout import Model, log_weights
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Rows
@@ -18,6 +18,9 @@ _BLOCK_NUMBERS = 2_000_000
 _BLOCK_ROWS = 1024
 # Components per block of a sweep that evaluates all of them.
 _BLOCK_COMPONENTS = 512
+# What a row that nothing explains is given.
+_LEAST = -1e300
+_LITTLE = 1e-3
 
 
 def dense_block_rows(n_components: int) -> int:
@@ -68,3 +71,43 @@ def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.n
         )
         out = np.logaddexp(out, swept.log_sums)
     return out - state.log_total()
+
+
+def left_out_log_sums(
+    state: MixtureState,
+    rows: np.ndarray,
+    row_weights: np.ndarray,
+    candidates: np.ndarray | None = None,
+) -> np.ndarray:
+    """log sum over k of p(x, k) for rows (B, D), each component estimated without the row, (B,).
+
+    row_weights (B,) are in units of a mean row. With candidates (B, W) the sum is over these, where
+    -1 is none, else over all components.
+    """
+    backend, layout, model = state.backend, state.layout, state.model
+    if candidates is None:
+        everyone = np.arange(state.n_components, dtype=np.int32)
+        candidates = np.broadcast_to(everyone, (rows.shape[0], state.n_components))
+        joint = np.ascontiguousarray(backend.log_joint_all(layout, model, rows).T)
+    else:
+        joint = backend.log_joint(layout, model, rows, candidates)
+    counts = state.effective_rows()
+    if candidates.shape[1] == 1:
+        components = candidates[:, 0]
+        joint = np.maximum(joint[:, 0], _LEAST)
+        densities = joint - log_weights(model)[components]
+        prior, family = state.prior, state.family
+        falls = family.falls(model, prior, counts, components, densities, row_weights)
+        return np.asarray(joint - falls)
+    joint = np.maximum(joint, _LEAST)
+    weights = np.exp(joint - joint.max(axis=1, keepdims=True))
+    weights *= (row_weights / weights.sum(axis=1))[:, None]
+    # A component that hardly knows the row does not miss it.
+    some = np.nonzero(weights > _LITTLE)
+    components = candidates[some]
+    densities = joint[some] - log_weights(model)[components]
+    joint[some] -= state.family.falls(
+        model, state.prior, counts, components, densities, weights[some]
+    )
+    largest = joint.max(axis=1)
+    return np.asarray(largest + np.log(np.exp(joint - largest[:, None]).sum(axis=1)))

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine
-from pickmix.closed_form.fleet import LocalFleet
-from pickmix.closed_form.relocation import Relocation
+from pickmix.closed_form.evaluation import left_out_log_sums
+from pickmix.closed_form.fleet import LocalFleet, sample_numbers
+from pickmix.closed_form.relocation import Relocation, Survey
+from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState, Snapshot
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.partitions import Partition, draw_partition
@@ -16,18 +18,28 @@ from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import Schedule
 from pickmix.selection.settings import RandomPartition
 
-# Steps between rounds of relocation, rounds at most, and the share of components that must move
-# in a round for another to follow.
-_RELOCATE_EVERY = 4
+# Steps after which components choose how far they lean; after the last, every so many.
+_CHOICES = (1, 2, 4, 8, 14, 20)
+# Components that are asked, at most.
+_MOST_ASKED = 500
+# Steps between rounds of relocation.
+_RELOCATE_EVERY = 3
+# Up to so many components every round is on trial, and after rounds without moves daring ones
+# follow: how often may a trial gain less than so many nats per row, on how many rows?
+_LARGEST_TRIAL = 150
+_MOST_FAILURES = 6
+_LEAST_GAIN = 2e-3
+_JUDGING_ROWS = 4000
+# Beyond, trials cost more than they bring: rounds at most, and the share of components that must
+# move in a round for another to follow.
 _MOST_ROUNDS = 12
 _WORTHWHILE_SHARE = 1.0 / 300.0
-# After rounds without moves, trials of daring rounds: how many may fail, with rounds after each,
-# for up to how many components (beyond, they cost more than they bring), and what each must gain
-# in nats per row.
-_MOST_FAILURES = 4
-_ROUNDS_PER_TRIAL = 1
-_LARGEST_TRIAL = 150
-_LEAST_GAIN = 2e-4
+# Components are relocated on so many rows each, per column (and a few), if there are that many
+# times as many; the others are then led to their components by random trees.
+_EARLY_ROWS = 30
+_MORE_COLUMNS = 6
+_EARLY_SHARE = 1.5
+_ROUTES = 3
 # Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
 _SETTLING_STEPS = 8
 _SETTLING_POWER = 0.6
@@ -35,12 +47,10 @@ _SETTLING_POWER = 0.6
 
 @dataclass(frozen=True)
 class _Trial:
-    """The mixture and the chains before a trial, their log-likelihood, and what was split."""
+    """The mixture and the chains before moves that are on trial."""
 
     parameters: Snapshot
     chains: np.ndarray
-    log_likelihood: float
-    split: np.ndarray
 
 
 class PartitionSweeps:
@@ -53,7 +63,9 @@ class PartitionSweeps:
         settings: RandomPartition,
         n_partitions: int,
         most_rows: float | None = None,
+        first_step: int = 1,
     ) -> None:
+        self.first_step = first_step
         self.state = state
         self.fleet = fleet
         # Rows that may stand behind the statistics: those of the fleet, or more in a stream.
@@ -86,6 +98,21 @@ class PartitionSweeps:
         self.n_rows += n_rows
         assert statistics is not None
         self.refused += state.absorb(statistics, gamma).shape[0]
+        # Ever more seldom, as components settle.
+        steps = t - self.first_step + 1
+        if steps in _CHOICES or steps % _CHOICES[-1] == 0:
+            self._choose(t)
+
+    def _choose(self, t: int) -> None:
+        """Let components choose how far they lean, by some of the rows that stand on them."""
+        if not self.state.prior.chooses:
+            return
+        K = self.state.n_components
+        some = np.arange(K)
+        if K > _MOST_ASKED:
+            some = np.unique(np.linspace(0, K - 1, _MOST_ASKED).astype(np.int64))
+        witnesses = self.fleet.witnesses(self.state, self._partitions[0], t, some)
+        self.state.choose(witnesses)
 
     def _refresh(self, random: StepRandomness) -> None:
         """Draw new partitions and pool the components, once per K rows or more."""
@@ -154,17 +181,44 @@ class PartitionEngine(ClosedFormEngine):
         self.annealing = annealing
         self.seed = seed
         self.first_step = first_step
-        self._sweeps = PartitionSweeps(state, fleet, settings, n_partitions)
+        self._sweeps = PartitionSweeps(state, fleet, settings, n_partitions, first_step=first_step)
         self._given = step_size
         self._last_step = last_step
         n_steps = last_step - first_step + 1
         # Short fits have no time to settle.
         self._settling_steps = min(max(_SETTLING_STEPS, fleet.batches.n_batches), n_steps // 3)
         self._settling_since: int | None = None
-        self._relocation = Relocation(state, fleet) if relocates else None
+        self._relocation: Relocation | None = None
+        if relocates:
+            self._relocation = Relocation(state, self._begin_with_some())
         self._rounds = 0
         self._failures = 0
+        self._survey: Survey | None = None
+        self._value: float | None = None
         self._trial: _Trial | None = None
+
+    def _begin_with_some(self) -> LocalFleet:
+        """As many rows as components can be told apart by, or all."""
+        per_component = _EARLY_ROWS * (self.state.layout.n_columns + _MORE_COLUMNS)
+        n_some = self.state.n_components * per_component
+        if n_some * _EARLY_SHARE > self.fleet.n_rows:
+            return self.fleet
+        some = self.fleet.some(n_some, self.seed)
+        self._sweeps.fleet, self._sweeps.most_rows = some, some.n_rows
+        return some
+
+    def _go_on_with_all(self, random: StepRandomness) -> None:
+        """Find components for the rows that have not taken part yet."""
+        some, state = self._sweeps.fleet, self.state
+        if some is self.fleet:
+            return
+        if state.n_components > self._sweeps.settings.block_size:
+            routes = draw_routes(state, _ROUTES, self._sweeps.settings.block_size, random)
+            chain, _, evaluations = search(state, self.source, routes, _ROUTES - 1)
+            self.fleet.restore(chain)
+            self.counters.evaluations += evaluations
+        self.fleet.adopt(some)
+        self._sweeps.fleet, self._sweeps.most_rows = self.fleet, self.fleet.n_rows
 
     def _step_size_of(self, t: int) -> float:
         if self._given is not None:
@@ -187,15 +241,14 @@ class PartitionEngine(ClosedFormEngine):
 
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1, and relocate components if it is time to."""
+        random = StepRandomness(self.seed, t)
+        if self._relocation is not None and t > self._last_step - self._settling_steps:
+            self._stop_relocating(random)
         gamma = self._step_size_of(t)
         beta = 1.0 if self.annealing is None else self.annealing(t - self.first_step + 1)
-        random = StepRandomness(self.seed, t)
         self._sweeps.step(t, gamma, beta, random)
-        relocation = self._relocation
-        if relocation is not None and self._settling_since is not None:
-            self._relocation = None
-        elif relocation is not None and (t - self.first_step + 1) % _RELOCATE_EVERY == 0:
-            self._relocate(relocation, t, random)
+        if self._relocation is not None and (t - self.first_step + 1) % _RELOCATE_EVERY == 0:
+            self._relocate(self._relocation, t, random)
         self.counters.rows = self._sweeps.n_rows
         # Every draw is accepted.
         self.counters.acceptance_sum = self._sweeps.n_rows
@@ -204,35 +257,68 @@ class PartitionEngine(ClosedFormEngine):
         self._sweeps.evaluations = 0
 
     def _relocate(self, relocation: Relocation, t: int, random: StepRandomness) -> None:
-        """One round of relocation; rounds without moves are followed by daring ones, on trial."""
+        """One round of relocation."""
         relocation.evaluations = 0
-        moves = relocation.round(t, random)
-        self._rounds += 1
-        enough = _WORTHWHILE_SHARE * self.state.n_components
-        if moves <= enough or self._rounds >= _MOST_ROUNDS:
-            self._take_back_if_failed(relocation)
-            if not self._dare(relocation, t, random):
-                self._relocation = None
+        if self.state.n_components > _LARGEST_TRIAL:
+            moves = relocation.round(t, random)
+            self._rounds += 1
+            enough = _WORTHWHILE_SHARE * self.state.n_components
+            going_on = moves > enough and self._rounds < _MOST_ROUNDS
+        else:
+            going_on = self._judge_trial(relocation) and self._try(relocation, t, random)
         self.counters.evaluations += relocation.evaluations
+        if not going_on:
+            self._stop_relocating(random)
 
-    def _dare(self, relocation: Relocation, t: int, random: StepRandomness) -> bool:
-        """Begin a trial: moves that seem to lose, to be taken back unless they gain."""
-        if self._failures == _MOST_FAILURES or self.state.n_components > _LARGEST_TRIAL:
+    def _try(self, relocation: Relocation, t: int, random: StepRandomness) -> bool:
+        """Begin a trial: moves that seem to gain, or a background, or moves that dare to lose."""
+        if self._survey is None:
+            self._survey = relocation.survey(t, random)
+        if self._survey is None:
             return False
-        parameters, chains = self.state.snapshot(), self.fleet.snapshot()
-        log_likelihood = self.log_likelihood()
-        moves = relocation.round(t, random.child(1), daring=True)
-        self._trial = _Trial(parameters, chains, log_likelihood, relocation.split)
-        self._rounds = _MOST_ROUNDS - _ROUNDS_PER_TRIAL
+        if self._value is None:
+            self._value = self._left_out_log_likelihood()
+        trial = _Trial(self.state.snapshot(), self._sweeps.fleet.snapshot())
+        moves = relocation.move(self._survey, t, random)
+        if not moves and relocation.lay_background(self._survey):
+            self._survey = self._value = None
+            return True
+        if not moves:
+            moves = relocation.move(self._survey, t, random, daring=True)
+        self._trial = trial
         return moves > 0
 
-    def _take_back_if_failed(self, relocation: Relocation) -> None:
-        """If a trial has gained nothing, make the mixture what it was, and try other moves."""
-        trial = self._trial
-        if trial is None or self.log_likelihood() > trial.log_likelihood + _LEAST_GAIN:
+    def _judge_trial(self, relocation: Relocation) -> bool:
+        """Keep what a trial did if it gained, else take it back; returns whether to go on."""
+        trial, self._trial = self._trial, None
+        if trial is None:
+            return True
+        assert self._value is not None
+        value = self._left_out_log_likelihood()
+        gain = value - self._value
+        if gain < _LEAST_GAIN:
+            self._failures += 1
+        if gain > 0.0:
             relocation.avoided[:] = False
-            return
-        self.state.restore(trial.parameters)
-        self.fleet.restore(trial.chains)
-        self._failures += 1
-        relocation.avoided[trial.split] = True
+            self._survey, self._value = None, value
+        else:
+            relocation.avoided[relocation.split] = True
+            self.state.restore(trial.parameters)
+            self._sweeps.fleet.restore(trial.chains)
+        return self._failures < _MOST_FAILURES
+
+    def _stop_relocating(self, random: StepRandomness) -> None:
+        if self._relocation is not None:
+            self._judge_trial(self._relocation)
+        self._relocation = None
+        self._go_on_with_all(random)
+
+    def _left_out_log_likelihood(self) -> float:
+        """Mean log-likelihood per row of some rows, each of them left out once."""
+        source = self._sweeps.fleet.source
+        numbers = sample_numbers(source.n_rows, _JUDGING_ROWS, 0)
+        weights = source.weights_of(numbers)[0]
+        values = left_out_log_sums(
+            self.state, source.gather(numbers), weights / self.source.mean_weight
+        )
+        return float(weights @ values / weights.sum()) - self.state.log_total()

@@ -16,6 +16,8 @@ all moves of a round at once).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep
@@ -24,8 +26,15 @@ from pickmix.families.layout import Moments
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-# EM steps that a split is given.
-_SPLIT_STEPS = 6
+# EM steps that a split is given, or half as many beyond some number of components. All but the
+# last two look at some rows of a component only: so many per column, and a few.
+_SPLIT_STEPS = 12
+_MANY_COMPONENTS = 150
+_FULL_STEPS = 2
+_SPLIT_ROWS = 10
+_MORE_COLUMNS = 4
+# What a move must gain, in nats per parameter of a component.
+_MARGIN = 0.05
 # Partitions in which a component looks for a partner, of blocks of this size, and the nearest
 # components in each that it compares.
 _PARTNER_PARTITIONS = 2
@@ -42,7 +51,35 @@ _PROMISING_SHARE = 0.15
 _DARING_SHARE = 0.03
 _DARING_LOSS = 8.0
 # Children of a round's randomness: the sweeps of splits come first.
-_MERGING, _PARTNERING, _MOVING = 100, 200, 300
+_PARTNERING, _MOVING = 200, 300
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What splits gain and merges lose.
+
+    Attributes
+    ----------
+    pairs : (m, 2) int array
+        Components that may be merged, cheapest first.
+    losses : (m,) array
+    wholes : MixtureState
+        The merged components; that of pair i is number order[i].
+    order : (m,) int array
+    chosen : (S,) int array
+        Components that may be split.
+    gains : (S,) array
+    halves : MixtureState
+        Those of component chosen[i] are 2 i and 2 i + 1.
+    """
+
+    pairs: np.ndarray
+    losses: np.ndarray
+    wholes: MixtureState
+    order: np.ndarray
+    chosen: np.ndarray
+    gains: np.ndarray
+    halves: MixtureState
 
 
 class Relocation:
@@ -60,39 +97,46 @@ class Relocation:
         self.state = state
         self.fleet = fleet
         family = state.family
-        # What a component too many gains on the rows that it learns from, on average.
         own_parameters = family.n_parameters(2) - family.n_parameters(1) + 1.0
-        self.margin = 0.5 * own_parameters * caution
+        self.margin = _MARGIN * own_parameters * caution
         self.evaluations = 0
         #: Components that a daring round leaves alone, and those that the last round has split.
         self.avoided = np.zeros(state.n_components, dtype=np.bool_)
         self.split = np.empty(0, dtype=np.int64)
 
-    def round(self, step: int, random: StepRandomness, daring: bool = False) -> int:
-        """Carry out one round with the chains of the rows of a step; returns the number of moves.
+    def round(self, step: int, random: StepRandomness) -> int:
+        """Survey and move, with the chains of the rows of a step; returns the number of moves."""
+        survey = self.survey(step, random)
+        return 0 if survey is None else self.move(survey, step, random)
 
-        A `daring` round makes a few moves that seem to lose, but not much: what a split gains once
-        the components around it have followed is more than it gains alone.
-        """
-        state = self.state
-        if state.n_components < 3:
-            return 0
+    def survey(self, step: int, random: StepRandomness) -> Survey | None:
+        """Find out what splits gain and merges lose; None if there is nothing to merge."""
+        if self.state.n_components < 3:
+            return None
         # The rows are met many times.
         focused = self.fleet.focus(step)
         pairs = self._find_pairs(random)
         if not pairs.shape[0]:
-            return 0
-        losses, wholes = self._merge(focused, pairs, random)
-        chosen, gains, halves = self._split(focused, random)
+            return None
+        losses, wholes = self._merge(focused, pairs)
+        chosen, gains, halves = self._split(focused, step, random)
         order = np.argsort(losses, kind="stable")
-        pairs, losses = pairs[order], losses[order]
-        if daring:
-            gains[self.avoided[chosen]] = -np.inf
+        return Survey(pairs[order], losses[order], wholes, order, chosen, gains, halves)
+
+    def move(self, survey: Survey, step: int, random: StepRandomness, daring: bool = False) -> int:
+        """Carry out moves of a survey of the present state; returns how many.
+
+        A `daring` move may seem to lose, but not much: what a split gains once the components
+        around it have followed is more than it gains alone.
+        """
+        state = self.state
+        gains = np.where(self.avoided[survey.chosen], -np.inf, survey.gains)
         # The best split pays for the cheapest merge, and so on.
         best = np.argsort(-gains, kind="stable")
-        which, made = match_splits_to_merges(chosen, best, pairs, state.n_components)
-        gains, losses = gains[which], losses[made]
-        worth = gains > losses + self.margin
+        which, made = match_splits_to_merges(survey.chosen, best, survey.pairs, state.n_components)
+        gains, losses = gains[which], survey.losses[made]
+        # A merge that gains needs no split to pay for it, and pays for none.
+        worth = gains > np.maximum(losses, 0.0) + self.margin
         n = which.shape[0]
         if daring:
             n = min(n, max(1, int(_DARING_SHARE * state.n_components)))
@@ -100,15 +144,34 @@ class Relocation:
         worth = worth[:n]
         n = n if worth.all() else int(np.argmin(worth))
         which, made = which[:n], made[:n]
-        self.split = chosen[which]
+        self.split = survey.chosen[which]
         if n == 0:
             return 0
-        kept, freed = pairs[made].T
-        state.copy_from(kept, wholes, order[made])
-        state.copy_from(self.split, halves, 2 * which)
-        state.copy_from(freed, halves, 2 * which + 1)
-        self._move_chains(focused, which, kept, freed, halves, random)
+        kept, freed = survey.pairs[made].T
+        state.copy_from(kept, survey.wholes, survey.order[made])
+        state.copy_from(self.split, survey.halves, 2 * which)
+        state.copy_from(freed, survey.halves, 2 * which + 1)
+        self._move_chains(self.fleet.focus(step), which, kept, freed, survey.halves, random)
         return n
+
+    def lay_background(self, survey: Survey) -> bool:
+        """Let the cheapest merge make room for a background, if that gains more than it loses."""
+        state, prior = self.state, self.state.prior
+        if prior.background >= 0 or not state.family.has_background(prior):
+            return False
+        n_rows = float(self.fleet.n_rows)
+        gain, rows = self.fleet.astray(state, 1.0 / n_rows)
+        if gain <= max(float(survey.losses[0]), 0.0) + self.margin:
+            return False
+        kept, freed = survey.pairs[:1].T
+        state.copy_from(kept, survey.wholes, survey.order[:1])
+        becomes = np.arange(state.n_components, dtype=np.int32)
+        becomes[freed] = kept
+        self.fleet.rename(becomes)
+        self.fleet.put(rows, int(freed[0]))
+        prior.background = int(freed[0])
+        state.weigh(freed, rows.shape[0] / n_rows)
+        return True
 
     def _move_chains(
         self,
@@ -156,6 +219,14 @@ class Relocation:
         self.evaluations += done.evaluations
         return done
 
+    def _judge(
+        self, fleet: Fleet, state: MixtureState, members: np.ndarray, size: int, detour: Detour
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How well blocks of `size` members explain their rows, and what those weigh."""
+        sums, weights = fleet.judge(state, Partition.of_blocks(members, size), detour)
+        self.evaluations += size * int(np.count_nonzero(weights))
+        return sums, weights
+
     def _promising(self) -> np.ndarray:
         """Components that a split may gain from: all, or of very many those that fill most space.
 
@@ -164,14 +235,16 @@ class Relocation:
         state = self.state
         n_components = state.n_components
         if n_components <= _FEW_COMPONENTS or state.family.shared:
-            return np.arange(n_components)
+            return np.flatnonzero(np.arange(n_components) != state.prior.background)
         log_volume = -state.family.self_scores(state.model, state.moments)
         score = state.moments.mass * (log_volume - np.median(log_volume) + 1.0)
+        if state.prior.background >= 0:
+            score[state.prior.background] = -np.inf
         n_best = max(_FEW_COMPONENTS, int(_PROMISING_SHARE * n_components))
         return np.sort(np.argpartition(-score, n_best)[:n_best])
 
     def _split(
-        self, fleet: Fleet, random: StepRandomness
+        self, fleet: Fleet, step: int, random: StepRandomness
     ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
         """Split the promising components: they (S,), the gain of each, and the 2 S halves."""
         state = self.state
@@ -179,7 +252,7 @@ class Relocation:
         n_chosen = chosen.shape[0]
         alone = np.full(state.n_components, -1, dtype=np.int32)
         alone[chosen] = chosen
-        whole = self._sweep(fleet, state, chosen, 1, random, Detour(alone))
+        whole, weights = self._judge(fleet, state, chosen, 1, Detour(alone))
         moments = state.moments_at(chosen)
         uniforms = random.uniforms(Stream.SPLIT, chosen, state.places().shape[1])
         one, two = state.family.split(state.model, moments, state.prior, uniforms)
@@ -189,14 +262,18 @@ class Relocation:
                 for a, b in zip(one, two, strict=True)
             )
         )
-        halves = state.with_components(both._replace(mass=np.maximum(both.mass, 1e-300)))
+        halves = state.with_components(
+            both._replace(mass=np.maximum(both.mass, 1e-300)), np.repeat(chosen, 2)
+        )
         failed = halves.failures.copy()
         into = np.full(state.n_components, -1, dtype=np.int32)
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
         everyone = np.arange(2 * n_chosen)
-        for number in range(_SPLIT_STEPS):
+        few = self.fleet.focus(step, _SPLIT_ROWS * (state.layout.n_columns + _MORE_COLUMNS))
+        n_steps = _SPLIT_STEPS if state.n_components <= _MANY_COMPONENTS else _SPLIT_STEPS // 2
+        for number in range(n_steps):
             done = self._sweep(
-                fleet,
+                few if number < n_steps - _FULL_STEPS else fleet,
                 halves,
                 everyone,
                 2,
@@ -206,12 +283,12 @@ class Relocation:
             )
             assert done.statistics is not None
             failed[halves.absorb(done.statistics, 1.0)] = True
-        halved = self._sweep(fleet, halves, everyone, 2, random, Detour(into))
-        gains = halved.block_sums - whole.block_sums
+        halved, _ = self._judge(fleet, halves, everyone, 2, Detour(into))
+        gains = halved - whole
         # The same weight for a whole and for its halves.
         masses = halves.floored_masses
         log_ratio = np.log(masses[0::2] + masses[1::2]) - np.log(state.floored_masses[chosen])
-        gains -= whole.block_weights * log_ratio
+        gains -= weights * log_ratio
         # A half that has no estimate is no half.
         gains[failed[0::2] | failed[1::2]] = -np.inf
         return chosen, gains / self.fleet.mean_weight, halves
@@ -236,22 +313,19 @@ class Relocation:
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
         return match_disjointly(partner, loss, max(1, int(share * n_components)))
 
-    def _merge(
-        self, fleet: Fleet, pairs: np.ndarray, random: StepRandomness
-    ) -> tuple[np.ndarray, MixtureState]:
+    def _merge(self, fleet: Fleet, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
         """What merging each of the pairs (m, 2) loses, and the m merged components."""
         state = self.state
         n_components = state.n_components
         first, second = pairs.T
-        wholes = state.with_components(state.merged(first, second))
+        wholes = state.with_components(state.merged(first, second), first)
         paired = np.full(n_components, -1, dtype=np.int32)
         paired[pairs] = np.arange(pairs.shape[0], dtype=np.int32)[:, None]
         apart_from = np.where(paired >= 0, np.arange(n_components), -1).astype(np.int32)
-        key = random.child(_MERGING)
-        apart = self._sweep(fleet, state, pairs.ravel(), 2, key, Detour(apart_from))
+        apart, _ = self._judge(fleet, state, pairs.ravel(), 2, Detour(apart_from))
         alone = np.arange(pairs.shape[0])
-        together = self._sweep(fleet, wholes, alone, 1, key, Detour(paired))
-        losses = (apart.block_sums - together.block_sums) / self.fleet.mean_weight
+        together, _ = self._judge(fleet, wholes, alone, 1, Detour(paired))
+        losses = (apart - together) / self.fleet.mean_weight
         losses[wholes.failures] = np.inf
         return losses, wholes
 
@@ -278,11 +352,13 @@ class Relocation:
             factor[state.layout.pairs()] = state.model.factor[0]
             cost += 0.5 * n_a * n_b / n * np.square(away @ factor.T).sum(axis=1)
         else:
-            merged = state.with_components(state.merged(a, b))
+            merged = state.with_components(state.merged(a, b), a)
             scores = family.self_scores(state.model, state.moments)
             cost += n_a * scores[a] + n_b * scores[b]
             cost -= n * family.self_scores(merged.model, merged.moments)
             cost[merged.failures] = np.inf
+        background = state.prior.background
+        cost[(a == background) | (b == background)] = np.inf
         # The cheapest partner of each.
         order = np.lexsort((cost, a))
         best = order[np.flatnonzero(np.diff(a[order], prepend=-1))]

@@ -11,6 +11,7 @@ from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.gaussian import SphericalGaussian
+from pickmix.families.gaussian_prior import GaussianPrior
 from pickmix.families.layout import Moments
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
@@ -71,6 +72,7 @@ def soften(
         np.zeros((K, 0)),
     )
     prior = family.make_prior(moments, "few", placed.n_rows)
+    assert isinstance(prior, GaussianPrior)
     # All lean on the pooled variance, whatever they have seen.
     prior.least_count = np.inf
     state = MixtureState(family, moments, backend, prior, WEIGHT_FLOOR / K)

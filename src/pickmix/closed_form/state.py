@@ -24,6 +24,7 @@ from pickmix.families.layout import (
     Moments,
     log_weights,
 )
+from pickmix.families.leave_one_out import Witnesses
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics
 
@@ -131,6 +132,10 @@ class MixtureState:
         counts = np.zeros_like(mass)
         return np.asarray(np.divide(mass * mass, squares, out=counts, where=squares > 0.0))
 
+    def effective_rows(self) -> np.ndarray:
+        """Rows (K,) that each component accounts for, out of all behind the statistics."""
+        return np.asarray(self.masses * self.prior.n_rows)
+
     def places(self) -> np.ndarray:
         """Where random trees look for the components, (K, d)."""
         return self.family.places(self.model)
@@ -143,11 +148,18 @@ class MixtureState:
         """Let the prior follow the components."""
         self.prior.pool(self.moments, self.masses)
 
-    def with_components(self, moments: Moments) -> MixtureState:
-        """Other components under the same prior and weight floor; masses as they are given."""
+    def choose(self, witnesses: Witnesses) -> None:
+        """Let components choose how far they lean on what all have in common."""
+        self.prior.choose(self.moments, self.masses, witnesses)
+
+    def with_components(self, moments: Moments, like: np.ndarray) -> MixtureState:
+        """Other components under the same weight floor; masses as they are given.
+
+        They lean on what all have in common as the components `like` (K',) of this state do.
+        """
         other = copy.copy(self)
         other.moments = moments
-        other.prior = self.prior.copy()
+        other.prior = self.prior.take(like)
         other.n_components = moments.mass.shape[0]
         other.model = self.family.empty_model(other.n_components)
         with np.errstate(divide="ignore"):
@@ -207,8 +219,16 @@ class MixtureState:
             mine[components] = theirs
         self.moments.mass[components] = taken.mass / own.decay[SCALE]
         self.moments.squares[components] = taken.squares / own.decay[SQUARE_SCALE]
+        self.prior.put(components, other.prior, which)
         with np.errstate(divide="ignore"):
             own.log_mass[components] = np.log(self.moments.mass[components])
+
+    def weigh(self, components: np.ndarray, mass: float) -> None:
+        """Give components a mass, and parameters from the moments that they have."""
+        self.moments.mass[components] = mass / self.model.decay[SCALE]
+        self.moments.squares[components] = mass * mass / self.model.decay[SQUARE_SCALE]
+        self.model.log_mass[components] = np.log(self.moments.mass[components])
+        self._maximise(components.astype(np.int32))
 
     def decay(self, step_size: float) -> None:
         """Forget: multiply every mass by (1 - step_size), at the cost of one number."""

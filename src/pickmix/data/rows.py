@@ -68,6 +68,14 @@ class ArrayRows:
                 total += self.weights[start : start + 65536] @ block
         return total / float(self.n_rows if self.weights is None else self.weights.sum())
 
+    def extent(self) -> np.ndarray:
+        """The largest distance of a row from the centre, in each column, (D,)."""
+        largest = np.zeros(self.n_features)
+        for start in range(0, self.n_rows, 65536):
+            block = self.data[start : start + 65536].astype(np.float64) - self.center
+            np.maximum(largest, np.abs(block).max(axis=0), out=largest)
+        return largest
+
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
         if not self._compiled:

@@ -35,6 +35,7 @@ class Before:
     n_steps: int = 0
     passes: float = 0.0
     lower_bound: float = -math.inf
+    background: int | None = None
 
 
 @dataclass
@@ -45,6 +46,8 @@ class Fitted:
     ----------
     weights, parameters, effective_counts
         The mixture.
+    background : int or None
+        The component that is a background.
     chain : (N,) int32 array
         Where the chains of all rows stand.
     trace : structured array
@@ -63,6 +66,7 @@ class Fitted:
     weights: np.ndarray
     parameters: dict[str, np.ndarray]
     effective_counts: np.ndarray
+    background: int | None
     chain: np.ndarray
     trace: np.ndarray
     outcome: Outcome
@@ -106,6 +110,10 @@ def fit_once(
     backend = make_backend(plan.compiled, threads)
     start = choose_start(Starter(plan.family, source, plan.n_components, seed, backend))
     prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
+    if plan.background:
+        prior.allow_background(source.extent())
+    if before.background is not None:
+        prior.background = before.background
     state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
     state.require_sound()
     start_seconds = time.perf_counter() - started
@@ -128,6 +136,7 @@ def fit_once(
         weights=state.weights,
         parameters=plan.family.parameters(state.model, source.center),
         effective_counts=state.effective_counts(),
+        background=state.prior.background if state.prior.background >= 0 else None,
         chain=start.chain,
         trace=result.trace.table(),
         outcome=result.outcome,

@@ -145,7 +145,10 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         source = self._make_source(family, rows, weights, plan.compiled)
         self._warn_about(source)
         compile_seconds = compile_kernels(plan, source)
-        before = Before(self.n_steps_, self._passes, self.lower_bound_) if warm else Before()
+        before = Before()
+        if warm:
+            background = self.background_ if plan.background else None
+            before = Before(self.n_steps_, self._passes, self.lower_bound_, background)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         best: Fitted | None = None
         outcome: Outcome | None = None
@@ -198,6 +201,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
     def _take(self, fitted: Fitted, outcome: Outcome, plan: Plan) -> None:
         """Keep what came of a fit as attributes."""
         self._set_parameters(fitted.weights, fitted.parameters)
+        self.background_ = fitted.background
         self.trace_ = fitted.trace
         self.outcome_ = str(outcome)
         self.converged_ = outcome == Outcome.CONVERGED

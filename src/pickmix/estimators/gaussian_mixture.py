@@ -76,6 +76,11 @@ class GaussianMixture(ClosedFormMixture):
         "auto" lets them cost little beside the work. `tol` counts in evaluations.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
+    background : bool, default=True
+        Lets one of the K components of a partition fit become a background for rows that belong
+        nowhere: a broad Gaussian about the mean of all rows. It does so only if leaving rows out
+        shows that it explains some of them better than a component of their own; `background_`
+        tells which it is. Not for "tied" covariances.
     n_init : int, default=1
         Starts; the fit with the highest log-likelihood is kept.
     init_params : {"auto", "k-means++", "kmeans", "random", "random_from_data", "paper"}, \
@@ -105,6 +110,8 @@ class GaussianMixture(ClosedFormMixture):
     means_ : (K, D) array
     covariances_, precisions_, precisions_cholesky_ : arrays
         In scikit-learn's shapes.
+    background_ : int or None
+        The component that is a background, if there is one.
     converged_ : bool
     outcome_ : str
         How the fit ended: "converged", "max_iter", "max_steps", "max_time", "callback",
@@ -180,6 +187,7 @@ class GaussianMixture(ClosedFormMixture):
         tol: float = 1e-3,
         evaluate_every: int | str | Sequence[int] = "auto",
         reg_covar: float = 1e-6,
+        background: bool = True,
         n_init: int = 1,
         init_params: str = "auto",
         weights_init: ArrayLike | None = None,
@@ -215,6 +223,7 @@ class GaussianMixture(ClosedFormMixture):
         )
         self.covariance_type = covariance_type
         self.reg_covar = reg_covar
+        self.background = background
         self.weights_init = weights_init
         self.means_init = means_init
         self.precisions_init = precisions_init
@@ -223,6 +232,7 @@ class GaussianMixture(ClosedFormMixture):
         super()._check_parameters()
         validation.check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         validation.check_number("reg_covar", self.reg_covar, 0.0)
+        validation.check_flag("background", self.background)
 
     def _check_fitted(self) -> None:
         super()._check_fitted()

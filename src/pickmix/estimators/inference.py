@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.closed_form.evaluation import log_joint_blocks
+from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
-from pickmix.closed_form.stream import draw_routes, search
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.queries import DensityQueries, refuse_overflow

@@ -60,6 +60,7 @@ class OnlineFitting(ClosedFormInference):
     n_steps_: int
     n_component_evaluations_: int
     lower_bound_: float
+    background_: int | None
     _effective_counts: np.ndarray
     _chain: np.ndarray
     _online: OnlineMixture | None = None
@@ -186,6 +187,10 @@ class OnlineFitting(ClosedFormInference):
         moments = self._fitted_moments(family, center)
         n_seen = float(self.n_rows_seen_)
         prior = family.make_prior(moments, "pooled", n_seen)
+        prior.resume()
+        if self.background_ is not None:
+            # It stays as broad as it is.
+            prior.resume_background(self.background_, moments)
         state = MixtureState(
             family, moments, make_backend(compiled, threads), prior, WEIGHT_FLOOR / K
         ).require_sound()

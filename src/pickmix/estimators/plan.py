@@ -125,6 +125,8 @@ class Plan:
         How components lean on each other; see `Family.make_prior`.
     weight_floor : float
     relocates : bool
+    background : bool
+        Whether a component may become a background of rows that belong nowhere.
     spreads_out : bool
         Whether the start spreads components over the rows.
     start_batch_size : int
@@ -150,6 +152,7 @@ class Plan:
     shrinkage: str
     weight_floor: float
     relocates: bool
+    background: bool
     spreads_out: bool
     start_batch_size: int
     limits: Limits
@@ -212,6 +215,7 @@ def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool
         # A component that batches miss keeps a weight at which it can still be selected.
         weight_floor=1e-17 if exact else WEIGHT_FLOOR / K,
         relocates=relocates,
+        background=bool(getattr(settings, "background", False)),
         spreads_out=partition is not None and settings.init_params == "auto",
         start_batch_size=resolve_batch_size("auto", algorithm, n_rows, K, partition),
         limits=limits,

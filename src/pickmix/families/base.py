@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Self
 
 import numpy as np
 
 from pickmix.families.layout import Layout, Model, Moments
+from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
 # Masses at or below this are none: their squares would leave float64.
@@ -18,30 +20,61 @@ Parameters = Mapping[str, np.ndarray]
 RandomSource = np.random.Generator | np.random.RandomState
 
 
-class Prior(Protocol):
-    """What components have in common, learnt from all of them (empirical Bayes)."""
+class Prior(abc.ABC):
+    """What components have in common, learnt from all of them, and how far each leans on it."""
 
     #: Rows behind all statistics together.
     n_rows: float
+    #: The component that explains rows that belong nowhere; -1 if there is none.
+    background: int = -1
 
     @property
     def needs_gains(self) -> bool:
         """Whether `absorb` is to be told of every update."""
-        ...
+        return False
 
+    @property
+    def chooses(self) -> bool:
+        """Whether `choose` has a choice."""
+        return False
+
+    def allow_background(self, extent: np.ndarray) -> None:
+        """Let a component become a background, of rows that reach so far (D,) from the centre."""
+        return
+
+    def resume(self) -> None:
+        """Take moments as they are: parameters of components that have leaned already."""
+        return
+
+    def resume_background(self, component: int, moments: Moments) -> None:
+        """Let a component be the background that its moments describe."""
+        self.background = component
+
+    @abc.abstractmethod
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         """Let the prior follow the components, whose masses (K,) are given as shares of all."""
-        ...
 
     def absorb(
         self, kept: float, mass: Any, squares: Any, freedom: Any, scatter: np.ndarray
     ) -> None:
         """Take in the totals that an update added; it kept the share `kept` of the past."""
-        ...
+        raise TypeError(f"{type(self).__name__} learns nothing from a single update.")
 
-    def copy(self) -> Prior:
-        """A copy that learns on its own."""
-        ...
+    def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
+        """Choose how far each component leans on the prior, by rows of its own; or all alike."""
+        return
+
+    def copy(self) -> Self:
+        """A copy that learns on its own. Arrays are replaced, never written."""
+        return copy.copy(self)
+
+    def take(self, components: np.ndarray) -> Self:
+        """The prior of other components, which lean on it as these do."""
+        return self.copy()
+
+    def put(self, components: np.ndarray, other: Self, which: np.ndarray) -> None:
+        """Let components lean as the components `which` under another prior do."""
+        return
 
 
 class Family(abc.ABC):
@@ -113,6 +146,31 @@ class Family(abc.ABC):
         if model.linear.shape[0]:
             scores += np.einsum("kc,kc->k", model.linear, moments.mean - model.location)
         return np.asarray(scores)
+
+    def falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        log_densities: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        """What log p(x | k) falls by when component k is estimated without the row.
+
+        counts (K,) are the effective rows of all components; components, log_densities and weights
+        have one shape. By default a component's parameters cost one nat each, spread over its rows.
+        """
+        own = self.n_parameters(2) - self.n_parameters(1)
+        return np.asarray(own * weights / np.maximum(counts[components], 1.0))
+
+    def has_background(self, prior: Prior) -> bool:
+        """Whether a component may become a background of rows that belong nowhere."""
+        return False
+
+    def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
+        """log p(x | background) of rows (N, D), (N,)."""
+        raise TypeError(f"{self.name!r} has no background.")
 
     @abc.abstractmethod
     def split(

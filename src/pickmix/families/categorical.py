@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,7 @@ _WIDTH = 0.5
 
 
 @dataclass
-class CategoricalPrior:
+class CategoricalPrior(Prior):
     """Dirichlet priors of each column, proportional to its overall frequencies.
 
     Attributes
@@ -52,11 +51,6 @@ class CategoricalPrior:
     frequencies: np.ndarray
     counts: np.ndarray
     _n_poolings: int = 0
-
-    @property
-    def needs_gains(self) -> bool:
-        """The prior is learnt from the components, not from updates."""
-        return False
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         """Let frequencies and pseudo-rows follow the components."""
@@ -84,15 +78,6 @@ class CategoricalPrior:
             whole = (gammaln(rows + candidate) - gammaln(candidate)).sum()
             evidence[number] = np.add.reduceat(levels, self.offsets[:-1]) - whole
         return np.asarray(_PRIOR_COUNTS[evidence.argmax(axis=0)])
-
-    def absorb(
-        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
-    ) -> None:
-        """Nothing is learnt from a single update."""
-
-    def copy(self) -> CategoricalPrior:
-        """A copy that learns on its own; its arrays are replaced, never written."""
-        return copy.copy(self)
 
 
 # A table for every level of every component: more than this is an identifier, not a category.

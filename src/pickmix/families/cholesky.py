@@ -73,27 +73,17 @@ def _factorise_lanes(layout, factor, reg_covar, log_normaliser):
                 determinant[lane] = 1.0
 
 
-@part()
-def _relative_size(covariances, lane, trace_weights, count):
-    """How large a covariance is, relative to the pooled one; see `relative_sizes`."""
-    if count <= 1.0:
-        return 1.0
-    size = 0.0
-    for p in range(trace_weights.shape[0]):
-        size += trace_weights[p] * covariances[p, lane]
-    size *= count / (count - 1.0)
-    return math.exp((count - 1.0) / (count + 1.0) * math.log(max(size, 1e-280)))
-
-
 @kernel()
 def factorise_components(
     layout,
-    moments,
+    scatter,
+    mass,
+    squares,
     decay,
     members,
-    shrinkage,
+    in_order,
+    least_count,
     pooled,
-    trace_weights,
     averages,
     reg_covar,
     factor,
@@ -104,13 +94,10 @@ def factorise_components(
 ):
     """Factorise the covariances of the components members[start:stop].
 
-    shrinkage = (least count, pseudo-rows, rows behind all statistics): with a least count,
-    components of fewer effective rows lean on the pooled covariance (P,); with pseudo-rows all do,
-    in their own size. `averages`: all variances of a component are one. Where there is no factor,
-    failures[u] is True and the old one stays.
+    With a least count, components of fewer effective rows lean on the pooled covariance (P,).
+    `in_order`: row u of the scatter is that of members[u]. `averages`: all variances of a component
+    are one. Where there is no factor, failures[u] is True and the old one stays.
     """
-    mass, squares, _, scatter, _ = moments
-    least_count, prior_count, n_rows = shrinkage
     n_packed = scatter.shape[1]
     lanes = np.ones((n_packed, LANES))
     found = np.empty(LANES)
@@ -119,28 +106,27 @@ def factorise_components(
         for lane in range(n_lanes):
             k = members[begin + lane]
             if begin + lane + LANES < stop:
-                prefetch_row(scatter, members[begin + lane + LANES])
-                prefetch_row(factor, members[begin + lane + LANES])
+                ahead = members[begin + lane + LANES]
+                prefetch_row(factor, ahead)
+                if not in_order:
+                    prefetch_row(scatter, ahead)
+            source = begin + lane if in_order else k
             for p in range(n_packed):
-                lanes[p, lane] = scatter[k, p]
+                lanes[p, lane] = scatter[source, p]
             if averages:
                 total = 0.0
                 for p in range(n_packed):
-                    total += scatter[k, p]
+                    total += scatter[source, p]
                 for p in range(n_packed):
                     lanes[p, lane] = total / n_packed
-            trust, size = 1.0, 1.0
-            if prior_count > 0.0:
-                count = mass[k] * decay[SCALE] * n_rows
-                size = _relative_size(lanes, lane, trace_weights, count)
-                trust = count / (count + prior_count)
-            elif least_count > 0.0:
+            trust = 1.0
+            if least_count > 0.0:
                 weight = mass[k] * decay[SCALE]
                 spread = squares[k] * decay[SQUARE_SCALE] * least_count
                 trust = min(1.0, weight * weight / spread) if spread > 0.0 else 0.0
             if trust < 1.0:
                 for p in range(n_packed):
-                    lanes[p, lane] = trust * lanes[p, lane] + (1.0 - trust) * size * pooled[p]
+                    lanes[p, lane] = trust * lanes[p, lane] + (1.0 - trust) * pooled[p]
         _factorise_lanes(layout, lanes, reg_covar, found)
         for lane in range(n_lanes):
             k = members[begin + lane]

@@ -6,14 +6,11 @@ import abc
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.special import gammaln
 
 from pickmix.families.cholesky import pack, unpack_lower, unpack_symmetric
 from pickmix.families.layout import Layout
 
 _DIRECTION_STEPS = 8
-# Pseudo-rows to choose from, in units of the rows that it takes to estimate a covariance at all.
-_PRIOR_COUNTS = np.array([0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 # Matrices inverted at a time, so that K of them never stand in memory at once.
 _BLOCK = 4096
 
@@ -42,16 +39,6 @@ class CovarianceForm(abc.ABC):
     @abc.abstractmethod
     def trace_weights(self, packed: np.ndarray) -> np.ndarray:
         """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
-
-    @abc.abstractmethod
-    def prior_counts(self) -> np.ndarray:
-        """Numbers of pseudo-rows that the prior chooses from."""
-
-    @abc.abstractmethod
-    def log_evidence(
-        self, covariances: np.ndarray, counts: np.ndarray, targets: np.ndarray, prior: float
-    ) -> float:
-        """Log-probability of covariances (M, P) from `counts` rows under a prior at `targets`."""
 
     @abc.abstractmethod
     def pack(self, matrices: np.ndarray) -> np.ndarray:
@@ -108,23 +95,6 @@ class FullForm(CovarianceForm):
         inverse = np.linalg.inv(unpack_symmetric(packed[None], self.n_features))
         twice = 2.0 - np.eye(self.n_features)
         return np.asarray(pack(inverse * twice)[0] / self.n_features)
-
-    def prior_counts(self) -> np.ndarray:
-        """Numbers of pseudo-rows that the prior chooses from."""
-        return 0.5 * (self.n_features + 1.0) * _PRIOR_COUNTS
-
-    def log_evidence(
-        self, covariances: np.ndarray, counts: np.ndarray, targets: np.ndarray, prior: float
-    ) -> float:
-        """Evidence under an inverse-Wishart prior, up to a constant."""
-        D = self.n_features
-        freedom = prior + D + 1.0
-        expected = np.linalg.slogdet(prior * unpack_symmetric(targets, D))[1]
-        total = prior * targets + counts[:, None] * covariances
-        found = np.linalg.slogdet(unpack_symmetric(total, D))[1]
-        evidence = 0.5 * freedom * expected - 0.5 * (freedom + counts) * found
-        evidence += multigammaln_of(0.5 * (freedom + counts), D)
-        return float(np.sum(evidence - multigammaln_of(0.5 * freedom, D)))
 
     def pack(self, matrices: np.ndarray) -> np.ndarray:
         """Pack (K, D, D)."""
@@ -246,23 +216,6 @@ class DiagonalForm(CovarianceForm):
         """1 / (D variance)."""
         return np.asarray(1.0 / (packed * packed.shape[0]))
 
-    def prior_counts(self) -> np.ndarray:
-        """Numbers of pseudo-rows that the prior chooses from."""
-        return _PRIOR_COUNTS
-
-    def log_evidence(
-        self, covariances: np.ndarray, counts: np.ndarray, targets: np.ndarray, prior: float
-    ) -> float:
-        """Evidence under independent inverse-gamma priors, up to a constant."""
-        # A variance that stands for several columns has seen as many values.
-        repeats = self.n_features / covariances.shape[1]
-        values = repeats * counts[:, None]
-        freedom = prior * repeats + 2.0
-        scale = prior * repeats * targets
-        evidence = 0.5 * freedom * np.log(scale) + gammaln(0.5 * (freedom + values))
-        evidence -= 0.5 * (freedom + values) * np.log(scale + values * covariances)
-        return float(np.sum(evidence - gammaln(0.5 * freedom)))
-
     def pack(self, matrices: np.ndarray) -> np.ndarray:
         """(K, D) as it is."""
         return np.ascontiguousarray(matrices)
@@ -321,16 +274,6 @@ class SphericalForm(DiagonalForm):
         """All variances become their mean."""
         return np.repeat(scatter.mean(axis=1, keepdims=True), self.n_features, axis=1)
 
-    def prior_counts(self) -> np.ndarray:
-        """Numbers of pseudo-rows that the prior chooses from."""
-        return _PRIOR_COUNTS / self.n_features
-
-    def log_evidence(
-        self, covariances: np.ndarray, counts: np.ndarray, targets: np.ndarray, prior: float
-    ) -> float:
-        """Evidence of the one variance, which has seen the values of D columns."""
-        return super().log_evidence(covariances[:, :1], counts, targets[:, :1], prior)
-
     def pack(self, matrices: np.ndarray) -> np.ndarray:
         """(K,) as (K, D)."""
         return np.repeat(matrices[:, None], self.n_features, axis=1)
@@ -354,9 +297,3 @@ class SphericalForm(DiagonalForm):
     def n_parameters(self, n_components: int) -> int:
         """Means, and a variance each."""
         return n_components * (self.n_features + 1)
-
-
-def multigammaln_of(values: np.ndarray | float, dimension: int) -> np.ndarray:
-    """Logarithm of the multivariate gamma function, up to a constant, of an array."""
-    steps = 0.5 * np.arange(dimension)
-    return np.asarray(gammaln(np.asarray(values)[..., None] - steps).sum(axis=-1))

@@ -13,8 +13,10 @@ from pickmix.families.covariance_forms import (
     SphericalForm,
     TiedForm,
 )
-from pickmix.families.gaussian_prior import PRIOR_COUNT, GaussianPrior
+from pickmix.families.gaussian_prior import GaussianPrior
 from pickmix.families.layout import SCALE, SQUARE_SCALE, Model, Moments, make_layout
+from pickmix.families.leaning_prior import LeaningPrior
+from pickmix.families.leave_one_out import without_row
 from pickmix.threads import Threads
 
 # Halves of a split stand this many standard deviations from the mean of the whole.
@@ -43,11 +45,13 @@ class Gaussian(CovarianceForm, Family):
 
     def widths(self, prior: Prior) -> np.ndarray:
         """Standard deviations of the pooled covariance."""
-        assert isinstance(prior, GaussianPrior)
+        assert isinstance(prior, GaussianPrior | LeaningPrior)
         variances = self.variances(prior.pooled) + self.reg_covar
         return np.asarray(np.sqrt(np.maximum(variances, 1e-12 * variances.max() + 1e-280)))
 
-    def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> GaussianPrior:
+    def make_prior(
+        self, moments: Moments, shrinkage: str, n_rows: float
+    ) -> GaussianPrior | LeaningPrior:
         """Pooled covariance of the components, and how much they lean on it."""
         mass, squares = moments.mass, moments.squares
         least_count = 0.0 if shrinkage == "none" else self.n_features + 1.0
@@ -57,13 +61,13 @@ class Gaussian(CovarianceForm, Family):
         pooled = shares @ covariances / shares.sum()
         own = np.divide(squares, mass, out=np.zeros_like(mass), where=mass > 0.0)
         totals = np.array([mass.sum(), squares.sum(), (mass - own).sum()])
-        pooled_prior = shrinkage == "pooled" and not self.shared
+        if shrinkage == "pooled" and not self.shared:
+            return LeaningPrior.of(self, pooled, mass.shape[0], n_rows)
         return GaussianPrior(
             form=self,
             pooled=pooled,
             n_rows=n_rows,
             least_count=least_count,
-            prior_count=PRIOR_COUNT if pooled_prior else 0.0,
             scatter=pooled * totals[2 if least_count > 0.0 else 0],
             totals=totals,
             is_shared=self.shared,
@@ -78,7 +82,7 @@ class Gaussian(CovarianceForm, Family):
         threads: Threads | None,
     ) -> np.ndarray:
         """Means are those of the moments; covariances lean on the pooled one as the prior says."""
-        assert isinstance(prior, GaussianPrior)
+        assert isinstance(prior, GaussianPrior | LeaningPrior)
         if self.shared:
             factor, log_normaliser, failed = factorise(
                 prior.pooled[None], self.n_features, self.reg_covar
@@ -88,46 +92,94 @@ class Gaussian(CovarianceForm, Family):
                 model.location[members] = moments.mean[members]
             return np.full(members.shape[0], failed[0])
         failures = np.empty(members.shape[0], dtype=np.bool_)
+        covariances, least_count, in_order = moments.scatter, 0.0, False
+        if isinstance(prior, LeaningPrior):
+            counts = moments.mass[members] * (model.decay[SCALE] * prior.n_rows)
+            covariances = prior.shrink(self.project(moments.scatter[members]), members, counts)
+            in_order = True
+        else:
+            least_count = prior.least_count
         if threads is None:
-            covariances = prior.shrink(
-                self.project(moments.scatter[members]),
-                moments.mass[members] * model.decay[SCALE],
-                moments.squares[members] * model.decay[SQUARE_SCALE],
-            )
+            if not isinstance(prior, LeaningPrior):
+                covariances = prior.shrink(
+                    self.project(moments.scatter[members]),
+                    moments.mass[members] * model.decay[SCALE],
+                    moments.squares[members] * model.decay[SQUARE_SCALE],
+                )
             factor, log_normaliser, failures = factorise(
                 covariances, self.n_features, self.reg_covar
             )
-            good = members[~failures]
-            model.location[good] = moments.mean[good]
-            model.factor[good] = factor[~failures]
-            model.log_normaliser[good] = log_normaliser[~failures]
-            return failures
-        threads.run(
-            factorise_components,
-            members.shape[0],
-            members.shape[0] * self.layout.n_products * (self.n_features + 10.0),
-            self.layout,
-            moments,
-            model.decay,
-            members,
-            prior.shrinkage(),
-            prior.pooled,
-            prior.trace_weights,
-            self.averages,
-            self.reg_covar,
-            model.factor,
-            model.log_normaliser,
-            failures,
-        )
+            model.factor[members[~failures]] = factor[~failures]
+            model.log_normaliser[members[~failures]] = log_normaliser[~failures]
+        else:
+            threads.run(
+                factorise_components,
+                members.shape[0],
+                members.shape[0] * self.layout.n_products * (self.n_features + 10.0),
+                self.layout,
+                covariances,
+                moments.mass,
+                moments.squares,
+                model.decay,
+                members,
+                in_order,
+                least_count,
+                prior.pooled,
+                self.averages,
+                self.reg_covar,
+                model.factor,
+                model.log_normaliser,
+                failures,
+            )
         good = members[~failures] if failures.any() else members
-        model.location[good] = moments.mean[good]
+        self._locate(moments, good, prior, model)
         return failures
+
+    @staticmethod
+    def _locate(
+        moments: Moments, members: np.ndarray, prior: GaussianPrior | LeaningPrior, model: Model
+    ) -> None:
+        """Components stand on their means, a background on the mean of all rows."""
+        model.location[members] = moments.mean[members]
+        if isinstance(prior, LeaningPrior) and prior.background >= 0:
+            model.location[prior.background] = 0.0
+
+    def falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        log_densities: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        """Leave-one-out in closed form, by the row's distance; see leave_one_out.py."""
+        factors = np.zeros_like(components) if self.shared else components
+        distances = 2.0 * np.maximum(model.log_normaliser[factors] - log_densities, 0.0)
+        own = np.zeros(counts.shape[0])
+        if isinstance(prior, LeaningPrior):
+            own = prior.own_shares(counts)
+        found = without_row(distances, weights, counts[components], own[components])
+        if isinstance(prior, LeaningPrior):
+            found = np.where(components == prior.background, 0.0, found)
+        return found
+
+    def has_background(self, prior: Prior) -> bool:
+        """Under a prior that knows how far rows reach."""
+        return isinstance(prior, LeaningPrior) and bool((prior.reach > 0.0).any())
+
+    def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
+        """Those of a Gaussian about the centre that is as wide as the rows reach."""
+        assert isinstance(prior, LeaningPrior)
+        variances = self.variances(prior.broad()) + self.reg_covar
+        constant = np.log(variances).sum() + self.n_features * np.log(2.0 * np.pi)
+        return np.asarray(-0.5 * (constant + (np.square(rows) / variances).sum(axis=1)))
 
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
         """Halves on both sides of the mean, in the direction that exceeds the pooled one most."""
-        assert isinstance(prior, GaussianPrior)
+        assert isinstance(prior, GaussianPrior | LeaningPrior)
         shift = _SPLIT_DISTANCE * self.directions(moments.scatter, prior.pooled + prior.floor())
         halved = moments._replace(
             mass=0.5 * moments.mass, squares=0.5 * moments.squares, scatter=0.5 * moments.scatter

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +27,7 @@ _ANSCOMBE = 0.375
 
 
 @dataclass
-class PoissonPrior:
+class PoissonPrior(Prior):
     """Gamma priors of the rates of each column, by empirical Bayes.
 
     Attributes
@@ -47,11 +46,6 @@ class PoissonPrior:
     rates: np.ndarray
     counts: np.ndarray
     learns: bool
-
-    @property
-    def needs_gains(self) -> bool:
-        """The prior is learnt from the components, not from updates."""
-        return False
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         """Find the priors by their moments over the components.
@@ -74,15 +68,6 @@ class PoissonPrior:
         wished = np.full_like(self.rates, most)
         np.divide(self.rates, real, out=wished, where=real * most > self.rates)
         self.counts = np.maximum(wished, min(_LEAST_PRIOR, most))
-
-    def absorb(
-        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
-    ) -> None:
-        """Nothing is learnt from a single update."""
-
-    def copy(self) -> PoissonPrior:
-        """A copy that learns on its own; its arrays are replaced, never written."""
-        return copy.copy(self)
 
 
 class Poisson(Family):

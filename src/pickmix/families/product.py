@@ -10,6 +10,7 @@ import numpy as np
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
 from pickmix.families.cholesky import HALF_LOG_2PI
 from pickmix.families.layout import Layout, Model, Moments
+from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
 
@@ -64,7 +65,7 @@ class Group:
 
 
 @dataclass
-class ProductPrior:
+class ProductPrior(Prior):
     """The priors of all groups, as one."""
 
     groups: tuple[Group, ...]
@@ -93,14 +94,41 @@ class ProductPrior:
     def absorb(
         self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
     ) -> None:
-        """Tell each group of an update."""
+        """Tell the groups of an update that want to know."""
         for group, part in zip(self.groups, self.parts, strict=True):
             if part.needs_gains:
                 part.absorb(kept, mass, squares, freedom, scatter[group.products])
 
+    def resume(self) -> None:
+        """Take moments as they are."""
+        for part in self.parts:
+            part.resume()
+
+    @property
+    def chooses(self) -> bool:
+        """Whether a group has a choice."""
+        return any(part.chooses for part in self.parts)
+
+    def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
+        """Let the groups choose, each by the columns of its own."""
+        for group, part in zip(self.groups, self.parts, strict=True):
+            residuals = witnesses.residuals[:, :, group.coordinates]
+            if part.chooses:
+                own = witnesses._replace(residuals=residuals)
+                part.choose(group.moments(moments), masses, own)
+
     def copy(self) -> ProductPrior:
         """A copy that learns on its own."""
         return ProductPrior(self.groups, tuple(part.copy() for part in self.parts))
+
+    def take(self, components: np.ndarray) -> ProductPrior:
+        """The priors of other components, which lean on them as these do."""
+        return ProductPrior(self.groups, tuple(part.take(components) for part in self.parts))
+
+    def put(self, components: np.ndarray, other: ProductPrior, which: np.ndarray) -> None:
+        """Let components lean as the components `which` under another prior do."""
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.put(components, theirs, which)
 
 
 class Product(Family):
@@ -202,7 +230,7 @@ class Product(Family):
         everyone = np.arange(n_members, dtype=np.int32)
         failures = np.zeros(n_members, dtype=np.bool_)
         models = []
-        for group, part in self._parts(prior):
+        for group, part in self._parts(prior.take(members)):
             own = group.family.empty_model(n_members)._replace(decay=model.decay)
             failures |= group.family.maximise(group.moments(touched), everyone, part, own, threads)
             models.append(own)
