@@ -8,6 +8,7 @@ import numpy as np
 
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Model, log_weights
+from pickmix.families.leave_one_out import FEWEST_ROWS
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Rows
@@ -102,8 +103,8 @@ def left_out_log_sums(
     joint = np.maximum(joint, _LEAST)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
-    # A component that hardly knows the row does not miss it.
-    some = np.nonzero(weights > _LITTLE)
+    # A component that hardly knows the row does not miss it, unless it has no rows at all.
+    some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
     components = candidates[some]
     densities = joint[some] - log_weights(model)[components]
     joint[some] -= state.family.falls(

@@ -111,6 +111,10 @@ class Fleet(Protocol):
         """Let the chains of rows stand on a component."""
         ...
 
+    def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
+        """How many of the rows stand on each component, (K,)."""
+        ...
+
     def witnesses(
         self, state: MixtureState, partition: Partition, step: int, components: np.ndarray
     ) -> Witnesses:
@@ -273,6 +277,10 @@ class LocalFleet:
     def put(self, rows: np.ndarray, component: int) -> None:
         """Let the chains of rows stand on a component."""
         self.chain[rows] = component
+
+    def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
+        """How many of the rows stand on each component, (K,)."""
+        return np.bincount(self.chain[rows], minlength=n_components)
 
     def witnesses(
         self, state: MixtureState, partition: Partition, step: int, components: np.ndarray

@@ -24,12 +24,17 @@ _CHOICES = (1, 2, 4, 8, 14, 20)
 _MOST_ASKED = 500
 # Steps between rounds of relocation.
 _RELOCATE_EVERY = 3
-# Up to so many components every round is on trial, and after rounds without moves daring ones
-# follow: how often may a trial gain less than so many nats per row, on how many rows?
+# Up to so many components every round is on trial: how often may a trial gain less than so many
+# nats per row, on how many rows? After rounds without moves come daring ones, which are judged
+# this many rounds later.
 _LARGEST_TRIAL = 150
 _MOST_FAILURES = 6
 _LEAST_GAIN = 2e-3
 _JUDGING_ROWS = 4000
+_PATIENCE = 1
+# The round in which a background is tried first, and later attempts at most.
+_BACKGROUND_ROUND = 3
+_MOST_BACKGROUNDS = 2
 # Beyond, trials cost more than they bring: rounds at most, and the share of components that must
 # move in a round for another to follow.
 _MOST_ROUNDS = 12
@@ -192,6 +197,8 @@ class PartitionEngine(ClosedFormEngine):
         if relocates:
             self._relocation = Relocation(state, self._begin_with_some())
         self._rounds = 0
+        self._backgrounds = 0
+        self._patience = 0
         self._failures = 0
         self._survey: Survey | None = None
         self._value: float | None = None
@@ -264,6 +271,10 @@ class PartitionEngine(ClosedFormEngine):
             self._rounds += 1
             enough = _WORTHWHILE_SHARE * self.state.n_components
             going_on = moves > enough and self._rounds < _MOST_ROUNDS
+        elif self._patience > 0:
+            # The components around a daring move have not followed yet.
+            self._patience -= 1
+            going_on = True
         else:
             going_on = self._judge_trial(relocation) and self._try(relocation, t, random)
         self.counters.evaluations += relocation.evaluations
@@ -278,21 +289,28 @@ class PartitionEngine(ClosedFormEngine):
             return False
         if self._value is None:
             self._value = self._left_out_log_likelihood()
-        trial = _Trial(self.state.snapshot(), self._sweeps.fleet.snapshot())
-        moves = relocation.move(self._survey, t, random)
-        if not moves and relocation.lay_background(self._survey):
-            self._survey = self._value = None
+        self._rounds += 1
+        self._trial = _Trial(self.state.snapshot(), self._sweeps.fleet.snapshot())
+        # A background is tried early, as rows that belong nowhere take components from others, and
+        # again at the end.
+        if self._rounds == _BACKGROUND_ROUND and relocation.lay_background(self._survey):
             return True
+        moves = relocation.move(self._survey, t, random)
+        if not moves and self._backgrounds < _MOST_BACKGROUNDS:
+            self._backgrounds += 1
+            if relocation.lay_background(self._survey):
+                return True
         if not moves:
             moves = relocation.move(self._survey, t, random, daring=True)
-        self._trial = trial
+            self._patience = _PATIENCE
         return moves > 0
 
     def _judge_trial(self, relocation: Relocation) -> bool:
         """Keep what a trial did if it gained, else take it back; returns whether to go on."""
-        trial, self._trial = self._trial, None
+        trial = self._trial
         if trial is None:
             return True
+        self._trial = None
         assert self._value is not None
         value = self._left_out_log_likelihood()
         gain = value - self._value

@@ -23,6 +23,7 @@ import numpy as np
 from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
+from pickmix.families.leave_one_out import FEWEST_ROWS
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
@@ -155,22 +156,32 @@ class Relocation:
         return n
 
     def lay_background(self, survey: Survey) -> bool:
-        """Let the cheapest merge make room for a background, if that gains more than it loses."""
+        """Make a component a background, if that gains more than it loses.
+
+        It is one whose rows all belong nowhere, else the one that the cheapest merge makes free.
+        """
         state, prior = self.state, self.state.prior
         if prior.background >= 0 or not state.family.has_background(prior):
             return False
         n_rows = float(self.fleet.n_rows)
         gain, rows = self.fleet.astray(state, 1.0 / n_rows)
-        if gain <= max(float(survey.losses[0]), 0.0) + self.margin:
+        staying = state.effective_rows() - self.fleet.count(rows, state.n_components)
+        emptiest = int(np.argmin(staying))
+        is_free = bool(staying[emptiest] < FEWEST_ROWS)
+        loss = 0.0 if is_free else max(float(survey.losses[0]), 0.0)
+        if gain <= loss + self.margin:
             return False
-        kept, freed = survey.pairs[:1].T
-        state.copy_from(kept, survey.wholes, survey.order[:1])
-        becomes = np.arange(state.n_components, dtype=np.int32)
-        becomes[freed] = kept
-        self.fleet.rename(becomes)
-        self.fleet.put(rows, int(freed[0]))
-        prior.background = int(freed[0])
-        state.weigh(freed, rows.shape[0] / n_rows)
+        self.split = np.empty(0, dtype=np.int64)
+        freed = emptiest
+        if not is_free:
+            kept, freed = survey.pairs[0].tolist()
+            state.copy_from(np.array([kept]), survey.wholes, survey.order[:1])
+            becomes = np.arange(state.n_components, dtype=np.int32)
+            becomes[freed] = kept
+            self.fleet.rename(becomes)
+        self.fleet.put(rows, freed)
+        prior.background = freed
+        state.weigh(np.array([freed]), max(rows.shape[0], 1) / n_rows)
         return True
 
     def _move_chains(

@@ -26,7 +26,7 @@ _MOST_LEVERAGE = 0.98
 # Effective rows that a component keeps at least when one is left out.
 _LEAST_REST = 0.05
 # With fewer there is no component, and its log-density falls by this.
-_FEWEST_ROWS = 0.5
+FEWEST_ROWS = 0.5
 _NOTHING = 1e4
 # Matrices decomposed at a time.
 _BLOCK = 256
@@ -68,7 +68,7 @@ def without_row(
     leverage = np.minimum(shares * distances, _MOST_LEVERAGE)
     fall = 0.5 * (np.log1p(-leverage) + distances * (moved / (1.0 - leverage) - 1.0))
     # Without its only row a component is not there.
-    return np.asarray(np.where(counts - weights > _FEWEST_ROWS, fall, _NOTHING))
+    return np.asarray(np.where(counts - weights > FEWEST_ROWS, fall, _NOTHING))
 
 
 def leave_one_out_scores(
