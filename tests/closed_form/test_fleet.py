@@ -5,7 +5,7 @@ import pytest
 from known_states import BACKENDS, both_backends, fleet_of, state_of
 from scipy import stats
 
-from pickmix.closed_form.fleet import Detour
+from pickmix.closed_form.fleet import Detour, thinned
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
@@ -129,7 +129,7 @@ class TestDetour:
     def test_a_way_back_renames_where_rows_end(self, state, X, chain, log_joint):
         """A mixture of two of the components, which stand in another order there."""
         pair = np.array([5, 2])
-        other = state.with_components(state.moments_at(pair))
+        other = state.with_components(state.moments_at(pair), pair)
         fleet = fleet_of(state.backend, X, chain)
         before = chain.copy()
         into = np.full(K, -1, dtype=np.int32)
@@ -195,6 +195,74 @@ class TestFocus:
         # Half of two squared deviations: 1 - exp(-r^2 / 2) of rows are within r.
         assert (distance < 3.0).mean() > 0.95
         assert np.bincount(fleet.chain[rows]).sum() == np.bincount(focused.chain).sum()
+
+
+class TestThinning:
+    def test_some_of_each_group_stand_for_all(self):
+        rng = np.random.default_rng(0)
+        for _ in range(50):
+            most = int(rng.integers(1, 9))
+            groups = np.sort(rng.integers(0, 12, rng.integers(1, 200)))
+            used, share = thinned(groups, most)
+            counts, kept = np.bincount(groups), np.bincount(groups[used])
+            assert (np.diff(used) > 0).all()
+            assert kept.max() <= most
+            np.testing.assert_array_equal(kept > 0, counts > 0)
+            # No fewer than half of what is allowed; small groups are kept whole.
+            assert (kept >= np.minimum(counts, most) / 2).all()
+            np.testing.assert_allclose(np.bincount(groups[used], share), counts)
+            assert (share[counts[groups[used]] <= most] == 1.0).all()
+
+    def test_a_thinned_fleet_weighs_what_all_rows_do(self, state, X, chain):
+        fleet = fleet_of(state.backend, X, chain, batch_size=300)
+        fewer = fleet.focus(2, most=20)
+        rows = fleet.batches.rows(2)
+        counts = np.bincount(chain[rows], minlength=K)
+        assert counts.min() > 20
+        assert np.bincount(fewer.chain).max() <= 20
+        weights = fewer.source.weights_of(np.arange(fewer.n_rows))[0]
+        np.testing.assert_allclose(np.bincount(fewer.chain, weights), counts)
+        assert fewer.mean_weight == fleet.mean_weight
+        # Statistics are in units of all rows of the step.
+        identity = Detour(np.arange(K, dtype=np.int32))
+        done = fewer.sweep(state, PAIRS, 1, RANDOM, detour=identity)
+        assert done.statistics.total_weight == pytest.approx(300.0)
+        assert done.block_weights.sum() == pytest.approx(300.0)
+
+    def test_weights_of_rows_are_kept_in_proportion(self, state, X, chain):
+        weights = np.random.default_rng(3).uniform(0.5, 2.0, N)
+        fewer = fleet_of(state.backend, X, chain, weights).focus(1, most=10)
+        own = fewer.source.weights_of(np.arange(fewer.n_rows))[0]
+        share = own / weights[fewer._numbers]
+        counts = np.bincount(chain)
+        for k in range(K):
+            here = share[fewer.chain == k]
+            np.testing.assert_allclose(here, counts[k] / here.shape[0])
+
+
+class TestSome:
+    def test_some_rows_are_a_fleet_of_their_own(self, state, X, chain):
+        weights = np.random.default_rng(3).uniform(0.5, 2.0, N)
+        fleet = fleet_of(state.backend, X, chain, weights, batch_size=100)
+        some = fleet.some(150, 7)
+        assert some.n_rows == 150
+        assert some.batches.n_batches == 1
+        assert some.mean_weight == fleet.mean_weight
+        numbers = np.arange(150)
+        np.testing.assert_array_equal(some.source.gather(numbers), fleet.sample(150, 7))
+        # Each row comes with its weight and its chain.
+        inside = {tuple(row): n for n, row in enumerate(fleet.source.gather(np.arange(N)))}
+        which = np.array([inside[tuple(row)] for row in some.source.gather(numbers)])
+        np.testing.assert_array_equal(some.source.weights_of(numbers)[0], weights[which])
+        np.testing.assert_array_equal(some.chain, chain[which])
+        before = chain.copy()
+        some.chain[:] = 5
+        np.testing.assert_array_equal(fleet.chain, before)
+        fleet.adopt(some)
+        assert (fleet.chain[which] == 5).all()
+        others = np.delete(np.arange(N), which)
+        np.testing.assert_array_equal(fleet.chain[others], before[others])
+        assert fleet.some(10 * N, 7).n_rows == N
 
 
 class TestSnapshots:

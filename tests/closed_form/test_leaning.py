@@ -1,15 +1,18 @@
-"""The prior on covariances: pooled shapes, own sizes, and a weight that the components choose."""
+"""M-steps under priors on covariances, in NumPy and compiled: what is in use is what they say."""
 
 import numpy as np
 import pytest
-from known_states import both_backends, in_use, project, state_of
+from known_states import BACKENDS, both_backends, in_use, project, state_of
 from scipy import stats
 
-from pickmix.families.gaussian import GAUSSIANS, DiagonalGaussian, FullGaussian
-from pickmix.families.gaussian_prior import relative_sizes
+from pickmix.families.gaussian import GAUSSIANS, DiagonalGaussian
 from pickmix.families.layout import Moments
+from pickmix.families.leave_one_out import Witnesses
+from pickmix.sweep.statistics import Statistics
 
 D = 4
+every_form = pytest.mark.parametrize("name", ["full", "diag", "spherical"])
+TYPICAL = np.diag([1.0, 2.0, 3.0, 4.0])
 
 
 def wishart(n, matrix, degrees, seed=0):
@@ -17,7 +20,7 @@ def wishart(n, matrix, degrees, seed=0):
     return np.asarray(draws).reshape(n, D, D)
 
 
-def leaning(covariances, n_each=50.0, name="full", backend="reference"):
+def leaning(covariances, n_each=50.0, name="full", backend="reference", reg_covar=0.0):
     n = covariances.shape[0]
     means = np.random.default_rng(0).normal(size=(n, D))
     return state_of(
@@ -28,51 +31,90 @@ def leaning(covariances, n_each=50.0, name="full", backend="reference"):
         shrinkage="pooled",
         n_rows=n_each * n,
         backend=backend,
+        reg_covar=reg_covar,
     )
 
 
-def matrix_of(name, packed):
-    """A packed covariance (P,) as (D, D)."""
-    if packed.shape[0] == D:
-        return np.diag(packed)
-    matrix = np.zeros((D, D))
-    matrix[np.tril_indices(D)] = packed
-    return matrix + np.tril(matrix, -1).T
+def everyone(state):
+    return np.arange(state.n_components, dtype=np.int32)
 
 
-@pytest.mark.parametrize("name", ["full", "diag", "spherical"])
+def expected_in_use(name, prior, own, pseudo_rows, n):
+    """Own correlations and common ones by weight, between deviations in use."""
+    own = project(name, own)
+    typical, trust = np.exp(prior.log_variances), (n - 1.0) / (n - 1.0 + prior.freedoms)
+    variances = np.diag(own) * n / (n - 1.0) + prior.form.reg_covar
+    size = stats.gmean(variances / typical) ** ((n - 1.0) / (n + 1.0))
+    variances = variances**trust * (size * typical) ** (1.0 - trust) - prior.form.reg_covar
+    if name != "full":
+        return np.diag(variances + prior.form.reg_covar)
+    common = np.zeros((D, D))
+    common[np.tril_indices(D)] = (1.0 - prior.damping) * prior.correlations
+    common = common + common.T
+    np.fill_diagonal(common, 1.0)
+    deviations = np.sqrt(np.diag(own))
+    share = pseudo_rows / (n + pseudo_rows)
+    correlations = (1.0 - share) * own / np.outer(deviations, deviations) + share * common
+    found = correlations * np.sqrt(np.outer(variances, variances))
+    return found + prior.form.reg_covar * np.eye(D)
+
+
+@every_form
 def test_trace_weights(name):
     family = GAUSSIANS[name](D)
     packed = family.pack_matrices(wishart(2, np.eye(D), 9))
-    one, other = (matrix_of(name, row) for row in packed)
+    one, other = (
+        family.unpack(packed) if name == "full" else [np.diag(variances) for variances in packed]
+    )
     expected = np.trace(np.linalg.solve(one, other)) / D
     assert family.trace_weights(packed[0]) @ packed[1] == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("reg_covar", [0.0, 0.3])
+@every_form
 @both_backends
-def test_covariances_lean_on_the_pooled_shape_in_their_own_size(backend, name):
+def test_correlations_and_variances_lean_apart(backend, name, reg_covar):
+    """Sizes differ by a million, components lean each by its own, and the decay is lazy."""
     sizes = np.array([1e-4, 1e-2, 1.0, 100.0])[:, None, None]
-    covariances = sizes * wishart(4, np.diag([1.0, 2.0, 3.0, 4.0]), 30)
-    state = leaning(covariances, 50.0, name, backend)
-    pooled = matrix_of(name, state.prior.pooled)
-    n0 = state.prior.prior_count
-    assert n0 > 0.0
-    for k, own in enumerate(project(name, covariances)):
-        # Sizes are estimated from n - 1 rows, and lean on 1 by two rows, in logarithms.
-        size = np.trace(np.linalg.solve(pooled, own)) / D * 50.0 / 49.0
-        size = size ** (49.0 / 51.0)
-        expected = (50.0 * own + n0 * size * pooled) / (50.0 + n0)
-        used = in_use(state)[k]
-        np.testing.assert_allclose(used, expected, rtol=1e-6, atol=1e-12)
-        # The widest is a million times as wide as the narrowest, and neither rules the other.
-        assert 0.5 < np.trace(used) / np.trace(own) < 2.0
+    covariances = sizes * wishart(4, TYPICAL + 0.5, 30)
+    state = leaning(covariances, 50.0, name, backend, reg_covar)
+    prior = state.prior
+    prior.pseudo_rows = np.array([0.0, 2.0, 50.0, 1e12])
+    # Half of the rows are forgotten, and twice as many are behind what is left.
+    state.decay(0.5)
+    prior.n_rows = 400.0
+    state.family.maximise(state.moments, everyone(state), prior, state.model, state.backend.threads)
+    for k, found in enumerate(in_use(state)):
+        expected = expected_in_use(name, prior, covariances[k], prior.pseudo_rows[k], 50.0)
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
+    np.testing.assert_array_equal(state.model.location, state.moments.mean)
+
+
+@every_form
+def test_both_implementations_lean_alike(name):
+    """After choices, for some of the components, with statistics of a batch."""
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(6, 9, D)) * np.exp(rng.normal(size=(6, 1, 1)))
+    away = rows - rows.mean(axis=1, keepdims=True)
+    covariances = away.transpose(0, 2, 1) @ away / 9
+    some = np.array([4, 1, 5], dtype=np.int32)
+    found = []
+    for backend in BACKENDS:
+        state = leaning(covariances, 9.0, name, backend, 1e-6)
+        state.choose(Witnesses(np.arange(6), away, np.ones((6, 9))))
+        update = Statistics(some, *(array[some] for array in state.moments), total_weight=1.0)
+        assert state.absorb(update, 0.2).size == 0
+        found.append([*state.model, state.prior.pseudo_rows])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+    # Full covariances have chosen, and not all alike.
+    assert (np.ptp(found[0][-1]) > 0.0) == (name == "full")
 
 
 @both_backends
 def test_a_component_of_few_rows_leans_by_its_effective_count(backend):
     """trust = min(1, n / (D + 1)), on the mean covariance by mass."""
-    covariances = wishart(3, np.diag([1.0, 2.0, 3.0, 4.0]), 30)
+    covariances = wishart(3, TYPICAL, 30)
     counts = np.array([1.0, 2.5, 1000.0])
     weights = np.array([0.2, 0.3, 0.5])
     state = state_of(
@@ -90,27 +132,29 @@ def test_a_component_of_few_rows_leans_by_its_effective_count(backend):
         np.testing.assert_allclose(used, trust * own + (1 - trust) * pooled, rtol=1e-9)
 
 
-def test_a_single_row_takes_the_pooled_covariance():
-    sizes = relative_sizes(np.zeros((2, 3)), np.ones(3), np.array([1.0, 0.3]))
-    np.testing.assert_array_equal(sizes, 1.0)
-
-
+@every_form
 @both_backends
-def test_hardly_any_rows_take_the_pooled_covariance(backend):
-    covariances = wishart(5, np.diag([1.0, 2.0, 3.0, 4.0]), 30)
-    weights = np.array([1e-12, 0.25, 0.25, 0.25, 0.25])
+def test_hardly_any_rows_take_what_is_typical(backend, name):
+    covariances = wishart(5, TYPICAL + 0.5, 30)
     covariances[0] *= 1e6
     state = state_of(
-        "full",
-        weights,
+        name,
+        np.array([1e-12, 0.25, 0.25, 0.25, 0.25]),
         np.zeros((5, D)),
         covariances,
         shrinkage="pooled",
         n_rows=400.0,
         backend=backend,
     )
-    # Its own million counts by 1e-10 rows of ten or more.
-    np.testing.assert_allclose(in_use(state)[0], matrix_of("full", state.prior.pooled), rtol=1e-2)
+    # Nothing of its own million.
+    deviations = np.sqrt(np.exp(state.prior.log_variances))
+    common = np.eye(D)
+    if name == "full":
+        common[np.tril_indices(D)] = state.prior.correlations * (1.0 - state.prior.damping)
+        common = np.tril(common, -1) + np.tril(common, -1).T + np.eye(D)
+    expected = common * np.outer(deviations, deviations)
+    np.testing.assert_allclose(in_use(state)[0], expected, rtol=1e-6, atol=1e-9)
+    assert 0.5 < np.trace(expected) / np.trace(covariances[1:].mean(axis=0)) < 2.0
 
 
 def test_pooled_shape_of_equal_shapes():
@@ -127,55 +171,107 @@ def test_pooled_shape_of_equal_shapes():
     np.testing.assert_allclose(prior.pooled, shape, rtol=1e-6)
 
 
-def test_components_of_one_shape_ask_for_a_strong_prior_and_others_for_a_weak_one():
-    alike = wishart(100, np.diag([1.0, 2.0, 3.0, 4.0]), 49)
-    rng = np.random.default_rng(0)
-    rotations = np.linalg.qr(rng.normal(size=(100, D, D)))[0]
-    spectra = np.exp(rng.normal(scale=2.0, size=(100, 1, D)))
-    different = (rotations * spectra) @ rotations.transpose(0, 2, 1)
-    counts = FullGaussian(D).prior_counts()
-    assert leaning(alike).prior.prior_count >= counts[-2]
-    assert leaning(different).prior.prior_count <= counts[1]
+def test_pooled_shape_is_not_ruled_by_the_widest():
+    """Covariances count in units of their size, which is measured by the pooled one before."""
+    covariances = np.array([[100.0, 300.0], [0.03, 0.01]])
+    family = DiagonalGaussian(2, reg_covar=0.0)
+    masses = np.full(2, 0.5)
+    moments = Moments(masses, masses**2, np.zeros((2, 2)), covariances, np.zeros((2, 0)))
+    prior = family.make_prior(moments, "pooled", 200.0)
+    sizes = np.mean(covariances / covariances.mean(axis=0), axis=1)
+    prior.pool(moments, masses)
+    expected = np.mean(covariances / sizes[:, None], axis=0) * stats.gmean(sizes)
+    np.testing.assert_allclose(prior.pooled, expected, rtol=1e-6)
+    assert 0.7 < prior.pooled[0] / prior.pooled[1] < 0.9
 
 
-def evidence_of(name, found, count, target, prior):
-    """log p(found | prior) = log likelihood + log prior - log posterior, at any covariance."""
-    if name == "full":
-        freedom, at = prior + D + 1.0, np.diag([0.7, 1.1, 1.9, 0.8])
-        before = stats.invwishart(freedom, prior * target)
-        after = stats.invwishart(freedom + count, prior * target + count * found)
-        misfit = np.trace(np.linalg.solve(at, found))
-        likelihood = -0.5 * count * (np.linalg.slogdet(at)[1] + misfit)
-        return likelihood + before.logpdf(at) - after.logpdf(at)
-    found, target = np.diag(found), np.diag(target)
-    repeats = 1.0
-    if name == "spherical":
-        # One variance, which has seen the values of all columns.
-        found, target, repeats = found[:1], target[:1], D
-    at, values, prior = 1.3, repeats * count, repeats * prior
-    before = stats.invgamma(0.5 * prior + 1.0, scale=0.5 * prior * target)
-    after = stats.invgamma(
-        0.5 * (prior + values) + 1.0, scale=0.5 * (prior * target + values * found)
+@both_backends
+def test_others_lean_as_those_they_are_like(backend):
+    covariances = wishart(4, TYPICAL + 0.5, 30)
+    state = leaning(covariances, backend=backend)
+    state.prior.pseudo_rows = np.array([0.0, 5.0, 80.0, 1e12])
+    state.family.maximise(
+        state.moments, everyone(state), state.prior, state.model, state.backend.threads
     )
-    likelihood = -0.5 * values * (np.log(at) + found / at)
-    return np.sum(likelihood + before.logpdf(at) - after.logpdf(at))
+    some = np.array([3, 0, 1])
+    other = state.with_components(state.moments_at(some), some)
+    np.testing.assert_allclose(in_use(other), in_use(state)[some], rtol=1e-12)
+    # Like another one they are others.
+    turned = state.with_components(state.moments_at(some), np.array([0, 1, 3]))
+    assert (np.abs(in_use(turned) - in_use(other)).max(axis=(1, 2)) > 1e-3).all()
+    # A copy of a component leans as that one does from now on.
+    state.copy_from(np.array([2]), other, np.array([0]))
+    assert state.prior.pseudo_rows[2] == 1e12
+    state.family.maximise(
+        state.moments, everyone(state), state.prior, state.model, state.backend.threads
+    )
+    np.testing.assert_allclose(in_use(state)[2], in_use(state)[3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["full", "diag", "spherical"])
-def test_evidence_is_that_of_the_conjugate_prior(name):
-    """Of several components together; constants are those of the counts alone."""
-    family = GAUSSIANS[name](D)
-    target = project(name, np.diag([1.0, 1.5, 2.0, 0.5]))
-    found = project(name, wishart(3, np.diag([1.3, 1.0, 2.5, 0.6]), 9))
-    counts = np.array([6.0, 1.5, 40.0])
-    targets = np.stack([target, 2.0 * target, 0.3 * target])
-    differences = []
-    for prior in (8.0, 20.0, 0.5):
-        expected = sum(
-            evidence_of(name, own, count, its, prior)
-            for own, count, its in zip(found, counts, targets, strict=True)
-        )
-        packed = family.pack_matrices(found), family.pack_matrices(targets)
-        got = family.log_evidence(packed[0], counts, packed[1], prior)
-        differences.append(got - expected)
-    np.testing.assert_allclose(differences, differences[0], atol=1e-8)
+@both_backends
+def test_a_snapshot_knows_who_leans_how_far(backend):
+    state = leaning(wishart(4, TYPICAL + 0.5, 30), backend=backend)
+    kept = state.snapshot()
+    before = state.prior.pseudo_rows.copy()
+    state.prior.pseudo_rows[1] = 77.0
+    state.prior.background = 2
+    state.restore(kept)
+    np.testing.assert_array_equal(state.prior.pseudo_rows, before)
+    assert state.prior.background == -1
+    # A second time as well.
+    state.prior.pseudo_rows[1] = 78.0
+    state.restore(kept)
+    np.testing.assert_array_equal(state.prior.pseudo_rows, before)
+
+
+@every_form
+@both_backends
+def test_a_background_is_broad_and_stays_at_the_centre(backend, name):
+    state = leaning(wishart(4, TYPICAL, 30), name=name, backend=backend, reg_covar=0.1)
+    state.prior.allow_background(np.array([10.0, 20.0, 30.0, 40.0]))
+    state.prior.background = 2
+    away = np.random.default_rng(0).normal(size=(200, D)) + 5.0
+    sums = state.backend.pair_statistics(
+        state.layout,
+        4,
+        away,
+        np.ones(200),
+        (np.arange(200) % 4).astype(np.int32)[:, None],
+        np.ones((200, 1)),
+        200.0,
+    )
+    assert state.absorb(sums, 0.5).size == 0
+    # Deviations of half the reach of the rows.
+    expected = project(name, np.diag([25.0, 100.0, 225.0, 400.0])) + 0.1 * np.eye(D)
+    np.testing.assert_allclose(in_use(state)[2], expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(state.model.location[2], 0.0)
+    assert (np.abs(state.model.location[[0, 1, 3]]).max(axis=1) > 1.0).all()
+    rows = np.random.default_rng(1).normal(scale=10.0, size=(7, D))
+    found = state.family.background_log_densities(state.prior, rows)
+    density = stats.multivariate_normal(np.zeros(D), expected)
+    np.testing.assert_allclose(found, density.logpdf(rows), rtol=1e-10)
+    joint = state.backend.log_joint_all(state.layout, state.model, rows)[2]
+    np.testing.assert_allclose(joint - np.log(state.floored_masses[2]), found, rtol=1e-6)
+
+
+@every_form
+@both_backends
+def test_fewer_rows_than_columns_are_sound(backend, name):
+    """Three rows in four columns, or all rows in one place, or in two."""
+    rows = np.random.default_rng(2).normal(size=(3, 3, D))
+    rows[1] = 1.0
+    rows[2] = np.array([0.0, 0.0, 1.0])[:, None]
+    away = rows - rows.mean(axis=1, keepdims=True)
+    state = leaning(
+        away.transpose(0, 2, 1) @ away / 3, 3.0, name, backend, reg_covar=1e-6
+    ).require_sound()
+    state.choose(Witnesses(np.arange(3), away, np.ones((3, 3))))
+    state.pool()
+    failed = state.family.maximise(
+        state.moments, everyone(state), state.prior, state.model, state.backend.threads
+    )
+    assert not failed.any()
+    assert np.isfinite(in_use(state)).all()
+    assert (np.linalg.eigvalsh(in_use(state)) > 0.0).all()
+    joint = state.backend.log_joint_all(state.layout, state.model, rows.reshape(9, D))
+    assert np.isfinite(joint).all()

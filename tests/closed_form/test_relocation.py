@@ -1,13 +1,15 @@
 """Relocation: components go where they are needed, and only if that gains."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 import pytest
-from known_states import both_backends, every_covariance, fleet_of, state_of
+from known_states import both_backends, every_covariance, fleet_of, in_use, project, state_of
 from scipy.spatial.distance import cdist
 
 from pickmix.closed_form.evaluation import log_likelihoods
+from pickmix.closed_form.fleet import Detour
 from pickmix.closed_form.relocation import (
     Relocation,
     match_disjointly,
@@ -28,7 +30,15 @@ def rows_at(centres, n_each=300, seed=0):
 
 
 def relocation_from(
-    means, X, name="full", weights=None, backend="reference", batch_size=None, caution=1.0
+    means,
+    X,
+    name="full",
+    weights=None,
+    backend="reference",
+    batch_size=None,
+    caution=1.0,
+    shrinkage="pooled",
+    reg_covar=1e-6,
 ):
     """Components with the moments of the rows that are nearest to `means`."""
     K = len(means)
@@ -39,9 +49,9 @@ def relocation_from(
         np.bincount(chain, minlength=K) / X.shape[0],
         np.stack([rows.mean(axis=0) for rows in own]) - X.mean(axis=0),
         np.stack([np.cov(rows.T, bias=True) for rows in own]),
-        reg_covar=1e-6,
+        reg_covar=reg_covar,
         floor=1e-6,
-        shrinkage="pooled",
+        shrinkage=shrinkage,
         n_rows=X.shape[0],
         backend=backend,
     )
@@ -147,8 +157,12 @@ def test_a_daring_round_moves_where_a_plain_one_does_not():
     kept, chain = relocation.state.snapshot(), relocation.fleet.snapshot()
     before = mean_log_likelihood(relocation)
     split = []
+    survey = relocation.survey(1, StepRandomness(0, 1))
+    # Nobody dares to lose everything.
+    hopeless = dataclasses.replace(survey, losses=1e3 * survey.losses)
+    assert relocation.move(hopeless, 1, StepRandomness(0, 1), daring=True) == 0
     for _ in range(9):
-        if not relocation.round(1, StepRandomness(0, 1), daring=True):
+        if not relocation.move(survey, 1, StepRandomness(0, 1), daring=True):
             break
         # One move at a time of so few components, and never one that was tried before.
         assert relocation.split.shape == (1,)
@@ -159,6 +173,177 @@ def test_a_daring_round_moves_where_a_plain_one_does_not():
         relocation.fleet.restore(chain)
         assert mean_log_likelihood(relocation) == before
     assert 0 < len(split) == len(set(split)) <= 8
+
+
+@both_backends
+def test_singular_halves_are_no_halves(backend):
+    """The rows of one component stand in four places: it is sound, its halves are not."""
+    square = np.repeat([[39.0, 40.0], [41.0, 40.0], [40.0, 39.5], [40.0, 40.5]], 40, axis=0)
+    X = np.concatenate([rows_at(CENTRES), square])
+    means = np.concatenate([BAD, [[40.0, 40.0]]])
+    relocation = relocation_from(means, X, backend=backend, shrinkage="none", reg_covar=0.0)
+    assert not relocation.state.failures.any()
+    survey = relocation.survey(1, StepRandomness(0, 1))
+    np.testing.assert_array_equal(survey.chosen, np.arange(7))
+    assert survey.gains[6] == -np.inf
+    assert np.isfinite(survey.gains[:6]).all()
+    # Another one goes where it is needed, and what is there stays sound.
+    kept = in_use(relocation.state)[6]
+    assert relocation.move(survey, 1, StepRandomness(0, 1)) == 1
+    np.testing.assert_array_equal(in_use(relocation.state)[6], kept)
+    assert np.isfinite(mean_log_likelihood(relocation))
+    # Nor does anybody dare to.
+    assert relocation.avoided.sum() == 0
+    relocation.avoided[:6] = True
+    assert relocation.move(survey, 1, StepRandomness(0, 1), daring=True) == 0
+
+
+@pytest.mark.parametrize("n_away", [1, 20])
+@both_backends
+def test_a_component_of_a_single_row_is_worth_nothing(backend, n_away):
+    """Six deviations from the next group stands one row, or stand twenty."""
+    rng = np.random.default_rng(1)
+    away = np.array([6.0, 0.0]) + 0.3 * rng.normal(size=(n_away, 2))
+    X = np.concatenate([rows_at(CENTRES[[0, 3, 4]]), away])
+    means = np.concatenate([CENTRES[[0, 3, 4]], away.mean(axis=0)[None]])
+    relocation = relocation_from(means, X, backend=backend)
+    pair = np.array([[0, 3]])
+    losses, wholes = relocation._merge(relocation.fleet.focus(1), pair)
+    # What its rows gain from it with themselves in it.
+    apart = np.array([0, -1, -1, 3], dtype=np.int32)
+    together = np.array([0, -1, -1, 0], dtype=np.int32)
+    sums = [
+        relocation._sweep(
+            relocation.fleet, state, members, len(members), StepRandomness(0, 1), Detour(into)
+        ).block_sums[0]
+        for state, members, into in (
+            (relocation.state, pair[0], apart),
+            (wholes, np.array([0]), together),
+        )
+    ]
+    assert sums[0] - sums[1] > 5.0 * n_away
+    if n_away == 1:
+        assert losses[0] < 1.0
+    else:
+        assert losses[0] > 5.0 * n_away
+
+
+class TestBackground:
+    """Two components at the first centre of three, and rows that are far from all."""
+
+    MEANS = np.concatenate([BAD[:2], CENTRES[1:3]])
+
+    WHOLE = Partition.of_blocks(np.arange(4), 4)
+
+    def follow(self, relocation, n_steps, seed):
+        """Steps of EM, chains and all."""
+        for number in range(n_steps):
+            done = relocation.fleet.sweep(
+                relocation.state, self.WHOLE, 1, StepRandomness(seed, number)
+            )
+            assert relocation.state.absorb(done.statistics, 1.0).size == 0
+            relocation.state.pool()
+
+    def relocation(self, n_far, name="full", backend="reference"):
+        """A mixture of three groups, and last the far rows: next to them are the last two."""
+        X = rows_at(CENTRES[:3])
+        clean = relocation_from(self.MEANS, X, name, backend=backend)
+        self.follow(clean, 10, 0)
+        X = np.concatenate([X, np.random.default_rng(2).uniform(15.0, 60.0, (n_far, 2))])
+        chain = np.concatenate([clean.fleet.chain, cdist(X[900:], self.MEANS).argmin(axis=1)])
+        assert (chain[900:] >= 2).all()
+        fleet = fleet_of(clean.state.backend, X, chain)
+        fleet.source.center = clean.fleet.source.center
+        clean.state.prior.allow_background(fleet.source.extent())
+        return Relocation(clean.state, fleet), 900 + np.arange(n_far)
+
+    @pytest.mark.parametrize("name", ["full", "diag", "spherical"])
+    @both_backends
+    def test_a_few_far_rows_have_one(self, backend, name):
+        relocation, far = self.relocation(12, name, backend)
+        state, fleet = relocation.state, relocation.fleet
+        before = fleet.snapshot()
+        survey = relocation.survey(1, StepRandomness(0, 1))
+        np.testing.assert_array_equal(np.sort(survey.pairs[0]), [0, 1])
+        assert relocation.lay_background(1, StepRandomness(0, 1))
+        kept, freed = survey.pairs[0]
+        assert state.prior.background == freed
+        # Rows that nothing else explains stand on it, those of the freed one on its partner.
+        found = np.flatnonzero(fleet.chain == freed)
+        assert np.isin(found, far).all()
+        assert found.shape[0] >= 10
+        assert state.weights[freed] == pytest.approx(found.shape[0] / 912, rel=0.05)
+        others = np.delete(np.arange(912), found)
+        expected = np.where(before == freed, kept, before)[others]
+        np.testing.assert_array_equal(fleet.chain[others], expected)
+        # Steps later it is where it was, and as wide; and it has kept its rows.
+        broad = project(name, np.diag(np.square(0.5 * fleet.source.extent()))) + 1e-6 * np.eye(2)
+        for number in range(4):
+            self.follow(relocation, 1, number + 1)
+            np.testing.assert_allclose(in_use(state)[freed], broad, rtol=1e-9)
+            np.testing.assert_array_equal(state.model.location[freed], 0.0)
+        assert np.isin(found, np.flatnonzero(fleet.chain == freed)).mean() > 0.8
+        # There is one at most, and it is neither split nor merged.
+        again = relocation.survey(1, StepRandomness(0, 2))
+        assert not relocation.lay_background(1, StepRandomness(0, 2))
+        np.testing.assert_array_equal(again.chosen, np.delete(np.arange(4), freed))
+        assert not (again.pairs == freed).any()
+        partner, loss = np.full(4, -1), np.full(4, np.inf)
+        relocation._find_partners(self.WHOLE, 0, partner, loss)
+        assert partner[freed] == -1
+        assert (np.delete(partner, freed) >= 0).all()
+
+    def test_a_component_whose_rows_belong_nowhere_becomes_it(self):
+        """No merge is needed then."""
+        far = np.array([[50.0, 45.0], [-40.0, 50.0]])
+        X = np.concatenate([rows_at(CENTRES[:3]), far])
+        relocation = relocation_from(np.concatenate([CENTRES[:3], [[5.0, 47.0]]]), X)
+        state, fleet = relocation.state, relocation.fleet
+        np.testing.assert_array_equal(fleet.chain[900:], 3)
+        state.prior.allow_background(fleet.source.extent())
+        before, places = fleet.snapshot(), state.model.location.copy()
+        assert relocation.lay_background(1, StepRandomness(0, 1))
+        assert state.prior.background == 3
+        np.testing.assert_array_equal(fleet.chain, before)
+        np.testing.assert_array_equal(state.model.location[:3], places[:3])
+        assert state.masses[3] == pytest.approx(2 / 902)
+
+    def test_clean_rows_have_none(self):
+        for n_far in (0, 1):
+            relocation, _ = self.relocation(n_far)
+            relocation.state.prior.allow_background(np.array([60.0, 60.0]))
+            kept, chain = relocation.state.snapshot(), relocation.fleet.snapshot()
+            # A single row far away pays for one.
+            assert relocation.lay_background(1, StepRandomness(0, 1)) == (n_far == 1)
+            if n_far == 0:
+                for now, then in zip(relocation.state.model, kept.model, strict=True):
+                    np.testing.assert_array_equal(now, then)
+                np.testing.assert_array_equal(relocation.fleet.chain, chain)
+
+    def test_none_is_laid_where_none_is_allowed(self):
+        relocation, _ = self.relocation(12)
+        extent = relocation.fleet.source.extent()
+        relocation.state.prior.allow_background(np.zeros(2))
+        assert not relocation.lay_background(1, StepRandomness(0, 1))
+        # Nor where there is one.
+        relocation.state.prior.allow_background(extent)
+        relocation.state.prior.background = 3
+        assert not relocation.lay_background(1, StepRandomness(0, 1))
+        relocation.state.prior.background = -1
+        assert relocation.lay_background(1, StepRandomness(0, 1))
+
+    def test_none_is_laid_at_the_price_of_a_group(self):
+        """The cheapest merge loses two groups of some hundred rows; one row cannot pay for that."""
+        X = np.concatenate([rows_at(CENTRES[:3]), [[15.0, 15.0]]])
+        relocation = relocation_from(CENTRES[:3], X[:900])
+        fleet = fleet_of(relocation.state.backend, X, np.append(relocation.fleet.chain, 1))
+        fleet.source.center = relocation.fleet.source.center
+        relocation = Relocation(relocation.state, fleet)
+        relocation.state.prior.allow_background(fleet.source.extent())
+        survey = relocation.survey(1, StepRandomness(0, 1))
+        gain, _ = fleet.astray(relocation.state, 1.0 / 901)
+        assert relocation.margin < gain < survey.losses[0]
+        assert not relocation.lay_background(1, StepRandomness(0, 1))
 
 
 class TestMatching:

@@ -151,7 +151,7 @@ def test_merged_pairs_have_the_moments_of_both(backend, name):
     state.absorb(statistics_of(state, rows, labels), 1.0)
     state.decay(0.5)
     found = state.merged(np.array([0, 1]), np.array([3, 2]))
-    wholes = state.with_components(found)
+    wholes = state.with_components(found, np.array([0, 1]))
     assert not wholes.failures.any()
     for place, pair in enumerate([(0, 3), (1, 2)]):
         own = rows[np.isin(labels, pair)]
@@ -167,7 +167,8 @@ def test_merged_pairs_have_the_moments_of_both(backend, name):
 def test_copies_are_the_components_they_come_from(backend, name):
     weights, means, covariances = random_parts(5, 4)
     state = state_of(name, weights, means, covariances, backend=backend)
-    other = state.with_components(state.moments_at(np.array([4, 1, 3])))
+    some = np.array([4, 1, 3])
+    other = state.with_components(state.moments_at(some), some)
     # Decays of both differ, masses in use do not.
     state.decay(0.3)
     other.decay(0.6)

@@ -7,13 +7,8 @@ import pytest
 from known_states import BACKENDS, both_backends, every_covariance, state_of
 from scipy import stats
 
-from pickmix.closed_form.stream import (
-    OnlineMixture,
-    _led_down,
-    automatic_gamma,
-    draw_routes,
-    search,
-)
+from pickmix.closed_form.search import _led_down, draw_routes, search
+from pickmix.closed_form.stream import OnlineMixture, automatic_gamma
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition

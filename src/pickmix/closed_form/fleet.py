@@ -95,11 +95,11 @@ class Fleet(Protocol):
 
     def judge(
         self, state: MixtureState, partition: Partition, detour: Detour
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, int]:
         """How well each block of a partition explains its rows, each of them left out once.
 
         Returns sums over the rows of the logarithm of sum_k p(x, k), components estimated without
-        the row, and the weights of the rows, (n_blocks,) each.
+        the row, and the weights of the rows, (n_blocks,) each; and the evaluations made.
         """
         ...
 
@@ -231,7 +231,7 @@ class LocalFleet:
 
     def judge(
         self, state: MixtureState, partition: Partition, detour: Detour
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, int]:
         """How well each block of a partition explains its rows, each of them left out once."""
         block_of = _block_of(partition, state.n_components)
         sizes = np.diff(partition.offsets)
@@ -253,7 +253,7 @@ class LocalFleet:
             )
             sums += np.bincount(blocks, weights * values, partition.n_blocks)
             totals += np.bincount(blocks, weights, partition.n_blocks)
-        return sums, totals
+        return sums, totals, int(sizes[block_of[components[numbers]]].sum())
 
     def astray(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
         """What a background of this weight gains, and the rows (n,) that it explains best."""

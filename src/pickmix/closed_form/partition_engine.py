@@ -39,11 +39,15 @@ _MOST_BACKGROUNDS = 2
 # move in a round for another to follow.
 _MOST_ROUNDS = 12
 _WORTHWHILE_SHARE = 1.0 / 300.0
-# Components are relocated on so many rows each, per column (and a few), if there are that many
-# times as many; the others are then led to their components by random trees.
+# Components are relocated on so many rows each, per column (and a few), fewer without trials, if
+# there are that many times as many. The other rows are then led to their components by random
+# trees. Passes over all at least, and at most before averaging begins.
 _EARLY_ROWS = 30
+_FEWER_EARLY_ROWS = 10
 _MORE_COLUMNS = 6
 _EARLY_SHARE = 1.5
+_LEAST_PASSES = 5
+_MOST_PASSES = 15
 _ROUTES = 3
 # Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
 _SETTLING_STEPS = 8
@@ -199,6 +203,7 @@ class PartitionEngine(ClosedFormEngine):
         self._rounds = 0
         self._backgrounds = 0
         self._patience = 0
+        self._all_since: int | None = None
         self._failures = 0
         self._survey: Survey | None = None
         self._value: float | None = None
@@ -206,15 +211,17 @@ class PartitionEngine(ClosedFormEngine):
 
     def _begin_with_some(self) -> LocalFleet:
         """As many rows as components can be told apart by, or all."""
-        per_component = _EARLY_ROWS * (self.state.layout.n_columns + _MORE_COLUMNS)
-        n_some = self.state.n_components * per_component
-        if n_some * _EARLY_SHARE > self.fleet.n_rows:
+        K = self.state.n_components
+        each = _EARLY_ROWS if K <= _LARGEST_TRIAL else _FEWER_EARLY_ROWS
+        n_some = K * each * (self.state.layout.n_columns + _MORE_COLUMNS)
+        most = self.fleet.n_rows / _EARLY_SHARE
+        if n_some > most or self._given is not None or self.state.n_components < 3:
             return self.fleet
         some = self.fleet.some(n_some, self.seed)
         self._sweeps.fleet, self._sweeps.most_rows = some, some.n_rows
         return some
 
-    def _go_on_with_all(self, random: StepRandomness) -> None:
+    def _go_on_with_all(self, step: int, random: StepRandomness) -> None:
         """Find components for the rows that have not taken part yet."""
         some, state = self._sweeps.fleet, self.state
         if some is self.fleet:
@@ -226,11 +233,16 @@ class PartitionEngine(ClosedFormEngine):
             self.counters.evaluations += evaluations
         self.fleet.adopt(some)
         self._sweeps.fleet, self._sweeps.most_rows = self.fleet, self.fleet.n_rows
+        self._all_since = step
 
     def _step_size_of(self, t: int) -> float:
         if self._given is not None:
             return self._given(t)
-        if self._settling_since is None and t > self._last_step - self._settling_steps:
+        late = t > self._last_step - self._settling_steps
+        if self._all_since is not None:
+            # What was learnt from some rows only needs a little more.
+            late = late or t > self._all_since + _MOST_PASSES * self.fleet.batches.n_batches
+        if self._settling_since is None and late:
             self._settling_since = t
         if self._settling_since is None:
             return 1.0
@@ -242,6 +254,9 @@ class PartitionEngine(ClosedFormEngine):
             return True
         if self._relocation is not None:
             return False
+        if self._sweeps.fleet is not self.fleet:
+            self._go_on_with_all(step, StepRandomness(self.seed, step).child(2))
+            return False
         if self._settling_since is None:
             self._settling_since = step + 1
         return step - self._settling_since + 1 >= self._settling_steps
@@ -249,8 +264,10 @@ class PartitionEngine(ClosedFormEngine):
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1, and relocate components if it is time to."""
         random = StepRandomness(self.seed, t)
-        if self._relocation is not None and t > self._last_step - self._settling_steps:
+        if t > self._last_step - self._settling_steps - _LEAST_PASSES:
+            # The last steps are for all rows, and for averaging.
             self._stop_relocating(random)
+            self._go_on_with_all(t, random)
         gamma = self._step_size_of(t)
         beta = 1.0 if self.annealing is None else self.annealing(t - self.first_step + 1)
         self._sweeps.step(t, gamma, beta, random)
@@ -271,6 +288,8 @@ class PartitionEngine(ClosedFormEngine):
             self._rounds += 1
             enough = _WORTHWHILE_SHARE * self.state.n_components
             going_on = moves > enough and self._rounds < _MOST_ROUNDS
+            if self._rounds == _BACKGROUND_ROUND or not going_on:
+                relocation.lay_background(t, random.child(1))
         elif self._patience > 0:
             # The components around a daring move have not followed yet.
             self._patience -= 1
@@ -293,12 +312,12 @@ class PartitionEngine(ClosedFormEngine):
         self._trial = _Trial(self.state.snapshot(), self._sweeps.fleet.snapshot())
         # A background is tried early, as rows that belong nowhere take components from others, and
         # again at the end.
-        if self._rounds == _BACKGROUND_ROUND and relocation.lay_background(self._survey):
+        if self._rounds == _BACKGROUND_ROUND and relocation.lay_background(t, random):
             return True
         moves = relocation.move(self._survey, t, random)
         if not moves and self._backgrounds < _MOST_BACKGROUNDS:
             self._backgrounds += 1
-            if relocation.lay_background(self._survey):
+            if relocation.lay_background(t, random):
                 return True
         if not moves:
             moves = relocation.move(self._survey, t, random, daring=True)
@@ -329,7 +348,6 @@ class PartitionEngine(ClosedFormEngine):
         if self._relocation is not None:
             self._judge_trial(self._relocation)
         self._relocation = None
-        self._go_on_with_all(random)
 
     def _left_out_log_likelihood(self) -> float:
         """Mean log-likelihood per row of some rows, each of them left out once."""

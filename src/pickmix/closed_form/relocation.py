@@ -155,30 +155,38 @@ class Relocation:
         self._move_chains(self.fleet.focus(step), which, kept, freed, survey.halves, random)
         return n
 
-    def lay_background(self, survey: Survey) -> bool:
+    def lay_background(self, step: int, random: StepRandomness) -> bool:
         """Make a component a background, if that gains more than it loses.
 
         It is one whose rows all belong nowhere, else the one that the cheapest merge makes free.
         """
         state, prior = self.state, self.state.prior
-        if prior.background >= 0 or not state.family.has_background(prior):
+        if prior.background >= 0 or state.n_components < 3:
+            return False
+        if not state.family.has_background(prior):
             return False
         n_rows = float(self.fleet.n_rows)
         gain, rows = self.fleet.astray(state, 1.0 / n_rows)
         staying = state.effective_rows() - self.fleet.count(rows, state.n_components)
         emptiest = int(np.argmin(staying))
         is_free = bool(staying[emptiest] < FEWEST_ROWS)
-        loss = 0.0 if is_free else max(float(survey.losses[0]), 0.0)
-        if gain <= loss + self.margin:
+        if gain <= self.margin:
             return False
-        self.split = np.empty(0, dtype=np.int64)
         freed = emptiest
         if not is_free:
-            kept, freed = survey.pairs[0].tolist()
-            state.copy_from(np.array([kept]), survey.wholes, survey.order[:1])
+            pairs = self._find_pairs(random)
+            if not pairs.shape[0]:
+                return False
+            losses, wholes = self._merge(self.fleet.focus(step), pairs)
+            cheapest = int(np.argmin(losses))
+            if gain <= float(losses[cheapest]) + self.margin:
+                return False
+            kept, freed = pairs[cheapest].tolist()
+            state.copy_from(np.array([kept]), wholes, np.array([cheapest]))
             becomes = np.arange(state.n_components, dtype=np.int32)
             becomes[freed] = kept
             self.fleet.rename(becomes)
+        self.split = np.empty(0, dtype=np.int64)
         self.fleet.put(rows, freed)
         prior.background = freed
         state.weigh(np.array([freed]), max(rows.shape[0], 1) / n_rows)
@@ -234,8 +242,8 @@ class Relocation:
         self, fleet: Fleet, state: MixtureState, members: np.ndarray, size: int, detour: Detour
     ) -> tuple[np.ndarray, np.ndarray]:
         """How well blocks of `size` members explain their rows, and what those weigh."""
-        sums, weights = fleet.judge(state, Partition.of_blocks(members, size), detour)
-        self.evaluations += size * int(np.count_nonzero(weights))
+        sums, weights, evaluations = fleet.judge(state, Partition.of_blocks(members, size), detour)
+        self.evaluations += evaluations
         return sums, weights
 
     def _promising(self) -> np.ndarray:
@@ -276,6 +284,8 @@ class Relocation:
         halves = state.with_components(
             both._replace(mass=np.maximum(both.mass, 1e-300)), np.repeat(chosen, 2)
         )
+        # They know no more than these rows, whatever the whole has seen in a stream.
+        halves.prior.n_rows = min(halves.prior.n_rows, float(fleet.n_rows))
         failed = halves.failures.copy()
         into = np.full(state.n_components, -1, dtype=np.int32)
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)

@@ -31,7 +31,7 @@ _RELOCATION_ROWS = 40
 # Times the usual margin that a move must gain. Halves are fitted to the batch that judges them,
 # wholes are not; and moves by chance would go on for ever in a stream, each one undoing what was
 # learnt from many batches.
-_CAUTION = 40.0
+_CAUTION = 20.0
 
 
 def automatic_gamma(n_rows: int, n_seen: float, n_components: int) -> float:

@@ -112,7 +112,7 @@ def fit_once(
     prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
     if plan.background:
         prior.allow_background(source.extent())
-    if before.background is not None:
+    if before.background is not None and plan.family.has_background(prior):
         prior.background = before.background
     state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
     state.require_sound()

@@ -30,6 +30,8 @@ _FIRST_DAMPING = 0.1
 # Steps of empirical Bayes, and what every choice is given beforehand, in components.
 _SHARE_STEPS = 20
 _SHARE_START = 0.1
+# The weight of common correlations in a component without rows, at least.
+_LEAST_LEANING = 0.5
 # Components that what all share is learnt from, at most.
 _MOST_POOLED = 20_000
 # Components of fewer effective rows lean altogether.
@@ -38,6 +40,8 @@ _LEAST_ROWS = 2.5
 _FIRST_FREEDOM, _FEWEST_FREEDOMS, _MOST_FREEDOMS = 2.0, 0.02, 50.0
 # Stands for no variance at all.
 _NO_VARIANCE = 1e-304
+# Degrees of freedom at least.
+_LEAST_FREEDOM = 0.5
 # Pseudo-rows of a component's size.
 _SIZE_ROWS = 2.0
 # Standard deviations of a background, in units of the largest distance of a row from the centre.
@@ -154,6 +158,7 @@ class LeaningPrior(Prior):
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         """Let what all have in common follow the components, counted by degrees of freedom."""
         some = np.flatnonzero(masses * self.n_rows > 1.0)
+        some = some[some != self.background]
         if some.shape[0] > _MOST_POOLED:
             some = some[np.linspace(0, some.shape[0] - 1, _MOST_POOLED).astype(np.int64)]
         covariances = self.form.project(moments.scatter[some])
@@ -187,6 +192,8 @@ class LeaningPrior(Prior):
         share = freedom / freedom.sum()
         for _ in range(2):
             sizes = (logs - self.log_variances).mean(axis=1)
+            # Sizes are relative to the geometric mean size.
+            sizes -= share @ sizes
             self.log_variances = share @ (logs - sizes[:, None])
         rest = logs - sizes[:, None] - self.log_variances
         D = logs.shape[1]
@@ -209,15 +216,20 @@ class LeaningPrior(Prior):
     # What each makes of it.
 
     def leanings(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """lambda (U,) of components of so many rows."""
+        """lambda (U,) of components of so many rows.
+
+        Fewer rows than columns have no covariance, so there lambda has a lower bound, whatever
+        a component has chosen, or inherited from one of more rows.
+        """
         pseudo = self.pseudo_rows[members]
-        return np.asarray(pseudo / (np.maximum(counts, 0.0) + pseudo))
+        missing = 1.0 - np.maximum(counts - 1.0, 0.0) / (self.form.n_features + 1.0)
+        least = _LEAST_LEANING * np.maximum(missing, 0.0)
+        return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
     def own_shares(self, counts: np.ndarray) -> np.ndarray:
         """How much of a covariance (K,) in use is made of a component's own rows.
 
-        One that leans altogether still has variances of its own. For Gaussian rows these change
-        by a row as much as 3 / (D + 2) of a covariance does, and a single variance by 1 / D.
+        One that leans altogether still has variances of its own.
         """
         leanings = np.ones_like(counts)
         if self.form.products != "diagonal":
@@ -226,14 +238,19 @@ class LeaningPrior(Prior):
 
     @property
     def _kept(self) -> float:
-        """How much a row changes variances, as a share of what it changes a covariance."""
+        """How much a row changes variances, as a share of what it changes a covariance.
+
+        A covariance of Gaussian rows has D (D + 1) / 2 parameters, variances are D or 1 of them.
+        """
         D = self.form.n_features
-        return 1.0 / D if self.form.averages else min(3.0 / (D + 2.0), 1.0)
+        return 2.0 / (D * (D + 1.0)) if self.form.averages else 2.0 / (D + 1.0)
 
     def variances(self, covariances: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Variances in use (U, D), reg_covar included."""
         freedom = np.maximum(counts - 1.0, 0.0)[:, None]
-        logs = np.log(self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, 0.5))))
+        logs = np.log(
+            self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
+        )
         sizes = (logs - self.log_variances).mean(axis=1, keepdims=True)
         # The size of a component of few rows leans on 1.
         sizes *= freedom / (freedom + _SIZE_ROWS)
@@ -251,29 +268,27 @@ class LeaningPrior(Prior):
         return np.asarray(found)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Own covariances with the variances in use, and the same with common correlations."""
+        """Own covariances, and the variances in use with common correlations, before reg_covar."""
         i, j = self.form.layout.pairs()
-        diagonal = i == j
         used = self.variances(covariances, counts) - self.form.reg_covar
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
-        if diagonal.all():
+        if not self.chooses:
             return used, used
-        variances = np.maximum(covariances[:, diagonal], 0.0)
-        # A variance of nothing has no correlations.
-        seen = variances > 1e-30 * used
-        scale = np.sqrt(np.divide(used, variances, out=np.zeros_like(used), where=seen))
-        own = covariances * scale[:, i] * scale[:, j]
-        own[:, diagonal] = used
         deviations = np.sqrt(used)
         target = self._damped() * deviations[:, i] * deviations[:, j]
-        return own, target
+        # Own variances stay as they are: other ones would tilt directions that are narrow.
+        stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, _LEAST_FREEDOM)
+        return covariances * stretch[:, None], target
 
     def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
         """Choose how far components lean on common correlations, by rows of theirs."""
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
         self.pseudo_rows = np.where(enough, self.pseudo_rows, _ALL)
+        seen = witnesses.weights.sum(axis=1)
         asked = enough[witnesses.components]
+        # A batch of a stream may have hardly any rows of a component, which then stays as it is.
+        asked &= seen >= np.minimum(0.5 * counts[witnesses.components], self.form.n_features + 1.0)
         chosen = witnesses.components[asked]
         if not self.chooses or not chosen.shape[0]:
             return
@@ -294,7 +309,7 @@ class LeaningPrior(Prior):
             self._kept,
         )
         shares, posterior = common_shares(scores)
-        enough[chosen] = False
+        enough[witnesses.components] = False
         others = counts[enough]
         self.pseudo_rows[chosen] = _pseudo_rows((posterior * leanings).sum(axis=1), n)
         # Those that were not asked lean as the others do on average.

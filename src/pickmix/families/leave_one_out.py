@@ -114,5 +114,7 @@ def leave_one_out_scores(
         w, n = weights[part][:, :, None], counts[part][:, None, None]
         falls = without_row(distances, w, n, own + (1.0 - own) * kept)
         densities = -0.5 * (np.log(spread).sum(axis=2)[:, None, :] + distances) - falls
+        # A row without which there is no covariance rules the choice out.
+        densities[own * n / np.square(n - 1.0) * w * distances >= 1.0] = -_NOTHING
         scores[part] = np.einsum("kml,km->kl", densities, weights[part])
     return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
