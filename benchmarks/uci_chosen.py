@@ -1,7 +1,7 @@
 """The paper's 19 UCI sets with K chosen on validation rows, against scikit-learn.
 
-Both fit Gaussian mixtures with full covariances, default settings, K in 1, 2, 4, ..., 128 as long as
-there are twice as many training rows, and take the K whose mixture gives the validation rows the
+Both fit Gaussian mixtures with full covariances, default settings, K in 1, 2, 4, ..., 128 as long
+as there are twice as many training rows, and take the K whose mixture gives the validation rows the
 highest likelihood. Protocol "paper" of `pickmix.data.uci`. Prints and writes the log-likelihood per
 test row. Seeds are splits and starts.
 

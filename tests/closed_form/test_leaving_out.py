@@ -135,7 +135,9 @@ class TestJudge:
         into = np.array([0, 2, 2, -1], dtype=np.int32)
         blocks = [[0, 1], [2]]
         partition = Partition(np.array([0, 1, 2], dtype=np.int32), np.array([0, 2, 3]))
-        sums, totals = fleet.judge(state, partition, Detour(into))
+        sums, totals, evaluations = fleet.judge(state, partition, Detour(into))
+        # Two for a row of component 0, one for a row of 1 or 2.
+        assert evaluations == 2 * np.sum(labels == 0) + np.sum((labels == 1) | (labels == 2))
         for number, block in enumerate(blocks):
             part = np.isin(into[labels], block) & (labels != 3)
             assert totals[number] == pytest.approx(weights[part].sum())
@@ -153,6 +155,16 @@ class TestJudge:
         monkeypatch.setattr("pickmix.closed_form.fleet._BLOCK_ROWS", 37)
         for one, other in zip(fleet.judge(state, partition, detour), whole, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
+        assert whole[2] == 2 * N
+
+    def test_rows_that_take_no_part_cost_nothing(self):
+        state, fleet, _, _ = problem("reference")
+        partition = Partition.of_blocks(np.arange(K), 2)
+        nobody = Detour(np.full(K, -1, dtype=np.int32))
+        sums, totals, evaluations = fleet.judge(state, partition, nobody)
+        np.testing.assert_array_equal(sums, 0.0)
+        np.testing.assert_array_equal(totals, 0.0)
+        assert evaluations == 0
 
 
 class TestAstray:

@@ -29,6 +29,7 @@ def engine_of(
     backend="reference",
     shrinkage="pooled",
     reg_covar=1e-6,
+    step_size=None,
 ):
     """Components with the moments of the rows that are nearest to `means`."""
     chain = cdist(X, means).argmin(axis=1)
@@ -51,7 +52,7 @@ def engine_of(
         fleet,
         RandomPartition(block_size),
         1,
-        None,
+        step_size,
         None,
         3,
         np.arange(X.shape[0]),
@@ -110,6 +111,17 @@ class TestEarlyRows:
         # Nor are they without relocation.
         engine = engine_of(X, CENTRES, relocates=False)
         assert engine._sweeps.fleet is engine.fleet
+
+    def test_a_given_step_size_is_for_all_rows(self):
+        X, _ = rows_at(5000)
+        engine = engine_of(X, CENTRES, step_size=lambda t: 1.0 / t)
+        assert engine._sweeps.fleet is engine.fleet
+
+    @pytest.mark.parametrize(("n_components", "early"), [(2, False), (3, True)])
+    def test_two_components_have_all_rows(self, n_components, early):
+        X, _ = rows_at(5000)
+        engine = engine_of(X, CENTRES[[0, 3, 5]][:n_components])
+        assert (engine._sweeps.fleet is not engine.fleet) == early
 
     def test_rows_that_did_not_take_part_are_led_to_their_component(self):
         """Their chains stood on components that have moved meanwhile."""

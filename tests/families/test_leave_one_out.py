@@ -155,18 +155,42 @@ def test_a_target_may_be_made_of_the_same_rows(kept):
     assert found + constant == pytest.approx(np.mean(expected), rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    "n_columns",
-    [
-        5,
-        pytest.param(
-            20,
-            marks=pytest.mark.xfail(
-                strict=True, reason="The bound on leverage lets small determinants win."
-            ),
-        ),
-    ],
-)
+def test_a_row_without_which_there_is_no_covariance_rules_a_choice_out():
+    """Its density is e^-10000 where G - b w r r' is not positive definite."""
+    n, leanings = 8, np.array([0.0, 0.05, 0.3, 1.0])
+    rows, target = some_rows(n, 4)
+    weights = np.ones(n)
+    weights[0] = 3.0
+    count = weights.sum()
+    mean, covariance = in_use(rows, weights, target, 0.0)
+    away = rows - mean
+    # Far from the others of its component.
+    away[0] *= 3.0
+    found = leave_one_out_scores(
+        covariance[None], target[None], np.array([count]), away[None], weights[None], leanings[None]
+    )[0]
+    constant = -0.5 * (D * np.log(2.0 * np.pi) + np.linalg.slogdet(target)[1])
+    ruled_out = []
+    for leaning, score in zip(leanings, found, strict=True):
+        matrix = (1.0 - leaning) * covariance + leaning * target
+        b = (1.0 - leaning) * count / (count - 1.0) ** 2
+        values = []
+        for x, w in zip(away, weights, strict=True):
+            left = matrix - b * w * np.outer(x, x)
+            if np.linalg.eigvalsh(left)[0] <= 0.0:
+                values.append(-1e4)
+                continue
+            # About the mean without the row.
+            moved = x * count / (count - w)
+            values.append(multivariate_normal(np.zeros(D), left).logpdf(moved) - constant)
+        ruled_out.append(values[0] == -1e4)
+        assert -1e4 not in values[1:]
+        assert score == pytest.approx(weights @ values / count, rel=1e-9)
+    assert ruled_out[0]
+    assert not ruled_out[-1]
+
+
+@pytest.mark.parametrize("n_columns", [5, 20])
 def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
     """Four rows in more columns: without leaning nothing explains a row that is left out."""
     rows, target = some_rows(4, 9, n_columns)

@@ -285,16 +285,16 @@ class LeaningPrior(Prior):
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
         self.pseudo_rows = np.where(enough, self.pseudo_rows, _ALL)
-        seen = witnesses.weights.sum(axis=1)
         asked = enough[witnesses.components]
-        # A batch of a stream may have hardly any rows of a component, which then stays as it is.
-        asked &= seen >= np.minimum(0.5 * counts[witnesses.components], self.form.n_features + 1.0)
-        chosen = witnesses.components[asked]
-        if not self.chooses or not chosen.shape[0]:
+        heard = asked & (witnesses.weights.sum(axis=1) >= 1.0)
+        # A small batch of a stream has no rows of most components, which then stay as they are.
+        if not self.chooses or not 2 * np.count_nonzero(heard) > np.count_nonzero(asked):
             return
+        asked = heard
+        chosen = witnesses.components[asked]
         n, weights = counts[chosen], witnesses.weights[asked]
         own, target = self._parts(moments.scatter[chosen], n)
-        # In units of the deviations in use.
+        # In units of own deviations.
         scale = 1.0 / np.sqrt(self._floored(own))
         residuals = witnesses.residuals[asked] * scale[:, None, :]
         self._choose_damping(n, residuals, weights)
@@ -309,7 +309,7 @@ class LeaningPrior(Prior):
             self._kept,
         )
         shares, posterior = common_shares(scores)
-        enough[witnesses.components] = False
+        enough[chosen] = False
         others = counts[enough]
         self.pseudo_rows[chosen] = _pseudo_rows((posterior * leanings).sum(axis=1), n)
         # Those that were not asked lean as the others do on average.

@@ -23,6 +23,8 @@ import numpy as np
 
 # A row that makes up this much of a covariance, or more, has all of it.
 _MOST_LEVERAGE = 0.98
+# Leverage of a row without which there is no covariance.
+_WHOLE = 1.0 - 1e-9
 # Effective rows that a component keeps at least when one is left out.
 _LEAST_REST = 0.05
 # With fewer there is no component, and its log-density falls by this.
@@ -49,13 +51,17 @@ class Witnesses(NamedTuple):
 
 
 def without_row(
-    distances: np.ndarray, weights: np.ndarray, counts: np.ndarray, own: np.ndarray
+    distances: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray,
+    own: np.ndarray,
+    most: float = _MOST_LEVERAGE,
 ) -> np.ndarray:
     """What the log-density of a row falls by when its component is estimated without it.
 
     distances d = r' G^-1 r of rows, weights w of the rows in the component, its effective rows n,
     and the share of the covariance in use that is made of its own rows (1 - lambda); all of them
-    broadcast together.
+    broadcast together. No row has more leverage than `most`.
 
     Examples
     --------
@@ -65,7 +71,7 @@ def without_row(
     rest = np.maximum(counts - weights, _LEAST_REST)
     moved = np.square(counts / rest)
     shares = own * counts / np.square(np.maximum(counts - 1.0, _LEAST_REST)) * weights
-    leverage = np.minimum(shares * distances, _MOST_LEVERAGE)
+    leverage = np.minimum(shares * distances, most)
     fall = 0.5 * (np.log1p(-leverage) + distances * (moved / (1.0 - leverage) - 1.0))
     # Without its only row a component is not there.
     return np.asarray(np.where(counts - weights > FEWEST_ROWS, fall, _NOTHING))
@@ -112,9 +118,9 @@ def leave_one_out_scores(
         spread = np.maximum(spread + leanings[part][:, :, None], 1e-14)
         distances = squares @ (1.0 / spread).transpose(0, 2, 1)
         w, n = weights[part][:, :, None], counts[part][:, None, None]
-        falls = without_row(distances, w, n, own + (1.0 - own) * kept)
+        falls = without_row(distances, w, n, own + (1.0 - own) * kept, _WHOLE)
         densities = -0.5 * (np.log(spread).sum(axis=2)[:, None, :] + distances) - falls
         # A row without which there is no covariance rules the choice out.
-        densities[own * n / np.square(n - 1.0) * w * distances >= 1.0] = -_NOTHING
+        densities[own * n / np.square(n - 1.0) * w * distances >= _WHOLE] = -_NOTHING
         scores[part] = np.einsum("kml,km->kl", densities, weights[part])
     return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
