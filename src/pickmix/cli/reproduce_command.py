@@ -89,7 +89,7 @@ from pickmix.experiments.reproduction.workers import cluster_workers, local_work
     default=Path("pickmix-reproduction"),
     show_default=True,
     metavar="DIR",
-    help="Folder for the results; one with results of before is gone on with.",
+    help="Folder for the results. Runs that it already holds are not repeated.",
 )
 @click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing.")
 @clear_errors

@@ -62,7 +62,8 @@ class GaussianMixture(ClosedFormMixture):
         Inverse temperature beta_t: 1, the paper's anti-annealing over all steps, or any function
         of t.
     max_iter : int, default=100
-        Passes over the data; 0 gives the start.
+        Passes over the data; 0 gives the start. A partition fit of many rows begins with some of
+        them, and a pass over those counts as one.
     max_steps : int, default=None
         Exact number of steps; wins over `max_iter`, and `tol` is not used.
     max_time : float, default=None

@@ -127,7 +127,10 @@ class LeaningPrior(Prior):
 
     def allow_background(self, extent: np.ndarray) -> None:
         """Let a component become a background of rows that reach so far (D,) from the centre."""
-        self.reach = _REACH * extent
+        reaching = extent[extent > 0.0]
+        # In a constant column a new row may be as far off as in the others.
+        usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
+        self.reach = _REACH * np.where(extent > 0.0, extent, usual)
 
     def resume_background(self, component: int, moments: Moments) -> None:
         """Let a component be the background that its moments describe."""
