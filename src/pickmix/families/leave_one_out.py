@@ -30,6 +30,8 @@ _LEAST_REST = 0.05
 # With fewer there is no component, and its log-density falls by this.
 FEWEST_ROWS = 0.5
 _NOTHING = 1e4
+# Added to targets, whose variances are about one.
+_FIRMNESS = 1e-10
 # Matrices decomposed at a time.
 _BLOCK = 256
 
@@ -93,7 +95,7 @@ def leave_one_out_scores(
     covariances : (M, D, D) array
         n / (n - 1) S, positive semi-definite.
     targets : (M, D, D) array
-        Positive definite.
+        Positive semi-definite, with variances of about one.
     counts : (M,) array
         n, above 1.
     residuals : (M, m, D) array
@@ -107,7 +109,9 @@ def leave_one_out_scores(
     scores = np.empty(leanings.shape)
     for start in range(0, covariances.shape[0], _BLOCK):
         part = slice(start, start + _BLOCK)
-        whitener = np.linalg.inv(np.linalg.cholesky(targets[part]))
+        # A little more on the diagonal, as correlations that all share may be singular.
+        firm = targets[part] + _FIRMNESS * np.eye(targets.shape[1])
+        whitener = np.linalg.inv(np.linalg.cholesky(firm))
         white = whitener @ covariances[part] @ whitener.transpose(0, 2, 1)
         eigenvalues, vectors = np.linalg.eigh(white)
         axes = whitener.transpose(0, 2, 1) @ vectors
