@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches

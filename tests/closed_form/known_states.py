@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.gaussian import GAUSSIANS

@@ -5,7 +5,8 @@ import pytest
 from known_states import BACKENDS, both_backends, fleet_of, state_of
 from scipy import stats
 
-from pickmix.closed_form.fleet import Detour, thinned
+from pickmix.closed_form.fleet import Detour
+from pickmix.closed_form.local_fleet import thinned
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 

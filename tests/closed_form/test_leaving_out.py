@@ -152,7 +152,7 @@ class TestJudge:
         partition = Partition.of_blocks(np.arange(K), 2)
         detour = Detour(np.arange(K, dtype=np.int32))
         whole = fleet.judge(state, partition, detour)
-        monkeypatch.setattr("pickmix.closed_form.fleet._BLOCK_ROWS", 37)
+        monkeypatch.setattr("pickmix.closed_form.local_fleet._BLOCK_ROWS", 37)
         for one, other in zip(fleet.judge(state, partition, detour), whole, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-12)
         assert whole[2] == 2 * N
@@ -185,8 +185,8 @@ class TestAstray:
         better = np.flatnonzero(there > here)
         assert 3 < better.shape[0] < 20
         for block in (65536, 50):
-            monkeypatch.setattr("pickmix.closed_form.fleet._BLOCK_ROWS", block)
-            monkeypatch.setattr("pickmix.closed_form.fleet._FAR_ROWS", 5)
+            monkeypatch.setattr("pickmix.closed_form.local_fleet._BLOCK_ROWS", block)
+            monkeypatch.setattr("pickmix.closed_form.local_fleet._FAR_ROWS", 5)
             gain, found = fleet.astray(state, 0.02)
             np.testing.assert_array_equal(np.sort(found), better)
             expected = relative[better] @ (there - here)[better]

@@ -10,12 +10,12 @@ from scipy.spatial.distance import cdist
 
 from pickmix.closed_form.evaluation import log_likelihoods
 from pickmix.closed_form.fleet import Detour
-from pickmix.closed_form.relocation import (
-    Relocation,
+from pickmix.closed_form.pairing import (
     match_disjointly,
     match_splits_to_merges,
     nearest_in_blocks,
 )
+from pickmix.closed_form.relocation import Relocation
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness
 

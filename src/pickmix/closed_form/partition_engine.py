@@ -8,7 +8,7 @@ import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.evaluation import left_out_log_sums
-from pickmix.closed_form.fleet import LocalFleet, sample_numbers
+from pickmix.closed_form.local_fleet import LocalFleet, sample_numbers
 from pickmix.closed_form.relocation import Relocation, Survey
 from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState, Snapshot

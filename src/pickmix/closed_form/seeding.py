@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionSweeps
 from pickmix.closed_form.plus_plus import nearest_in_cell, seed_cells
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError

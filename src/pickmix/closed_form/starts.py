@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pickmix.closed_form.fleet import sample_numbers
+from pickmix.closed_form.local_fleet import sample_numbers
 from pickmix.closed_form.plus_plus import nearest_centres, plus_plus
 from pickmix.closed_form.seeding import PlacedRows, seed_in_cells, soften
 from pickmix.closed_form.state import MixtureState

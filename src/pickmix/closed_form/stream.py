@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionSweeps
 from pickmix.closed_form.relocation import Relocation
 from pickmix.closed_form.search import draw_routes, search

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine, RuleEngine
-from pickmix.closed_form.fleet import LocalFleet
+from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.closed_form.state import MixtureState

@@ -1,0 +1,283 @@
+"""The fleet of one shard, in memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from pickmix.closed_form.evaluation import left_out_log_sums
+from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep, ShardRows
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.families.leave_one_out import Witnesses
+from pickmix.selection.partitions import Partition
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.sweep.contract import Backend
+
+# Rows of a component that are asked how far it should lean, per column.
+_WITNESSES = 8
+_BLOCK_ROWS = 65536
+_FAR_ROWS = 256
+
+
+class LocalFleet:
+    """One shard, in memory.
+
+    Parameters
+    ----------
+    backend : Backend
+    source : ShardRows
+    chain : (N,) int32 array
+        The component that each row's chain stands on. Updated in place.
+    batches : Batches
+        Which rows belong to a step.
+    """
+
+    def __init__(
+        self, backend: Backend, source: ShardRows, chain: np.ndarray, batches: Batches
+    ) -> None:
+        self.backend = backend
+        self.source = source
+        self.chain = chain
+        self.batches = batches
+        self.n_rows = source.n_rows
+        self.mean_weight = source.mean_weight
+        self._numbers: np.ndarray | None = None
+
+    def sweep(
+        self,
+        state: MixtureState,
+        partition: Partition,
+        step: int,
+        random: StepRandomness,
+        *,
+        beta: float = 1.0,
+        stream: Stream = Stream.POSTERIOR,
+        wants_statistics: bool = True,
+        detour: Detour | None = None,
+    ) -> FleetSweep:
+        """Move the chains of the rows of a step once, or make a detour."""
+        numbers = self.batches.rows(step)
+        total_weight = self.source.weights_of(numbers)[1]
+        # All rows in their order need no gathering.
+        is_whole = self.batches.n_batches == 1
+        components = self.chain if is_whole else self.chain[numbers]
+        if detour is not None:
+            components = detour.into[components]
+            takes_part = components >= 0
+            if not takes_part.all():
+                numbers, components = numbers[takes_part], components[takes_part]
+        swept = self.backend.sweep(
+            state.layout,
+            state.model,
+            self.source,
+            numbers,
+            components,
+            partition,
+            random.key(stream),
+            beta,
+            wants_statistics,
+            wants_log_sums=detour is not None,
+        )
+        if detour is None and is_whole:
+            self.chain[:] = swept.components
+        elif detour is None:
+            self.chain[numbers] = swept.components
+        elif detour.back is not None:
+            self.chain[numbers] = detour.back[swept.components]
+        statistics = swept.statistics
+        if statistics is not None:
+            # In units of all rows of the step, whether they took part or not.
+            statistics = replace(statistics, total_weight=total_weight)
+        block_sums: np.ndarray = np.empty(0)
+        block_weights: np.ndarray = np.empty(0)
+        if detour is not None:
+            block = _block_of(partition, state.n_components)[components]
+            weights = self.source.weights_of(numbers)[0]
+            block_weights = np.bincount(block, weights, partition.n_blocks)
+            block_sums = np.bincount(block, weights * swept.log_sums, partition.n_blocks)
+        return FleetSweep(
+            statistics, block_sums, block_weights, swept.evaluations, numbers.shape[0]
+        )
+
+    def judge(
+        self, state: MixtureState, partition: Partition, detour: Detour
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """How well each block of a partition explains its rows, each of them left out once."""
+        block_of = _block_of(partition, state.n_components)
+        sizes = np.diff(partition.offsets)
+        within = np.arange(sizes.max()) < sizes[:, None]
+        places = np.minimum(
+            partition.offsets[:-1, None] + np.arange(sizes.max()), partition.members.shape[0] - 1
+        )
+        candidates = np.where(within, partition.members[places], -1).astype(np.int32)
+        components = detour.into[self.chain]
+        numbers = np.flatnonzero(components >= 0)
+        sums = np.zeros(partition.n_blocks)
+        totals = np.zeros(partition.n_blocks)
+        for start in range(0, numbers.shape[0], _BLOCK_ROWS):
+            some = numbers[start : start + _BLOCK_ROWS]
+            blocks = block_of[components[some]]
+            weights = self.source.weights_of(some)[0]
+            values = left_out_log_sums(
+                state, self.source.gather(some), weights / self.mean_weight, candidates[blocks]
+            )
+            sums += np.bincount(blocks, weights * values, partition.n_blocks)
+            totals += np.bincount(blocks, weights, partition.n_blocks)
+        return sums, totals, int(sizes[block_of[components[numbers]]].sum())
+
+    def astray(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
+        """What a background of this weight gains, and the rows (n,) that it explains best."""
+        gain = 0.0
+        found = [np.empty(0, dtype=np.int64)]
+        for start in range(0, self.n_rows, _BLOCK_ROWS):
+            numbers = np.arange(start, min(start + _BLOCK_ROWS, self.n_rows))
+            rows = self.source.gather(numbers)
+            weights = self.source.weights_of(numbers)[0] / self.mean_weight
+            there = math.log(weight) + state.family.background_log_densities(state.prior, rows)
+            here = left_out_log_sums(state, rows, weights, self.chain[numbers][:, None])
+            far = np.flatnonzero(here < there)
+            # The component of its chain may not be the one that explains a row best.
+            for first in range(0, far.shape[0], _FAR_ROWS):
+                some = far[first : first + _FAR_ROWS]
+                gains = there[some] - left_out_log_sums(state, rows[some], weights[some])
+                gain += float(weights[some] @ np.maximum(gains, 0.0))
+                found.append(numbers[some[gains > 0.0]])
+        return gain, np.concatenate(found)
+
+    def put(self, rows: np.ndarray, component: int) -> None:
+        """Let the chains of rows stand on a component."""
+        self.chain[rows] = component
+
+    def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
+        """How many of the rows stand on each component, (K,)."""
+        return np.bincount(self.chain[rows], minlength=n_components)
+
+    def witnesses(
+        self, state: MixtureState, partition: Partition, step: int, components: np.ndarray
+    ) -> Witnesses:
+        """Some rows of the step whose chains stand on the given components.
+
+        Their weights are the posterior within the blocks of the partition. A chain stands on a
+        component as often as that weight says, so rows found in this way stand for all.
+        """
+        most = _WITNESSES * state.layout.n_coordinates
+        numbers = self.batches.rows(step)
+        position = np.full(state.n_components, -1, dtype=np.int32)
+        position[components] = np.arange(components.shape[0], dtype=np.int32)
+        places = position[self.chain[numbers]]
+        keep = np.flatnonzero(places >= 0)
+        keep = keep[np.argsort(places[keep], kind="stable")]
+        keep = keep[thinned(places[keep], most)[0]]
+        numbers, places = numbers[keep], places[keep]
+        rank = _ranks(places)
+        standing = components[places].astype(np.int32)
+        swept = self.backend.sweep(
+            state.layout,
+            state.model,
+            self.source,
+            numbers,
+            standing,
+            partition,
+            np.uint64(0),
+            wants_statistics=False,
+            greedy=True,
+        )
+        rows = self.source.gather(numbers)
+        joint = self.backend.log_joint(state.layout, state.model, rows, standing[:, None])[:, 0]
+        row_weights = self.source.weights_of(numbers)[0] / self.mean_weight
+        width = int(rank.max(initial=0)) + 1
+        weights = np.zeros((components.shape[0], width))
+        weights[places, rank] = np.minimum(np.exp(joint - swept.log_sums), 1.0) * row_weights
+        residuals = np.zeros((components.shape[0], width, state.layout.n_coordinates))
+        coordinates = rows[:, : state.layout.n_coordinates]
+        residuals[places, rank] = coordinates - state.moments.mean[standing]
+        return Witnesses(components, residuals, weights)
+
+    def rename(self, becomes: np.ndarray) -> None:
+        """After components have moved: rows of component k now stand on becomes[k]."""
+        self.chain[:] = becomes[self.chain]
+
+    def sample(self, n: int, seed: int) -> np.ndarray:
+        """At most n rows (n, D), the same for the same seed, centred."""
+        return self.source.gather(sample_numbers(self.n_rows, n, seed))
+
+    def focus(self, step: int, most: int | None = None) -> LocalFleet:
+        """A fleet of the rows of one step, gathered component by component."""
+        numbers = self.batches.rows(step)
+        components = self.chain[numbers]
+        order = np.argsort(components, kind="stable")
+        numbers, components = numbers[order], components[order]
+        weights = self.source.weights_of(numbers)[0]
+        if most is not None:
+            used, share = thinned(components, most)
+            numbers, weights = numbers[used], weights[used] * share
+        return self._part(numbers, weights)
+
+    def some(self, n: int, seed: int) -> LocalFleet:
+        """A fleet of at most n rows, the same for the same seed."""
+        numbers = sample_numbers(self.n_rows, n, seed)
+        return self._part(numbers, self.source.weights_of(numbers)[0])
+
+    def _part(self, numbers: np.ndarray, weights: np.ndarray) -> LocalFleet:
+        rows = self.source.gather(numbers)
+        compiled = self.backend.threads is not None
+        local = ArrayRows(rows, weights.copy(), np.zeros(rows.shape[1]), compiled)
+        batches = Batches(local.n_rows, local.n_rows, 0)
+        fleet = LocalFleet(self.backend, local, self.chain[numbers], batches)
+        fleet.mean_weight = self.mean_weight
+        fleet._numbers = numbers
+        return fleet
+
+    def adopt(self, focused: Fleet) -> None:
+        """Take over the states of a fleet that `focus` gave."""
+        assert isinstance(focused, LocalFleet)
+        assert focused._numbers is not None
+        self.chain[focused._numbers] = focused.chain
+
+    def snapshot(self) -> np.ndarray:
+        """The states of all chains."""
+        return self.chain.copy()
+
+    def restore(self, states: np.ndarray) -> None:
+        """Come back to the states of a snapshot."""
+        self.chain[:] = states
+
+
+def thinned(groups: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places of at most `most` of every group in rising `groups`, and what each place stands for.
+
+    Examples
+    --------
+    >>> thinned(np.array([0, 1, 1, 1, 1]), 2)
+    (array([0, 1, 3]), array([1., 2., 2.]))
+    """
+    counts = np.bincount(groups)[groups]
+    apart = -(-counts // most)
+    used = np.flatnonzero(_ranks(groups) % apart == 0)
+    kept = np.bincount(groups[used])[groups[used]]
+    return used, counts[used] / kept
+
+
+def _ranks(groups: np.ndarray) -> np.ndarray:
+    """Number of each place within its group, of rising `groups`."""
+    counts = np.bincount(groups)
+    begins = np.cumsum(counts) - counts
+    return np.asarray(np.arange(groups.shape[0]) - begins[groups])
+
+
+def sample_numbers(n_rows: int, n: int, seed: int) -> np.ndarray:
+    """Numbers of at most n of n_rows rows, rising, without repetition."""
+    if n >= n_rows:
+        return np.arange(n_rows)
+    generator = np.random.Generator(np.random.Philox(key=np.array([seed, 2**63], np.uint64)))
+    return np.sort(generator.choice(n_rows, n, replace=False))
+
+
+def _block_of(partition: Partition, n_components: int) -> np.ndarray:
+    """Block of each component, (K,)."""
+    block = np.zeros(n_components, dtype=np.int64)
+    block[partition.members] = partition.block_of_position()
+    return block
