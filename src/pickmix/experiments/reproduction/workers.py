@@ -61,12 +61,11 @@ def local_workers(n_jobs: int) -> Iterator[Workers]:
 
 def _end(executor: ProcessPoolExecutor) -> None:
     """End the workers now: a run may take hours."""
-    processes = list((executor._processes or {}).values())
-    executor.shutdown(wait=False, cancel_futures=True)
-    for process in processes:
+    for process in list((executor._processes or {}).values()):
         process.terminate()
-    for process in processes:
-        process.join()
+    # The pool's own thread waits for its processes. If this one did so too, both would ask
+    # the system for the same process, and one of them would return before it is gone.
+    executor.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
