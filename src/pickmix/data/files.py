@@ -7,7 +7,8 @@ import csv
 import os
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Pat
                 # Python's floats print the shortest digits that read back to the same number.
                 writer.writerows(zip(*(array.tolist() for array in arrays.values()), strict=True))
         elif path.suffix.lower() == ".parquet":
-            parquet = _import_parquet(path)
+            parquet = import_parquet(path)
             import pyarrow
 
             parquet.write_table(pyarrow.table(arrays), temporary)
@@ -121,7 +122,7 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
     if path.suffix.lower() == ".parquet":
-        _import_parquet(path)
+        import_parquet(path)
     return path
 
 
@@ -173,14 +174,15 @@ def _select(
 ) -> tuple[np.ndarray, list[str] | None]:
     if columns is None:
         return rows, names
-    numbers = _column_numbers(path, columns, names, rows.shape[1])
+    numbers = column_numbers(path, columns, names, rows.shape[1])
     chosen = None if names is None else [names[number] for number in numbers]
     return np.ascontiguousarray(rows[:, numbers]), chosen
 
 
-def _column_numbers(
-    path: Path, columns: Sequence[str | int], names: list[str] | None, n_columns: int
+def column_numbers(
+    path: str | Path, columns: Sequence[str | int], names: list[str] | None, n_columns: int
 ) -> list[int]:
+    """Numbers from 0 of columns that are chosen by name or number; `path` is for messages."""
     if len(columns) == 0:
         raise ValueError(f"{path}: expected at least one column in columns, got none")
     numbers = []
@@ -199,32 +201,68 @@ def _column_numbers(
     return numbers
 
 
-def _read_text(
-    path: Path, columns: Sequence[str | int] | None
-) -> tuple[np.ndarray, list[str] | None]:
+@dataclass(frozen=True)
+class TextLayout:
+    """How a text file is written: what is found from its first two rows."""
+
+    delimiter: str | None
+    names: list[str] | None
+    n_columns: int
+    n_skipped: int
+    """Lines before the first row of numbers."""
+    has_rows: bool
+
+
+def text_layout(path: Path) -> TextLayout:
+    """Find the delimiter, the header and the number of columns of a text file."""
     delimiter, first, second, header_line = _look_at_start(path)
-    n_columns = len(first)
     # A header is a first row whose words stand over numbers, or one of words only.
     words = [not _is_number(field) for field in first]
     over_numbers = second is not None and any(
         word and _is_number(below) for word, below in zip(words, second, strict=False)
     )
-    names = first if all(words) or over_numbers else None
-    if names is not None and second is None:
-        raise ValueError(f"{path}: expected rows of numbers, got only a header: {', '.join(names)}")
-    numbers = None if columns is None else _column_numbers(path, columns, names, n_columns)
+    if all(words) or over_numbers:
+        return TextLayout(delimiter, first, len(first), header_line, second is not None)
+    return TextLayout(delimiter, None, len(first), 0, True)
+
+
+def parse_text(
+    path: Path,
+    lines: Path | Iterable[str],
+    layout: TextLayout,
+    numbers: list[int] | None,
+    n_rows: int | None = None,
+) -> np.ndarray:
+    """Parse rows of numbers, (N, D) float64.
+
+    `lines` is the path again for all rows, or the lines from some row on, without blank ones, of
+    which `n_rows` rows are taken.
+    """
     try:
-        rows = np.loadtxt(
-            path,
-            delimiter=delimiter,
-            skiprows=0 if names is None else header_line,
+        rows: np.ndarray = np.loadtxt(
+            lines,
+            delimiter=layout.delimiter,
+            skiprows=layout.n_skipped if isinstance(lines, Path) else 0,
             usecols=numbers,
             quotechar='"',
             ndmin=2,
             encoding="utf-8-sig",
+            max_rows=n_rows,
         )
     except ValueError as error:
-        raise ValueError(_explain(path, delimiter, names, n_columns, numbers)) from error
+        raise ValueError(_explain(path, layout, numbers)) from error
+    return rows
+
+
+def _read_text(
+    path: Path, columns: Sequence[str | int] | None
+) -> tuple[np.ndarray, list[str] | None]:
+    layout = text_layout(path)
+    names = layout.names
+    if names is not None and not layout.has_rows:
+        raise ValueError(f"{path}: expected rows of numbers, got only a header: {', '.join(names)}")
+    numbers = None if columns is None else column_numbers(path, columns, names, layout.n_columns)
+    rows = parse_text(path, path, layout, numbers)
     if names is not None and numbers is not None:
         names = [names[number] for number in numbers]
     return rows, names
@@ -273,19 +311,14 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _explain(
-    path: Path,
-    delimiter: str | None,
-    names: list[str] | None,
-    n_columns: int,
-    numbers: list[int] | None,
-) -> str:
+def _explain(path: Path, layout: TextLayout, numbers: list[int] | None) -> str:
     """Say what is wrong with a text file that NumPy refused: the first bad line and column."""
+    names, n_columns = layout.names, layout.n_columns
     lines = _lines(path)
     if names is not None:
         next(lines)
     for line_number, line in lines:
-        fields = _fields(line, delimiter)
+        fields = _fields(line, layout.delimiter)
         if len(fields) != n_columns:
             return f"{path}: expected {n_columns} columns, got {len(fields)} in line {line_number}"
         for number in range(n_columns) if numbers is None else numbers:
@@ -298,7 +331,8 @@ def _explain(
     return f"{path}: expected rows of numbers"
 
 
-def _import_parquet(path: Path) -> Any:
+def import_parquet(path: str | Path) -> Any:
+    """Import and return pyarrow.parquet; `path` is for the message if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -311,35 +345,43 @@ def _import_parquet(path: Path) -> Any:
 def _read_parquet(
     path: Path, columns: Sequence[str | int] | None
 ) -> tuple[np.ndarray, list[str] | None]:
-    parquet = _import_parquet(path)
+    parquet = import_parquet(path)
     import pyarrow
-    from pyarrow import types
 
     try:
         with parquet.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            numbers = list(range(len(schema)))
-            if columns is not None:
-                numbers = _column_numbers(path, columns, schema.names, len(schema))
-            chosen = [schema.field(number) for number in numbers]
-            for field in chosen:
-                if schema.names.count(field.name) > 1:
-                    raise ValueError(f"{path}: two columns are named {field.name!r}")
-                kind = field.type
-                if not (
-                    types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)
-                ):
-                    raise ValueError(
-                        f"{path}: expected numbers in column {field.name!r}, got {kind}; leave "
-                        "that column out with columns="
-                    )
+            chosen, dtype = numeric_fields(path, file.schema_arrow, columns)
             table = file.read(columns=[field.name for field in chosen])
     except pyarrow.ArrowException as error:
         raise ValueError(f"{path}: expected a Parquet file, but {error}") from error
-    narrow = all(types.is_float32(f.type) or types.is_float16(f.type) for f in chosen)
-    dtype = np.float32 if narrow else np.float64
     rows = np.empty((table.num_rows, len(chosen)), dtype=dtype)
     for place, field in enumerate(chosen):
         # A missing value becomes NaN, which the estimators refuse by name.
         rows[:, place] = table.column(field.name).to_numpy()
     return rows, [field.name for field in chosen]
+
+
+def numeric_fields(
+    path: str | Path, schema: Any, columns: Sequence[str | int] | None
+) -> tuple[list[Any], np.dtype[Any]]:
+    """Fields of the chosen columns of an Arrow schema, and the dtype that holds all of them.
+
+    Columns that are not numbers are refused; `path` is for messages.
+    """
+    from pyarrow import types
+
+    numbers = list(range(len(schema)))
+    if columns is not None:
+        numbers = column_numbers(path, columns, schema.names, len(schema))
+    chosen = [schema.field(number) for number in numbers]
+    for field in chosen:
+        if schema.names.count(field.name) > 1:
+            raise ValueError(f"{path}: two columns are named {field.name!r}")
+        kind = field.type
+        if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
+            raise ValueError(
+                f"{path}: expected numbers in column {field.name!r}, got {kind}; leave "
+                "that column out with columns="
+            )
+    narrow = all(types.is_float32(f.type) or types.is_float16(f.type) for f in chosen)
+    return chosen, np.dtype(np.float32 if narrow else np.float64)

@@ -6,6 +6,8 @@ loses digits to a far-away origin, and so that float32 and float64 data meet the
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pickmix.compiled import kernel
@@ -104,6 +106,34 @@ class ArrayRows:
         return self._average(self.center, power=2)
 
 
+class SampleRows(ArrayRows):
+    """A sample of the rows of a larger table.
+
+    Parameters
+    ----------
+    data, weights, center, compiled
+        As in `ArrayRows`.
+    low, high : (D,) arrays
+        The smallest and the largest value of the whole table.
+    """
+
+    def __init__(
+        self,
+        data: np.ndarray,
+        weights: np.ndarray | None,
+        center: np.ndarray,
+        compiled: bool,
+        low: np.ndarray,
+        high: np.ndarray,
+    ) -> None:
+        super().__init__(data, weights, center, compiled)
+        self._low, self._high = low, high
+
+    def extent(self) -> np.ndarray:
+        """The largest distance of a row of the whole table from the centre, (D,)."""
+        return np.maximum(self._high - self.center, self.center - self._low)
+
+
 class Batches:
     """Which rows form the batch of step t: every pass visits every row once, in a new order.
 
@@ -125,6 +155,13 @@ class Batches:
         self.seed = seed
         self._pass = -1
         self._order = np.arange(n_rows)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The order of a pass is drawn again when it is asked for.
+        return {"n_rows": self.n_rows, "n_batches": self.n_batches, "seed": self.seed}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values, _pass=-1, _order=np.arange(values["n_rows"]))
 
     def rows(self, step: int) -> np.ndarray:
         """Row numbers of the batch of step t = 1, 2, ..."""

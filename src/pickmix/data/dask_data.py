@@ -1,0 +1,14 @@
+"""What tells a Dask collection from other data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_dask(data: Any) -> bool:
+    """Whether data is a Dask collection; Dask is not imported to find out.
+
+    >>> is_dask([1.0, 2.0])
+    False
+    """
+    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
