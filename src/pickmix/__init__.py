@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pickmix.data.open_rows import open_rows as open_rows
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
@@ -32,6 +33,7 @@ _MODULES = {
     "SearchSet": "pickmix.selection.settings",
     "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
     "load": "pickmix.estimators.persistence",
+    "open_rows": "pickmix.data.open_rows",
     "save": "pickmix.estimators.persistence",
 }
 __all__ = [*_MODULES, "__version__"]

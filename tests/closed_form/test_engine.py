@@ -175,8 +175,9 @@ def test_blocks_of_rows_add_up_to_the_batch(backend, blobs):
     log_likelihood = row_weights @ np.log(density.sum(axis=0)) / row_weights.sum()
     for block_rows in (700, 64, 699):
         state = state_of("full", weights, means - source.center, covariances, backend=backend)
+        batches, chain = Batches(700, 700, 0), np.zeros(700, dtype=np.int32)
         engine = RuleEngine(
-            state, source, ExactPosterior(), Batches(700, 700, 0), ConstantStep(1.0), None, 0, None
+            state, source, ExactPosterior(), chain, batches, ConstantStep(1.0), None, 0, None
         )
         engine._block_rows = block_rows
         # Masses need not sum to one.
@@ -211,7 +212,7 @@ def make_engine(n_components, n_features=10, n_rows=40_000, batch_size=200, back
     chain = rng.integers(0, n_components, n_rows).astype(np.int32)
     rule.start(chain, n_components, state.backend.operations)
     batches = Batches(n_rows, batch_size, 0)
-    return RuleEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
+    return RuleEngine(state, source, rule, rule.chain, batches, ConstantStep(0.05), None, 0, None)
 
 
 def test_a_step_allocates_nothing_of_the_size_of_the_model():

@@ -47,8 +47,13 @@ class ClosedFormEngine(abc.ABC):
         self.state = state
         self.source = source
         self.counters = Counters()
-        self._probe = probe
-        self._log_base = log_base
+        self.probe = probe
+        self.log_base = log_base
+
+    @property
+    @abc.abstractmethod
+    def chain(self) -> np.ndarray:
+        """Where the chains of all rows of the source stand, (N,)."""
 
     @abc.abstractmethod
     def step(self, t: int) -> None:
@@ -69,10 +74,10 @@ class ClosedFormEngine(abc.ABC):
 
     def log_likelihood(self) -> float:
         """Mean log-likelihood per row, of a fixed sample of rows."""
-        assert self._probe is not None
-        values = log_likelihoods(self.state, self.source, self._probe)
-        weights, _ = self.source.weights_of(self._probe)
-        return float(weights @ values / weights.sum()) + self._log_base
+        assert self.probe is not None
+        values = log_likelihoods(self.state, self.source, self.probe)
+        weights, _ = self.source.weights_of(self.probe)
+        return float(weights @ values / weights.sum()) + self.log_base
 
     def live_components(self) -> int:
         """Components that weigh at least half a row."""
@@ -113,7 +118,8 @@ class RuleEngine(ClosedFormEngine):
     Parameters
     ----------
     rule : SelectionRule
-        Started by the caller.
+        Started by the caller with `chain`.
+    chain : (N,) int32 array
     batches : Batches
     step_size : callable t -> gamma_t
     annealing : callable t -> beta_t, or None for beta = 1
@@ -129,6 +135,7 @@ class RuleEngine(ClosedFormEngine):
         state: MixtureState,
         source: ArrayRows,
         rule: SelectionRule,
+        chain: np.ndarray,
         batches: Batches,
         step_size: Schedule,
         annealing: Schedule | None,
@@ -139,6 +146,7 @@ class RuleEngine(ClosedFormEngine):
     ) -> None:
         super().__init__(state, source, probe, log_base)
         self.rule = rule
+        self._chain = chain
         self.batches = batches
         self.step_size = step_size
         self.annealing = annealing
@@ -150,6 +158,11 @@ class RuleEngine(ClosedFormEngine):
         # Log-likelihoods that an exhaustive rule computes anyway, since the last estimate.
         self._log_likelihood_sum = 0.0
         self._log_likelihood_weight = 0.0
+
+    @property
+    def chain(self) -> np.ndarray:
+        """Where the chains of all rows stand."""
+        return self._chain
 
     def step(self, t: int) -> None:
         """Do step t of Algorithm 1."""
@@ -208,8 +221,8 @@ class RuleEngine(ClosedFormEngine):
         Rules that evaluate every component have it for the batches since the last call, at no
         cost; for the others a fixed sample of rows is evaluated.
         """
-        if self._probe is not None:
+        if self.probe is not None:
             return super().log_likelihood()
         estimate = self._log_likelihood_sum / self._log_likelihood_weight
         self._log_likelihood_sum = self._log_likelihood_weight = 0.0
-        return estimate + self._log_base
+        return estimate + self.log_base

@@ -8,6 +8,7 @@ import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.evaluation import left_out_log_sums
+from pickmix.closed_form.fleet import Fleet
 from pickmix.closed_form.local_fleet import LocalFleet, sample_numbers
 from pickmix.closed_form.relocation import Relocation, Survey
 from pickmix.closed_form.search import draw_routes, search
@@ -62,6 +63,15 @@ class _Trial:
     chains: np.ndarray
 
 
+def ask_witnesses(fleet: Fleet, state: MixtureState, partition: Partition, step: int) -> None:
+    """Let components choose how far they lean, by rows of a step that stand on some of them."""
+    K = state.n_components
+    some = np.arange(K)
+    if K > _MOST_ASKED:
+        some = np.unique(np.linspace(0, K - 1, _MOST_ASKED).astype(np.int64))
+    state.choose(fleet.witnesses(state, partition, step, some))
+
+
 class PartitionSweeps:
     """Partitions of a mixture's components, drawn anew as rows go by, and sweeps through them."""
 
@@ -114,14 +124,8 @@ class PartitionSweeps:
 
     def _choose(self, t: int) -> None:
         """Let components choose how far they lean, by some of the rows that stand on them."""
-        if not self.state.prior.chooses:
-            return
-        K = self.state.n_components
-        some = np.arange(K)
-        if K > _MOST_ASKED:
-            some = np.unique(np.linspace(0, K - 1, _MOST_ASKED).astype(np.int64))
-        witnesses = self.fleet.witnesses(self.state, self._partitions[0], t, some)
-        self.state.choose(witnesses)
+        if self.state.prior.chooses:
+            ask_witnesses(self.fleet, self.state, self._partitions[0], t)
 
     def _refresh(self, random: StepRandomness) -> None:
         """Draw new partitions and pool the components, once per K rows or more."""
@@ -208,6 +212,11 @@ class PartitionEngine(ClosedFormEngine):
         self._survey: Survey | None = None
         self._value: float | None = None
         self._trial: _Trial | None = None
+
+    @property
+    def chain(self) -> np.ndarray:
+        """Where the chains of all rows stand."""
+        return self.fleet.chain
 
     def _begin_with_some(self) -> LocalFleet:
         """As many rows as components can be told apart by, or all."""

@@ -52,6 +52,20 @@ class Snapshot:
     prior: Prior
 
 
+@dataclass(frozen=True)
+class FrozenMixture:
+    """The components of a mixture, and what computes with them; as `search` needs it."""
+
+    family: Family
+    model: Model
+    backend: Backend
+
+    @property
+    def layout(self) -> Layout:
+        """The family's features."""
+        return self.family.layout
+
+
 class MixtureState:
     """K components of a family under a prior.
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine, RuleEngine
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionEngine
+from pickmix.closed_form.pass_engine import PassEngine
+from pickmix.closed_form.shards import Shards
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.estimators.plan import Plan
 from pickmix.families.base import Family
 from pickmix.fitting import loop
-from pickmix.fitting.progress import Progress
-from pickmix.fitting.stopping import Outcome
+from pickmix.fitting.progress import PassProgress, Progress
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.selection.schedules import ConstantStep
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import Backend
@@ -90,35 +92,75 @@ def make_backend(compiled: bool, threads: Threads) -> Backend:
     return Compiled(threads) if compiled else Reference()
 
 
+@dataclass
+class Stage:
+    """A fit under way: what a checkpoint holds of it.
+
+    Attributes
+    ----------
+    engine : ClosedFormEngine
+    moment : loop.Moment
+    start_evaluations : int
+    start_seconds : float
+    """
+
+    engine: ClosedFormEngine
+    moment: loop.Moment
+    start_evaluations: int
+    start_seconds: float
+
+
+class Saver(Protocol):
+    """Saves stages of a fit."""
+
+    def due(self) -> bool:
+        """Whether it is time to."""
+        ...
+
+    def save(self, stage: Stage) -> None:
+        """Save this one."""
+        ...
+
+
+@dataclass
+class _Keeper:
+    """Adds the engine to the moments that the loop keeps."""
+
+    saver: Saver
+    stage: Stage
+
+    def due(self) -> bool:
+        return self.saver.due()
+
+    def keep(self, moment: loop.Moment) -> None:
+        self.saver.save(replace(self.stage, moment=moment))
+
+
 def fit_once(
     plan: Plan,
     source: ArrayRows,
     seed: int,
-    threads: Threads,
+    backend: Backend,
     choose_start: Callable[[Starter], Start],
     *,
     before: Before,
     verbose: int,
     callbacks: Iterable[Callable[[loop.FitInfo], Any]],
     make_estimator: Callable[[MixtureState], Any],
-) -> Fitted:
+    saver: Saver | None = None,
+    resumed: Stage | None = None,
+) -> tuple[Fitted, ClosedFormEngine]:
     """Start, and make steps until something ends the fit.
 
-    `make_estimator(state)` gives callbacks an estimator with the parameters as they stand.
+    `make_estimator(state)` gives callbacks an estimator with the parameters as they stand. With
+    `resumed` there is no start: the fit goes on from that stage. Returns what came of it, and the
+    engine as it ended.
     """
-    started = time.perf_counter()
-    backend = make_backend(plan.compiled, threads)
-    start = choose_start(Starter(plan.family, source, plan.n_components, seed, backend))
-    prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
-    if plan.background:
-        prior.allow_background(source.extent())
-    if before.background is not None and plan.family.has_background(prior):
-        prior.background = before.background
-    state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
-    state.require_sound()
-    start_seconds = time.perf_counter() - started
     first_step = before.n_steps + 1
-    engine = _make_engine(plan, state, source, start.chain, seed, first_step)
+    if resumed is None:
+        resumed = _begin(plan, source, seed, backend, choose_start, before)
+    engine, state = resumed.engine, resumed.engine.state
+    moment = resumed.moment if resumed.moment.step >= 0 else None
     result = loop.run(
         engine,
         limits=plan.limits,
@@ -130,23 +172,125 @@ def fit_once(
         callbacks=callbacks,
         snapshot=lambda: make_estimator(state),
         first_step=first_step,
+        keeper=None if saver is None else _Keeper(saver, resumed),
+        resumed=moment,
     )
     n_new_steps = result.n_steps - first_step + 1
-    return Fitted(
+    fitted = Fitted(
         weights=state.weights,
         parameters=plan.family.parameters(state.model, source.center),
         effective_counts=state.effective_counts(),
         background=state.prior.background if state.prior.background >= 0 else None,
-        chain=start.chain,
+        chain=engine.chain,
         trace=result.trace.table(),
         outcome=result.outcome,
         n_steps=result.n_steps,
         n_passes=-(-n_new_steps // plan.n_batches),
         passes=before.passes + n_new_steps / plan.n_batches,
         evaluations=engine.counters.evaluations,
-        start_evaluations=start.evaluations,
-        start_seconds=start_seconds,
+        start_evaluations=resumed.start_evaluations,
+        start_seconds=resumed.start_seconds,
         seconds=result.seconds,
+    )
+    return fitted, engine
+
+
+def _begin(
+    plan: Plan,
+    source: ArrayRows,
+    seed: int,
+    backend: Backend,
+    choose_start: Callable[[Starter], Start],
+    before: Before,
+) -> Stage:
+    """The start of a fit."""
+    started = time.perf_counter()
+    start = choose_start(Starter(plan.family, source, plan.n_components, seed, backend))
+    prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
+    if plan.background:
+        prior.allow_background(source.extent())
+    if before.background is not None and plan.family.has_background(prior):
+        prior.background = before.background
+    state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
+    state.require_sound()
+    seconds = time.perf_counter() - started
+    engine = _make_engine(plan, state, source, start.chain, seed, before.n_steps + 1)
+    return Stage(engine, loop.NOT_YET, start.evaluations, seconds)
+
+
+def finish_on_all(
+    plan: Plan,
+    fitted: Fitted,
+    engine: ClosedFormEngine | None,
+    shards: Shards,
+    mean_weight: float,
+    seed: int,
+    *,
+    verbose: int,
+    callbacks: Iterable[Callable[[loop.FitInfo], Any]],
+    make_estimator: Callable[[MixtureState], Any],
+    saver: Saver | None = None,
+    resumed: Stage | None = None,
+) -> Fitted:
+    """Let a mixture that was fitted to a sample learn from all rows, pass after pass.
+
+    `engine` is the one that fitted the sample; a fit that goes on has its own.
+    """
+    assert plan.partition is not None
+    if resumed is None:
+        assert engine is not None
+        sample = engine.source
+        fresh = PassEngine(
+            engine.state,
+            sample,
+            fitted.chain,
+            shards,
+            mean_weight,
+            plan.partition,
+            seed,
+            engine.probe,
+            engine.log_base,
+        )
+        fresh.counters.evaluations = fitted.evaluations
+        resumed = Stage(fresh, loop.NOT_YET, fitted.start_evaluations, fitted.start_seconds)
+    passing = resumed.engine
+    assert isinstance(passing, PassEngine)
+    n_legs = passing.n_legs
+    state = passing.state
+    first_step = fitted.n_steps + 1
+    limits = Limits(plan.max_passes * n_legs, Outcome.MAX_ITER, plan.limits.max_time)
+    result = loop.run(
+        passing,
+        limits=limits,
+        steps_per_pass=n_legs,
+        passes_before=fitted.passes,
+        evaluate_every=n_legs,
+        plateau=Plateau(plan.monitor.tol) if plan.monitor.tol > 0.0 else None,
+        progress=PassProgress(passing.n_rows, verbose, passing.counters.rows),
+        callbacks=callbacks,
+        snapshot=lambda: make_estimator(state),
+        first_step=first_step,
+        keeper=None if saver is None else _Keeper(saver, resumed),
+        resumed=resumed.moment if resumed.moment.step >= 0 else None,
+    )
+    trace = result.trace.table()
+    trace["seconds"] += fitted.seconds
+    n_legs_made = result.n_steps - first_step + 1
+    return replace(
+        fitted,
+        weights=state.weights,
+        parameters=plan.family.parameters(state.model, passing.source.center),
+        effective_counts=state.effective_counts(),
+        background=state.prior.background if state.prior.background >= 0 else None,
+        # That of a sample is of no use to another fit.
+        chain=np.empty(0, dtype=np.int32),
+        trace=np.concatenate([fitted.trace, trace]),
+        outcome=result.outcome,
+        n_steps=result.n_steps,
+        n_passes=fitted.n_passes + -(-n_legs_made // n_legs),
+        passes=fitted.passes + n_legs_made / n_legs,
+        evaluations=passing.counters.evaluations,
+        seconds=fitted.seconds + result.seconds,
     )
 
 
@@ -188,6 +332,7 @@ def _make_engine(
         state,
         source,
         rule,
+        chain,
         batches,
         step_size,
         plan.annealing,

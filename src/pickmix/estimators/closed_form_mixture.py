@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -14,8 +15,11 @@ from pickmix.closed_form.starts import Start, Starter
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.closed_form_fit import Before, Fitted, fit_once
+from pickmix.estimators.checkpointing import check_checkpoint, fingerprint_of, open_checkpoints
+from pickmix.estimators.closed_form_fit import Before, Fitted, make_backend
+from pickmix.estimators.closed_form_fits import Fits
 from pickmix.estimators.compilation import compile_kernels
+from pickmix.estimators.large import LargeTable
 from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import (
     ALGORITHMS,
@@ -25,9 +29,11 @@ from pickmix.estimators.plan import (
     resolve_plan,
     resolve_proposal,
 )
+from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.fitting.stopping import Outcome
+from pickmix.selection.proposals import Proposal
 from pickmix.selection.schedules import resolve_annealing, resolve_step_size
 from pickmix.selection.settings import SearchSet
 from pickmix.threads import Threads, resolve_n_jobs
@@ -62,6 +68,8 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         warm_start: Any,
         verbose: Any,
         callbacks: Any,
+        checkpoint: Any,
+        checkpoint_every: Any,
     ) -> None:
         self.n_components = n_components
         self.algorithm = algorithm
@@ -83,6 +91,8 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         self.warm_start = warm_start
         self.verbose = verbose
         self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
 
     # What an estimator says of its family.
 
@@ -102,95 +112,131 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         """Keep the parameters of a mixture as attributes."""
 
-    def fit(self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        columns: Sequence[str | int] | None = None,
+    ) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
-        X : array-like of shape (N, D), float32 or float64
+        X : array-like of shape (N, D), float32 or float64, or rows that stay where they are
+            Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
+            pyarrow Table or Dataset, an object with a length and slices, a function that returns
+            a fresh iterator of batches, what `pickmix.open_rows` returns, a Dask array or
+            dataframe. Of such rows a sample comes into memory, and a mixture is fitted to it as
+            to an array. Passes over all rows follow, chunk by chunk, until `tol` is reached or
+            `max_iter` passes are made. What takes no more memory than the sample is read whole.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.
+        columns : sequence of str or int, default=None
+            Which columns of rows that stay where they are: names, or numbers from 0.
 
         Returns
         -------
         self
         """
-        self._fit(X, sample_weight, self.max_iter, self.max_steps)
+        self._fit(X, sample_weight, self.max_iter, self.max_steps, columns)
         validation.warn_about_outcome(self)
         return self
 
     def fit_predict(
-        self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
+        self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
     ) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
-    def _fit(self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any) -> None:
+    def _fit(
+        self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any, columns: Any = None
+    ) -> None:
         """Fit from one start or several, and keep the best."""
         self._check_parameters()
         random = validation.check_randomness(self.random_state)
-        rows, weights = validation.check_table(self, X, sample_weight)
-        validation.check_enough_rows(rows.shape[0], self.n_components)
-        # A fit that goes on from the last one has one start only, as in scikit-learn.
-        warm = bool(self.warm_start) and hasattr(self, "n_steps_")
-        warm = warm and self._goes_on(rows.shape[1])
-        family = self._make_family(rows, warm)
-        # From here scikit-learn draws its starts.
-        start_random = copy.deepcopy(random)
-        seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2))
-        settings = copy.copy(self)
-        settings.max_iter, settings.max_steps = max_iter, max_steps
-        plan = resolve_plan(settings, family, rows.shape[0], warm or self._start_is_given())
-        source = self._make_source(family, rows, weights, plan.compiled)
-        self._warn_about(source)
-        compile_seconds = compile_kernels(plan, source)
-        before = Before()
-        if warm:
-            background = self.background_ if plan.background else None
-            before = Before(self.n_steps_, self._passes, self.lower_bound_, background)
         threads = Threads(resolve_n_jobs(self.n_jobs))
-        best: Fitted | None = None
-        outcome: Outcome | None = None
-        work = 0.0
         try:
-            for first, second in seeds.tolist():
-                fitted = fit_once(
-                    plan if self.max_time is None else plan.within(max(1e-9, self.max_time - work)),
-                    source,
-                    first * 2**31 + second,
-                    threads,
-                    lambda starter: self._start(starter, plan, warm, start_random),
-                    before=before,
-                    verbose=int(self.verbose),
-                    callbacks=validation.check_callbacks(self.callbacks),
-                    make_estimator=lambda state: self._fitted_copy(state, source, rows),
-                )
-                work += fitted.seconds
-                better = best is None or not np.isfinite(best.lower_bound)
-                if better or (best is not None and fitted.lower_bound > best.lower_bound):
-                    best = fitted
-                if fitted.outcome in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
-                    # An interrupted fit is one, whichever of its starts was the best so far.
-                    outcome = fitted.outcome if fitted.outcome == Outcome.INTERRUPTED else None
-                    break
-        except KeyboardInterrupt:
-            # Between two starts: what the first ones found is there.
-            if best is None:
-                raise
-            outcome = Outcome.INTERRUPTED
+            table: LargeTable | None = None
+            if is_large(X) or columns is not None:
+                table = LargeTable(self, X, sample_weight, columns, threads)
+                n_rows, n_columns = table.n_rows, table.n_columns
+            else:
+                rows, weights = validation.check_table(self, X, sample_weight)
+                n_rows, n_columns = rows.shape
+            validation.check_enough_rows(n_rows, self.n_components)
+            # A fit that goes on from the last one has one start only, as in scikit-learn.
+            warm = bool(self.warm_start) and hasattr(self, "n_steps_")
+            warm = warm and self._goes_on(n_columns)
+            # From here scikit-learn draws its starts.
+            start_random = copy.deepcopy(random)
+            seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2)).tolist()
+            fingerprint: dict[str, Any] = {}
+            if self.checkpoint is not None:
+                fingerprint = fingerprint_of(rows) if table is None else table.fingerprint()
+                if warm:
+                    fingerprint["before"] = fingerprint_of(self.weights_)
+            checkpoints = open_checkpoints(
+                self, fingerprint, None if table is not None else weights, seeds
+            )
+            if checkpoints is not None:
+                noted = checkpoints.read_notes()
+                seeds = seeds if noted is None else noted["seeds"]
+            if table is not None:
+                rows, weights = table.look(self, seeds[0])
+            # What the columns hold, in a few rows.
+            limits = rows if table is None else table.extremes()
+            try:
+                family = self._make_family(limits, warm)
+            except ValueError as error:
+                if table is None:
+                    raise
+                where = "rows 0 and 1 are the smallest values of all rows and the largest"
+                raise ValueError(f"{error} ({where})") from error
+            settings = copy.copy(self)
+            settings.max_iter, settings.max_steps = max_iter, max_steps
+            given = warm or self._start_is_given()
+            plan = resolve_plan(settings, family, rows.shape[0], given)
+            source = self._make_source(family, rows, weights, plan.compiled, table=table)
+            self._warn_about(source)
+            compile_seconds = compile_kernels(plan, source)
+            before = Before()
+            if warm:
+                background = self.background_ if plan.background else None
+                before = Before(self.n_steps_, self._passes, self.lower_bound_, background)
+            fits = Fits(
+                plan=plan,
+                source=source,
+                seeds=[first * 2**31 + second for first, second in seeds],
+                backend=make_backend(plan.compiled, threads),
+                table=None if table is None or table.is_whole else table,
+                choose_start=lambda starter, draws: self._start(starter, plan, warm, draws),
+                before=before,
+                max_time=self.max_time,
+                verbose=int(self.verbose),
+                callbacks=validation.check_callbacks(self.callbacks),
+                make_estimator=lambda state: self._fitted_copy(state, source, limits),
+            )
+            best, outcome = fits.run(start_random, checkpoints, self._own_classes())
         finally:
             threads.close()
-        assert best is not None
+            if table is not None:
+                table.close()
         seen = float(self.n_rows_seen_) if warm else 0.0
         if not warm:
-            self._learn_columns(rows)
-        self._take(best, outcome or best.outcome, plan)
-        self.n_rows_seen_ = seen + rows.shape[0]
+            self._learn_columns(limits)
+        self._take(best, outcome, plan)
+        self.n_rows_seen_ = seen + n_rows
         self.compile_seconds_ = compile_seconds
         if self._online is not None:
             # A stream that was under way ends here.
             del self._online
+
+    def _own_classes(self) -> tuple[type, ...]:
+        """Classes of the user's, whose objects a checkpoint may hold."""
+        return (type(self.proposal),) if isinstance(self.proposal, Proposal) else ()
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         """Keep what must be known of the columns of rows (N, D) that were fitted."""
@@ -224,13 +270,22 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         weights: np.ndarray | None,
         compiled: bool,
         centre: np.ndarray | None = None,
+        table: LargeTable | None = None,
     ) -> ArrayRows:
-        """Rows as the engine sees them, checked; about their mean unless a centre is given."""
+        """Rows as the engine sees them, checked; about their mean unless a centre is given.
+
+        With a `table`, they are a sample of it.
+        """
         problem = family.check(rows)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
-        if family.column_order is not None:
-            rows = rows[:, family.column_order]
+        order = family.column_order
+        if order is not None:
+            rows = rows[:, order]
+        if table is not None and not table.is_whole:
+            sample = table.sample_source(rows, weights, family, compiled)
+            validation.check_spread(sample)
+            return sample
         # Sums of huge values may overflow; the check of the spread then says so by name.
         with np.errstate(over="ignore", invalid="ignore"):
             source = ArrayRows(rows, weights, centre, compiled)
@@ -298,5 +353,6 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         check.check_number("tol", self.tol, 0.0)
         check.resolve_evaluate_every(self.evaluate_every, 1)
         check.check_callbacks(self.callbacks)
+        check_checkpoint(self.checkpoint, self.checkpoint_every)
         resolve_step_size(self.step_size, 2)
         resolve_annealing(self.annealing, 2)

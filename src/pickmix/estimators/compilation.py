@@ -129,7 +129,7 @@ def _fit_made_up_rows(kind: str) -> None:
         replace(plan, compiled=True),
         source,
         0,
-        threads,
+        make_backend(True, threads),
         choose_start,
         before=Before(),
         verbose=0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ class FamilyMixture(ClosedFormMixture):
         K.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
-    callbacks
+    callbacks, checkpoint, checkpoint_every
         As in `GaussianMixture`.
     reg_covar : float, default=1e-6
         Added to the diagonal of covariances, for groups that have them.
@@ -95,6 +96,8 @@ class FamilyMixture(ClosedFormMixture):
         warm_start: bool = False,
         verbose: int = 0,
         callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 300.0,
     ) -> None:
         super().__init__(
             n_components,
@@ -117,6 +120,8 @@ class FamilyMixture(ClosedFormMixture):
             warm_start=warm_start,
             verbose=verbose,
             callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
         )
         self.family = family
         self.reg_covar = reg_covar

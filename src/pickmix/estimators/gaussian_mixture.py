@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -104,6 +105,12 @@ class GaussianMixture(ClosedFormMixture):
         1 shows a progress bar, 2 a line per evaluation.
     callbacks : callable or list of callables, default=()
         Called with a `FitInfo` after each evaluation; a true return value ends the fit.
+    checkpoint : path, default=None
+        Folder for checkpoints. A fit that was killed or interrupted goes on from the last one when
+        the same call is made again, and ends with the same bits. Other parameters or rows are
+        refused. Ctrl-C and SIGTERM write one before they end a fit.
+    checkpoint_every : float, default=300
+        Seconds between checkpoints. The last two are kept.
 
     Attributes
     ----------
@@ -199,6 +206,8 @@ class GaussianMixture(ClosedFormMixture):
         warm_start: bool = False,
         verbose: int = 0,
         callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 300.0,
     ) -> None:
         super().__init__(
             n_components,
@@ -221,6 +230,8 @@ class GaussianMixture(ClosedFormMixture):
             warm_start=warm_start,
             verbose=verbose,
             callbacks=callbacks,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
         )
         self.covariance_type = covariance_type
         self.reg_covar = reg_covar

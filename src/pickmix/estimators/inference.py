@@ -16,6 +16,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
+from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_generator, check_integer
 from pickmix.families.base import Family
 from pickmix.selection.operations import Operations
@@ -100,6 +101,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         finally:
             threads.close()
 
+    @by_chunks
     def score_samples(
         self,
         X: ArrayLike,
@@ -118,7 +120,9 @@ class ClosedFormInference(DensityQueries, abc.ABC):
 
         Parameters
         ----------
-        X : array-like of shape (N, D)
+        X : array-like of shape (N, D), or rows that stay where they are
+            As in `fit`. Files and sources are read chunk by chunk; a Dask collection gives a lazy
+            answer.
         n_candidates : int, default=None
             Components to evaluate per row; None means all.
         exact_below : float, default=None
@@ -142,6 +146,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
             parts.append(block + log_base)
         return np.concatenate(parts)
 
+    @by_chunks
     def predict(self, X: ArrayLike, *, n_candidates: int | None = None) -> np.ndarray:
         """Most probable component of each row, (N,).
 
@@ -151,6 +156,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
             return self._search(X, n_candidates)[0].astype(np.int64)
         return super().predict(X)
 
+    @by_chunks
     def predict_proba(self, X: ArrayLike) -> np.ndarray:
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
         parts = []
@@ -159,6 +165,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
             parts.append(log_joint.T)
         return np.concatenate(parts)
 
+    @by_chunks
     def top_components(self, X: ArrayLike, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row and their posterior probabilities.
 

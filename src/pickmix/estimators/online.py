@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import copy
 import warnings
 from typing import Any, Self
 
@@ -14,12 +16,22 @@ from sklearn.utils.metaestimators import available_if
 from pickmix.closed_form.seeding import WEIGHT_FLOOR
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
+from pickmix.data.dask_data import is_dask
+from pickmix.data.open_rows import read_ahead
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.plan import partition_settings
+from pickmix.estimators.row_sources import (
+    check_weights,
+    is_large,
+    learn_names,
+    open_fitted,
+    open_for,
+    ranges_of,
+)
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.selection.schedules import resolve_step_size
@@ -70,7 +82,9 @@ class OnlineFitting(ClosedFormInference):
     def _check_parameters(self) -> None: ...
 
     @abc.abstractmethod
-    def _fit(self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any) -> None: ...
+    def _fit(
+        self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any, columns: Any = None
+    ) -> None: ...
 
     @abc.abstractmethod
     def _goes_on(self, n_columns: int) -> bool: ...
@@ -86,6 +100,7 @@ class OnlineFitting(ClosedFormInference):
         weights: np.ndarray | None,
         compiled: bool,
         centre: np.ndarray | None = None,
+        table: Any = None,
     ) -> ArrayRows: ...
 
     @abc.abstractmethod
@@ -95,9 +110,7 @@ class OnlineFitting(ClosedFormInference):
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None: ...
 
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
-    def partial_fit(
-        self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
-    ) -> Self:
+    def partial_fit(self, X: Any, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from one batch of an unlimited stream; nothing is kept of its rows.
 
         The first batch must have at least `n_components` rows, better a hundred times as many: the
@@ -112,7 +125,8 @@ class OnlineFitting(ClosedFormInference):
 
         Parameters
         ----------
-        X : array-like of shape (B, D), float32 or float64
+        X : array-like of shape (B, D), float32 or float64, or rows that stay where they are
+            Each chunk of a file or of a source (see `fit`) is a batch.
         y : ignored
         sample_weight : array-like of shape (B,), default=None
 
@@ -120,6 +134,8 @@ class OnlineFitting(ClosedFormInference):
         -------
         self
         """
+        if is_large(X):
+            return self._learn_by_chunks(X, sample_weight)
         self._check_parameters()
         settings = partition_settings(self.algorithm, self.proposal)
         assert settings is not None
@@ -159,6 +175,32 @@ class OnlineFitting(ClosedFormInference):
         self._effective_counts = state.effective_counts()
         # No chain is kept: a warm fit lets its rows start at the nearest means.
         self._chain = np.empty(0, dtype=np.int32)
+        return self
+
+    def _learn_by_chunks(self, X: Any, sample_weight: Any) -> Self:
+        """Learn from the chunks of a source, one after another."""
+        if is_dask(X):
+            raise TypeError(
+                "partial_fit takes one batch at a time: compute the partitions of a Dask "
+                "collection one by one, or use fit, which leaves them where they are."
+            )
+        fitted = hasattr(self, "weights_")
+        source = open_fitted(self, X) if fitted else open_for(X)
+        weights = check_weights(sample_weight, source.n_rows)
+        bare = copy.copy(self)
+        vars(bare).pop("feature_names_in_", None)
+        ranges = ranges_of(source)
+        try:
+            with contextlib.closing(read_ahead(source, ranges)) as chunks:
+                for (first, last), rows in zip(ranges, chunks, strict=True):
+                    some = None if weights is None else weights[first:last]
+                    bare.partial_fit(rows, sample_weight=some)
+        finally:
+            if source is not X:
+                source.close()
+        names = source.names if not fitted else getattr(self, "feature_names_in_", None)
+        vars(self).update(vars(bare))
+        learn_names(self, source.n_columns, None if names is None else list(names))
         return self
 
     def _check_same_mixture(self, n_columns: int) -> None:

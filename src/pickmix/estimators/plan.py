@@ -131,6 +131,8 @@ class Plan:
         Whether the start spreads components over the rows.
     start_batch_size : int
         Rows per sweep of that start.
+    max_passes : int
+        Passes over rows that are not in memory, at most.
     limits : Limits
     monitor : Monitor
     """
@@ -155,6 +157,7 @@ class Plan:
     background: bool
     spreads_out: bool
     start_batch_size: int
+    max_passes: int
     limits: Limits
     monitor: Monitor
 
@@ -218,6 +221,7 @@ def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool
         background=bool(getattr(settings, "background", False)),
         spreads_out=partition is not None and settings.init_params == "auto",
         start_batch_size=resolve_batch_size("auto", algorithm, n_rows, K, partition),
+        max_passes=int(settings.max_iter),
         limits=limits,
         monitor=_make_monitor(
             settings, name, n_rows, K, n_batches, n_samples, limits, partition, step_size is None

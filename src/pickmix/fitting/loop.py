@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -87,6 +87,51 @@ class FitInfo:
 
 
 @dataclass
+class Moment:
+    """Where the loop stands between two steps: what a checkpoint holds beside the engine.
+
+    Attributes
+    ----------
+    step, evaluated : int
+        The last step done, and the last one that was followed by an evaluation.
+    work : float
+        Seconds of work.
+    seen : Counters
+        The engine's at that evaluation.
+    trace : Trace
+    best : float
+    plateau : Plateau or None
+    outcome : Outcome or None
+        How the fit ended, if it did.
+    """
+
+    step: int
+    evaluated: int
+    work: float
+    seen: Counters
+    trace: Trace
+    best: float
+    plateau: Plateau | None
+    outcome: Outcome | None = None
+
+
+#: The moment of a fit that has not begun.
+NOT_YET = Moment(-1, -1, 0.0, Counters(), Trace(), -math.inf, None)
+
+
+class Keeper(Protocol):
+    """Keeps moments of a fit, to go on from there."""
+
+    def due(self) -> bool:
+        """Whether it is time to keep one."""
+        ...
+
+    def keep(self, moment: Moment) -> None:
+        """Keep this one."""
+        ...
+
+
+@dataclass
 class FitResult:
     """How the loop ended: the name, the last step done and the record."""
 
@@ -110,6 +155,8 @@ def run(
     best_before: float = -math.inf,
     first_step: int = 1,
     passes_before: float = 0.0,
+    keeper: Keeper | None = None,
+    resumed: Moment | None = None,
 ) -> FitResult:
     """Make steps until a limit, a plateau, a callback, Ctrl-C or a failure ends the fit.
 
@@ -118,56 +165,60 @@ def run(
     what remains is the last good one. With validation rows, `remember` is called whenever their
     log-likelihood is the highest so far (`best_before` is the start's), and the plateau is theirs;
     without, whenever the log-likelihood is finite.
+
+    A `keeper` is given the moment whenever it wishes to, before an early end, and at the end. A
+    fit that goes on from a moment (`resumed`) makes the same steps and evaluations as one that was
+    never interrupted; `max_time` counts anew.
     """
-    trace = Trace()
-    work = 0.0
-    seen = Counters()
-    step = first_step - 1
+    start = Moment(first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau)
+    now = start if resumed is None else resumed
+    trace, plateau, work_before = now.trace, now.plateau, now.work
+    if now.outcome is not None:
+        return FitResult(now.outcome, now.step, now.work, trace)
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
     callbacks = list(callbacks)
-    best = best_before
-    with InterruptGuard() as guard:
+    with InterruptGuard(terminates=keeper is not None) as guard:
         try:
-            while step < last_step:
-                upto = int(min(last_step, next_evaluation(evaluate_every, step)))
-                begin = step
-                started = time.perf_counter()
-                while step < upto:
-                    step += engine.advance(step + 1, upto - step)
-                    if guard.interrupted:
+            while now.evaluated < last_step:
+                upto = int(min(last_step, next_evaluation(evaluate_every, now.evaluated)))
+                while now.step < upto:
+                    started = time.perf_counter()
+                    n_steps = engine.advance(now.step + 1, upto - now.step)
+                    now.work += time.perf_counter() - started
+                    now.step += n_steps
+                    progress.advance(n_steps, engine.counters.rows)
+                    early = guard.interrupted or _is_over(limits, now.work - work_before)
+                    if keeper is not None and (early or keeper.due()):
+                        keeper.keep(now)
+                    if early:
                         break
-                    spent = work + time.perf_counter() - started
-                    if limits.max_time is not None and spent >= limits.max_time:
-                        break
-                work += time.perf_counter() - started
-                progress.advance(step - begin)
 
-                rows = engine.counters.rows - seen.rows
-                acceptance = (engine.counters.acceptance_sum - seen.acceptance_sum) / max(1, rows)
-                seen = Counters(rows=engine.counters.rows)
-                seen.acceptance_sum = engine.counters.acceptance_sum
+                rows = engine.counters.rows - now.seen.rows
+                acceptance = engine.counters.acceptance_sum - now.seen.acceptance_sum
+                now.seen = replace(engine.counters)
+                now.evaluated = now.step
                 validation = engine.validation()
                 record = FitInfo(
-                    step=step,
-                    epoch=passes_before + (step - first_step + 1) / steps_per_pass,
-                    seconds=work,
+                    step=now.step,
+                    epoch=passes_before + (now.step - first_step + 1) / steps_per_pass,
+                    seconds=now.work,
                     evaluations=engine.counters.evaluations,
                     log_likelihood=engine.log_likelihood(),
                     validation=math.nan if validation is None else validation,
-                    acceptance=acceptance,
+                    acceptance=acceptance / max(1, rows),
                     live_components=engine.live_components(),
                     estimator=snapshot,
                 )
                 columns = {n: getattr(record, n) for n in record.__dict__ if n != "estimator"}
                 trace.add(**columns)
-                speed = engine.counters.rows / max(work, 1e-9)
+                speed = engine.counters.rows / max(now.work, 1e-9)
                 progress.report(record, speed)
                 watched = record.log_likelihood
                 if validation is not None:
                     watched = validation
-                    if best < watched < math.inf:
-                        best = watched
+                    if now.best < watched < math.inf:
+                        now.best = watched
                         remember()
                 elif math.isfinite(watched):
                     remember()
@@ -186,17 +237,23 @@ def run(
                 if any(wishes):
                     outcome = Outcome.CALLBACK
                     break
-                if plateau is not None and plateau.reached(watched) and engine.may_end(step):
+                if plateau is not None and plateau.reached(watched) and engine.may_end(now.step):
                     outcome = Outcome.CONVERGED
                     break
-                if limits.max_time is not None and work >= limits.max_time:
+                if _is_over(limits, now.work - work_before):
                     outcome = Outcome.MAX_TIME
                     break
         except KeyboardInterrupt:
             outcome = Outcome.INTERRUPTED
         finally:
             progress.close()
+        if keeper is not None and outcome not in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
+            keeper.keep(replace(now, outcome=outcome))
     # Ctrl-C during the last evaluation or callback must not be lost: other fits may follow.
     if guard.interrupted:
         outcome = Outcome.INTERRUPTED
-    return FitResult(outcome, step, work, trace)
+    return FitResult(outcome, now.step, now.work, trace)
+
+
+def _is_over(limits: Limits, seconds: float) -> bool:
+    return limits.max_time is not None and seconds >= limits.max_time

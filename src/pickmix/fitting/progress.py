@@ -26,8 +26,8 @@ class Progress:
         if verbose == 1:
             self._bar = tqdm(total=n_steps, unit="step", file=sys.stderr, dynamic_ncols=True)
 
-    def advance(self, n_steps: int) -> None:
-        """Say that steps were made."""
+    def advance(self, n_steps: int, n_rows: int) -> None:
+        """Say that steps were made, and how many rows were visited since the beginning."""
         if self._bar is not None:
             self._bar.update(n_steps)
 
@@ -49,3 +49,47 @@ class Progress:
         """Leave the bar as it is."""
         if self._bar is not None:
             self._bar.close()
+
+
+class PassProgress(Progress):
+    """A bar over the rows of each pass, with the time that is left of it.
+
+    Parameters
+    ----------
+    n_rows : int
+        Rows of a pass.
+    verbose : int
+        As in `Progress`.
+    done : int
+        Rows visited before.
+    """
+
+    def __init__(self, n_rows: int, verbose: int, done: int = 0) -> None:
+        super().__init__(0, 0)
+        self.verbose = verbose
+        self._n_rows = n_rows
+        self._done = done
+        if verbose == 1:
+            self._bar = self._new_bar()
+
+    def _new_bar(self) -> Any:
+        number, done = divmod(self._done, self._n_rows)
+        return tqdm(
+            total=self._n_rows,
+            initial=done,
+            desc=f"pass {number + 1}",
+            unit=" rows",
+            unit_scale=True,
+            file=sys.stderr,
+            dynamic_ncols=True,
+        )
+
+    def advance(self, n_steps: int, n_rows: int) -> None:
+        """Say how many rows were visited since the beginning."""
+        if self._bar is None:
+            return
+        if self._done and self._done % self._n_rows == 0:
+            self._bar.close()
+            self._bar = self._new_bar()
+        self._bar.update(n_rows - self._done)
+        self._done = n_rows

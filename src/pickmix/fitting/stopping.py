@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import os
 import signal
 import threading
 from dataclasses import dataclass
@@ -80,27 +81,38 @@ class InterruptGuard:
     """Holds back Ctrl-C until a step is done, so that an interrupted model is a whole one.
 
     A second Ctrl-C is not held back. Outside the main thread nothing is changed.
+
+    Parameters
+    ----------
+    terminates : bool
+        Whether SIGTERM is held back too, for a fit that keeps checkpoints. It ends the process
+        after all, once the block is left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, terminates: bool = False) -> None:
         self.interrupted = False
-        self._previous: Any = None
-        self._installed = False
+        self._terminated = False
+        self._terminates = terminates
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> InterruptGuard:
         if threading.current_thread() is threading.main_thread():
-            self._previous = signal.getsignal(signal.SIGINT)
             # A handler that is not Python's own means that somebody else is in charge.
-            if self._previous is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._hold)
-                self._installed = True
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._hold)
+            if self._terminates and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                self._previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._hold)
         return self
 
     def _hold(self, number: int, frame: FrameType | None) -> None:
-        if self.interrupted:
+        if number == signal.SIGTERM:
+            self._terminated = True
+        elif self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
 
     def __exit__(self, *exception: object) -> None:
-        if self._installed:
-            signal.signal(signal.SIGINT, self._previous)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._terminated:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -99,9 +99,19 @@ class Statistics:
         """Both together; the order of terms is that of the call, so the bits are too."""
         if np.array_equal(self.members, other.members):
             return self._plus_aligned(other, layout)
-        both = np.concatenate([self.members, other.members])
-        sums = stack([self.sums, other.sums])
-        return merge(both, sums, layout, self.total_weight + other.total_weight)
+        members = np.union1d(self.members, other.members)
+        one, two = self._spread_over(members), other._spread_over(members)
+        return one._plus_aligned(two, layout)
+
+    def _spread_over(self, members: np.ndarray) -> Statistics:
+        """The same for rising `members` that hold those of here; the others have no mass."""
+        places = np.searchsorted(members, self.members)
+        sums = []
+        for values in self.sums:
+            wide = np.zeros((members.shape[0], *values.shape[1:]))
+            wide[places] = values
+            sums.append(wide)
+        return Statistics.of_sums(members, tuple(sums), self.total_weight)  # type: ignore[arg-type]
 
     def _plus_aligned(self, other: Statistics, layout: Layout) -> Statistics:
         """`plus` for the same components in the same order."""

@@ -1,0 +1,283 @@
+"""What is done to one chunk of rows: a look at what it holds, and a sweep.
+
+Both are pure functions. They run where the chunk is, on this machine or on another one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.search import search
+from pickmix.closed_form.shards import Chunk
+from pickmix.closed_form.state import FrozenMixture
+from pickmix.data.rows import ArrayRows
+from pickmix.families.base import Family
+from pickmix.families.layout import Model
+from pickmix.selection.partitions import Partition
+from pickmix.sweep.contract import Backend
+from pickmix.sweep.statistics import Statistics
+
+# Rows that are looked at together: they stay in the cache.
+_BLOCK_ROWS = 16384
+# Components whose statistics travel together.
+RANGE = 16384
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """How to look at chunks.
+
+    Attributes
+    ----------
+    seed : int
+    n_rows, n_sampled : int
+        Rows of the whole table, and how many of them come home.
+    """
+
+    seed: int
+    n_rows: int
+    n_sampled: int
+    compiled: bool = False
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What some rows hold.
+
+    Attributes
+    ----------
+    n_rows : int
+    weight : float
+        Sum of the row weights.
+    mean, scatter : (D,) arrays
+        Weighted mean, and weighted sum of squares about it.
+    low, high : (D,) arrays
+        Smallest and largest value.
+    """
+
+    n_rows: int
+    weight: float
+    mean: np.ndarray
+    scatter: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def plus(self, other: Facts) -> Facts:
+        """Both together (Chan, Golub and LeVeque 1983)."""
+        if not other.weight > 0.0:
+            return self
+        weight = self.weight + other.weight
+        share = other.weight / weight
+        away = other.mean - self.mean if self.weight > 0.0 else np.zeros_like(self.mean)
+        start = self.mean if self.weight > 0.0 else other.mean
+        return Facts(
+            self.n_rows + other.n_rows,
+            weight,
+            start + share * away,
+            self.scatter + other.scatter + self.weight * share * away * away,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Rows of a chunk that come home.
+
+    Attributes
+    ----------
+    rows : (m, D) array
+    weights : (m,) array or None
+    bad : (row, column, value) or None
+        The first value that is no finite number, with the number of its row in the whole table.
+    """
+
+    rows: np.ndarray
+    weights: np.ndarray | None
+    bad: tuple[int, int, float] | None = None
+
+
+def inspect_chunk(
+    shared: Inspection, backend: Backend, chunk: Chunk, own: None
+) -> tuple[Sampled, list[Facts]]:
+    """Look at a chunk: sums for means and variances, and a sample drawn without repetition."""
+    rows, weights = chunk.rows, chunk.weights
+    facts: Facts | None = None
+    for start in range(0, rows.shape[0], _BLOCK_ROWS):
+        block = rows[start : start + _BLOCK_ROWS].astype(np.float64, order="C")
+        if not np.isfinite(block).all():
+            row, column = np.argwhere(~np.isfinite(block))[0].tolist()
+            bad = (chunk.first + start + row, column, float(block[row, column]))
+            return Sampled(rows[:0], None, bad), [_no_facts(rows.shape[1])]
+        found = _facts_of(block, None if weights is None else weights[start : start + _BLOCK_ROWS])
+        facts = found if facts is None else facts.plus(found)
+    assert facts is not None
+    chosen = _choose_rows(shared, chunk)
+    kept = None if weights is None else weights[chosen]
+    return Sampled(np.ascontiguousarray(rows[chosen]), kept), [facts]
+
+
+def _no_facts(n_columns: int) -> Facts:
+    zeros = np.zeros(n_columns)
+    return Facts(0, 0.0, zeros, zeros, zeros + np.inf, zeros - np.inf)
+
+
+def _facts_of(block: np.ndarray, weights: np.ndarray | None) -> Facts:
+    # About the first row, so that no digits are lost far from the origin.
+    away = block - block[0]
+    n_rows = block.shape[0]
+    weight = float(n_rows) if weights is None else float(weights.sum())
+    if not weight > 0.0:
+        return _no_facts(block.shape[1])
+    sums = away.sum(axis=0) if weights is None else weights @ away
+    mean = sums / weight
+    squares = np.square(away - mean)
+    scatter = squares.sum(axis=0) if weights is None else weights @ squares
+    return Facts(n_rows, weight, block[0] + mean, scatter, block.min(axis=0), block.max(axis=0))
+
+
+def _choose_rows(shared: Inspection, chunk: Chunk) -> np.ndarray:
+    """Which rows of a chunk come home, (m,): its share, whatever the order of the rows in it."""
+    n = chunk.rows.shape[0]
+    first = chunk.first * shared.n_sampled // shared.n_rows
+    n_chosen = (chunk.first + n) * shared.n_sampled // shared.n_rows - first
+    if n_chosen == n:
+        return np.arange(n)
+    generator = np.random.Generator(
+        np.random.Philox(key=np.array([shared.seed, chunk.first], dtype=np.uint64))
+    )
+    return np.sort(generator.choice(n, n_chosen, replace=False))
+
+
+def add_facts(shared: Inspection, one: Facts, other: Facts) -> Facts:
+    """Both together."""
+    return one.plus(other)
+
+
+@dataclass(frozen=True)
+class Sweeping:
+    """What all chunks of a pass share.
+
+    Attributes
+    ----------
+    family : Family
+    model : Model
+        Of all components, frozen.
+    partition : Partition
+    routes : list of Partition
+        Trees that lead rows without a chain to a component; empty if all components are in one
+        block.
+    n_routes : int
+        How many of them are led down; see `search`.
+    key : uint64
+        Of the draws.
+    beta : float
+    centre : (D,) array
+        Origin of the coordinates, in the order of the family's columns.
+    mean_weight : float
+        What a row weighs on average.
+    compiled : bool
+    """
+
+    family: Family
+    model: Model
+    partition: Partition
+    routes: list[Partition]
+    n_routes: int
+    key: np.uint64
+    beta: float
+    centre: np.ndarray
+    mean_weight: float
+    compiled: bool
+
+
+@dataclass(frozen=True)
+class ChunkSwept:
+    """What a chunk brings home: where its chains stand now, (n,), and the evaluations made."""
+
+    states: np.ndarray
+    evaluations: int
+
+
+class NumberedRows:
+    """Rows of a chunk under their numbers in the whole table."""
+
+    def __init__(self, rows: ArrayRows, first: int, mean_weight: float) -> None:
+        self._rows = rows
+        self._first = first
+        self._mean_weight = mean_weight
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The given rows, centred, as (B, D) float64."""
+        return self._rows.gather(rows - self._first)
+
+    def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Weights of the given rows, and what as many weigh on average."""
+        return self._rows.weights_of(rows - self._first)[0], rows.shape[0] * self._mean_weight
+
+
+def sweep_chunk(
+    shared: Sweeping, backend: Backend, chunk: Chunk, states: np.ndarray | None
+) -> tuple[ChunkSwept, list[Statistics]]:
+    """Move the chains of a chunk once; a chunk that has none yet finds them by a search."""
+    family, model = shared.family, shared.model
+    n_components = model.location.shape[0]
+    values = chunk.rows
+    if states is None:
+        problem = family.check(values)
+        if problem is not None:
+            last = chunk.first + len(values)
+            raise ValueError(f"X, among rows {chunk.first + 1} to {last}: {problem}.")
+    if family.column_order is not None:
+        values = values[:, family.column_order]
+    rows = ArrayRows(values, chunk.weights, shared.centre, shared.compiled)
+    evaluations = 0
+    if states is not None:
+        chain = states.astype(np.int32)
+    elif shared.routes:
+        mixture = FrozenMixture(family, model, backend)
+        chain, _, evaluations = search(mixture, rows, shared.routes, shared.n_routes)
+    else:
+        chain = np.zeros(rows.n_rows, dtype=np.int32)
+    swept = backend.sweep(
+        family.layout,
+        model,
+        NumberedRows(rows, chunk.first, shared.mean_weight),
+        np.arange(chunk.first, chunk.first + rows.n_rows),
+        chain,
+        shared.partition,
+        shared.key,
+        shared.beta,
+        wants_log_sums=False,
+    )
+    assert swept.statistics is not None
+    small = np.uint16 if n_components <= 2**16 else np.int32
+    result = ChunkSwept(swept.components.astype(small), evaluations + swept.evaluations)
+    return result, _in_ranges(swept.statistics, n_components)
+
+
+def _in_ranges(statistics: Statistics, n_components: int) -> list[Statistics]:
+    """Statistics of the components that were met, in rising order, range by range."""
+    met = np.flatnonzero(statistics.mass > 0.0)
+    met = met[np.argsort(statistics.members[met], kind="stable")]
+    ordered = statistics.at(met)
+    ends = np.searchsorted(ordered.members, np.arange(0, n_components + RANGE, RANGE))
+    return [ordered.at(np.arange(first, last)) for first, last in itertools.pairwise(ends.tolist())]
+
+
+def add_statistics(shared: Sweeping, one: Statistics, other: Statistics) -> Statistics:
+    """Both together."""
+    return one.plus(other, shared.family.layout)
+
+
+def joined(parts: list[Statistics]) -> Statistics:
+    """Statistics of all ranges in one; each of them weighs all rows."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("members", "mass", "squares", "mean", "scatter", "counts")
+    }
+    return Statistics(**columns, total_weight=parts[0].total_weight)

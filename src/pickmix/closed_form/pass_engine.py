@@ -1,0 +1,202 @@
+"""Engine 1 on tables that stay where they are: passes over all rows, chunk by chunk.
+
+A mixture comes here when it has been fitted to a sample of the rows in memory. Each pass sweeps all
+chunks under one frozen mixture, and then takes one step with the statistics of all rows. So it does
+not matter in which order rows are stored, or where: a table that is sorted by time or by class is
+read from its beginning to its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.chunk_tasks import Sweeping, add_statistics, joined, sweep_chunk
+from pickmix.closed_form.engine import ClosedFormEngine
+from pickmix.closed_form.local_fleet import LocalFleet
+from pickmix.closed_form.partition_engine import ask_witnesses
+from pickmix.closed_form.search import draw_routes
+from pickmix.closed_form.shards import Pairwise, Shards
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows, Batches
+from pickmix.selection.partitions import Partition, draw_partition
+from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.settings import RandomPartition
+from pickmix.sweep.statistics import Statistics
+
+# Passes over which the statistics are averaged at the end, and the power of gamma there.
+_SETTLING_PASSES = 2
+_SETTLING_POWER = 0.6
+# Trees that a row without a chain is led down, and sweeps uphill after that.
+_ROUTES, _CLIMBS = 2, 1
+# Passes draw from steps that no fit in memory comes to.
+_FIRST_STEP = 2**40
+# Children of a pass's randomness.
+_PARTITION, _SWEEP, _SAMPLE = 0, 1, 2
+
+
+class PassEngine(ClosedFormEngine):
+    """Makes passes over all rows of some shards.
+
+    A step is one leg of a pass, so that a fit can end, or be saved, within a pass that takes hours.
+    The mixture changes only at the end of a pass. First every pass replaces the statistics
+    (gamma = 1), as in EM. When the log-likelihood has stopped rising they are averaged over some
+    passes, which takes the noise of the draws out of the parameters.
+
+    Parameters
+    ----------
+    state : MixtureState
+        Fitted to the sample.
+    source : ArrayRows
+        The sample, in the coordinates of `state`.
+    chain : (n,) int32 array
+        Where the chains of the sample stand.
+    shards : Shards
+    mean_weight : float
+        Of all rows.
+    settings : RandomPartition
+    seed : int
+    probe, log_base
+        As in `ClosedFormEngine`; rows of the sample.
+    """
+
+    def __init__(
+        self,
+        state: MixtureState,
+        source: ArrayRows,
+        chain: np.ndarray,
+        shards: Shards,
+        mean_weight: float,
+        settings: RandomPartition,
+        seed: int,
+        probe: np.ndarray | None,
+        log_base: float,
+    ) -> None:
+        super().__init__(state, source, probe, log_base)
+        self.shards = shards
+        self.mean_weight = mean_weight
+        self.settings = settings
+        self.seed = seed
+        self.n_rows = int(shards.offsets[-1])
+        self.n_chunks = shards.offsets.shape[0] - 1
+        self.n_passes = 0
+        self._settling_since: int | None = None
+        self._sample = LocalFleet(
+            state.backend, source, chain, Batches(source.n_rows, source.n_rows, seed)
+        )
+        self._states: list[np.ndarray | None] = [None] * self.n_chunks
+        self._next = 0
+        self._shared: Sweeping | None = None
+        self._sums = Pairwise(self._add)
+
+    @property
+    def chain(self) -> np.ndarray:
+        """Where the chains of the sample stand."""
+        return self._sample.chain
+
+    @property
+    def n_legs(self) -> int:
+        """Steps that a pass takes."""
+        return int(-(-self.n_chunks // self.shards.legs))
+
+    def _add(self, one: list[Statistics], other: list[Statistics]) -> list[Statistics]:
+        assert self._shared is not None
+        shared = self._shared
+        return [add_statistics(shared, a, b) for a, b in zip(one, other, strict=True)]
+
+    def may_end(self, step: int) -> bool:
+        """Whether the statistics have settled; the first plateau lets them begin to."""
+        if self._settling_since is None:
+            self._settling_since = self.n_passes
+        return self.n_passes - self._settling_since >= _SETTLING_PASSES
+
+    def live_components(self) -> int:
+        """Components that weigh at least half a row."""
+        return int(np.count_nonzero(self.state.weights * self.n_rows >= 0.5))
+
+    def step(self, t: int) -> None:
+        """Sweep the chunks of a leg; after the last one of a pass, absorb the statistics."""
+        if self._next == 0:
+            self.state.pool()
+        if self._shared is None:
+            self._shared = self._begin_pass()
+        chunks = range(self._next, min(self._next + self.shards.legs, self.n_chunks))
+        results, parts = self.shards.run(
+            sweep_chunk, chunks, self._shared, [self._states[c] for c in chunks], add_statistics
+        )
+        for chunk, result in zip(chunks, results, strict=True):
+            self._states[chunk] = result.states
+            self.counters.evaluations += result.evaluations
+        self._sums.put(parts, len(chunks))
+        n_rows = int(self.shards.offsets[chunks.stop] - self.shards.offsets[chunks.start])
+        self.counters.rows += n_rows
+        self.counters.acceptance_sum += n_rows
+        self._next = chunks.stop
+        if self._next == self.n_chunks:
+            self._end_pass()
+
+    def _random(self) -> StepRandomness:
+        return StepRandomness(self.seed, _FIRST_STEP + self.n_passes)
+
+    def _begin_pass(self) -> Sweeping:
+        """What all chunks of this pass share."""
+        state, random = self.state, self._random()
+        size = self.settings.block_size
+        routes: list[Partition] = []
+        if state.n_components > size and any(states is None for states in self._states):
+            routes = draw_routes(state, _ROUTES + _CLIMBS, size, random)
+        return Sweeping(
+            family=state.family,
+            model=state.model,
+            partition=self._draw_partition(random),
+            routes=routes,
+            n_routes=_ROUTES,
+            key=random.child(_SWEEP).key(Stream.POSTERIOR),
+            beta=1.0,
+            centre=self.source.center,
+            mean_weight=self.mean_weight,
+            compiled=state.backend.threads is not None,
+        )
+
+    def _draw_partition(self, random: StepRandomness) -> Partition:
+        return draw_partition(
+            self.state.places(),
+            self.settings.block_size,
+            self.settings.shuffle,
+            random.child(_PARTITION),
+            self.state.backend.operations,
+            self.state.widths(),
+        )
+
+    def _end_pass(self) -> None:
+        """SA-step and M-step with the statistics of all rows."""
+        state, random = self.state, self._random()
+        statistics = joined(self._sums.total())
+        self.n_passes += 1
+        self._next = 0
+        self._shared = None
+        self._sums = Pairwise(self._add)
+        gamma = 1.0
+        if self._settling_since is not None:
+            gamma = float((self.n_passes - self._settling_since + 1) ** -_SETTLING_POWER)
+        before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)
+        state.prior.n_rows = min(self.n_rows, 1.0 / (before + gamma**2 / self.n_rows))
+        self.counters.refused += state.absorb(statistics, gamma).shape[0]
+        if state.prior.chooses:
+            # The sample stands for all rows, once its chains have followed the mixture.
+            partition = self._draw_partition(random.child(_SAMPLE))
+            moved = self._sample.sweep(
+                state, partition, 1, random.child(_SAMPLE), wants_statistics=False
+            )
+            self.counters.evaluations += moved.evaluations
+            ask_witnesses(self._sample, state, partition, 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A pass that is under way is known by its number and by the mixture.
+        return vars(self) | {"_shared": None, "_sums": self._sums.kept}
+
+    def __setstate__(self, values: dict[str, Any]) -> None:
+        vars(self).update(values)
+        self._sums = Pairwise(self._add)
+        self._sums.kept = values["_sums"]

@@ -1,0 +1,156 @@
+"""Checkpoints of an estimator's fit: what call they belong to, and how it goes on."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from pickmix.closed_form.engine import ClosedFormEngine
+from pickmix.estimators.closed_form_fit import Fitted, Stage
+from pickmix.estimators.validation import check_number
+from pickmix.fitting.checkpoint import Checkpoints, say_resumed
+from pickmix.selection.proposals import Proposal
+
+# Parameters that change how a fit is made, but not what comes of it.
+_FREE = ("n_jobs", "verbose", "callbacks", "checkpoint", "checkpoint_every", "max_time")
+
+
+def check_checkpoint(folder: Any, every: Any) -> None:
+    """Check the two parameters."""
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise ValueError(f"checkpoint must be None or the path of a folder, got {folder!r}.")
+    check_number("checkpoint_every", every, 0.0)
+
+
+def open_checkpoints(
+    estimator: Any, rows: dict[str, Any], weights: np.ndarray | None, seeds: Any
+) -> Checkpoints | None:
+    """The checkpoints that an estimator asks for, or None.
+
+    `rows` is a fingerprint of what is fitted; seeds are noted, for a `random_state` that could not
+    be drawn from again.
+    """
+    if estimator.checkpoint is None:
+        return None
+    from pickmix import __version__
+
+    call = {
+        "estimator": type(estimator).__name__,
+        "parameters": _describe_parameters(estimator),
+        "rows": rows,
+        "sample_weight": _describe(weights),
+        "pickmix": __version__,
+    }
+    return Checkpoints(
+        estimator.checkpoint, float(estimator.checkpoint_every), call, {"seeds": seeds}
+    )
+
+
+def _describe_parameters(estimator: BaseEstimator) -> dict[str, Any]:
+    parameters = estimator.get_params(deep=False)
+    return {name: _describe(value) for name, value in parameters.items() if name not in _FREE}
+
+
+def _describe(value: Any, depth: int = 4) -> Any:
+    """What can be compared later, as JSON; of objects in objects, so many levels."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_describe(item, depth - 1) for item in value]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        checksum = zlib.crc32(np.ascontiguousarray(value).tobytes())
+        return f"array of shape {value.shape} and type {value.dtype}, checksum {checksum:08x}"
+    if isinstance(value, dict):
+        return {str(key): _describe(item, depth - 1) for key, item in value.items()}
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    # Settings, schedules and components are what they hold; what a proposal holds, it has learnt.
+    held = {} if isinstance(value, Proposal) else getattr(value, "__dict__", {})
+    return {name: _describe(held, depth - 1)} if held and depth > 0 else name
+
+
+def fingerprint_of(rows: np.ndarray) -> dict[str, Any]:
+    """What tells rows in memory from others."""
+    return {"array": _describe(rows)}
+
+
+@dataclass
+class Progressed:
+    """How far the fits of an estimator have come.
+
+    Attributes
+    ----------
+    start : int
+        Number of the start that is under way.
+    stage : Stage or None
+        Its stage; None if it has not begun.
+    passing : bool
+        Whether it has come to passes over all rows.
+    best : Fitted or None
+        The best of the starts before it.
+    best_start : int
+    best_engine : ClosedFormEngine or None
+        Its engine, if passes over all rows are to follow.
+    work : float
+        Seconds that these took.
+    draws : dict
+        State of the generator that draws starts.
+    """
+
+    start: int = 0
+    stage: Stage | None = None
+    passing: bool = False
+    best: Fitted | None = None
+    best_start: int = 0
+    best_engine: ClosedFormEngine | None = None
+    work: float = 0.0
+    draws: dict[str, Any] | None = None
+
+
+class FitSaver:
+    """Saves the stages of a fit with what came before them."""
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        here: Mapping[str, Any],
+        progressed: Progressed,
+        draws: np.random.RandomState,
+    ) -> None:
+        self.checkpoints = checkpoints
+        self.here = here
+        self.progressed = progressed
+        self.draws = draws
+
+    def due(self) -> bool:
+        """Whether it is time to."""
+        return self.checkpoints.due()
+
+    def save(self, stage: Stage) -> None:
+        """Write a checkpoint."""
+        self.progressed.stage = stage
+        self.progressed.draws = self.draws.get_state(legacy=False)
+        self.checkpoints.write(self.progressed, self.here)
+        self.progressed.stage = None
+
+    def resume(self, classes: tuple[type, ...]) -> Progressed | None:
+        """Where the fit of this call has come to, if it was begun before."""
+        found: Progressed | None = self.checkpoints.read(self.here, classes)
+        if found is not None:
+            self.progressed = found
+            assert found.draws is not None
+            self.draws.set_state(found.draws)
+            if found.stage is not None:
+                moment = found.stage.moment
+                ended = f", where it had ended ({moment.outcome})" if moment.outcome else ""
+                say_resumed(self.checkpoints.folder, f"step {moment.step}{ended}")
+        return found

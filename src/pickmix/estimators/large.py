@@ -1,0 +1,155 @@
+"""Tables that stay where they are: how much of one comes into memory, and what is known of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.chunk_tasks import Facts, Inspection, Sampled, add_facts, inspect_chunk
+from pickmix.closed_form.dask_shards import DaskShards
+from pickmix.closed_form.shards import LocalShards, Shards
+from pickmix.data.dask_data import is_dask
+from pickmix.data.rows import SampleRows
+from pickmix.data.sources import RowSource
+from pickmix.estimators.closed_form_fit import make_backend
+from pickmix.estimators.plan import partition_settings, resolve_batch_size
+from pickmix.estimators.row_sources import (
+    MEMORY_SHARE,
+    check_weights,
+    chunk_rows,
+    learn_names,
+    memory,
+    open_for,
+)
+from pickmix.families.base import Family
+from pickmix.sweep.reference import Reference
+from pickmix.threads import Threads
+
+# Bytes of a sample at most.
+_SAMPLE_BYTES = 2**30
+# A table of this many times as many rows as the sample comes into memory as a whole.
+_NEARLY_ALL = 1.5
+
+
+def sample_size(n_rows: int, row_bytes: int, wanted: int) -> int:
+    """Rows that a fit begins with in memory: enough for all components, or all."""
+    most = max(1, _SAMPLE_BYTES // row_bytes)
+    n = min(wanted, most)
+    return n_rows if n_rows <= min(_NEARLY_ALL * n, most) else n
+
+
+class LargeTable:
+    """A table of which a sample comes into memory.
+
+    Parameters
+    ----------
+    estimator : an estimator in closed form
+        Its parameters say how many rows are needed; it learns the names of the columns.
+    X : rows that stay where they are
+    sample_weight : (N,) array or None
+    columns : sequence of str or int, or None
+        Which columns of X.
+    threads : Threads
+    """
+
+    def __init__(
+        self, estimator: Any, X: Any, sample_weight: Any, columns: Any, threads: Threads
+    ) -> None:
+        self.shards: Shards
+        names: list[str] | None
+        if is_dask(X):
+            collection = X if columns is None else choose_columns(X, columns)
+            self.shards = DaskShards(collection, weights=sample_weight)
+            self._source = None
+            names = self.shards.names
+        else:
+            # A source that the user has opened is the user's to close.
+            self._owned = not isinstance(X, RowSource)
+            self._source = source = open_for(X, columns)
+            weights = check_weights(sample_weight, source.n_rows)
+            size = chunk_rows(source, int(estimator.n_components))
+            self.shards = LocalShards(source, size, Reference(), weights)
+            self._weights = weights
+            names = source.names
+        self.n_rows = int(self.shards.offsets[-1])
+        self.n_columns = self.shards.n_columns
+        self._threads = threads
+        learn_names(estimator, self.n_columns, names)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells this table from others."""
+        return self.shards.fingerprint()
+
+    def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Read the table once: what its columns hold, and a sample of its rows, which is returned.
+
+        Fits that need all rows in memory get all.
+        """
+        shards, n_rows = self.shards, self.n_rows
+        row_bytes = shards.n_columns * shards.dtype.itemsize
+        partition = partition_settings(estimator.algorithm, estimator.proposal)
+        if partition is None:
+            needed = n_rows * row_bytes
+            if needed > MEMORY_SHARE * memory():
+                raise MemoryError(
+                    f"X takes {needed / 1e9:.1f} GB, and algorithm={estimator.algorithm!r} with "
+                    f"proposal={estimator.proposal!r} needs all rows in memory. This machine has "
+                    f"{memory() / 1e9:.1f} GB. The default algorithm reads them chunk by chunk."
+                )
+            n_sampled = n_rows
+        else:
+            wanted = resolve_batch_size(
+                "auto", estimator.algorithm, n_rows, int(estimator.n_components), partition
+            )
+            n_sampled = sample_size(n_rows, row_bytes, wanted)
+        shared = Inspection(seeds[0] * 2**31 + seeds[1], n_rows, n_sampled)
+        chunks = range(shards.offsets.shape[0] - 1)
+        results, parts = shards.run(inspect_chunk, chunks, shared, [None] * len(chunks), add_facts)
+        for result in results:
+            if result.bad is not None:
+                row, column, value = result.bad
+                raise ValueError(
+                    f"X must hold finite numbers, got {value} in {shards.place(row)}, "
+                    f"column {column}."
+                )
+        self.facts: Facts = parts[0]
+        self.is_whole = n_sampled == n_rows
+        self.mean_weight = self.facts.weight / n_rows
+        return _gathered(results)
+
+    def extremes(self) -> np.ndarray:
+        """The smallest and the largest value of every column, (2, D)."""
+        return np.stack([self.facts.low, self.facts.high])
+
+    def sample_source(
+        self, rows: np.ndarray, weights: np.ndarray | None, family: Family, compiled: bool
+    ) -> SampleRows:
+        """The sample as the engine sees it; columns of `rows` are in the family's order."""
+        order = slice(None) if family.column_order is None else family.column_order
+        facts = self.facts
+        centre = family.centre(facts.mean[order])
+        source = SampleRows(rows, weights, centre, compiled, facts.low[order], facts.high[order])
+        if isinstance(self.shards, LocalShards):
+            self.shards.backend = make_backend(compiled, self._threads)
+        return source
+
+    def close(self) -> None:
+        """Let go of files."""
+        if isinstance(self.shards, LocalShards):
+            self.shards.close()
+        if self._source is not None and self._owned:
+            self._source.close()
+
+
+def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:
+    rows = np.concatenate([result.rows for result in results])
+    if results[0].weights is None:
+        return rows, None
+    weights = np.concatenate([np.asarray(result.weights) for result in results])
+    return rows[weights > 0.0], weights[weights > 0.0]
+
+
+def choose_columns(collection: Any, columns: Any) -> Any:
+    """Some columns of a Dask collection: by name from a dataframe, by number from an array."""
+    return collection[list(columns)] if hasattr(collection, "columns") else collection[:, columns]

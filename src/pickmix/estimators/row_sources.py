@@ -1,0 +1,178 @@
+"""Rows that stay where they are: what an estimator takes beside arrays, and how it reads them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import os
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from pickmix.data.dask_data import is_dask
+from pickmix.data.open_rows import is_source, open_rows, read_ahead
+from pickmix.data.sources import RowSource
+from pickmix.estimators.lazy import lazily
+
+# Bytes of a chunk: at least, and at most for very many components, which need so many rows each to
+# be worth a visit.
+_CHUNK_BYTES = 2**25
+_LARGEST_CHUNK_BYTES = 2**29
+_CHUNK_ROWS_PER_COMPONENT = 64
+# Share of the memory that rows may take.
+MEMORY_SHARE = 0.7
+Query = TypeVar("Query", bound=Callable[..., Any])
+
+
+def is_large(X: Any) -> bool:
+    """Whether rows come from files, from a cluster or piece by piece, and not from an array."""
+    return is_dask(X) or is_source(X)
+
+
+def open_for(X: Any, columns: Any = None) -> RowSource:
+    """The source of rows that X describes, with the columns that are asked for."""
+    if columns is not None and not is_large(X):
+        raise ValueError(
+            "columns is for files, sources and the like; choose the columns of an array or a frame "
+            f"before, got columns={columns!r} and X of {type(X)!r}."
+        )
+    return open_rows(X, columns=columns)
+
+
+def open_fitted(estimator: Any, X: Any) -> RowSource:
+    """The source of rows that X describes, with the columns that an estimator was fitted to.
+
+    A table whose columns have names may have others beside them, in any order.
+    """
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and _may_have_names(X):
+        return open_rows(X, columns=list(names))
+    source = open_rows(X)
+    if source.n_columns != estimator.n_features_in_:
+        message = (
+            f"X has {source.n_columns} features, but {type(estimator).__name__} is expecting "
+            f"{estimator.n_features_in_} features as input ({source.name}). "
+            "open_rows(..., columns=...) chooses some."
+        )
+        source.close()
+        raise ValueError(message)
+    return source
+
+
+def _may_have_names(X: Any) -> bool:
+    if isinstance(X, RowSource):
+        return X.names is not None
+    if isinstance(X, str | os.PathLike):
+        return not str(X).endswith((".npy", ".npz"))
+    return not (isinstance(X, np.ndarray) or callable(X) or hasattr(X, "__getitem__")) or hasattr(
+        X, "schema"
+    )
+
+
+def chunk_rows(source: RowSource, n_components: int) -> int:
+    """Rows per chunk: what the user asked for, or as many as are worth reading at a time."""
+    if source.chunk_size is not None:
+        return source.chunk_size
+    row_bytes = source.n_columns * source.dtype.itemsize
+    wished = max(_CHUNK_BYTES // row_bytes, _CHUNK_ROWS_PER_COMPONENT * n_components)
+    return int(max(1, min(wished, max(_LARGEST_CHUNK_BYTES, _CHUNK_BYTES) // row_bytes)))
+
+
+def ranges_of(source: RowSource) -> list[tuple[int, int]]:
+    """Ranges of rows to read one after another."""
+    size = chunk_rows(source, 1)
+    return [(first, min(first + size, source.n_rows)) for first in range(0, source.n_rows, size)]
+
+
+def read_all(source: RowSource, why: str) -> np.ndarray:
+    """All rows in memory, if they fit; `why` they must be there."""
+    needed = source.n_rows * source.n_columns * source.dtype.itemsize
+    if needed > MEMORY_SHARE * memory():
+        raise MemoryError(
+            f"{source.name}: its {source.n_rows:,} rows take {needed / 1e9:.1f} GB, and {why}. "
+            f"This machine has {memory() / 1e9:.1f} GB."
+        )
+    return source.read(0, source.n_rows)
+
+
+def memory() -> float:
+    """Bytes of memory of this machine; infinite where that cannot be told."""
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return float("inf")
+
+
+def learn_names(estimator: Any, n_columns: int, names: list[str] | None) -> None:
+    """Keep the columns of a table as scikit-learn does those of a frame."""
+    estimator.n_features_in_ = n_columns
+    if names is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
+    """Weights of the rows of a table (N,), or None."""
+    if sample_weight is None:
+        return None
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}.")
+    if not np.isfinite(weights).all() or (weights < 0.0).any():
+        raise ValueError("sample_weight must hold finite numbers >= 0.")
+    if not weights.any():
+        raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+    # As for arrays: only ratios matter.
+    return np.asarray(np.ldexp(weights, 1 - np.frexp(weights.max())[1]))
+
+
+def by_chunks(query: Query) -> Query:
+    """Let a query of an estimator take rows that stay where they are.
+
+    Chunk by chunk for files and the like; lazily for Dask collections.
+    """
+
+    @functools.wraps(query)
+    def answer(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if is_dask(X):
+            check_is_fitted(self)
+            return _ask_lazily(self, query, X, *args, **options)
+        if not is_source(X):
+            return query(self, X, *args, **options)
+        check_is_fitted(self)
+        with contextlib.closing(read_fitted(self, X)) as chunks:
+            # The columns were compared when they were chosen.
+            bare = copy.copy(self)
+            vars(bare).pop("feature_names_in_", None)
+            parts = [query(bare, rows, *args, **options) for rows in chunks]
+        if isinstance(parts[0], tuple):
+            return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return np.concatenate(parts)
+
+    return cast(Query, answer)
+
+
+def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any) -> Any:
+    """What a query will answer, when it is computed."""
+    name = query.__name__
+    bound = inspect.signature(query).bind(estimator, X, *args, **options)
+    bound.apply_defaults()
+    arguments = dict(list(bound.arguments.items())[2:])
+    n_columns = {"predict_proba": estimator.weights_.shape[0]}.get(name, arguments.get("m"))
+    dtype = {"predict": np.int64, "top_components": (np.int64, np.float64)}.get(name, np.float64)
+    return lazily(getattr(estimator, name), X, dtype, n_columns, **arguments)
+
+
+def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
+    """Chunks of X one after another, with the columns that an estimator was fitted to."""
+    source = open_fitted(estimator, X)
+    try:
+        with contextlib.closing(read_ahead(source, ranges_of(source))) as reader:
+            yield from reader
+    finally:
+        if source is not X:
+            source.close()

@@ -1,0 +1,260 @@
+"""Checkpoints: all that a fit needs to go on where it was, in one file, the last two kept.
+
+A checkpoint is a short description in JSON, which says what call it belongs to, and after it the
+objects of the fit. Those are written by pickle, but read by a reader that makes arrays and objects
+of pickmix's own classes and nothing else: opening a checkpoint runs no foreign code. What belongs
+to the process and not to the fit (rows, threads, compiled kernels) is named in the file, and given
+back by the call that goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import pickle
+import re
+import sys
+import time
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from pickmix.data.files import replacing
+
+_MAGIC = b"pickmix checkpoint 1\n"
+_NAME = re.compile(r"checkpoint-(\d{6})\.pickmix")
+_KEPT = 2
+# What arrays are made by, and slices.
+_MAKERS = {
+    ("builtins", "slice"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "scalar"),
+    ("numpy._core.numeric", "_frombuffer"),
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy.core.multiarray", "scalar"),
+    ("numpy.core.numeric", "_frombuffer"),
+}
+
+
+class DamagedError(ValueError):
+    """A checkpoint cannot be read."""
+
+
+class Checkpoints:
+    """The checkpoints of one fit, in a folder of their own.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+    every : float
+        Seconds between checkpoints.
+    call : dict
+        What the fit was asked to do, as JSON: parameters, rows, versions. A checkpoint of another
+        call is refused, with what differs.
+    notes : dict
+        What else the description says, as JSON. Nobody compares it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Checkpoints(folder, 300.0, {"seed": 1}).write({"step": 7}, {})
+    ...     Checkpoints(folder, 300.0, {"seed": 1}).read({})
+    {'step': 7}
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        every: float,
+        call: dict[str, Any],
+        notes: dict[str, Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.every = every
+        self.notes = notes or {}
+        # As it will come back from the file.
+        self.call: dict[str, Any] = json.loads(json.dumps(call))
+        self._last = time.monotonic()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise FileExistsError(f"checkpoint={self.folder}: expected a folder, found a file.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.folder, os.W_OK):
+            raise PermissionError(f"checkpoint={self.folder}: cannot write into this folder.")
+        # What a process that was killed while it wrote has left behind.
+        for leftover in self.folder.glob(".checkpoint-*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+    def due(self) -> bool:
+        """Whether it is time for the next one."""
+        return time.monotonic() - self._last >= self.every
+
+    def _there(self) -> list[tuple[int, Path]]:
+        """Numbers and paths of the checkpoints in the folder, the newest first."""
+        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
+        return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
+
+    def write(self, values: Any, here: Mapping[str, Any]) -> None:
+        """Write a checkpoint in one move; `here` names what is left out of it."""
+        there = self._there()
+        number = there[0][0] + 1 if there else 1
+        path = self.folder / f"checkpoint-{number:06d}.pickmix"
+        try:
+            with replacing(path) as temporary, open(temporary, "wb") as file:
+                _write(file, {"call": self.call, "notes": self.notes}, values, here)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"{path}: the checkpoint could not be written ({error.strerror}). "
+                + (f"The one before is {there[0][1].name}." if there else "There is none yet."),
+            ) from error
+        for _, old in there[_KEPT - 1 :]:
+            old.unlink(missing_ok=True)
+        self._last = time.monotonic()
+
+    def read(self, here: Mapping[str, Any], classes: tuple[type, ...] = ()) -> Any:
+        """What the newest checkpoint holds, or None if there is none.
+
+        A damaged one is passed over, as there may be one before it. `classes` are those beside
+        pickmix's own whose objects it may hold.
+        """
+        problems = []
+        for _, path in self._there():
+            try:
+                with open(path, "rb") as file:
+                    description = _read_description(file)
+                    self._compare(path, description["call"])
+                    self.notes = description["notes"]
+                    return _Reader(file, here, classes).load()
+            except (DamagedError, pickle.UnpicklingError, EOFError) as error:
+                problems.append(f"{path.name}: {error}")
+        if problems:
+            raise ValueError(
+                f"checkpoint={self.folder}: no checkpoint can be read ({'; '.join(problems)}). "
+                "Remove them to start anew."
+            )
+        return None
+
+    def read_notes(self) -> dict[str, Any] | None:
+        """The notes of the newest checkpoint that can be read, or None."""
+        for _, path in self._there():
+            with contextlib.suppress(DamagedError), open(path, "rb") as file:
+                notes: dict[str, Any] = _read_description(file)["notes"]
+                return notes
+        return None
+
+    def _compare(self, path: Path, call: dict[str, Any]) -> None:
+        differences = list(_differences(call, self.call, ""))
+        if differences:
+            raise ValueError(
+                f"{path}: this checkpoint belongs to another fit: {'; '.join(differences)}. Repeat "
+                "the call it belongs to, or give checkpoint= another folder."
+            )
+
+
+def say_resumed(path: Path, text: str) -> None:
+    """Tell the user that a fit goes on from a checkpoint."""
+    print(f"pickmix: going on from the checkpoint in {path}: {text}", file=sys.stderr, flush=True)
+
+
+def _differences(was: Any, now: Any, name: str) -> Any:
+    """Lines that say what differs between two JSON values."""
+    if isinstance(was, dict) and isinstance(now, dict):
+        for key in sorted(was.keys() | now.keys()):
+            inner = f"{name}.{key}" if name else key
+            yield from _differences(was.get(key), now.get(key), inner)
+    elif was != now:
+        yield f"{name} was {_short(was)}, is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+class _Summed(io.RawIOBase):
+    """Writes to a file, and sums up what is written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.checksum = zlib.crc32(data, self.checksum)
+        return self._file.write(data)
+
+
+def _write(
+    file: IO[bytes], description: dict[str, Any], values: Any, here: Mapping[str, Any]
+) -> None:
+    text = json.dumps(description).encode()
+    file.write(_MAGIC + len(text).to_bytes(8, "big") + text)
+    place = file.tell()
+    file.write(bytes(8))
+    summed = _Summed(file)
+    _Writer(summed, here).dump(values)
+    file.seek(place)
+    file.write(summed.checksum.to_bytes(8, "big"))
+
+
+def _read_description(file: IO[bytes]) -> dict[str, Any]:
+    """What a file says of its call; the file then stands before its objects."""
+    if file.read(len(_MAGIC)) != _MAGIC:
+        raise DamagedError("it is no checkpoint of this version of pickmix")
+    try:
+        found: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "big")))
+    except ValueError as error:
+        raise DamagedError("its description is damaged") from error
+    expected = int.from_bytes(file.read(8), "big")
+    place, checksum = file.tell(), 0
+    while block := file.read(2**22):
+        checksum = zlib.crc32(block, checksum)
+    if checksum != expected:
+        raise DamagedError("it is damaged")
+    file.seek(place)
+    return found
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, file: Any, here: Mapping[str, Any]) -> None:
+        super().__init__(file, protocol=5)
+        self._names = {id(thing): name for name, thing in here.items() if thing is not None}
+
+    def persistent_id(self, obj: Any) -> str | None:
+        return self._names.get(id(obj))
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, file: IO[bytes], here: Mapping[str, Any], classes: tuple[type, ...]) -> None:
+        super().__init__(file)
+        self._here = here
+        self._classes = {(each.__module__, each.__qualname__): each for each in classes}
+
+    def persistent_load(self, pid: str) -> Any:
+        return self._here[pid]
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in self._classes:
+            return self._classes[module, name]
+        if module.startswith("pickmix."):
+            found: Any = importlib.import_module(module)
+            with contextlib.suppress(AttributeError):
+                for part in name.split("."):
+                    found = getattr(found, part)
+                if isinstance(found, type):
+                    return found
+        elif (module, name) in _MAKERS:
+            return super().find_class(module, name)
+        raise DamagedError(f"it holds a {module}.{name}, which no checkpoint does")

@@ -1,0 +1,303 @@
+"""Fits and queries of rows that stay where they are: files, mapped arrays, functions, sources."""
+
+import numpy as np
+import pytest
+
+import pickmix
+from pickmix import FamilyMixture, GaussianMixture, open_rows
+from pickmix.estimators import large
+
+K = 24
+
+
+def draw(n, seed, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    means = np.random.default_rng(99).normal(size=(K, 3)) * 5.0
+    labels = rng.integers(0, K, n)
+    return (means[labels] + rng.normal(size=(n, 3))).astype(dtype)
+
+
+X = draw(60_000, 0)
+HELD_OUT = draw(4_000, 1)
+
+
+@pytest.fixture(autouse=True)
+def small_sample(monkeypatch):
+    # A sample of 9,000 of the 60,000 rows, as of much larger tables.
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 9000 * 12)
+
+
+def fit(rows, **parameters):
+    return GaussianMixture(K, random_state=0, **parameters).fit(rows)
+
+
+def bits(mixture):
+    arrays = (mixture.weights_, mixture.means_, mixture.covariances_)
+    return b"".join(array.tobytes() for array in arrays) + mixture.trace_["log_likelihood"].tobytes()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("rows")
+    np.save(folder / "rows.npy", X)
+    parts = folder / "parts"
+    parts.mkdir()
+    for number, part in enumerate(np.array_split(X, 3)):
+        table = pa.table({"a": part[:, 0], "b": part[:, 1], "c": part[:, 2]})
+        pq.write_table(table, parts / f"part-{number}.parquet", row_group_size=7000)
+        np.save(folder / f"piece-{number}.npy", part)
+    return folder
+
+
+class Slices:
+    def __len__(self):
+        return X.shape[0]
+
+    def __getitem__(self, rows):
+        return X[rows]
+
+
+def batches():
+    for start in range(0, X.shape[0], 7001):
+        yield X[start : start + 7001]
+
+
+@pytest.fixture(scope="module")
+def kinds(files):
+    return {
+        "npy": str(files / "rows.npy"),
+        "path": files / "rows.npy",
+        "pieces": str(files / "piece-*.npy"),
+        "memmap": np.load(files / "rows.npy", mmap_mode="r"),
+        "parquet": files / "parts",
+        "pattern": str(files / "parts" / "*.parquet"),
+        "function": batches,
+        "slices": Slices(),
+        "array": X,
+    }
+
+
+@pytest.fixture(scope="module")
+def expected():
+    before = large._SAMPLE_BYTES
+    large._SAMPLE_BYTES = 9000 * 12
+    try:
+        return fit(open_rows(X, chunk_size=8192))
+    finally:
+        large._SAMPLE_BYTES = before
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["npy", "path", "pieces", "memmap", "parquet", "pattern", "function", "slices", "array"],
+)
+def test_the_same_bits_wherever_rows_are(kinds, expected, kind):
+    with open_rows(kinds[kind], chunk_size=8192) as source:
+        assert bits(fit(source)) == bits(expected)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_the_same_bits_for_any_number_of_threads(expected, n_jobs):
+    assert bits(fit(open_rows(X, chunk_size=8192), n_jobs=n_jobs)) == bits(expected)
+
+
+def test_as_good_as_in_memory(expected):
+    in_memory = fit(X)
+    assert expected.outcome_ == "converged"
+    assert expected.score(HELD_OUT) > in_memory.score(HELD_OUT) - 0.02
+    assert expected.n_rows_seen_ == 60_000
+
+
+def test_sorted_rows_are_no_harm(expected):
+    in_order = X[np.argsort(X[:, 0])]
+    assert fit(open_rows(in_order, chunk_size=8192)).score(HELD_OUT) > expected.score(HELD_OUT) - 0.02
+
+
+def test_passes_bring_what_a_sample_lacks():
+    few = draw(9000, 0)
+    assert fit(open_rows(X, chunk_size=8192)).score(HELD_OUT) > fit(few).score(HELD_OUT)
+
+
+def test_the_first_passes_see_a_sample_only():
+    visited = []
+
+    source = open_rows(X, chunk_size=8192)
+    read = source.read
+    source.read = lambda first, last: visited.append((first, last)) or read(first, last)
+    mixture = fit(source)
+    # Chunks are read from the beginning to the end, once to look and once per pass.
+    chunks = [(a, min(a + 8192, 60_000)) for a in range(0, 60_000, 8192)]
+    n_passes, rest = divmod(len(visited), len(chunks))
+    assert rest == 0
+    assert visited == chunks * n_passes
+    in_sample = mixture.trace_["step"] < mixture.n_steps_ - (n_passes - 1) * len(chunks) + 1
+    assert in_sample.sum() > 2
+    assert n_passes < 12
+
+
+def test_a_table_that_fits_is_fitted_as_an_array(files, monkeypatch):
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 2**30)
+    monkeypatch.setattr("pickmix.estimators.plan._LEAST_ROWS", 50_000)
+    assert bits(fit(files / "rows.npy")) == bits(fit(X))
+    assert bits(fit(np.load(files / "rows.npy", mmap_mode="r"))) == bits(fit(X))
+
+
+def test_other_algorithms_read_all_rows(files):
+    ours = fit(files / "rows.npy", algorithm="em", max_steps=3)
+    assert bits(ours) == bits(fit(X, algorithm="em", max_steps=3))
+
+
+def test_other_algorithms_refuse_what_memory_cannot_hold(files, monkeypatch):
+    monkeypatch.setattr(large, "memory", lambda: 1000.0)
+    with pytest.raises(MemoryError, match=r"algorithm='em'.*needs all rows in memory"):
+        fit(files / "rows.npy", algorithm="em")
+
+
+def test_weights():
+    # Rows of weight two are rows that are there twice.
+    weights = np.ones(60_000)
+    weights[X[:, 0] > 0.0] = 2.0
+    weights[:100] = 0.0
+    heavy = GaussianMixture(K, random_state=0).fit(
+        open_rows(X, chunk_size=8192), sample_weight=weights
+    )
+    light = fit(open_rows(X, chunk_size=8192))
+    assert heavy.score(HELD_OUT, sample_weight=1.0 + (HELD_OUT[:, 0] > 0)) > light.score(
+        HELD_OUT, sample_weight=1.0 + (HELD_OUT[:, 0] > 0)
+    )
+    mean = np.average(X, axis=0, weights=weights)
+    np.testing.assert_allclose(heavy.weights_ @ heavy.means_, mean, atol=2e-3)
+    for bad, message in ((weights[:5], "shape"), (-weights, ">= 0"), (0 * weights, "only zeros")):
+        with pytest.raises(ValueError, match=message):
+            GaussianMixture(K).fit(open_rows(X), sample_weight=bad)
+
+
+def test_families_learn_levels_of_all_rows():
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(3.0, size=(60_000, 2)).astype(np.float64)
+    levels = rng.integers(0, 3, size=(60_000, 1))
+    levels[-1] = 7
+    table = np.concatenate([counts, levels], axis=1)
+    family = [("categorical", [2]), ("poisson", [0, 1])]
+    mixture = FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=8192))
+    assert mixture.column_limits_[2] == 7.0
+    assert np.isfinite(mixture.score_samples(table[-5:])).all()
+    table[30_000, 0] = -1.0
+    with pytest.raises(ValueError, match=r"column 0 must hold counts.*the smallest values"):
+        FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=8192))
+
+
+def test_warm_start_goes_on(expected):
+    mixture = fit(open_rows(X, chunk_size=8192), warm_start=True)
+    before = mixture.n_steps_
+    mixture.fit(open_rows(X, chunk_size=8192))
+    assert mixture.n_steps_ > before
+    assert mixture.n_rows_seen_ == 120_000
+    assert mixture.score(HELD_OUT) > expected.score(HELD_OUT) - 0.01
+
+
+def test_several_starts():
+    one = fit(open_rows(X, chunk_size=8192))
+    several = fit(open_rows(X, chunk_size=8192), n_init=3)
+    assert several.score(HELD_OUT) > one.score(HELD_OUT) - 0.01
+
+
+def test_names_and_columns(files):
+    mixture = GaussianMixture(K, random_state=0).fit(files / "parts", columns=["c", "a"])
+    assert mixture.feature_names_in_.tolist() == ["c", "a"]
+    by_hand = mixture.means_[:, ::-1]
+    assert by_hand.shape == (K, 2)
+    # The same columns are found in the wider table.
+    scores = mixture.score_samples(files / "parts")
+    bare = GaussianMixture(K, random_state=0).fit(open_rows(X, columns=[2, 0]))
+    np.testing.assert_array_equal(scores, bare.score_samples(X[:, [2, 0]]))
+    with pytest.raises(ValueError, match="has 3 features"):
+        bare.score_samples(files / "rows.npy")
+    with pytest.raises(ValueError, match="columns is for files"):
+        GaussianMixture(K).fit(X, columns=[0, 1])
+
+
+def assert_alike(ours, theirs):
+    # Few rows are evaluated in NumPy, many by kernels: the last bits may differ.
+    np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+def test_queries_are_those_of_arrays(expected, kinds):
+    for kind in ("npy", "memmap", "parquet", "function", "slices"):
+        rows = kinds[kind]
+        assert_alike(expected.score_samples(rows), expected.score_samples(X))
+    rows = open_rows(X, chunk_size=7777)
+    assert np.mean(expected.predict(rows) != expected.predict(X)) < 1e-3
+    found = expected.predict(rows, n_candidates=64), expected.predict(X, n_candidates=64)
+    assert np.mean(found[0] != found[1]) < 1e-3
+    for ours, theirs in zip(
+        expected.top_components(rows, 2), expected.top_components(X, 2), strict=True
+    ):
+        assert_alike(ours, theirs)
+    assert_alike(expected.predict_proba(rows), expected.predict_proba(X))
+    assert expected.score(rows) == pytest.approx(expected.score(X), rel=1e-12)
+
+
+def test_partial_fit_takes_chunks_as_batches():
+    by_hand = GaussianMixture(K, random_state=0)
+    for start in range(0, 60_000, 20_000):
+        by_hand.partial_fit(X[start : start + 20_000])
+    by_chunks = GaussianMixture(K, random_state=0)
+    by_chunks.partial_fit(open_rows(X, chunk_size=20_000))
+    assert by_chunks.means_.tobytes() == by_hand.means_.tobytes()
+    by_hand.partial_fit(X[:5000])
+    by_chunks.partial_fit(open_rows(X[:5000]))
+    assert by_chunks.means_.tobytes() == by_hand.means_.tobytes()
+    assert by_chunks.n_rows_seen_ == 65_000
+
+
+def test_bad_rows_are_named(files, tmp_path):
+    bad = X.copy()
+    bad[41_234, 1] = np.nan
+    np.save(tmp_path / "bad.npy", bad)
+    with pytest.raises(ValueError, match=r"finite.*nan.*bad\.npy, row 41235, column 1"):
+        fit(tmp_path / "bad.npy")
+    mixture = fit(files / "rows.npy", max_steps=2, tol=1.0)
+    with pytest.raises(ValueError, match="NaN"):
+        mixture.score_samples(tmp_path / "bad.npy")
+
+
+def test_a_generator_is_refused_with_a_remedy():
+    with pytest.raises(TypeError, match="used up after one pass"):
+        fit(batches())
+
+
+def test_more_components_than_rows(tmp_path):
+    np.save(tmp_path / "few.npy", X[:10])
+    with pytest.raises(ValueError, match="n_components must be at most"):
+        fit(tmp_path / "few.npy")
+
+
+def test_a_time_limit_holds_for_sample_and_passes():
+    mixture = fit(open_rows(X, chunk_size=1000), max_time=0.3, tol=0.0)
+    assert mixture.outcome_ == "max_time"
+    assert mixture.trace_["seconds"][-1] < 3.0
+    assert np.isfinite(mixture.score(HELD_OUT))
+
+
+def test_progress_counts_rows(capsys):
+    fit(open_rows(X, chunk_size=8192), verbose=1)
+    shown = capsys.readouterr().err
+    assert "pass 1:" in shown
+    assert "60.0k/60.0k" in shown
+    assert "pass 2:" in shown
+
+
+def test_callbacks_see_all_rows_too():
+    seen = []
+    fit(open_rows(X, chunk_size=8192), callbacks=lambda info: seen.append(info.estimator()) and None)
+    assert len(seen) > 4
+    assert np.isfinite(seen[-1].score(HELD_OUT))
+
+
+def test_public_name():
+    assert pickmix.open_rows is open_rows
+    assert "open_rows" in dir(pickmix)
