@@ -84,7 +84,9 @@ FITS = {
     ),
     "own": lambda **o: GaussianMixture(12, random_state=0, proposal=Ring(), max_steps=60, **o),
     "em": lambda **o: GaussianMixture(12, algorithm="em", random_state=0, **o),
-    "mcsaem": lambda **o: GaussianMixture(12, algorithm="mcsaem", max_steps=40, random_state=0, **o),
+    "mcsaem": lambda **o: GaussianMixture(
+        12, algorithm="mcsaem", max_steps=40, random_state=0, **o
+    ),
     "tsaem": lambda **o: GaussianMixture(12, algorithm="tsaem", max_steps=40, random_state=0, **o),
     "random": lambda **o: GaussianMixture(
         12, algorithm="em", init_params="random", n_init=2, max_steps=15, random_state=0, **o
@@ -111,9 +113,7 @@ def test_the_same_bits_of_rows_that_stay(moments, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(large, "_SAMPLE_BYTES", 4000 * 24)
     source = open_rows(X, chunk_size=1000)
     expected = FITS["default"]().fit(source)
-    resumed = killed_and_resumed(
-        FITS["default"], source, tmp_path, moments, monkeypatch, capsys
-    )
+    resumed = killed_and_resumed(FITS["default"], source, tmp_path, moments, monkeypatch, capsys)
     assert bits(resumed) == bits(expected)
     assert resumed.n_steps_ == expected.n_steps_
 
@@ -192,7 +192,10 @@ def test_a_full_disk_ends_the_fit_and_keeps_the_last_one(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"checkpoint-000004.*No space left.*checkpoint-000003"):
         FITS["default"](checkpoint=tmp_path, checkpoint_every=0.0).fit(X)
     monkeypatch.setattr(os, "fsync", real)
-    assert sorted(os.listdir(tmp_path)) == ["checkpoint-000002.pickmix", "checkpoint-000003.pickmix"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "checkpoint-000002.pickmix",
+        "checkpoint-000003.pickmix",
+    ]
     assert bits(FITS["default"](checkpoint=tmp_path).fit(X)) == bits(FITS["default"]().fit(X))
 
 

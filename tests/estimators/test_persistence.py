@@ -366,3 +366,10 @@ class StudentT:
         square = jnp.sum((x - params["centre"]) ** 2) * jnp.exp(-2.0 * params["log_width"])
         power = 0.5 * (self.freedom + x.shape[0])
         return -power * jnp.log1p(square / self.freedom) - x.shape[0] * params["log_width"]
+
+
+def test_paths_among_the_parameters(tmp_path):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    mixture = GaussianMixture(2, random_state=0, checkpoint=tmp_path / "saved").fit(X)
+    again = pickmix.load(pickmix.save(mixture, tmp_path / "model"))
+    assert again.checkpoint == tmp_path / "saved"

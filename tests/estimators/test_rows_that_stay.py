@@ -33,7 +33,9 @@ def fit(rows, **parameters):
 
 def bits(mixture):
     arrays = (mixture.weights_, mixture.means_, mixture.covariances_)
-    return b"".join(array.tobytes() for array in arrays) + mixture.trace_["log_likelihood"].tobytes()
+    return (
+        b"".join(array.tobytes() for array in arrays) + mixture.trace_["log_likelihood"].tobytes()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +115,9 @@ def test_as_good_as_in_memory(expected):
 
 def test_sorted_rows_are_no_harm(expected):
     in_order = X[np.argsort(X[:, 0])]
-    assert fit(open_rows(in_order, chunk_size=8192)).score(HELD_OUT) > expected.score(HELD_OUT) - 0.02
+    assert (
+        fit(open_rows(in_order, chunk_size=8192)).score(HELD_OUT) > expected.score(HELD_OUT) - 0.02
+    )
 
 
 def test_passes_bring_what_a_sample_lacks():
@@ -293,7 +297,9 @@ def test_progress_counts_rows(capsys):
 
 def test_callbacks_see_all_rows_too():
     seen = []
-    fit(open_rows(X, chunk_size=8192), callbacks=lambda info: seen.append(info.estimator()) and None)
+    fit(
+        open_rows(X, chunk_size=8192), callbacks=lambda info: seen.append(info.estimator()) and None
+    )
     assert len(seen) > 4
     assert np.isfinite(seen[-1].score(HELD_OUT))
 

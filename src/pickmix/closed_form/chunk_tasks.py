@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.search import search
+from pickmix.closed_form.cells import Cells
+from pickmix.closed_form.search import Routes, search
 from pickmix.closed_form.shards import Chunk
 from pickmix.closed_form.state import FrozenMixture
 from pickmix.data.rows import ArrayRows
@@ -23,8 +24,10 @@ from pickmix.sweep.statistics import Statistics
 
 # Rows that are looked at together: they stay in the cache.
 _BLOCK_ROWS = 16384
-# Components whose statistics travel together.
+# Components whose statistics travel together, at least, and ranges of them at most: each is a task
+# for the scheduler of a cluster.
 RANGE = 16384
+MOST_RANGES = 8
 
 
 @dataclass(frozen=True)
@@ -168,11 +171,10 @@ class Sweeping:
     model : Model
         Of all components, frozen.
     partition : Partition
-    routes : list of Partition
-        Trees that lead rows without a chain to a component; empty if all components are in one
-        block.
-    n_routes : int
-        How many of them are led down; see `search`.
+    cells : Cells or None
+        Where rows without a chain look for a component; None if all components are in one block.
+    n_probes : int
+        How many of them a row looks into; see `search`.
     key : uint64
         Of the draws.
     beta : float
@@ -186,8 +188,8 @@ class Sweeping:
     family: Family
     model: Model
     partition: Partition
-    routes: list[Partition]
-    n_routes: int
+    cells: Cells | None
+    n_probes: int
     key: np.uint64
     beta: float
     centre: np.ndarray
@@ -238,9 +240,9 @@ def sweep_chunk(
     evaluations = 0
     if states is not None:
         chain = states.astype(np.int32)
-    elif shared.routes:
+    elif shared.cells is not None:
         mixture = FrozenMixture(family, model, backend)
-        chain, _, evaluations = search(mixture, rows, shared.routes, shared.n_routes)
+        chain, _, evaluations = search(mixture, rows, Routes(shared.cells, shared.n_probes))
     else:
         chain = np.zeros(rows.n_rows, dtype=np.int32)
     swept = backend.sweep(
@@ -265,7 +267,9 @@ def _in_ranges(statistics: Statistics, n_components: int) -> list[Statistics]:
     met = np.flatnonzero(statistics.mass > 0.0)
     met = met[np.argsort(statistics.members[met], kind="stable")]
     ordered = statistics.at(met)
-    ends = np.searchsorted(ordered.members, np.arange(0, n_components + RANGE, RANGE))
+    size = max(RANGE, -(-n_components // MOST_RANGES))
+    n_ranges = -(-n_components // size)
+    ends = np.searchsorted(ordered.members, size * np.arange(n_ranges + 1))
     return [ordered.at(np.arange(first, last)) for first, last in itertools.pairwise(ends.tolist())]
 
 

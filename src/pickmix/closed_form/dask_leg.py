@@ -10,19 +10,28 @@ from __future__ import annotations
 
 import functools
 import itertools
-import pickle
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Protocol
 
 import numpy as np
 
+from pickmix.closed_form.dask_cluster import (
+    KILLED,
+    LOOK_EVERY,
+    Parcel,
+    Sent,
+    await_any,
+    await_workers,
+    explain,
+    messages,
+    n_bytes,
+)
 from pickmix.closed_form.shards import Add, Chunk, Task, add_in_pairs
 from pickmix.sweep.contract import Backend
 
-# Bytes that are sent in one message.
-_MESSAGE = 64_000_000
+# Tasks that are submitted in one graph: some hundred kilobytes.
+_TASKS = 1000
 # Parts that one task adds up.
 _FAN = 4
 # Times that something may be lost and nothing be done in between: at all, with one chunk at a time,
@@ -30,49 +39,10 @@ _FAN = 4
 _ATTEMPTS = 12
 _ATTEMPTS_ALONE = 4
 _ATTEMPTS_TOGETHER = 2
-# Seconds between two looks at whether there are workers.
-_LOOK_EVERY = 1.0
-DISCONNECTED = (
-    "the connection to the Dask scheduler is lost: it has ended, or the client was closed."
-)
-ADVICE = (
-    "Give workers more memory or fewer threads, or make partitions smaller: "
-    "`rechunk` of an array, `repartition` of a dataframe."
-)
-KILLED = f"workers died again and again, probably for want of memory. {ADVICE}"
 # ("work", i) and ("head", i) of the i-th chunk; ("sum", q, level, i): part q of the chunks from
 # i * _FAN^level on, _FAN^level of them.
 _Name = tuple[Any, ...]
 _count = itertools.count()
-
-
-class Parcel:
-    """A value on its way.
-
-    Dask counts an object as some bytes, whatever it refers to. So rows are what weighs, and a task
-    goes where the rows are, also if a model is larger.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class Sent:
-    """A value that a worker has been sent, or will be."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        self.future: Any = None
-
-    def is_there(self) -> bool:
-        """Whether some worker holds it, as far as is known here."""
-        return self.future is not None and self.future.status != "cancelled"
-
-    def release(self) -> None:
-        """Let the worker forget it."""
-        if self.future is not None:
-            self.future.release()
-            self.future = None
 
 
 class Table(Protocol):
@@ -111,14 +81,18 @@ class Leg:
         shared: Sent,
         own: Sequence[Any],
         add: Add,
+        n_parts: int | None = None,
     ) -> None:
         self.table, self.client = table, table.client
         self.task, self.chunks, self.shared, self.add = task, chunks, shared, add
         self.own = [None if value is None else Sent(value) for value in own]
         self.results: dict[int, Any] = {}
         self.sums: dict[int, Any] = {}
-        self.n_parts: int | None = None
+        # Parts that a task returns. Until the first one is home this is what the last leg had.
+        self.n_parts = n_parts
         self.futures: dict[_Name, Any] = {}
+        # What is submitted next: key and task.
+        self.batch: dict[_Name, tuple[str, Any]] = {}
         levels = itertools.count()
         self.root = self._resolve(next(n for n in levels if _FAN**n >= len(chunks)), 0)
         # Chunks that are worked on at a time. Fewer if workers die and nothing gets done: there is
@@ -174,10 +148,10 @@ class Leg:
         weights = (self.table.weights_of(chunk) for chunk in self.chunks)
         everything = (self.shared, *self.own, *weights)
         absent = [sent for sent in everything if isinstance(sent, Sent) and not sent.is_there()]
-        for message in _messages(absent):
+        for message in messages(absent):
             try:
                 parcels = [Parcel(sent.value) for sent in message]
-                futures = self.client.scatter(parcels, hash=False, timeout=_LOOK_EVERY)
+                futures = self.client.scatter(parcels, hash=False, timeout=LOOK_EVERY)
             except (CancelledError, OSError):
                 return False
             for sent, future in zip(message, futures, strict=True):
@@ -186,51 +160,79 @@ class Leg:
         return True
 
     def _submit(self) -> dict[_Name, Any]:
-        """Submit what is not under way; futures of what shall come home next."""
+        """Submit what is not under way, all at once; futures of what shall come home next."""
         missing = self._missing()
-        wanted: dict[_Name, Any] = {("head", i): self._head(i) for i in missing[: self.width]}
-        if self.n_parts is not None and len(missing) <= self.width:
+        names: list[_Name] = [("head", i) for i in missing[: self.width]]
+        for name in names:
+            self._head(name[1])
+        adds_up = self.n_parts is not None and len(missing) <= self.width
+        if adds_up:
             # Early, so that parts are added up and forgotten while other tasks still run.
-            for q in set(range(self.n_parts)) - set(self.sums):
-                wanted["sum", q, *self.root] = self._sum(q, *self.root)
+            names += [
+                ("sum", q, *self.root) for q in range(self.n_parts or 0) if q not in self.sums
+            ]
+            for name in names[len(missing) :]:
+                self._sum(*name[1:])
+        self._submit_batch()
+        if adds_up:
             self._drop()
-        return wanted
+        return {name: self.futures[name] for name in names}
 
-    def _get(self, name: _Name, priority: int, function: Callable[..., Any], *args: Any) -> Any:
-        """The future of that name, submitted if it is not under way."""
-        future = self.futures.get(name)
-        if future is None or future.status in ("cancelled", "error"):
-            # A key of its own: the scheduler may still know the last one.
-            key = f"pickmix-{'-'.join(map(str, name))}-{next(_count)}-{self.client.id}"
-            future = self.client.submit(function, *args, key=key, priority=priority)
-            self.futures[name] = future
-        return future
+    def _submit_batch(self) -> None:
+        names, made = list(self.batch), dict[str, Any]()
+        for start in range(0, len(names), _TASKS):
+            some = names[start : start + _TASKS]
+            graph = {}
+            for key, (function, *args) in (self.batch[name] for name in some):
+                # A key of another graph would be taken for a text.
+                graph[key] = (function, *(made.get(a, a) if type(a) is str else a for a in args))
+            futures = self.client.get(graph, list(graph), sync=False)
+            made.update(zip(graph, futures, strict=True))
+            self.futures.update(zip(some, futures, strict=True))
+        self.batch.clear()
+
+    def _under_way(self, name: _Name) -> Any:
+        """The future of that name, or its key if it is about to be submitted; None if neither."""
+        if name in self.batch:
+            return self.batch[name][0]
+        return (
+            None if self._status(*name) in ("cancelled", "error", "absent") else self.futures[name]
+        )
+
+    def _plan(self, name: _Name, function: Callable[..., Any], *args: Any) -> str:
+        # A key of its own: the scheduler may still know the last one.
+        key = f"pickmix-{name[0]}-{next(_count)}-{self.client.id}"
+        self.batch[name] = key, (function, *args)
+        return key
 
     def _work(self, i: int) -> Any:
+        there = self._under_way(("work", i))
+        if there is not None:
+            return there
         chunk, own = self.chunks[i], self.own[i]
         weights = self.table.weights_of(chunk)
-        first = int(self.table.offsets[chunk])
+        facts = self.table.number(chunk), int(self.table.offsets[chunk])
         futures = (
             self.table.rows_of(chunk),
             weights.future if isinstance(weights, Sent) else weights,
             self.shared.future,
             None if own is None else own.future,
         )
-        number = self.table.number(chunk)
-        return self._get(("work", i), 0, _work, self.task, number, first, *futures)
+        return self._plan(("work", i), _work, self.task, *facts, *futures)
 
     def _head(self, i: int) -> Any:
-        return self._get(("head", i), 2, _head, self._work(i))
+        name = ("head", i)
+        return self._under_way(name) or self._plan(name, _head, self._work(i))
 
     def _sum(self, q: int, level: int, i: int) -> Any:
         name = ("sum", q, level, i)
-        future = self.futures.get(name)
-        if future is not None and future.status not in ("cancelled", "error"):
-            return future
+        there = self._under_way(name)
+        if there is not None:
+            return there
         if level == 0:
-            return self._get(name, 1, _part, self._work(i), q)
+            return self._plan(name, _part, self._work(i), q)
         parts = [self._sum(q, *child) for child in self._children(level, i)]
-        return self._get(name, 1, _add, self.add, self.shared.future, *parts)
+        return self._plan(name, _add, self.add, self.shared.future, *parts)
 
     def _children(self, level: int, i: int) -> list[tuple[int, int]]:
         """Level and number of the sums that a sum is made of."""
@@ -246,6 +248,8 @@ class Leg:
 
     def _drop(self) -> None:
         """Drop futures of what has been added up. All sums are under way."""
+        for name in [name for name in self.futures if name[0] == "sum" and name[1] in self.sums]:
+            del self.futures[name]
         finished = [name for name, future in self.futures.items() if future.status == "finished"]
         for kind, q, level, i in (name for name in finished if name[0] == "sum"):
             for child in self._children(level, i) if level else ():
@@ -263,7 +267,7 @@ class Leg:
         for name, state in states.items():
             if state == "error":
                 self._judge(name, wanted[name].exception())
-        done = [name for name, state in states.items() if state == "finished"]
+        done = [name for name in states if states[name] == "finished" and name in self.futures]
         try:
             parcels = self.client.gather([wanted[name] for name in done])
         except Exception:
@@ -271,7 +275,9 @@ class Leg:
             return False
         for name, parcel in zip(done, parcels, strict=True):
             self.table.bytes_sent += n_bytes(parcel.value)
-            del self.futures[name]
+            if self.futures.pop(name, None) is None:
+                # A sum of parts that are not there, as a result has just told.
+                continue
             if name[0] == "sum":
                 self.sums[name[1]] = parcel.value
             else:
@@ -279,9 +285,18 @@ class Leg:
         return "cancelled" not in states.values() and "error" not in states.values()
 
     def _take(self, i: int, result: Any, n_parts: int) -> None:
-        if self.n_parts not in (None, n_parts):
+        if self.results and self.n_parts != n_parts:
             raise ValueError(f"tasks must return equally many parts, got {self.n_parts}, {n_parts}")
+        if self.n_parts != n_parts:
+            self._forget_sums()
         self.results[i], self.n_parts = result, n_parts
+
+    def _forget_sums(self) -> None:
+        """Tasks do not return as many parts as was thought."""
+        for name in [name for name in self.futures if name[0] == "sum"]:
+            self.futures.pop(name).release()
+        self.sums.clear()
+        self.n_parts = None
 
     def _judge(self, name: _Name, error: Any) -> None:
         """Raise an error, unless another attempt may help."""
@@ -290,6 +305,10 @@ class Leg:
         killed = isinstance(error, KilledWorker)
         if isinstance(error, CancelledError) or (killed and self.width > 1):
             # Dask blames the death of a worker on all tasks that waited there.
+            return
+        if name[0] == "sum" and not self.results:
+            # The first result will tell whether this was to be.
+            self._forget_sums()
             return
         # A sum fails with one of the tasks that it is made of.
         failed = [i for i in range(len(self.chunks)) if self._status("work", i) == "error"]
@@ -341,76 +360,3 @@ def _part(done: Parcel, q: int) -> Parcel:
 def _add(add: Add, shared: Parcel, *parts: Parcel) -> Parcel:
     values = [part.value for part in parts]
     return Parcel(add_in_pairs(values, functools.partial(add, shared.value)))
-
-
-# What there is to know about clusters.
-
-
-def await_any(futures: list[Any], client: Any, patience: float) -> None:
-    """Wait until one is finished, failed or cancelled."""
-    from distributed import wait
-
-    while all(future.status in ("pending", "lost") for future in futures):
-        try:
-            wait(futures, timeout=_LOOK_EVERY, return_when="FIRST_COMPLETED")
-        except CancelledError:
-            return
-        except TimeoutError:
-            await_workers(client, patience)
-
-
-def await_workers(client: Any, patience: float) -> None:
-    """Wait until there is a worker that takes tasks; raise if that takes too long."""
-    until = time.monotonic() + patience
-    while True:
-        if client.status != "running":
-            raise RuntimeError(DISCONNECTED)
-        # Those that are paused, for want of memory, do not count.
-        if client.sync(client.scheduler.ncores_running, workers=None):
-            return
-        if time.monotonic() > until:
-            raise RuntimeError(
-                f"the Dask cluster has had no worker that takes tasks for {patience:g} s: none is "
-                f"there, or all have paused for want of memory. Start workers. {ADVICE}"
-            )
-        time.sleep(min(_LOOK_EVERY, 0.2))
-
-
-def explain(error: Any, number: int) -> Any:
-    """An error that names its partition."""
-    from distributed.scheduler import KilledWorker
-
-    if isinstance(error, KilledWorker):
-        return RuntimeError(f"partition {number}: {KILLED}")
-    text = str(error)
-    if isinstance(error, MemoryError):
-        text = f"{text or 'a worker is out of memory'}. {ADVICE}"
-    if "partition" not in str(error) and (isinstance(error, MemoryError) or len(error.args) == 1):
-        error.args = (f"partition {number}: {text}",)
-    elif "partition" not in str(error):
-        error.add_note(f"in partition {number}")
-    return error
-
-
-def n_bytes(value: Any) -> int:
-    """Bytes that a value has on the wire."""
-    from distributed.protocol.pickle import dumps
-
-    buffers: list[pickle.PickleBuffer] = []
-    body = dumps(value, buffer_callback=buffers.append)
-    return len(body) + sum(buffer.raw().nbytes for buffer in buffers)
-
-
-def _messages(values: list[Sent]) -> Iterator[list[Sent]]:
-    """Values that are sent together."""
-    message: list[Sent] = []
-    size = 0
-    for value in values:
-        here = n_bytes(value.value)
-        if message and size + here > _MESSAGE:
-            yield message
-            message, size = [], 0
-        message.append(value)
-        size += here
-    if message:
-        yield message

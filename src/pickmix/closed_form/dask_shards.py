@@ -8,20 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.dask_leg import DISCONNECTED, Leg, Sent, await_any, await_workers, explain
+from pickmix.closed_form.dask_cluster import (
+    DISCONNECTED,
+    Sent,
+    await_any,
+    await_workers,
+    explain,
+)
+from pickmix.closed_form.dask_leg import Leg
 from pickmix.closed_form.shards import Add, Task
+from pickmix.data.dask_data import is_dask
 
 # So many lengths of partitions are put into a fingerprint as they are.
 _FEW = 64
-
-
-def is_dask(data: Any) -> bool:
-    """Whether data is a Dask collection; Dask is not imported to find out.
-
-    >>> is_dask([1.0, 2.0])
-    False
-    """
-    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
 
 
 class DaskShards:
@@ -55,6 +54,7 @@ class DaskShards:
         self.patience = patience
         self.bytes_sent = 0
         self._shared = Sent(None)
+        self._n_parts: dict[Task, int] = {}
         await_workers(self.client, patience)
 
         self._recipes = _on_each(blocks, _rows_of, columns, self.dtype.str)
@@ -81,7 +81,8 @@ class DaskShards:
                 )
             self._weights = [Sent(part) for part in np.split(weights, self.offsets[1:-1])]
         n_threads = sum(self.client.nthreads().values())
-        self.legs = 1 << (min(2 * n_threads, len(lengths)) - 1).bit_length()
+        # Enough that the last ones to finish do not matter much.
+        self.legs = 1 << (min(4 * n_threads, len(lengths)) - 1).bit_length()
 
     def _measure(self) -> list[tuple[int, int, int]]:
         """Rows, columns and weights of each partition. Workers read them now."""
@@ -114,9 +115,11 @@ class DaskShards:
         if self._shared.value is not shared:
             self._shared.release()
             self._shared = Sent(shared)
-        leg = Leg(self, task, chunks, self._shared, own, add)
+        leg = Leg(self, task, chunks, self._shared, own, add, self._n_parts.get(task))
         try:
-            return leg.run()
+            outcome = leg.run()
+            self._n_parts[task] = len(outcome[1])
+            return outcome
         except Exception as error:
             if self.client.status != "running":
                 raise RuntimeError(DISCONNECTED) from error

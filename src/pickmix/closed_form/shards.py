@@ -81,6 +81,10 @@ class Shards(Protocol):
         """What tells these rows from others, for checkpoints; as JSON."""
         ...
 
+    def close(self) -> None:
+        """Let go of what the work needed."""
+        ...
+
 
 class LocalShards:
     """Chunks of a source, read one after another while the one before is worked on.

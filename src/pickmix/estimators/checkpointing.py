@@ -17,6 +17,8 @@ from pickmix.estimators.validation import check_number
 from pickmix.fitting.checkpoint import Checkpoints, say_resumed
 from pickmix.selection.proposals import Proposal
 
+# Longer sequences are known by a checksum.
+_FEW_ITEMS = 100
 # Parameters that change how a fit is made, but not what comes of it.
 _FREE = ("n_jobs", "verbose", "callbacks", "checkpoint", "checkpoint_every", "max_time")
 
@@ -44,7 +46,7 @@ def open_checkpoints(
         "estimator": type(estimator).__name__,
         "parameters": _describe_parameters(estimator),
         "rows": rows,
-        "sample_weight": _describe(weights),
+        "sample_weight": describe(weights),
         "pickmix": __version__,
     }
     return Checkpoints(
@@ -54,33 +56,35 @@ def open_checkpoints(
 
 def _describe_parameters(estimator: BaseEstimator) -> dict[str, Any]:
     parameters = estimator.get_params(deep=False)
-    return {name: _describe(value) for name, value in parameters.items() if name not in _FREE}
+    return {name: describe(value) for name, value in parameters.items() if name not in _FREE}
 
 
-def _describe(value: Any, depth: int = 4) -> Any:
+def describe(value: Any, depth: int = 4) -> Any:
     """What can be compared later, as JSON; of objects in objects, so many levels."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()
+    if isinstance(value, list | tuple) and len(value) <= _FEW_ITEMS:
+        return [describe(item, depth - 1) for item in value]
     if isinstance(value, list | tuple):
-        return [_describe(item, depth - 1) for item in value]
+        value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         checksum = zlib.crc32(np.ascontiguousarray(value).tobytes())
         return f"array of shape {value.shape} and type {value.dtype}, checksum {checksum:08x}"
     if isinstance(value, dict):
-        return {str(key): _describe(item, depth - 1) for key, item in value.items()}
+        return {str(key): describe(item, depth - 1) for key, item in value.items()}
     if callable(value) and hasattr(value, "__qualname__"):
         return f"{value.__module__}.{value.__qualname__}"
     name = f"{type(value).__module__}.{type(value).__qualname__}"
     # Settings, schedules and components are what they hold; what a proposal holds, it has learnt.
     held = {} if isinstance(value, Proposal) else getattr(value, "__dict__", {})
-    return {name: _describe(held, depth - 1)} if held and depth > 0 else name
+    return {name: describe(held, depth - 1)} if held and depth > 0 else name
 
 
 def fingerprint_of(rows: np.ndarray) -> dict[str, Any]:
     """What tells rows in memory from others."""
-    return {"array": _describe(rows)}
+    return {"array": describe(rows)}
 
 
 @dataclass

@@ -12,6 +12,7 @@ from pickmix.closed_form.shards import LocalShards, Shards
 from pickmix.data.dask_data import is_dask
 from pickmix.data.rows import SampleRows
 from pickmix.data.sources import RowSource
+from pickmix.estimators.checkpointing import describe
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.plan import partition_settings, resolve_batch_size
 from pickmix.estimators.row_sources import (
@@ -75,11 +76,12 @@ class LargeTable:
         self.n_rows = int(self.shards.offsets[-1])
         self.n_columns = self.shards.n_columns
         self._threads = threads
+        self._described_weights = describe(sample_weight)
         learn_names(estimator, self.n_columns, names)
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells this table from others."""
-        return self.shards.fingerprint()
+        return self.shards.fingerprint() | {"sample_weight": self._described_weights}
 
     def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
         """Read the table once: what its columns hold, and a sample of its rows, which is returned.
@@ -136,8 +138,7 @@ class LargeTable:
 
     def close(self) -> None:
         """Let go of files."""
-        if isinstance(self.shards, LocalShards):
-            self.shards.close()
+        self.shards.close()
         if self._source is not None and self._owned:
             self._source.close()
 

@@ -292,6 +292,8 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
     elif type(value) is dict and all(type(name) is str for name in value):
         entries = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
         return {"dict": entries}
+    elif isinstance(value, Path):
+        return {"path": str(value)}
     elif type(value) is RandomPartition:
         return {"partition": _encode(vars(value), key, arrays)}
     raise _CannotEncode(f"{key}: cannot save {value!r}")
@@ -310,6 +312,8 @@ def _decode(value: Any, arrays: np.lib.npyio.NpzFile) -> Any:
         return array if kind == "array" else array[()]
     if kind == "dict":
         return {name: _decode(item, arrays) for name, item in content.items()}
+    if kind == "path":
+        return Path(content)
     if kind == "partition":
         return RandomPartition(**_decode(content, arrays))
     items = [_decode(item, arrays) for item in content]

@@ -77,7 +77,7 @@ def test_an_error_in_a_report_ends_the_workers():
 def test_dask_cluster():
     distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
-        n_workers=1, threads_per_worker=1, dashboard_address=None, protocol="tcp"
+        n_workers=1, threads_per_worker=1, dashboard_address=":0", protocol="tcp"
     ) as cluster:
         check_equal_to_runs_made_here(made_by(cluster_workers(cluster.scheduler_address), RUNS))
 
