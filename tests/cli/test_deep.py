@@ -224,6 +224,8 @@ SHARED_VALUES = {
     "--dtype": ("dtype", "float64"),
     "--gradient-clip": ("gradient_clip", 2.5),
     "--tol": ("tol", 0.25),
+    "--checkpoint": ("checkpoint", "kept"),
+    "--checkpoint-every": ("checkpoint_every", 2.5),
 }
 
 

@@ -79,6 +79,8 @@ SHARED = [
     ("warm_start", None, "True or False, got None"),
     ("verbose", -1, "an integer >= 0, got -1"),
     ("callbacks", 3, "a callable or a list of them, got 3"),
+    ("checkpoint", 3, "None or the path of a folder, got 3"),
+    ("checkpoint_every", -1.0, "a finite number >= 0.0, got -1.0"),
 ]
 FLOW = [
     ("n_components", 0, "an integer >= 1, got 0"),

@@ -139,3 +139,45 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 def test_due_by_the_clock(tmp_path):
     assert Checkpoints(tmp_path, 0.0, CALL).due()
     assert not Checkpoints(tmp_path, 1000.0, CALL).due()
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("pickmix.fitting.checkpoint", "io.FileIO"),
+        ("pickmix.fitting.checkpoint", "Path"),
+        ("pickmix.experiments.bench", "subprocess.Popen"),
+        ("pickmix.fitting.checkpoint", "os.system"),
+    ],
+)
+def test_what_modules_import_is_out_of_reach(tmp_path, module, name):
+    import pickmix.fitting.checkpoint as checkpoint
+
+    target = tmp_path / "written"
+    # GLOBAL, then a call with the path and "w".
+    body = b"\x80\x04c" + f"{module}\n{name}\n".encode()
+    body += b"(V" + str(target).encode() + b"\nVw\ntR."
+    checkpoints = Checkpoints(tmp_path / "saved", 1.0, CALL)
+
+    class Writer:
+        def __init__(self, file, here):
+            self.file = file
+
+        def dump(self, values):
+            self.file.write(body)
+
+    original, checkpoint._Writer = checkpoint._Writer, Writer
+    try:
+        checkpoints.write(None, {})
+    finally:
+        checkpoint._Writer = original
+    with pytest.raises(ValueError, match="which no checkpoint does"):
+        checkpoints.read({})
+    assert not target.exists()
+
+
+def test_what_is_missing_here_is_named(tmp_path):
+    thing = np.arange(3)
+    Checkpoints(tmp_path, 1.0, CALL).write([thing], {"rows": thing})
+    with pytest.raises(ValueError, match="needs 'rows'"):
+        Checkpoints(tmp_path, 1.0, CALL).read({})

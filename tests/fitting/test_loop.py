@@ -285,3 +285,38 @@ class TestProgress:
         engine.counters.acceptance_sum = math.nan
         run(engine, progress=Progress(10, 2))
         assert "acceptance" not in capfd.readouterr().out
+
+
+class Kept:
+    """A keeper that wants nothing but what the loop gives it."""
+
+    def __init__(self):
+        self.steps = []
+
+    def due(self):
+        return False
+
+    def keep(self, moment):
+        self.steps.append((moment.step, moment.evaluated, moment.outcome))
+
+
+def test_an_evaluation_that_is_interrupted_leaves_something_to_go_on_from():
+    def interrupt(info):
+        if info.step == 20:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    kept = Kept()
+    engine = CountingEngine()
+    result = loop.run(
+        engine,
+        limits=Limits(100, Outcome.MAX_STEPS),
+        steps_per_pass=10,
+        evaluate_every=10,
+        plateau=None,
+        progress=Progress(100, 0),
+        callbacks=[interrupt],
+        keeper=kept,
+    )
+    # One more step, and then a moment from which nothing is repeated or left out.
+    assert result.outcome == Outcome.INTERRUPTED
+    assert kept.steps == [(21, 20, None)]

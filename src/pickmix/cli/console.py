@@ -1,4 +1,4 @@
-"""What all verbs share: options, reading rows, one-line notes and errors."""
+"""What all verbs share: one-line notes and errors, tables of text."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-
-from pickmix.data.files import read_table
 
 # What shells report for a program that Ctrl-C ended.
 INTERRUPTED_EXIT_CODE = 130
@@ -85,42 +81,3 @@ class WordOrNumber(click.ParamType[float | str]):
             return self.number(value)
         except ValueError:
             self.fail(f"expected {self.name}, got {value!r}", param, ctx)
-
-
-def split_columns(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> list[str] | None:
-    """Turn `a,b,c` into a list."""
-    if value is None:
-        return None
-    return [name.strip() for name in value.split(",") if name.strip()]
-
-
-def read_finite(
-    path: Path, columns: list[str] | None, key: str | None
-) -> tuple[np.ndarray, list[str] | None]:
-    """Read rows as `read_table` does, and tell where a number is missing."""
-    try:
-        rows, names = read_table(path, columns=columns, key=key)
-    except ValueError as error:
-        raise ValueError(str(error).replace("columns=", "--columns")) from error
-    finite = np.isfinite(rows)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        name = column if names is None else repr(names[column])
-        raise ValueError(
-            f"{path}: expected finite numbers, got {rows[row, column]} in row {row + 1} of column "
-            f"{name}"
-        )
-    return rows, names
-
-
-key_option = click.option(
-    "--key", metavar="NAME", help="Which array of an .npz. [default: the only one, or X]"
-)
-columns_option = click.option(
-    "--columns",
-    metavar="NAMES",
-    callback=split_columns,
-    help="Columns to use: names or numbers from 0, with commas between.",
-)

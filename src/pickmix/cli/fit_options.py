@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from pickmix.cli.console import WordOrNumber, columns_option, key_option
+from pickmix.cli.console import WordOrNumber
 from pickmix.cli.models import DEEP, EVERY, ModelOption, model_option, word_option
+from pickmix.cli.reading import place_options
 
 GAUSSIAN, FLOW, SPTN = ("gaussian",), ("flow",), ("sptn",)
 FLOW_COMPONENTS = 32
 
-_OPTIONS = [
+_OPTIONS: list[Callable[..., Any]] = [
     # Every model.
     click.option(
         "--model",
@@ -70,6 +71,21 @@ _OPTIONS = [
         show_default=True,
         cls=ModelOption,
         help="Random seed.",
+    ),
+    model_option(
+        "--checkpoint",
+        "checkpoint",
+        click.Path(file_okay=False),
+        "Folder for checkpoints. The same command goes on from the last one, if the fit was killed "
+        "or ended early.",
+        metavar="FOLDER",
+    ),
+    model_option(
+        "--checkpoint-every",
+        "checkpoint_every",
+        float,
+        "Seconds between checkpoints.",
+        metavar="SECONDS",
     ),
     # Gaussians, and what they share with flows.
     model_option(
@@ -152,8 +168,7 @@ _OPTIONS = [
         help="A plain sum-product network, with exact marginals and conditionals.",
     ),
     # Files and output.
-    columns_option,
-    key_option,
+    place_options,
     click.option(
         "--out",
         type=click.Path(file_okay=False, path_type=Path),

@@ -33,17 +33,21 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else plural}"
 
 
-def measure(model: Any, rows: np.ndarray) -> tuple[float, str]:
-    """Log-likelihood per row on all rows if that can be afforded, and on which it was measured."""
+def measure(model: Any, rows: np.ndarray, n_all: int) -> tuple[float, str]:
+    """Log-likelihood per row on all rows if that can be afforded, and on which it was measured.
+
+    Of `n_all` rows, `rows` are those that can be looked at.
+    """
     n_rows = rows.shape[0]
+    these = "all rows" if n_rows == n_all else f"{n_rows:,} of the rows"
     if isinstance(model, GaussianMixture):
         if n_rows * model.n_components <= MOST_EVALUATIONS:
-            return model.score(rows), "all rows"
+            return model.score(rows), these
         return model.lower_bound_, "a sample of rows"
     per_row = _COST_OF_DEPTH * _evaluated_per_row(model)
     affordable = max(1000, MOST_EVALUATIONS // per_row)
     if n_rows <= affordable:
-        return model.score(rows), "all rows"
+        return model.score(rows), these
     # The fit's last measurement is not of the parameters that it kept.
     some = np.random.default_rng(0).choice(n_rows, affordable, replace=False)
     return model.score(rows[np.sort(some)]), f"{affordable:,} of the rows"
@@ -59,8 +63,12 @@ def summary(
     log_likelihood: float,
     measured_on: str,
     true_log_likelihood: float | None,
+    by_pieces: bool = False,
 ) -> list[tuple[str, str]]:
-    """Names and values of what there is to know about a fit to rows of a shape (N, D)."""
+    """Names and values of what there is to know about a fit to rows of a shape (N, D).
+
+    Of rows that are read piece by piece, a pass may be one over a sample.
+    """
     n_rows, n_columns = shape
     gaussian = isinstance(model, GaussianMixture)
     # A slice, as a fit interrupted twice has no record at all; its sums are then zero.
@@ -78,7 +86,7 @@ def summary(
         ("passes", f"{passes:.1f}"),
         ("steps", f"{model.n_steps_:,}"),
     ]
-    if gaussian:
+    if gaussian and not by_pieces:
         evaluations = model.n_component_evaluations_ / (n_rows * passes) if passes else 0.0
         lines.append(("components per row and pass", f"{evaluations:.1f}"))
     lines.append(("seconds of work", f"{float(last['seconds'].sum()):.2f}"))

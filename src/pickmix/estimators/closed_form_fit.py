@@ -168,7 +168,11 @@ def fit_once(
         passes_before=before.passes,
         evaluate_every=plan.monitor.evaluate_every,
         plateau=plan.monitor.plateau(before.lower_bound),
-        progress=Progress(plan.limits.last_step, verbose),
+        progress=Progress(
+            plan.limits.last_step,
+            0 if resumed.moment.outcome else verbose,
+            max(0, resumed.moment.step - first_step + 1),
+        ),
         callbacks=callbacks,
         snapshot=lambda: make_estimator(state),
         first_step=first_step,
@@ -266,7 +270,9 @@ def finish_on_all(
         passes_before=fitted.passes,
         evaluate_every=n_legs,
         plateau=Plateau(plan.monitor.tol) if plan.monitor.tol > 0.0 else None,
-        progress=PassProgress(passing.n_rows, verbose, passing.counters.rows),
+        progress=PassProgress(
+            passing.n_rows, 0 if resumed.moment.outcome else verbose, passing.counters.rows
+        ),
         callbacks=callbacks,
         snapshot=lambda: make_estimator(state),
         first_step=first_step,

@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from pickmix.data.rows import Batches
+from pickmix.estimators.checkpointing import fingerprint_of
+from pickmix.estimators.deep_checkpoint import DeepKeeper, DeepStage, check_keepable, resume
 from pickmix.estimators.deep_frame import Frame, find_frame
 from pickmix.estimators.deep_plan import DeepPlan
 from pickmix.fitting import loop
+from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
 from pickmix.gradient.engine import GradientEngine, Schedules
@@ -50,6 +53,14 @@ class Reached:
     passes: float
     split_seed: int
 
+    def fingerprint(self) -> dict[str, Any]:
+        """What tells where one fit has come to from where others have."""
+        parameters = self.parameters
+        arrays = {"weights": parameters.weights, "chain": self.chain}
+        arrays |= {f"table {number}": table for number, table in enumerate(parameters.tables)}
+        found: dict[str, Any] = {name: fingerprint_of(array) for name, array in arrays.items()}
+        return found | {"n_steps": self.n_steps}
+
 
 @dataclass(frozen=True)
 class DeepFit:
@@ -74,6 +85,7 @@ def fit_network(
     seed: int,
     former: Reached | None,
     show: Callable[[Parameters], Any],
+    checkpoints: Checkpoints | None = None,
 ) -> DeepFit:
     """Fit a network.
 
@@ -90,21 +102,29 @@ def fit_network(
         A fit with tables of the same shapes, to go on from.
     show : callable
         What callbacks get from the parameters as they stand.
+    checkpoints : Checkpoints or None
+        Where the fit keeps what it has, and from where it goes on.
     """
     started = time.perf_counter()
     check_memory(network, plan.dtype)
+    stage = None if checkpoints is None else resume(checkpoints)
     # A fit that goes on must not learn from rows that were watched before.
     split_seed = seed if former is None else former.split_seed
     if watched is None:
         X, weights, watched = _split(X, weights, plan.validation_share, split_seed)
-    if former is None:
+    if stage is not None:
+        frame = stage.frame
+        rows = frame.to_model(X)
+        start = stage.start()
+    elif former is None:
         frame, rows, clusters = _choose_frame(network, plan, X, seed)
         start = choose_start(network, clusters, rows, seed, plan.dtype)
-        first_step, passes_before = 1, 0.0
     else:
         frame = former.parameters.frame
         rows = frame.to_model(X)
         start = _go_on(network, former, rows.shape[0], seed)
+    first_step, passes_before = 1, 0.0
+    if former is not None:
         first_step, passes_before = 1 + former.n_steps, former.passes
     n_rows = rows.shape[0]
     batches = Batches(n_rows, min(plan.batch_size or n_rows, n_rows), seed)
@@ -112,11 +132,20 @@ def fit_network(
     engine = _make_engine(
         network, plan, start, rows, weights, watched_rows, batches, seed, first_step, frame
     )
+    if checkpoints is not None and engine.proposal is not None:
+        check_keepable(engine.proposal)
     start_seconds = time.perf_counter() - started
-    compile_seconds = engine.compile()
-    # On few rows a start may be better than all that follows it.
-    first_value = engine.validation()
-    engine.remember()
+    compile_seconds = 0.0 if stage is not None and stage.has_ended else engine.compile()
+    if stage is None:
+        # On few rows a start may be better than all that follows it.
+        first_value = engine.validation()
+        engine.remember()
+    else:
+        engine.take_up(stage.engine)
+        first_value, start_seconds = stage.first_value, stage.start_seconds
+    keeper = None
+    if checkpoints is not None:
+        keeper = DeepKeeper(checkpoints, engine, frame, first_value, start_seconds)
     result = loop.run(
         engine,
         limits=plan.limits,
@@ -124,12 +153,14 @@ def fit_network(
         passes_before=passes_before,
         evaluate_every=plan.evaluate_every,
         plateau=plan.plateau(),
-        progress=Progress(plan.limits.last_step, plan.verbose),
+        progress=_progress(plan, stage, first_step),
         callbacks=plan.callbacks,
         snapshot=lambda: show(Parameters(frame, engine.parameters(), np.exp(engine.log_weights()))),
         remember=engine.remember,
         best_before=-math.inf if first_value is None else first_value,
         first_step=first_step,
+        keeper=keeper,
+        resumed=None if stage is None else stage.moment,
     )
     trace = result.trace.table()
     n_new_steps = result.n_steps - first_step + 1
@@ -147,6 +178,14 @@ def fit_network(
         start_seconds=start_seconds,
         compile_seconds=compile_seconds,
     )
+
+
+def _progress(plan: DeepPlan, stage: DeepStage | None, first_step: int) -> Progress:
+    """A bar that begins where the fit goes on; none for one that has ended."""
+    if stage is None:
+        return Progress(plan.limits.last_step, plan.verbose)
+    verbose = 0 if stage.has_ended else plan.verbose
+    return Progress(plan.limits.last_step, verbose, stage.moment.step - first_step + 1)
 
 
 def _split(

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.estimators.deep_frame import Frame
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
+from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_integer, check_randomness
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class DeepInference(DensityQueries):
         network, rows = self._prepare(X)
         return map_blocks(function, network, self.tables_, self._log_weights(), rows, self.dtype)
 
+    @by_chunks
     def score_samples(self, X: Any) -> np.ndarray:
         """Log-density of each row, (N,)."""
         from pickmix.gradient.queries import score_samples
@@ -79,6 +81,7 @@ class DeepInference(DensityQueries):
         refuse_overflow(scores)
         return scores + self._frame.log_volume()
 
+    @by_chunks
     def predict_proba(self, X: Any) -> np.ndarray:
         """Posterior probabilities of all components, (N, K)."""
         from pickmix.gradient.queries import posterior
@@ -87,6 +90,7 @@ class DeepInference(DensityQueries):
         refuse_overflow(np.concatenate([likelihood for _, likelihood in parts]))
         return np.concatenate([probabilities for probabilities, _ in parts]).astype(np.float64)
 
+    @by_chunks
     def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row and their posterior probabilities.
 

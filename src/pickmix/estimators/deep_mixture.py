@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
-from sklearn.utils.validation import validate_data
 
 from pickmix.estimators import validation
+from pickmix.estimators.checkpointing import fingerprint_of, open_checkpoints
 from pickmix.estimators.deep_inference import DeepInference, require_jax
 from pickmix.estimators.deep_parameters import DeepParameters
 from pickmix.estimators.deep_plan import make_plan
+from pickmix.estimators.deep_rows import read_table, read_watched
 from pickmix.fitting.stopping import Outcome
 
 if TYPE_CHECKING:
@@ -60,18 +62,30 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         return False
 
     def fit(
-        self, X: Any, y: object = None, sample_weight: Any = None, validation_data: Any = None
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: Any = None,
+        validation_data: Any = None,
+        *,
+        columns: Sequence[str | int] | None = None,
     ) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
-        X : array-like of shape (N, D)
+        X : array-like of shape (N, D), or rows from elsewhere
+            Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
+            pyarrow Table or Dataset, an object with a length and slices, a function that returns
+            a fresh iterator of batches, what `pickmix.open_rows` returns. All rows are read into
+            memory.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.
-        validation_data : array-like of shape (V, D), default=None
+        validation_data : array-like of shape (V, D), or rows from elsewhere, default=None
             Rows to watch instead of a share of X.
+        columns : sequence of str or int, default=None
+            Which columns of rows from elsewhere: names, or numbers from 0.
 
         Returns
         -------
@@ -82,16 +96,25 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
 
         plan = make_plan(self, self._check_family(), self._can_whiten())
         random = validation.check_randomness(self.random_state)
-        X, weights = validation.check_table(self, X, sample_weight)
-        if validation_data is not None:
-            validation_data = validate_data(
-                self, validation_data, dtype=[np.float64, np.float32], reset=False
-            )
-        seed = int(random.randint(2**31 - 1)) * 2**31 + int(random.randint(2**31 - 1))
+        X, weights = read_table(self, X, sample_weight, columns)
+        watched = read_watched(self, validation_data)
+        seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
         network = self._network(X.shape[1])
         former = self._former(network) if self.warm_start else None
+        checkpoints = None
+        if self.checkpoint is not None:
+            rows = fingerprint_of(X)
+            if watched is not None:
+                rows["validation_data"] = fingerprint_of(watched)
+            if former is not None:
+                rows["before"] = former.fingerprint()
+            checkpoints = open_checkpoints(self, rows, weights, seeds)
+        if checkpoints is not None:
+            noted = checkpoints.read_notes()
+            seeds = seeds if noted is None else noted["seeds"]
+        seed = seeds[0] * 2**31 + seeds[1]
         fitted = fit_network(
-            network, plan, X, weights, validation_data, seed, former, self._fitted_copy
+            network, plan, X, weights, watched, seed, former, self._fitted_copy, checkpoints
         )
         self.proposal_ = plan.proposal_name
         self._take(fitted)

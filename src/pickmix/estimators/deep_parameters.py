@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -91,6 +92,12 @@ class DeepParameters:
         1 shows a bar, 2 a line per evaluation.
     callbacks : callable or list of callables, default=()
         Called with a `FitInfo` after each evaluation; one that returns True ends the fit.
+    checkpoint : path, default=None
+        Folder for checkpoints. A fit that was killed or interrupted goes on from the last one when
+        the same call is made again, and ends with the same bits. Other parameters or rows are
+        refused. Ctrl-C and SIGTERM write one before they end a fit.
+    checkpoint_every : float, default=300
+        Seconds between checkpoints. The last two are kept.
     """
 
     _: KW_ONLY
@@ -118,6 +125,8 @@ class DeepParameters:
     warm_start: bool = False
     verbose: int = 0
     callbacks: Callback | Sequence[Callback] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float = 300.0
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Add the base class's parameters and attributes to the docstring."""

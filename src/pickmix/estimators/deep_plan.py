@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 
 from pickmix.estimators import validation as check
+from pickmix.estimators.checkpointing import check_checkpoint
 from pickmix.estimators.deep_parameters import Callback, DeepParameters
 from pickmix.fitting.loop import EvaluateEvery
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
@@ -194,6 +195,7 @@ def _check_numbers(given: DeepParameters) -> None:
                 f"got {given.validation_fraction!r}."
             )
     check.check_number("tol", given.tol, 0.0)
+    check_checkpoint(given.checkpoint, given.checkpoint_every)
     if not isinstance(given.verbose, bool):
         check.check_integer("verbose", given.verbose, 0)
     resolve_step_size(given.step_size, 2)

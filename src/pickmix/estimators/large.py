@@ -77,6 +77,7 @@ class LargeTable:
         self.n_columns = self.shards.n_columns
         self._threads = threads
         self._described_weights = describe(sample_weight)
+        self.names = names
         learn_names(estimator, self.n_columns, names)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -113,7 +114,7 @@ class LargeTable:
                 row, column, value = result.bad
                 raise ValueError(
                     f"X must hold finite numbers, got {value} in {shards.place(row)}, "
-                    f"column {column}."
+                    f"column {column if self.names is None else repr(self.names[column])}."
                 )
         self.facts: Facts = parts[0]
         self.is_whole = n_sampled == n_rows

@@ -26,7 +26,7 @@ from typing import IO, Any
 from pickmix.data.files import replacing
 
 _MAGIC = b"pickmix checkpoint 1\n"
-_NAME = re.compile(r"checkpoint-(\d{6})\.pickmix")
+_NAME = re.compile(r"checkpoint-(\d{6,})\.pickmix")
 _KEPT = 2
 # What arrays are made by, and slices.
 _MAKERS = {
@@ -243,18 +243,19 @@ class _Reader(pickle.Unpickler):
         self._classes = {(each.__module__, each.__qualname__): each for each in classes}
 
     def persistent_load(self, pid: str) -> Any:
+        if pid not in self._here:
+            raise DamagedError(f"it needs {pid!r}, which this fit does not have")
         return self._here[pid]
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._classes:
             return self._classes[module, name]
         if module.startswith("pickmix."):
-            found: Any = importlib.import_module(module)
-            with contextlib.suppress(AttributeError):
-                for part in name.split("."):
-                    found = getattr(found, part)
-                if isinstance(found, type):
-                    return found
+            # A class that is at home there; not one that the module has imported, and nothing that
+            # a name with dots would lead to.
+            found = getattr(importlib.import_module(module), name, None)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         elif (module, name) in _MAKERS:
             return super().find_class(module, name)
         raise DamagedError(f"it holds a {module}.{name}, which no checkpoint does")

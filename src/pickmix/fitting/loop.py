@@ -174,6 +174,7 @@ def run(
     now = start if resumed is None else resumed
     trace, plateau, work_before = now.trace, now.plateau, now.work
     if now.outcome is not None:
+        progress.close()
         return FitResult(now.outcome, now.step, now.work, trace)
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
@@ -182,6 +183,7 @@ def run(
         try:
             while now.evaluated < last_step:
                 upto = int(min(last_step, next_evaluation(evaluate_every, now.evaluated)))
+                early = False
                 while now.step < upto:
                     started = time.perf_counter()
                     n_steps = engine.advance(now.step + 1, upto - now.step)
@@ -223,7 +225,8 @@ def run(
                 elif math.isfinite(watched):
                     remember()
 
-                if guard.interrupted:
+                # What an evaluation was interrupted in is kept after the next step.
+                if guard.interrupted and (early or keeper is None):
                     outcome = Outcome.INTERRUPTED
                     break
                 if engine.counters.refused:

@@ -18,13 +18,17 @@ class Progress:
         Steps at most.
     verbose : int
         0 shows nothing, 1 a bar, 2 and more one line per evaluation.
+    done : int
+        Steps made before.
     """
 
-    def __init__(self, n_steps: int, verbose: int) -> None:
+    def __init__(self, n_steps: int, verbose: int, done: int = 0) -> None:
         self.verbose = verbose
         self._bar: Any = None
         if verbose == 1:
-            self._bar = tqdm(total=n_steps, unit="step", file=sys.stderr, dynamic_ncols=True)
+            self._bar = tqdm(
+                total=n_steps, initial=done, unit="step", file=sys.stderr, dynamic_ncols=True
+            )
 
     def advance(self, n_steps: int, n_rows: int) -> None:
         """Say that steps were made, and how many rows were visited since the beginning."""
@@ -65,7 +69,7 @@ class PassProgress(Progress):
     """
 
     def __init__(self, n_rows: int, verbose: int, done: int = 0) -> None:
-        super().__init__(0, 0)
+        super().__init__(0, 0, 0)
         self.verbose = verbose
         self._n_rows = n_rows
         self._done = done

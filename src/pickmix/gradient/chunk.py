@@ -15,11 +15,20 @@ from pickmix.gradient.step import dense_step, selection_step
 
 
 class Summary(NamedTuple):
-    """What a chunk tells: summed acceptance, refused steps, chain states (L, B, M, n_slots)."""
+    """What a chunk tells: acceptance by steps (L,), refused steps, chain states (L, B, M, n_slots).
 
-    acceptance: jax.Array
+    Acceptance is summed by whoever counts it, step by step: a sum over a chunk would depend on how
+    long the chunk is, in its last bits.
+    """
+
+    acceptances: jax.Array
     refused: jax.Array
     states: jax.Array
+
+    @property
+    def acceptance(self) -> float:
+        """That of all steps."""
+        return float(self.acceptances.sum())
 
 
 Chunk = Callable[[jax.Array, State, Batch, jax.Array], tuple[State, Summary]]
@@ -46,14 +55,14 @@ def make_chunk(network: Network, options: Options, returns_states: bool) -> Chun
             if returns_states:
                 states = states.at[number].set(info.states)
             return state, Summary(
-                summary.acceptance + info.acceptance,
+                summary.acceptances.at[number].set(info.acceptance),
                 summary.refused + info.refused,
                 states,
             )
 
         shape = (*batches.rows.shape, options.n_samples, network.n_slots)
         none = Summary(
-            jnp.zeros((), data.dtype),
+            jnp.zeros(batches.rows.shape[:1], data.dtype),
             jnp.zeros((), jnp.int32),
             jnp.zeros(shape if returns_states else (), jnp.int32),
         )

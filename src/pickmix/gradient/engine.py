@@ -13,6 +13,7 @@ import numpy as np
 
 from pickmix.data.rows import Batches
 from pickmix.gradient.adam import Adam
+from pickmix.gradient.blocks import Blocks
 from pickmix.gradient.chunk import make_chunk
 from pickmix.gradient.compilation import kept_programs
 from pickmix.gradient.network import Network
@@ -146,7 +147,8 @@ class GradientEngine:
             self._renew_partition(first)
             batches = self._prepare(first, n_steps)
             self.state, summary = self._chunk(self._data, self.state, batches, jnp.int32(n_steps))
-            acceptance, refused = float(summary.acceptance), int(summary.refused)
+            acceptances = np.asarray(summary.acceptances)[:n_steps].tolist()
+            refused = int(summary.refused)
             states = np.asarray(summary.states)
         visits = [self.batches.rows(first + number) for number in range(n_steps)]
         n_visits = sum(rows.shape[0] for rows in visits)
@@ -158,7 +160,9 @@ class GradientEngine:
         self.counters.rows += n_visits
         self.counters.evaluations += n_visits * self._evaluations_per_visit()
         draws = self.options.algorithm in ("mhsaem", "partition", "mcsaem")
-        self.counters.acceptance_sum += acceptance if draws else n_visits * float("nan")
+        # One by one: sums must not depend on how steps are cut into calls.
+        for acceptance in acceptances:
+            self.counters.acceptance_sum += acceptance if draws else float("nan")
         self.counters.refused += refused
         return n_steps
 
@@ -203,6 +207,42 @@ class GradientEngine:
     def chain(self) -> np.ndarray:
         """The tree that each row's chain stands on, (N, n_slots)."""
         return np.array(self.state.chain)
+
+    def export(self) -> dict[str, Any]:
+        """All that the next step needs and rows, settings and seed do not tell.
+
+        Copies, with the bits they have here: arrays, numbers and containers of them, and what the
+        proposal holds.
+        """
+        return {
+            "state": _as_plain(self.state),
+            "partition_number": self._partition_number,
+            "counters": vars(self.counters).copy(),
+            "remembered": self._remembered,
+            "proposal": None if self.proposal is None else self.proposal.export(),
+        }
+
+    def take_up(self, exported: dict[str, Any]) -> None:
+        """Go on where another engine, for the same rows, settings and seed, has stood."""
+        state = exported["state"]
+        with precision(self.dtype):
+            # Copies, as in the beginning.
+            arrays = jax.tree.map(jnp.array, state)
+        logits, root_adam = arrays["root"]
+        blocks = arrays["blocks"]
+        self.state = State(
+            tuple(arrays["tables"]),
+            tuple(Adam(*adam) for adam in arrays["adams"]),
+            Root(logits, Adam(*root_adam)),
+            arrays["chain"],
+            arrays["log_joint"],
+            None if blocks is None else Blocks(*blocks),
+        )
+        self._partition_number = exported["partition_number"]
+        self.counters = Counters(**exported["counters"])
+        self._remembered = exported["remembered"]
+        if self.proposal is not None:
+            self.proposal.take_up(exported["proposal"])
 
     def _mean_score(self, rows: jax.Array) -> float:
         scores = score_samples(
@@ -307,3 +347,14 @@ class GradientEngine:
             )
         self.counters.evaluations += self._data.shape[0]
         self.state = self.state._replace(log_joint=jnp.concatenate(values))
+
+
+def _as_plain(state: State) -> dict[str, Any]:
+    """A state as NumPy arrays in tuples; what is None stays so."""
+
+    def plain(values: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(plain(value) for value in values)
+        return None if values is None else np.array(values)
+
+    return {name: plain(values) for name, values in state._asdict().items()}

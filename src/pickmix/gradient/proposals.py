@@ -8,6 +8,8 @@ from: the candidate tree is the product of independent choices.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -106,6 +108,14 @@ class TreeProposal:
             ask, results, rows, current, step
         )
         return drawn
+
+    def export(self) -> dict[str, Any]:
+        """What the proposal has learnt: its attributes, but for how it does its work."""
+        return {name: value for name, value in vars(self.proposal).items() if name != "operations"}
+
+    def take_up(self, learnt: dict[str, Any]) -> None:
+        """Go on with what another one has learnt."""
+        vars(self.proposal).update(learnt)
 
     def uniforms(self, rows: np.ndarray, step: int) -> np.ndarray:
         """Uniforms (B, M) for acceptance."""
