@@ -16,8 +16,9 @@ import pytest
 from cluster_tasks import Setting
 
 from pickmix.closed_form import dask_cluster, dask_leg
-from pickmix.closed_form.dask_shards import DaskShards, is_dask
+from pickmix.closed_form.dask_shards import DaskShards
 from pickmix.closed_form.shards import LocalShards
+from pickmix.data.dask_data import is_dask
 from pickmix.data.open_rows import open_rows
 from pickmix.sweep.reference import Reference
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Fits:
     verbose: int
     callbacks: list[Callable[[loop.FitInfo], Any]]
     make_estimator: Callable[[MixtureState], Any]
+    _was_cut: bool = field(default=False, init=False)
 
     def run(
         self,
@@ -83,6 +84,9 @@ class Fits:
             if outcome is not None or self.table is None:
                 assert progressed.best is not None
                 return progressed.best, outcome or progressed.best.outcome
+            if self._was_cut:
+                # The next call goes on with the sample, as if there had been no limit.
+                saver = None
         return self._finish(progressed, saver, work_before)
 
     def _here(self) -> dict[str, Any]:
@@ -136,6 +140,7 @@ class Fits:
                     # An interrupted fit is one, whichever of its starts was the best so far.
                     return Outcome.INTERRUPTED
                 if fitted.outcome == Outcome.MAX_TIME:
+                    self._was_cut = True
                     break
         except KeyboardInterrupt:
             # Between two starts: what the first ones found is there.

@@ -1,0 +1,174 @@
+"""Fits of Dask collections: the bits of a local fit, whatever becomes of workers."""
+
+import logging
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from pickmix import FlowMixture, GaussianMixture, open_rows
+from pickmix.estimators import large
+
+distributed = pytest.importorskip("distributed")
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+
+K = 16
+N, CHUNK = 24_000, 2000
+
+
+def draw(n, seed):
+    rng = np.random.default_rng(seed)
+    means = np.random.default_rng(99).normal(size=(K, 2)) * 6.0
+    return means[rng.integers(0, K, n)] + rng.normal(size=(n, 2))
+
+
+X = draw(N, 0)
+
+
+@pytest.fixture(scope="module")
+def client():
+    quick = {
+        "distributed.comm.timeouts.connect": "3s",
+        "distributed.deploy.lost-worker-timeout": "1h",
+    }
+    with (
+        dask.config.set(quick),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            protocol="tcp",
+            silence_logs=logging.CRITICAL + 1,
+        ) as cluster,
+        distributed.Client(cluster, timeout=30) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def small_sample(monkeypatch):
+    # A sample of 4,000 of the 24,000 rows, as of much larger tables.
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 4000 * 16)
+
+
+def fit(rows, **options):
+    return GaussianMixture(K, random_state=0).fit(rows, **options)
+
+
+def bits(mixture):
+    return b"".join(a.tobytes() for a in (mixture.weights_, mixture.means_, mixture.covariances_))
+
+
+@pytest.fixture
+def expected():
+    return fit(open_rows(X, chunk_size=CHUNK))
+
+
+def test_the_bits_of_a_local_fit(client, expected):
+    assert expected.trace_.shape[0] > 3
+    mixture = fit(da.from_array(X, chunks=(CHUNK, 2)))
+    assert bits(mixture) == bits(expected)
+    # Steps are legs of several partitions here.
+    assert mixture.n_steps_ < expected.n_steps_
+    np.testing.assert_array_equal(
+        mixture.trace_["log_likelihood"], expected.trace_["log_likelihood"]
+    )
+
+
+def test_a_worker_that_is_killed_changes_nothing(client, expected):
+    collection = da.from_array(X, chunks=(CHUNK, 2))
+    victim = next(iter(client.run(os.getpid).values()))
+    seen = []
+
+    def kill(info):
+        seen.append(info.step)
+        if len(seen) == 4:
+            threading.Timer(0.02, os.kill, (victim, signal.SIGKILL)).start()
+
+    mixture = GaussianMixture(K, random_state=0, callbacks=kill).fit(collection)
+    assert len(seen) >= 4
+    assert bits(mixture) == bits(expected)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_dataframes_of_parquet_files(client, tmp_path, expected):
+    dd = pytest.importorskip("dask.dataframe")
+    pandas = pytest.importorskip("pandas")
+    for number in range(N // CHUNK):
+        part = X[number * CHUNK : (number + 1) * CHUNK]
+        frame = pandas.DataFrame({"a": part[:, 0], "b": part[:, 1], "name": "text"})
+        frame.to_parquet(tmp_path / f"part-{number:02d}.parquet")
+    table = dd.read_parquet(tmp_path)
+    mixture = fit(table, columns=["a", "b"])
+    assert bits(mixture) == bits(expected)
+    assert mixture.feature_names_in_.tolist() == ["a", "b"]
+    lazy = mixture.score_samples(table[["a", "b"]])
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy.compute(), expected.score_samples(X), rtol=1e-9)
+
+
+def test_queries_are_lazy(client, expected):
+    collection = da.from_array(X, chunks=(CHUNK, 2))
+    answers = (
+        expected.score_samples(collection),
+        expected.predict(collection),
+        expected.predict_proba(collection),
+        *expected.top_components(collection, 2),
+        expected.score_samples(collection, n_candidates=32),
+    )
+    assert all(isinstance(answer, da.Array) for answer in answers)
+    assert [answer.shape for answer in answers] == [(N,), (N,), (N, K), (N, 2), (N, 2), (N,)]
+    for lazy, plain in zip(
+        answers,
+        (
+            expected.score_samples(X),
+            expected.predict(X),
+            expected.predict_proba(X),
+            *expected.top_components(X, 2),
+        ),
+        strict=False,
+    ):
+        np.testing.assert_allclose(lazy.compute(), plain, rtol=1e-9, atol=1e-12)
+    assert expected.score(collection) == pytest.approx(expected.score(X), rel=1e-12)
+
+
+def test_weights(client):
+    weights = np.where(X[:, 0] > 0.0, 3.0, 1.0)
+    local = fit(open_rows(X, chunk_size=CHUNK), sample_weight=weights)
+    collection = da.from_array(X, chunks=(CHUNK, 2))
+    assert bits(fit(collection, sample_weight=weights)) == bits(local)
+
+
+def test_checkpoints(client, tmp_path, expected, capsys):
+    collection = da.from_array(X, chunks=(CHUNK, 2))
+    settings = {"random_state": 0, "checkpoint": tmp_path, "checkpoint_every": 0.0}
+    short = GaussianMixture(K, max_time=0.3, **settings).fit(collection)
+    assert short.outcome_ in ("max_time", "converged")
+    mixture = GaussianMixture(K, **settings).fit(collection)
+    assert "going on" in capsys.readouterr().err
+    assert bits(mixture) == bits(expected)
+    with pytest.raises(ValueError, match="another fit"):
+        GaussianMixture(K, **settings).fit(da.from_array(X + 1.0, chunks=(CHUNK, 2)))
+
+
+def test_bad_partitions_are_named(client):
+    bad = X.copy()
+    bad[5003, 1] = np.inf
+    with pytest.raises(ValueError, match=r"finite numbers, got inf in partition 2.*column 1"):
+        fit(da.from_array(bad, chunks=(CHUNK, 2)))
+
+
+def test_what_needs_rows_in_memory_says_so(client):
+    collection = da.from_array(X, chunks=(CHUNK, 2))
+    with pytest.raises(TypeError, match="one batch at a time"):
+        GaussianMixture(K).partial_fit(collection)
+    with pytest.raises(TypeError, match="Dask"):
+        FlowMixture(2).fit(collection)
+    em = GaussianMixture(K, algorithm="em", max_steps=2, random_state=0)
+    assert bits(em.fit(collection)) == bits(
+        GaussianMixture(K, algorithm="em", max_steps=2, random_state=0).fit(X)
+    )
