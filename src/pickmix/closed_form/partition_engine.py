@@ -41,15 +41,14 @@ _MOST_BACKGROUNDS = 2
 _MOST_ROUNDS = 12
 _WORTHWHILE_SHARE = 1.0 / 300.0
 # Components are relocated on so many rows each, per column (and a few), fewer without trials, if
-# there are that many times as many. The other rows are then led to their components by random
-# trees. Passes over all at least, and at most before averaging begins.
+# there are that many times as many. The other rows then find their components by a search. Passes
+# over all at least, and at most before averaging begins.
 _EARLY_ROWS = 30
 _FEWER_EARLY_ROWS = 10
 _MORE_COLUMNS = 6
 _EARLY_SHARE = 1.5
 _LEAST_PASSES = 5
 _MOST_PASSES = 15
-_ROUTES = 3
 # Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
 _SETTLING_STEPS = 8
 _SETTLING_POWER = 0.6
@@ -236,8 +235,7 @@ class PartitionEngine(ClosedFormEngine):
         if some is self.fleet:
             return
         if state.n_components > self._sweeps.settings.block_size:
-            routes = draw_routes(state, _ROUTES, self._sweeps.settings.block_size, random)
-            chain, _, evaluations = search(state, self.source, routes, _ROUTES - 1)
+            chain, _, evaluations = search(state, self.source, draw_routes(state, random))
             self.fleet.restore(chain)
             self.counters.evaluations += evaluations
         self.fleet.adopt(some)

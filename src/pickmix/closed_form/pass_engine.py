@@ -16,7 +16,7 @@ from pickmix.closed_form.chunk_tasks import Sweeping, add_statistics, joined, sw
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import ask_witnesses
-from pickmix.closed_form.search import draw_routes
+from pickmix.closed_form.search import N_PROBES, draw_routes
 from pickmix.closed_form.shards import Pairwise, Shards
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
@@ -28,8 +28,6 @@ from pickmix.sweep.statistics import Statistics
 # Passes over which the statistics are averaged at the end, and the power of gamma there.
 _SETTLING_PASSES = 2
 _SETTLING_POWER = 0.6
-# Trees that a row without a chain is led down, and sweeps uphill after that.
-_ROUTES, _CLIMBS = 2, 1
 # Passes draw from steps that no fit in memory comes to.
 _FIRST_STEP = 2**40
 # Children of a pass's randomness.
@@ -142,16 +140,14 @@ class PassEngine(ClosedFormEngine):
     def _begin_pass(self) -> Sweeping:
         """What all chunks of this pass share."""
         state, random = self.state, self._random()
-        size = self.settings.block_size
-        routes: list[Partition] = []
-        if state.n_components > size and any(states is None for states in self._states):
-            routes = draw_routes(state, _ROUTES + _CLIMBS, size, random)
+        many = state.n_components > self.settings.block_size
+        searches = many and any(states is None for states in self._states)
         return Sweeping(
             family=state.family,
             model=state.model,
             partition=self._draw_partition(random),
-            routes=routes,
-            n_routes=_ROUTES,
+            cells=draw_routes(state, random).cells if searches else None,
+            n_probes=N_PROBES,
             key=random.child(_SWEEP).key(Stream.POSTERIOR),
             beta=1.0,
             centre=self.source.center,

@@ -1,88 +1,178 @@
 """Searches for rows without a chain.
 
-Some random trees lead a row to a block each, and sweeps uphill from the best of them move it to
-where it belongs.
+Rows look for their component in the cells that are nearest to them. From the best one found they
+may go uphill through blocks of random partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pickmix.closed_form.state import MixtureState
+from pickmix.closed_form.cells import Cells, draw_cells
+from pickmix.closed_form.state import FrozenMixture, MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-# Child of a step's randomness that draws the search.
-_SEARCH = 1000
+# Components per cell, about, and cells that a row looks into.
+CELL_SIZE = 40
+N_PROBES = 6
+# Children of a step's randomness that draw cells and climbs.
+_CELLS, _CLIMBS = 1000, 1001
+# Rows whose nearest cells are looked for together.
+_BLOCK_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Where a search leads rows.
+
+    Attributes
+    ----------
+    cells : Cells
+    n_probes : int
+        Cells that each row looks into, the nearest ones.
+    climbs : tuple of Partition
+        Then the chain goes uphill through a block of each of these.
+    """
+
+    cells: Cells
+    n_probes: int = N_PROBES
+    climbs: tuple[Partition, ...] = ()
 
 
 def search(
-    state: MixtureState, source: ArrayRows, partitions: Sequence[Partition], n_routes: int
+    mixture: MixtureState | FrozenMixture, source: ArrayRows, routes: Routes
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Find, for each row, a likely component and a lower bound of its log-density.
 
-    The trees of the first `n_routes` partitions lead each row to as many blocks. From the block
-    with the largest sum of p(x, k) it goes uphill through the blocks of the other partitions. The
-    bound is the largest sum that was met. Returns components (N,) int32, bounds (N,) of log-joint
-    sums, and the number of evaluations.
+    Each row looks into its nearest cells, and at the background if there is one. Its component is
+    the best one that it meets; climbs go on from there and never go down. The bound is the
+    logarithm of the sum of p(x, k) over all that was met, where no component is counted twice, or
+    over the block of a climb if that is larger. Returns components (N,) int32, bounds (N,) of
+    log-joint sums, and the number of evaluations.
     """
-    rows = np.arange(source.n_rows)
-    chain = np.zeros(source.n_rows, dtype=np.int32)
-    bounds = np.full(source.n_rows, -np.inf)
-    key = StepRandomness(0, 0).key(Stream.POSTERIOR)
-    evaluations = 0
-    for number, partition in enumerate(partitions):
-        begin = chain
-        if number < n_routes:
-            begin = _led_down(state, source, partition)
-        done = state.backend.sweep(
-            state.layout,
-            state.model,
-            source,
-            rows,
-            begin,
-            partition,
-            key,
-            wants_statistics=False,
-            greedy=True,
-        )
-        evaluations += done.evaluations
-        if number < n_routes:
-            chain = np.where(done.log_sums > bounds, done.components, chain)
-        else:
-            # A climb never goes down, whatever the sum over its block is.
-            chain = done.components
-        bounds = np.maximum(bounds, done.log_sums)
+    cells = routes.cells
+    nearest, highest = _begin(mixture, source, routes)
+    # Where the cell of the background is met as well, it is counted there.
+    again = nearest == _cell_of(cells, cells.background)
+    bounds = np.where(again.any(axis=1), -np.inf, highest)
+    chain = np.full(source.n_rows, max(cells.background, 0), dtype=np.int32)
+    evaluations = source.n_rows if cells.background >= 0 else 0
+    first_member = cells.partition.members[cells.partition.offsets[:-1]]
+    # The best component of a cell has at least this share of the sum over the cell.
+    log_size = float(np.log(np.diff(cells.partition.offsets).max()))
+    for probed in nearest.T:
+        begin = first_member[probed]
+        found, sums, n = _climb(mixture, source, begin, cells.partition)
+        better = sums - log_size > highest
+        doubtful = np.flatnonzero(~better & (sums > highest - log_size))
+        better[doubtful] = _is_better(mixture, source, doubtful, chain[doubtful], found[doubtful])
+        evaluations += n + 2 * doubtful.shape[0]
+        np.copyto(chain, found, where=better)
+        # A row that is too far away for float64 has no sum.
+        with np.errstate(invalid="ignore"):
+            np.maximum(highest, sums, out=highest)
+            np.logaddexp(bounds, sums, out=bounds)
+    for partition in routes.climbs:
+        chain, sums, n = _climb(mixture, source, chain, partition)
+        evaluations += n
+        bounds = np.maximum(bounds, sums)
     return chain, bounds, evaluations
 
 
-def _led_down(state: MixtureState, source: ArrayRows, partition: Partition) -> np.ndarray:
-    """A component of the block that the partition's tree leads each row to, (N,)."""
-    assert partition.tree is not None
-    first_member = partition.members[partition.offsets[:-1]]
-    chain = np.empty(source.n_rows, dtype=np.int32)
-    for start in range(0, source.n_rows, 65536):
-        part = np.arange(start, min(start + 65536, source.n_rows))
-        places = state.family.row_places(source.gather(part))
-        chain[part] = first_member[state.backend.operations.leaf_of(partition.tree, places)]
-    return chain
+def _cell_of(cells: Cells, component: int) -> int:
+    """The cell that holds a component; -1 for component -1."""
+    if component < 0:
+        return -1
+    place = np.flatnonzero(cells.partition.members == component)[0]
+    return int(np.searchsorted(cells.partition.offsets, place, side="right")) - 1
+
+
+def _is_better(
+    mixture: MixtureState | FrozenMixture,
+    source: ArrayRows,
+    rows: np.ndarray,
+    one: np.ndarray,
+    other: np.ndarray,
+) -> np.ndarray:
+    """Whether p(x, k) of a row is larger for component `other` than for `one`, all (B,)."""
+    better = np.empty(rows.shape[0], dtype=np.bool_)
+    for start in range(0, rows.shape[0], _BLOCK_ROWS):
+        some = slice(start, start + _BLOCK_ROWS)
+        pairs = np.stack([one[some], other[some]], axis=1)
+        values = source.gather(rows[some])
+        log_joint = mixture.backend.log_joint(mixture.layout, mixture.model, values, pairs)
+        better[some] = log_joint[:, 1] > log_joint[:, 0]
+    return better
+
+
+def _climb(
+    mixture: MixtureState | FrozenMixture,
+    source: ArrayRows,
+    begin: np.ndarray,
+    partition: Partition,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """The best component in the block that each row begins in, log-sums over it, evaluations."""
+    done = mixture.backend.sweep(
+        mixture.layout,
+        mixture.model,
+        source,
+        np.arange(source.n_rows),
+        begin,
+        partition,
+        StepRandomness(0, 0).key(Stream.POSTERIOR),
+        wants_statistics=False,
+        greedy=True,
+    )
+    return done.components, done.log_sums, done.evaluations
+
+
+def _begin(
+    mixture: MixtureState | FrozenMixture, source: ArrayRows, routes: Routes
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cells that rows look into, (N, P) int32, and log-joints of the background."""
+    cells = routes.cells
+    nearest = np.zeros((source.n_rows, min(routes.n_probes, cells.n_cells)), dtype=np.int32)
+    log_joint = np.full(source.n_rows, -np.inf)
+    if cells.n_cells == 1 and cells.background < 0:
+        return nearest, log_joint
+    for start in range(0, source.n_rows, _BLOCK_ROWS):
+        some = slice(start, min(start + _BLOCK_ROWS, source.n_rows))
+        rows = source.gather(np.arange(some.start, some.stop))
+        places = mixture.family.row_places(rows)
+        nearest[some] = cells.nearest(places, nearest.shape[1], mixture.backend)
+        if cells.background >= 0:
+            candidates = np.full((rows.shape[0], 1), cells.background, dtype=np.int32)
+            log_joint[some] = mixture.backend.log_joint(
+                mixture.layout, mixture.model, rows, candidates
+            )[:, 0]
+    return nearest, log_joint
 
 
 def draw_routes(
-    state: MixtureState, n_partitions: int, block_size: int, random: StepRandomness
-) -> list[Partition]:
-    """Partitions for `search`."""
-    return [
+    state: MixtureState,
+    random: StepRandomness,
+    *,
+    cell_size: int = CELL_SIZE,
+    n_probes: int = N_PROBES,
+    n_climbs: int = 0,
+    background: int | None = None,
+) -> Routes:
+    """Routes for `search` under a mixture; climbs go through blocks as large as cells.
+
+    The background is the prior's unless another one is named.
+    """
+    places, widths, backend = state.places(), state.widths(), state.backend
+    climbs = tuple(
         draw_partition(
-            state.places(),
-            block_size,
-            0.0,
-            random.child(_SEARCH + number),
-            state.backend.operations,
-            state.widths(),
+            places, cell_size, 0.0, random.child(_CLIMBS + number), backend.operations, widths
         )
-        for number in range(n_partitions)
-    ]
+        for number in range(n_climbs)
+    )
+    cells = draw_cells(places, widths, cell_size, random.child(_CELLS), backend)
+    if background is None:
+        background = state.prior.background
+    return Routes(replace(cells, background=background), n_probes, climbs)

@@ -11,17 +11,14 @@ import numpy as np
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionSweeps
 from pickmix.closed_form.relocation import Relocation
-from pickmix.closed_form.search import draw_routes, search
+from pickmix.closed_form.search import Routes, draw_routes, search
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
-from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 
-# Trees that new rows are led down, and sweeps uphill from the best block found, before the sweep
-# that counts.
-_ROUTES = 4
-_CLIMBS = 1
+# Cells that new rows look into: fewer than in a fit, where rows are searched for only once.
+_PROBES = 4
 # Rows per component in which a step may replace all statistics.
 _ROWS_PER_COMPONENT = 100
 _POWER = 0.6
@@ -77,7 +74,7 @@ class OnlineMixture:
         self.n_seen = n_seen
         self.n_batches = n_batches
         self.evaluations = 0
-        self._routes: list[Partition] = []
+        self._routes: Routes | None = None
         self._rows_to_go = 0
         self._sweeps: PartitionSweeps | None = None
 
@@ -93,11 +90,11 @@ class OnlineMixture:
         if gamma is None:
             gamma = automatic_gamma(source.n_rows, self.n_seen, state.n_components)
         self.n_seen += source.n_rows
-        if self._rows_to_go <= 0:
+        if self._routes is None or self._rows_to_go <= 0:
             self._rows_to_go = state.n_components
-            self._routes = draw_routes(state, _ROUTES + _CLIMBS, self.settings.block_size, random)
+            self._routes = draw_routes(state, random, n_probes=_PROBES)
         self._rows_to_go -= source.n_rows
-        chain, bounds, evaluations = search(state, source, self._routes, _ROUTES)
+        chain, bounds, evaluations = search(state, source, self._routes)
         weights = source.weights_of(np.arange(source.n_rows))[0]
         bound = float(weights @ bounds / weights.sum()) - state.log_total()
         batches = Batches(source.n_rows, source.n_rows, self.seed)

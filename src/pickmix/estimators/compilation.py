@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.closed_form.cells import draw_cells
 from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import Before, fit_once, make_backend
 from pickmix.estimators.plan import Plan, resolve_plan
 from pickmix.families.gaussian import FullGaussian
+from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.pair_kernels import evaluate_all, evaluate_candidates
@@ -141,6 +143,10 @@ def _fit_made_up_rows(kind: str) -> None:
         backend = make_backend(True, threads)
         rows = np.random.default_rng(0).normal(size=(256, 2))
         backend.operations.grow_tree(rows, 1, np.uint64(1), np.ones(2))
+        # Searches for rows that come later, and the background there.
+        draw_cells(rows, np.ones(2), 32, StepRandomness(0, 0), backend)
+        nobody = np.full((1, 1), -1, dtype=np.int32)
+        backend.log_joint(plan.family.layout, plan.family.empty_model(2), rows[:1], nobody)
         # And what the first question after a fit needs.
         backend.log_joint_all(plan.family.layout, plan.family.empty_model(2), rows)
         placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)

@@ -24,8 +24,8 @@ from pickmix.selection.randomness import StepRandomness
 from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
 
-# Components per block of an approximate search.
-_SEARCH_BLOCK = 32
+# Components per cell of an approximate search.
+_SEARCH_CELL = 32
 
 
 class ClosedFormInference(DensityQueries, abc.ABC):
@@ -78,13 +78,19 @@ class ClosedFormInference(DensityQueries, abc.ABC):
 
     def _search(self, X: Any, n_candidates: Any) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row, and a lower bound of its log-density."""
-        n_partitions = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_BLOCK)
-        n_routes = max(1, n_partitions * 3 // 4)
+        n_probes = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_CELL)
+        background = getattr(self, "background_", None)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
             state, source, log_base = self._frozen(X, threads)
-            routes = draw_routes(state, n_partitions, _SEARCH_BLOCK, StepRandomness(0, 0))
-            components, bounds, _ = search(state, source, routes, n_routes)
+            routes = draw_routes(
+                state,
+                StepRandomness(0, 0),
+                cell_size=_SEARCH_CELL,
+                n_probes=n_probes,
+                background=-1 if background is None else background,
+            )
+            components, bounds, _ = search(state, source, routes)
         finally:
             threads.close()
         bounds += log_base - float(np.log(self.weights_.sum()))
