@@ -1,7 +1,6 @@
 """Searches for rows without a chain.
 
-Rows look for their component in the cells that are nearest to them. From the best one found they
-may go uphill through blocks of random partitions.
+Rows look for their component in the cells that are nearest to them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import numpy as np
 from pickmix.closed_form.cells import Cells, draw_cells
 from pickmix.closed_form.state import FrozenMixture, MixtureState
 from pickmix.data.rows import ArrayRows
-from pickmix.selection.partitions import Partition, draw_partition
+from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
 # Components per cell, about, and cells that a row looks into.
 CELL_SIZE = 40
 N_PROBES = 6
-# Children of a step's randomness that draw cells and climbs.
-_CELLS, _CLIMBS = 1000, 1001
+# Child of a step's randomness that draws cells.
+_CELLS = 1000
 # Rows whose nearest cells are looked for together.
 _BLOCK_ROWS = 65536
 
@@ -34,13 +33,10 @@ class Routes:
     cells : Cells
     n_probes : int
         Cells that each row looks into, the nearest ones.
-    climbs : tuple of Partition
-        Then the chain goes uphill through a block of each of these.
     """
 
     cells: Cells
     n_probes: int = N_PROBES
-    climbs: tuple[Partition, ...] = ()
 
 
 def search(
@@ -49,9 +45,8 @@ def search(
     """Find, for each row, a likely component and a lower bound of its log-density.
 
     Each row looks into its nearest cells, and at the background if there is one. Its component is
-    the best one that it meets; climbs go on from there and never go down. The bound is the
-    logarithm of the sum of p(x, k) over all that was met, where no component is counted twice, or
-    over the block of a climb if that is larger. Returns components (N,) int32, bounds (N,) of
+    the best one that it meets. The bound is the logarithm of the sum of p(x, k) over all that was
+    met, where no component is counted twice. Returns components (N,) int32, bounds (N,) of
     log-joint sums, and the number of evaluations.
     """
     cells = routes.cells
@@ -66,7 +61,7 @@ def search(
     log_size = float(np.log(np.diff(cells.partition.offsets).max()))
     for probed in nearest.T:
         begin = first_member[probed]
-        found, sums, n = _climb(mixture, source, begin, cells.partition)
+        found, sums, n = _best_of_blocks(mixture, source, begin, cells.partition)
         better = sums - log_size > highest
         doubtful = np.flatnonzero(~better & (sums > highest - log_size))
         better[doubtful] = _is_better(mixture, source, doubtful, chain[doubtful], found[doubtful])
@@ -76,10 +71,6 @@ def search(
         with np.errstate(invalid="ignore"):
             np.maximum(highest, sums, out=highest)
             np.logaddexp(bounds, sums, out=bounds)
-    for partition in routes.climbs:
-        chain, sums, n = _climb(mixture, source, chain, partition)
-        evaluations += n
-        bounds = np.maximum(bounds, sums)
     return chain, bounds, evaluations
 
 
@@ -109,7 +100,7 @@ def _is_better(
     return better
 
 
-def _climb(
+def _best_of_blocks(
     mixture: MixtureState | FrozenMixture,
     source: ArrayRows,
     begin: np.ndarray,
@@ -158,21 +149,15 @@ def draw_routes(
     *,
     cell_size: int = CELL_SIZE,
     n_probes: int = N_PROBES,
-    n_climbs: int = 0,
     background: int | None = None,
 ) -> Routes:
-    """Routes for `search` under a mixture; climbs go through blocks as large as cells.
+    """Routes for `search` under a mixture.
 
     The background is the prior's unless another one is named.
     """
-    places, widths, backend = state.places(), state.widths(), state.backend
-    climbs = tuple(
-        draw_partition(
-            places, cell_size, 0.0, random.child(_CLIMBS + number), backend.operations, widths
-        )
-        for number in range(n_climbs)
+    cells = draw_cells(
+        state.places(), state.widths(), cell_size, random.child(_CELLS), state.backend
     )
-    cells = draw_cells(places, widths, cell_size, random.child(_CELLS), backend)
     if background is None:
         background = state.prior.background
-    return Routes(replace(cells, background=background), n_probes, climbs)
+    return Routes(replace(cells, background=background), n_probes)

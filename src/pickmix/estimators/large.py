@@ -27,15 +27,20 @@ from pickmix.families.base import Family
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
-# Bytes of a sample at most.
+# Bytes of a sample at most, unless components would have fewer rows than so many.
 _SAMPLE_BYTES = 2**30
+_LEAST_PER_COMPONENT = 10
 # A table of this many times as many rows as the sample comes into memory as a whole.
 _NEARLY_ALL = 1.5
 
 
-def sample_size(n_rows: int, row_bytes: int, wanted: int) -> int:
-    """Rows that a fit begins with in memory: enough for all components, or all."""
-    most = max(1, _SAMPLE_BYTES // row_bytes)
+def sample_size(n_rows: int, row_bytes: int, wanted: int, n_components: int) -> int:
+    """Rows that a fit begins with in memory: enough for all components, or all.
+
+    >>> sample_size(10**9, 32, 200_000, 300), sample_size(250_000, 32, 200_000, 300)
+    (200000, 250000)
+    """
+    most = max(_LEAST_PER_COMPONENT * n_components, _SAMPLE_BYTES // row_bytes)
     n = min(wanted, most)
     return n_rows if n_rows <= min(_NEARLY_ALL * n, most) else n
 
@@ -58,20 +63,20 @@ class LargeTable:
         self, estimator: Any, X: Any, sample_weight: Any, columns: Any, threads: Threads
     ) -> None:
         self.shards: Shards
+        # A source that the user has opened is the user's to close.
+        self._own_source: RowSource | None = None
         names: list[str] | None
         if is_dask(X):
             collection = X if columns is None else choose_columns(X, columns)
             self.shards = DaskShards(collection, weights=sample_weight)
-            self._source = None
             names = self.shards.names
         else:
-            # A source that the user has opened is the user's to close.
-            self._owned = not isinstance(X, RowSource)
-            self._source = source = open_for(X, columns)
+            source = open_for(X, columns)
+            if not isinstance(X, RowSource):
+                self._own_source = source
             weights = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
             self.shards = LocalShards(source, size, Reference(), weights)
-            self._weights = weights
             names = source.names
         self.n_rows = int(self.shards.offsets[-1])
         self.n_columns = self.shards.n_columns
@@ -102,10 +107,9 @@ class LargeTable:
                 )
             n_sampled = n_rows
         else:
-            wanted = resolve_batch_size(
-                "auto", estimator.algorithm, n_rows, int(estimator.n_components), partition
-            )
-            n_sampled = sample_size(n_rows, row_bytes, wanted)
+            K = int(estimator.n_components)
+            wanted = resolve_batch_size("auto", estimator.algorithm, n_rows, K, partition)
+            n_sampled = sample_size(n_rows, row_bytes, wanted, K)
         shared = Inspection(seeds[0] * 2**31 + seeds[1], n_rows, n_sampled)
         chunks = range(shards.offsets.shape[0] - 1)
         results, parts = shards.run(inspect_chunk, chunks, shared, [None] * len(chunks), add_facts)
@@ -140,8 +144,8 @@ class LargeTable:
     def close(self) -> None:
         """Let go of files."""
         self.shards.close()
-        if self._source is not None and self._owned:
-            self._source.close()
+        if self._own_source is not None:
+            self._own_source.close()
 
 
 def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:

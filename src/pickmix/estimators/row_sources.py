@@ -68,9 +68,8 @@ def _may_have_names(X: Any) -> bool:
         return X.names is not None
     if isinstance(X, str | os.PathLike):
         return not str(X).endswith((".npy", ".npz"))
-    return not (isinstance(X, np.ndarray) or callable(X) or hasattr(X, "__getitem__")) or hasattr(
-        X, "schema"
-    )
+    # Arrow's tables and data sets.
+    return hasattr(X, "schema")
 
 
 def chunk_rows(source: RowSource, n_components: int) -> int:
@@ -79,7 +78,7 @@ def chunk_rows(source: RowSource, n_components: int) -> int:
         return source.chunk_size
     row_bytes = source.n_columns * source.dtype.itemsize
     wished = max(_CHUNK_BYTES // row_bytes, _CHUNK_ROWS_PER_COMPONENT * n_components)
-    return int(max(1, min(wished, max(_LARGEST_CHUNK_BYTES, _CHUNK_BYTES) // row_bytes)))
+    return int(max(1, min(wished, _LARGEST_CHUNK_BYTES // row_bytes)))
 
 
 def ranges_of(source: RowSource) -> list[tuple[int, int]]:
