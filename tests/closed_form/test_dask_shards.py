@@ -194,10 +194,10 @@ def test_a_task_has_one_thread(client):
 
 
 def test_legs(client):
-    assert DaskShards(array()).legs == 8
-    assert DaskShards(array(cut=26)).legs == 4
-    assert DaskShards(array(cut=40)).legs == 2
-    assert DaskShards(array(cut=80)).legs == 1
+    assert DaskShards(array()).chunks_per_leg == 8
+    assert DaskShards(array(cut=26)).chunks_per_leg == 4
+    assert DaskShards(array(cut=40)).chunks_per_leg == 2
+    assert DaskShards(array(cut=80)).chunks_per_leg == 1
 
 
 def test_columns_in_several_chunks(client):

@@ -67,12 +67,7 @@ def test_facts_are_those_of_all_rows(rows, size, weighted):
     wide = rows.astype(np.float64)
     mean = np.average(wide, axis=0, weights=weights)
     np.testing.assert_allclose(facts.mean, mean, rtol=1e-12)
-    np.testing.assert_allclose(
-        facts.scatter / facts.weight,
-        np.average(np.square(wide - mean), axis=0, weights=weights),
-        rtol=1e-9,
-    )
-    assert facts.n_rows == 5003
+    assert facts.weight == pytest.approx(5003 if weights is None else weights.sum())
     np.testing.assert_array_equal(facts.low, wide.min(axis=0))
     np.testing.assert_array_equal(facts.high, wide.max(axis=0))
 

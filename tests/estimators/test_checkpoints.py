@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from pickmix import FamilyMixture, GaussianMixture, Proposal, open_rows
+from pickmix.closed_form.shards import LocalShards
 from pickmix.estimators import large
 from pickmix.fitting.checkpoint import Checkpoints
 
@@ -116,6 +117,51 @@ def test_the_same_bits_of_rows_that_stay(moments, tmp_path, monkeypatch, capsys)
     resumed = killed_and_resumed(FITS["default"], source, tmp_path, moments, monkeypatch, capsys)
     assert bits(resumed) == bits(expected)
     assert resumed.n_steps_ == expected.n_steps_
+
+
+def test_legs_of_another_length_go_on_as_they_were(tmp_path, monkeypatch, capsys):
+    # A cluster of another size hands over more chunks at a time.
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 4000 * 24)
+    source = open_rows(X, chunk_size=1000)
+    expected = FITS["default"]().fit(source)
+    monkeypatch.setattr(LocalShards, "chunks_per_leg", 2)
+    longer = FITS["default"]().fit(source)
+    assert bits(longer) == bits(expected)
+    write, kept = Checkpoints.write, []
+
+    def dying(self, values, here):
+        write(self, values, here)
+        if values.passing:
+            kept.append(values)
+            # In the middle of the second pass.
+            if len(kept) == 9:
+                raise Killed
+
+    monkeypatch.setattr(Checkpoints, "write", dying)
+    with pytest.raises(Killed):
+        FITS["default"](checkpoint=tmp_path, checkpoint_every=0.0).fit(source)
+    monkeypatch.setattr(Checkpoints, "write", write)
+    monkeypatch.setattr(LocalShards, "chunks_per_leg", 8)
+    resumed = FITS["default"](checkpoint=tmp_path).fit(source)
+    assert bits(resumed) == bits(expected)
+    assert resumed.n_steps_ == longer.n_steps_
+    assert resumed.outcome_ == expected.outcome_
+
+
+def test_other_weights_of_a_table_are_refused(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    weights = pandas.Series(np.linspace(1.0, 2.0, 12_000))
+    source = open_rows(X, chunk_size=1000)
+    FITS["default"](checkpoint=tmp_path).fit(source, sample_weight=weights)
+    with pytest.raises(ValueError, match=r"sample_weight was .*, is"):
+        FITS["default"](checkpoint=tmp_path).fit(source, sample_weight=weights[::-1].to_numpy())
+
+
+def test_streams_leave_no_checkpoints(tmp_path):
+    mixture = FITS["default"](checkpoint=tmp_path / "new")
+    mixture.partial_fit(X[:6000])
+    assert not (tmp_path / "new").exists()
+    assert bits(mixture.fit(X)) == bits(FITS["default"]().fit(X))
 
 
 def test_a_finished_fit_is_not_made_again(tmp_path, capsys):

@@ -91,6 +91,7 @@ def test_a_worker_that_is_killed_changes_nothing(client, expected):
 
     mixture = GaussianMixture(K, random_state=0, callbacks=kill).fit(collection)
     assert len(seen) >= 4
+    assert victim not in client.run(os.getpid).values()
     assert bits(mixture) == bits(expected)
     client.wait_for_workers(2, timeout=60)
 
@@ -106,9 +107,11 @@ def test_dataframes_of_parquet_files(client, tmp_path, expected):
     mixture = fit(table, columns=["a", "b"])
     assert bits(mixture) == bits(expected)
     assert mixture.feature_names_in_.tolist() == ["a", "b"]
-    lazy = mixture.score_samples(table[["a", "b"]])
+    # The columns of the fit are found by name.
+    lazy = mixture.score_samples(table)
     assert isinstance(lazy, da.Array)
     np.testing.assert_allclose(lazy.compute(), expected.score_samples(X), rtol=1e-9)
+    assert mixture.bic(table) == pytest.approx(expected.bic(X))
 
 
 def test_queries_are_lazy(client, expected):
@@ -129,8 +132,9 @@ def test_queries_are_lazy(client, expected):
             expected.predict(X),
             expected.predict_proba(X),
             *expected.top_components(X, 2),
+            expected.score_samples(X, n_candidates=32),
         ),
-        strict=False,
+        strict=True,
     ):
         np.testing.assert_allclose(lazy.compute(), plain, rtol=1e-9, atol=1e-12)
     assert expected.score(collection) == pytest.approx(expected.score(X), rel=1e-12)
@@ -141,6 +145,11 @@ def test_weights(client):
     local = fit(open_rows(X, chunk_size=CHUNK), sample_weight=weights)
     collection = da.from_array(X, chunks=(CHUNK, 2))
     assert bits(fit(collection, sample_weight=weights)) == bits(local)
+    for bad, message in ((-weights, ">= 0"), (0.0 * weights, "only zeros"), (weights[1:], "shape")):
+        with pytest.raises(ValueError, match=message):
+            fit(collection, sample_weight=bad)
+    with pytest.raises(ValueError, match="only zeros"):
+        fit(collection, sample_weight=da.zeros(N, chunks=CHUNK))
 
 
 def test_checkpoints(client, tmp_path, expected, capsys):

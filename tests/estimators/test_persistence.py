@@ -373,3 +373,19 @@ def test_paths_among_the_parameters(tmp_path):
     mixture = GaussianMixture(2, random_state=0, checkpoint=tmp_path / "saved").fit(X)
     again = pickmix.load(pickmix.save(mixture, tmp_path / "model"))
     assert again.checkpoint == tmp_path / "saved"
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz"])
+def test_a_full_disk_leaves_nothing_and_names_the_file(tmp_path, monkeypatch, name):
+    import os
+
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    mixture = GaussianMixture(2, random_state=0).fit(X)
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=r"npz: the model could not be saved .No space left"):
+        pickmix.save(mixture, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

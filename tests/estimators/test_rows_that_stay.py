@@ -212,8 +212,6 @@ def test_several_starts():
 def test_names_and_columns(files):
     mixture = GaussianMixture(K, random_state=0).fit(files / "parts", columns=["c", "a"])
     assert mixture.feature_names_in_.tolist() == ["c", "a"]
-    by_hand = mixture.means_[:, ::-1]
-    assert by_hand.shape == (K, 2)
     # The same columns are found in the wider table.
     scores = mixture.score_samples(files / "parts")
     bare = GaussianMixture(K, random_state=0).fit(open_rows(X, columns=[2, 0]))
@@ -265,8 +263,13 @@ def test_bad_rows_are_named(files, tmp_path):
     with pytest.raises(ValueError, match=r"finite.*nan.*bad\.npy, row 41235, column 1"):
         fit(tmp_path / "bad.npy")
     mixture = fit(files / "rows.npy", max_steps=2, tol=1.0)
-    with pytest.raises(ValueError, match="NaN"):
+    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 41235, column 1"):
         mixture.score_samples(tmp_path / "bad.npy")
+    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 41235, column 1"):
+        mixture.partial_fit(tmp_path / "bad.npy")
+    # By the number that it has in the file.
+    with pytest.raises(ValueError, match=r"row 41235, column 1\."):
+        fit(open_rows(tmp_path / "bad.npy", columns=[2, 1]))
 
 
 def test_a_generator_is_refused_with_a_remedy():
@@ -307,3 +310,51 @@ def test_callbacks_see_all_rows_too():
 def test_public_name():
     assert pickmix.open_rows is open_rows
     assert "open_rows" in dir(pickmix)
+
+
+def test_columns_are_found_by_name_whatever_brings_them(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X[:6000, :2], columns=["a", "b"])
+    mixture = GaussianMixture(3, random_state=0).fit(frame)
+    expected = mixture.score_samples(frame)
+    turned = frame[["b", "a"]]
+    np.savez(tmp_path / "turned.npz", X=turned.to_numpy(), columns=["b", "a"])
+    for rows in (lambda: iter([turned[:1000], turned[1000:]]), tmp_path / "turned.npz"):
+        assert_alike(mixture.score_samples(rows), expected)
+    with pytest.raises(ValueError, match="'b'"):
+        mixture.score_samples(lambda: iter([frame.rename(columns={"b": "c"})]))
+
+
+def test_rows_of_no_weight_are_no_rows():
+    weights = np.zeros(60_000)
+    weights[::50] = 1.0
+    mixture = GaussianMixture(3, random_state=0)
+    source = open_rows(X, chunk_size=8192)
+    some = mixture.fit(source, sample_weight=weights).score(HELD_OUT)
+    assert some > GaussianMixture(3, random_state=0).fit(X[::50]).score(HELD_OUT) - 0.05
+    few = np.zeros(60_000)
+    few[:2] = 1.0
+    with pytest.raises(ValueError, match="n_components must be at most"):
+        mixture.fit(source, sample_weight=few)
+    # A stream passes over chunks without weight.
+    heavy = np.zeros(60_000)
+    heavy[8192:20_000] = 1.0
+    assert GaussianMixture(3, random_state=0).partial_fit(source, sample_weight=heavy).n_steps_ > 0
+
+
+def test_the_last_passes_are_averaged_without_a_plateau():
+    seen = []
+    from pickmix.closed_form.state import MixtureState
+
+    absorb = MixtureState.absorb
+
+    def watched(self, statistics, step_size):
+        seen.append((self.n_components, step_size))
+        return absorb(self, statistics, step_size)
+
+    MixtureState.absorb = watched
+    try:
+        fit(open_rows(X, chunk_size=8192), tol=0.0, max_iter=5)
+    finally:
+        MixtureState.absorb = absorb
+    assert [round(gamma, 3) for _, gamma in seen[-5:]] == [1.0, 1.0, 1.0, 0.66, 0.517]

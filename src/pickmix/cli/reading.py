@@ -13,7 +13,7 @@ import numpy as np
 
 from pickmix.data.files import read_table
 from pickmix.data.open_rows import open_rows
-from pickmix.data.sources import RowSource, read_ahead
+from pickmix.data.sources import RowSource, read_ahead, refuse_bad
 from pickmix.estimators.row_sources import ranges_of
 
 # Bytes of a file that is still read as a whole.
@@ -141,13 +141,7 @@ def finite_chunks(source: RowSource) -> Iterator[np.ndarray]:
     """The rows of a source, chunk by chunk; tells where a number is missing."""
     ranges = ranges_of(source)
     for (first, _), rows in zip(ranges, read_ahead(source, ranges), strict=True):
-        finite = np.isfinite(rows)
-        if not finite.all():
-            row, column = (int(number) for number in np.argwhere(~finite)[0])
-            raise ValueError(
-                f"{source.name}: expected finite numbers, got {rows[row, column]} in "
-                f"{source.place(first + row)}, column {source.column_labels()[column]!r}"
-            )
+        refuse_bad(source, first, rows)
         yield rows
 
 

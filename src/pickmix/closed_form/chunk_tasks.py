@@ -53,24 +53,21 @@ class Facts:
 
     Attributes
     ----------
-    n_rows : int
     weight : float
         Sum of the row weights.
-    mean, scatter : (D,) arrays
-        Weighted mean, and weighted sum of squares about it.
+    mean : (D,) array
+        Weighted mean.
     low, high : (D,) arrays
         Smallest and largest value.
     """
 
-    n_rows: int
     weight: float
     mean: np.ndarray
-    scatter: np.ndarray
     low: np.ndarray
     high: np.ndarray
 
     def plus(self, other: Facts) -> Facts:
-        """Both together (Chan, Golub and LeVeque 1983)."""
+        """Both together."""
         if not other.weight > 0.0:
             return self
         weight = self.weight + other.weight
@@ -78,10 +75,8 @@ class Facts:
         away = other.mean - self.mean if self.weight > 0.0 else np.zeros_like(self.mean)
         start = self.mean if self.weight > 0.0 else other.mean
         return Facts(
-            self.n_rows + other.n_rows,
             weight,
             start + share * away,
-            self.scatter + other.scatter + self.weight * share * away * away,
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
         )
@@ -107,7 +102,7 @@ class Sampled:
 def inspect_chunk(
     shared: Inspection, backend: Backend, chunk: Chunk, own: None
 ) -> tuple[Sampled, list[Facts]]:
-    """Look at a chunk: sums for means and variances, and a sample drawn without repetition."""
+    """Look at a chunk: sums for means, extremes, and a sample drawn without repetition."""
     rows, weights = chunk.rows, chunk.weights
     facts: Facts | None = None
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
@@ -126,34 +121,32 @@ def inspect_chunk(
 
 def _no_facts(n_columns: int) -> Facts:
     zeros = np.zeros(n_columns)
-    return Facts(0, 0.0, zeros, zeros, zeros + np.inf, zeros - np.inf)
+    return Facts(0.0, zeros, zeros + np.inf, zeros - np.inf)
 
 
 def _facts_of(block: np.ndarray, weights: np.ndarray | None) -> Facts:
     # About the first row, so that no digits are lost far from the origin.
     away = block - block[0]
-    n_rows = block.shape[0]
-    weight = float(n_rows) if weights is None else float(weights.sum())
+    weight = float(block.shape[0]) if weights is None else float(weights.sum())
     if not weight > 0.0:
         return _no_facts(block.shape[1])
     sums = away.sum(axis=0) if weights is None else weights @ away
-    mean = sums / weight
-    squares = np.square(away - mean)
-    scatter = squares.sum(axis=0) if weights is None else weights @ squares
-    return Facts(n_rows, weight, block[0] + mean, scatter, block.min(axis=0), block.max(axis=0))
+    return Facts(weight, block[0] + sums / weight, block.min(axis=0), block.max(axis=0))
 
 
 def _choose_rows(shared: Inspection, chunk: Chunk) -> np.ndarray:
-    """Which rows of a chunk come home, (m,): its share, whatever the order of the rows in it."""
+    """Which rows of a chunk come home, (m,): its share, out of those that weigh something."""
     n = chunk.rows.shape[0]
     first = chunk.first * shared.n_sampled // shared.n_rows
     n_chosen = (chunk.first + n) * shared.n_sampled // shared.n_rows - first
-    if n_chosen == n:
-        return np.arange(n)
+    heavy = np.arange(n) if chunk.weights is None else np.flatnonzero(chunk.weights > 0.0)
+    if n_chosen >= heavy.shape[0]:
+        return heavy
     generator = np.random.Generator(
         np.random.Philox(key=np.array([shared.seed, chunk.first], dtype=np.uint64))
     )
-    return np.sort(generator.choice(n, n_chosen, replace=False))
+    chosen = np.sort(generator.choice(heavy.shape[0], n_chosen, replace=False))
+    return np.asarray(heavy[chosen])
 
 
 def add_facts(shared: Inspection, one: Facts, other: Facts) -> Facts:

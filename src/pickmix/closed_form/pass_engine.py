@@ -57,6 +57,8 @@ class PassEngine(ClosedFormEngine):
     seed : int
     probe, log_base
         As in `ClosedFormEngine`; rows of the sample.
+    max_passes : int
+        At most; the last ones are averaged in any case.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class PassEngine(ClosedFormEngine):
         seed: int,
         probe: np.ndarray | None,
         log_base: float,
+        max_passes: int,
     ) -> None:
         super().__init__(state, source, probe, log_base)
         self.shards = shards
@@ -78,6 +81,9 @@ class PassEngine(ClosedFormEngine):
         self.seed = seed
         self.n_rows = int(shards.offsets[-1])
         self.n_chunks = shards.offsets.shape[0] - 1
+        # A fit that goes on keeps to it, on however many workers: sums have one order.
+        self._chunks_per_leg = shards.chunks_per_leg
+        self._last_passes = max_passes - _SETTLING_PASSES
         self.n_passes = 0
         self._settling_since: int | None = None
         self._sample = LocalFleet(
@@ -96,7 +102,7 @@ class PassEngine(ClosedFormEngine):
     @property
     def n_legs(self) -> int:
         """Steps that a pass takes."""
-        return int(-(-self.n_chunks // self.shards.legs))
+        return int(-(-self.n_chunks // self._chunks_per_leg))
 
     def _add(self, one: list[Statistics], other: list[Statistics]) -> list[Statistics]:
         assert self._shared is not None
@@ -119,7 +125,7 @@ class PassEngine(ClosedFormEngine):
             self.state.pool()
         if self._shared is None:
             self._shared = self._begin_pass()
-        chunks = range(self._next, min(self._next + self.shards.legs, self.n_chunks))
+        chunks = range(self._next, min(self._next + self._chunks_per_leg, self.n_chunks))
         results, parts = self.shards.run(
             sweep_chunk, chunks, self._shared, [self._states[c] for c in chunks], add_statistics
         )
@@ -174,6 +180,8 @@ class PassEngine(ClosedFormEngine):
         self._shared = None
         self._sums = Pairwise(self._add)
         gamma = 1.0
+        if self._settling_since is None and self.n_passes > max(1, self._last_passes):
+            self._settling_since = self.n_passes - 1
         if self._settling_since is not None:
             gamma = float((self.n_passes - self._settling_since + 1) ** -_SETTLING_POWER)
         before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)

@@ -53,14 +53,14 @@ class Shards(Protocol):
     n_columns : int
     dtype : dtype
         float32 or float64.
-    legs : int
+    chunks_per_leg : int
         Chunks, a power of two, that are worth handing over in one `run`.
     """
 
     offsets: np.ndarray
     n_columns: int
     dtype: np.dtype
-    legs: int
+    chunks_per_leg: int
 
     def run(
         self, task: Task, chunks: Sequence[int], shared: Any, own: Sequence[Any], add: Add
@@ -99,7 +99,7 @@ class LocalShards:
     weights : (N,) array, optional
     """
 
-    legs = 1
+    chunks_per_leg = 1
 
     def __init__(
         self,
@@ -123,7 +123,11 @@ class LocalShards:
             self.close()
             ends = self.offsets[chunk:].tolist()
             self._reader = read_ahead(self.source, list(itertools.pairwise(ends)))
-        rows = next(self._reader)
+        try:
+            rows = next(self._reader)
+        except BaseException:
+            self.close()
+            raise
         self._next = chunk + 1
         if self._next == self.offsets.shape[0] - 1:
             self.close()

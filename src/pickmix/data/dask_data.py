@@ -6,9 +6,9 @@ from typing import Any
 
 
 def is_dask(data: Any) -> bool:
-    """Whether data is a Dask collection; Dask is not imported to find out.
+    """Whether data is a Dask array or dataframe; Dask is not imported to find out.
 
     >>> is_dask([1.0, 2.0])
     False
     """
-    return type(data).__module__.partition(".")[0] in ("dask", "dask_expr")
+    return type(data).__module__.startswith(("dask.array", "dask.dataframe", "dask_expr"))

@@ -22,6 +22,9 @@ from pickmix.data.files import column_numbers
 # Rows that stand for all of them in a fingerprint.
 N_SAMPLED = 66
 
+# Rows whose values are looked at together.
+_BLOCK_ROWS = 65536
+
 
 class RowSource(abc.ABC):
     """Rows of numbers that are read in ranges.
@@ -287,6 +290,23 @@ def cast_into(out: np.ndarray, rows: np.ndarray) -> None:
     """Copy rows; what float32 cannot hold becomes infinite, which a fit reports by its place."""
     with np.errstate(over="ignore", invalid="ignore"):
         out[...] = rows
+
+
+def bad_value(value: Any, place: str, column: Any) -> str:
+    """What to say of a value that is no finite number."""
+    return f"X must hold finite numbers, got {value} in {place}, column {column!r}."
+
+
+def refuse_bad(source: RowSource, first: int, rows: np.ndarray) -> None:
+    """Refuse rows of a source, from number `first` on, that hold NaN or infinity."""
+    # Block by block: a mask of all entries would take memory of its own.
+    for start in range(0, rows.shape[0], _BLOCK_ROWS):
+        finite = np.isfinite(rows[start : start + _BLOCK_ROWS])
+        if not finite.all():
+            row, column = (int(number) for number in np.argwhere(~finite)[0])
+            label = source.column_labels()[column]
+            place = source.place(first + start + row)
+            raise ValueError(bad_value(rows[start + row, column], place, label))
 
 
 def read_ahead(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numba
 import numpy as np
 from sklearn.base import BaseEstimator
 
@@ -31,14 +32,14 @@ def check_checkpoint(folder: Any, every: Any) -> None:
 
 
 def open_checkpoints(
-    estimator: Any, rows: dict[str, Any], weights: np.ndarray | None, seeds: Any
+    estimator: Any, folder: Any, rows: dict[str, Any], weights: np.ndarray | None, seeds: Any
 ) -> Checkpoints | None:
-    """The checkpoints that an estimator asks for, or None.
+    """The checkpoints of an estimator's fit in a folder, or None without one.
 
     `rows` is a fingerprint of what is fitted; seeds are noted, for a `random_state` that could not
     be drawn from again.
     """
-    if estimator.checkpoint is None:
+    if folder is None:
         return None
     from pickmix import __version__
 
@@ -49,9 +50,8 @@ def open_checkpoints(
         "sample_weight": describe(weights),
         "pickmix": __version__,
     }
-    return Checkpoints(
-        estimator.checkpoint, float(estimator.checkpoint_every), call, {"seeds": seeds}
-    )
+    notes = {"seeds": seeds, "numpy": np.__version__, "numba": numba.__version__}
+    return Checkpoints(folder, float(estimator.checkpoint_every), call, notes)
 
 
 def _describe_parameters(estimator: BaseEstimator) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def describe(value: Any, depth: int = 4) -> Any:
     if isinstance(value, list | tuple):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        checksum = zlib.crc32(np.ascontiguousarray(value).tobytes())
+        checksum = zlib.crc32(np.ascontiguousarray(value).data)
         return f"array of shape {value.shape} and type {value.dtype}, checksum {checksum:08x}"
     if isinstance(value, dict):
         return {str(key): describe(item, depth - 1) for key, item in value.items()}

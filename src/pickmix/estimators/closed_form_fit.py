@@ -254,6 +254,7 @@ def finish_on_all(
             seed,
             engine.probe,
             engine.log_base,
+            plan.max_passes,
         )
         fresh.counters.evaluations = fitted.evaluations
         resumed = Stage(fresh, loop.NOT_YET, fitted.start_evaluations, fitted.start_seconds)

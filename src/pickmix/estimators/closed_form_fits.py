@@ -79,6 +79,8 @@ class Fits:
             progressed = saver.resume(classes) or progressed
         # `max_time` is meant for this call.
         work_before = progressed.work
+        if progressed.stage is not None:
+            work_before += progressed.stage.moment.work
         if not progressed.passing:
             outcome = self._fit_starts(progressed, draws, saver, work_before)
             if outcome is not None or self.table is None:
@@ -106,7 +108,7 @@ class Fits:
         }
 
     def _time_left(self, spent: float, share: float = 1.0) -> float | None:
-        return None if self.max_time is None else max(1e-9, share * self.max_time - spent)
+        return None if self.max_time is None else max(1e-9, share * self.max_time - max(0.0, spent))
 
     def _fit_starts(
         self,

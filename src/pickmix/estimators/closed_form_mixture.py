@@ -141,7 +141,9 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         -------
         self
         """
-        self._fit(X, sample_weight, self.max_iter, self.max_steps, columns)
+        self._fit(
+            X, sample_weight, self.max_iter, self.max_steps, columns, checkpoint=self.checkpoint
+        )
         validation.warn_about_outcome(self)
         return self
 
@@ -152,7 +154,13 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _fit(
-        self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any, columns: Any = None
+        self,
+        X: Any,
+        sample_weight: Any,
+        max_iter: Any,
+        max_steps: Any,
+        columns: Any = None,
+        checkpoint: Any = None,
     ) -> None:
         """Fit from one start or several, and keep the best."""
         self._check_parameters()
@@ -162,7 +170,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             table: LargeTable | None = None
             if is_large(X) or columns is not None:
                 table = LargeTable(self, X, sample_weight, columns, threads)
-                n_rows, n_columns = table.n_rows, table.n_columns
+                n_rows, n_columns = table.n_heavy, table.n_columns
             else:
                 rows, weights = validation.check_table(self, X, sample_weight)
                 n_rows, n_columns = rows.shape
@@ -174,12 +182,12 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             start_random = copy.deepcopy(random)
             seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2)).tolist()
             fingerprint: dict[str, Any] = {}
-            if self.checkpoint is not None:
+            if checkpoint is not None:
                 fingerprint = fingerprint_of(rows) if table is None else table.fingerprint()
                 if warm:
                     fingerprint["before"] = fingerprint_of(self.weights_)
             checkpoints = open_checkpoints(
-                self, fingerprint, None if table is not None else weights, seeds
+                self, checkpoint, fingerprint, None if table is not None else weights, seeds
             )
             if checkpoints is not None:
                 noted = checkpoints.read_notes()

@@ -108,7 +108,7 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
                 rows["validation_data"] = fingerprint_of(watched)
             if former is not None:
                 rows["before"] = former.fingerprint()
-            checkpoints = open_checkpoints(self, rows, weights, seeds)
+            checkpoints = open_checkpoints(self, self.checkpoint, rows, weights, seeds)
         if checkpoints is not None:
             noted = checkpoints.read_notes()
             seeds = seeds if noted is None else noted["seeds"]

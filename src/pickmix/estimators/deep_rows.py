@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from pickmix.data.dask_data import is_dask
-from pickmix.data.sources import RowSource
+from pickmix.data.sources import RowSource, refuse_bad
 from pickmix.estimators.row_sources import (
     is_large,
     learn_names,
@@ -31,7 +31,7 @@ def read_table(
     _refuse_dask("X", X)
     source = open_for(X, columns)
     # A source that the user has opened is the user's to close.
-    rows = _read("X", source, closes=source is not X)
+    rows = _read(source, closes=source is not X)
     rows, weights = check_table(estimator, rows, sample_weight)
     learn_names(estimator, source.n_columns, source.names)
     return rows, weights
@@ -46,7 +46,7 @@ def read_watched(estimator: Any, validation_data: Any) -> np.ndarray | None:
         return np.asarray(validate_data(estimator, validation_data, dtype=kinds, reset=False))
     _refuse_dask("validation_data", validation_data)
     source = open_fitted(estimator, validation_data)
-    return _read("validation_data", source, closes=source is not validation_data)
+    return _read(source, closes=source is not validation_data)
 
 
 def _refuse_dask(parameter: str, data: Any) -> None:
@@ -57,20 +57,11 @@ def _refuse_dask(parameter: str, data: Any) -> None:
         )
 
 
-def _read(parameter: str, source: RowSource, closes: bool) -> np.ndarray:
+def _read(source: RowSource, closes: bool) -> np.ndarray:
     """All rows of a source, finite ones."""
     try:
         rows = read_all(source, "deep fits need their rows in memory")
-        # Block by block: a mask of all entries would take memory of its own.
-        for first in range(0, rows.shape[0], 65536):
-            finite = np.isfinite(rows[first : first + 65536])
-            if not finite.all():
-                row, column = np.argwhere(~finite)[0]
-                label = source.column_labels()[int(column)]
-                raise ValueError(
-                    f"{parameter} must hold finite numbers, got {rows[first + row, column]} in "
-                    f"{source.place(first + int(row))}, column {label!r}."
-                )
+        refuse_bad(source, 0, rows)
     finally:
         if closes:
             source.close()

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pickmix.closed_form.chunk_tasks import Facts, Inspection, Sampled, add_facts, inspect_chunk
 from pickmix.closed_form.dask_shards import DaskShards
-from pickmix.closed_form.shards import LocalShards, Shards
+from pickmix.closed_form.shards import LocalShards, Pairwise, Shards
+from pickmix.data.checks import check_weights
 from pickmix.data.dask_data import is_dask
 from pickmix.data.rows import SampleRows
-from pickmix.data.sources import RowSource
+from pickmix.data.sources import RowSource, bad_value
 from pickmix.estimators.checkpointing import describe
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.plan import partition_settings, resolve_batch_size
 from pickmix.estimators.row_sources import (
     MEMORY_SHARE,
-    check_weights,
     chunk_rows,
     learn_names,
     memory,
     open_for,
 )
 from pickmix.families.base import Family
+from pickmix.fitting.progress import PassProgress
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
@@ -70,24 +72,34 @@ class LargeTable:
             collection = X if columns is None else choose_columns(X, columns)
             self.shards = DaskShards(collection, weights=sample_weight)
             names = self.shards.names
+            self._labels: Sequence[Any] = names or range(self.shards.n_columns)
         else:
             source = open_for(X, columns)
             if not isinstance(X, RowSource):
                 self._own_source = source
-            weights = check_weights(sample_weight, source.n_rows)
+            sample_weight = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
-            self.shards = LocalShards(source, size, Reference(), weights)
+            self.shards = LocalShards(source, size, Reference(), sample_weight)
             names = source.names
+            self._labels = source.column_labels()
         self.n_rows = int(self.shards.offsets[-1])
+        # Rows that weigh something, as far as that is known here.
+        self.n_heavy = self.n_rows
+        if sample_weight is not None and not is_dask(sample_weight):
+            self.n_heavy = int(np.count_nonzero(np.asarray(sample_weight)))
         self.n_columns = self.shards.n_columns
         self._threads = threads
-        self._described_weights = describe(sample_weight)
-        self.names = names
+        self._weights = sample_weight
         learn_names(estimator, self.n_columns, names)
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells this table from others."""
-        return self.shards.fingerprint() | {"sample_weight": self._described_weights}
+        weights = self._weights
+        if is_dask(weights):
+            weights = str(getattr(weights, "_name", type(weights)))
+        elif weights is not None:
+            weights = np.asarray(weights)
+        return self.shards.fingerprint() | {"sample_weight": describe(weights)}
 
     def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
         """Read the table once: what its columns hold, and a sample of its rows, which is returned.
@@ -111,19 +123,37 @@ class LargeTable:
             wanted = resolve_batch_size("auto", estimator.algorithm, n_rows, K, partition)
             n_sampled = sample_size(n_rows, row_bytes, wanted, K)
         shared = Inspection(seeds[0] * 2**31 + seeds[1], n_rows, n_sampled)
-        chunks = range(shards.offsets.shape[0] - 1)
-        results, parts = shards.run(inspect_chunk, chunks, shared, [None] * len(chunks), add_facts)
-        for result in results:
-            if result.bad is not None:
-                row, column, value = result.bad
-                raise ValueError(
-                    f"X must hold finite numbers, got {value} in {shards.place(row)}, "
-                    f"column {column if self.names is None else repr(self.names[column])}."
-                )
-        self.facts: Facts = parts[0]
+        results, self.facts = self._inspect(shared, int(estimator.verbose))
+        if not self.facts.weight > 0.0:
+            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
         self.is_whole = n_sampled == n_rows
         self.mean_weight = self.facts.weight / n_rows
         return _gathered(results)
+
+    def _inspect(self, shared: Inspection, verbose: int) -> tuple[list[Sampled], Facts]:
+        """Look at all chunks, in legs."""
+        shards = self.shards
+        n_chunks, size = shards.offsets.shape[0] - 1, shards.chunks_per_leg
+        results: list[Sampled] = []
+        sums = Pairwise(Facts.plus)
+        progress = PassProgress(self.n_rows, verbose, label="first look")
+        try:
+            for first in range(0, n_chunks, size):
+                chunks = range(first, min(first + size, n_chunks))
+                some, parts = shards.run(
+                    inspect_chunk, chunks, shared, [None] * len(chunks), add_facts
+                )
+                for result in some:
+                    if result.bad is not None:
+                        row, column, value = result.bad
+                        where = shards.place(row)
+                        raise ValueError(bad_value(value, where, self._labels[column]))
+                results += some
+                sums.put(parts[0], len(chunks))
+                progress.advance(1, int(shards.offsets[chunks.stop]))
+        finally:
+            progress.close()
+        return results, sums.total()
 
     def extremes(self) -> np.ndarray:
         """The smallest and the largest value of every column, (2, D)."""
@@ -149,11 +179,20 @@ class LargeTable:
 
 
 def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:
-    rows = np.concatenate([result.rows for result in results])
-    if results[0].weights is None:
-        return rows, None
-    weights = np.concatenate([np.asarray(result.weights) for result in results])
-    return rows[weights > 0.0], weights[weights > 0.0]
+    """The rows of all chunks, and their weights; the parts are given up one by one."""
+    n_rows = sum(result.rows.shape[0] for result in results)
+    first = results[0]
+    rows = np.empty((n_rows, first.rows.shape[1]), dtype=first.rows.dtype)
+    weights = None if first.weights is None else np.empty(n_rows)
+    end = n_rows
+    while results:
+        part = results.pop()
+        begin = end - part.rows.shape[0]
+        rows[begin:end] = part.rows
+        if weights is not None and part.weights is not None:
+            weights[begin:end] = part.weights
+        end = begin
+    return rows, weights
 
 
 def choose_columns(collection: Any, columns: Any) -> Any:

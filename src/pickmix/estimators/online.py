@@ -16,16 +16,17 @@ from sklearn.utils.metaestimators import available_if
 from pickmix.closed_form.seeding import WEIGHT_FLOOR
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
+from pickmix.data.checks import check_weights
 from pickmix.data.dask_data import is_dask
 from pickmix.data.open_rows import read_ahead
 from pickmix.data.rows import ArrayRows
+from pickmix.data.sources import refuse_bad
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.plan import partition_settings
 from pickmix.estimators.row_sources import (
-    check_weights,
     is_large,
     learn_names,
     open_fitted,
@@ -83,7 +84,13 @@ class OnlineFitting(ClosedFormInference):
 
     @abc.abstractmethod
     def _fit(
-        self, X: Any, sample_weight: Any, max_iter: Any, max_steps: Any, columns: Any = None
+        self,
+        X: Any,
+        sample_weight: Any,
+        max_iter: Any,
+        max_steps: Any,
+        columns: Any = None,
+        checkpoint: Any = None,
     ) -> None: ...
 
     @abc.abstractmethod
@@ -143,7 +150,9 @@ class OnlineFitting(ClosedFormInference):
             with warnings.catch_warnings():
                 # More batches will come: that the first was not enough is no news.
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None)
+                self._fit(
+                    X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, checkpoint=None
+                )
             return self
         rows, weights = validation.check_table(self, X, sample_weight, reset=False)
         self._check_same_mixture(rows.shape[1])
@@ -186,15 +195,17 @@ class OnlineFitting(ClosedFormInference):
             )
         fitted = hasattr(self, "weights_")
         source = open_fitted(self, X) if fitted else open_for(X)
-        weights = check_weights(sample_weight, source.n_rows)
         bare = copy.copy(self)
         vars(bare).pop("feature_names_in_", None)
         ranges = ranges_of(source)
         try:
+            weights = check_weights(sample_weight, source.n_rows)
             with contextlib.closing(read_ahead(source, ranges)) as chunks:
                 for (first, last), rows in zip(ranges, chunks, strict=True):
+                    refuse_bad(source, first, rows)
                     some = None if weights is None else weights[first:last]
-                    bare.partial_fit(rows, sample_weight=some)
+                    if some is None or some.any():
+                        bare.partial_fit(rows, sample_weight=some)
         finally:
             if source is not X:
                 source.close()

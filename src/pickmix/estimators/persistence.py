@@ -119,9 +119,15 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
         return path
     if path.exists() and not path.is_dir():
         raise FileExistsError(f"{path}: expected a folder or a name ending in .npz, found a file.")
+    is_new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
-    # The arrays hold the description too: replacing this one file replaces the model.
-    _write_arrays(path / ARRAYS_FILE, arrays)
+    try:
+        # The arrays hold the description too: replacing this one file replaces the model.
+        _write_arrays(path / ARRAYS_FILE, arrays)
+    except OSError:
+        if is_new:
+            path.rmdir()
+        raise
     with replacing(path / DESCRIPTION_FILE) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
     return path
@@ -212,10 +218,15 @@ def _package_version() -> str:
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(
+            error.errno, f"{path}: the model could not be saved ({error.strerror})"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ class DensityQueries:
 
     def bic(self, X: ArrayLike) -> float:
         """Bayesian information criterion on X; lower is better."""
-        scores = self.score_samples(X)
+        scores = np.asarray(self.score_samples(X))
         return -2.0 * float(scores.sum()) + self._n_parameters() * float(np.log(scores.shape[0]))
 
     def aic(self, X: ArrayLike) -> float:

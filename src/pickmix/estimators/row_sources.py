@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.dask_data import is_dask
 from pickmix.data.open_rows import is_source, open_rows, read_ahead
-from pickmix.data.sources import RowSource
+from pickmix.data.sources import RowSource, refuse_bad
 from pickmix.estimators.lazy import lazily
 
 # Bytes of a chunk: at least, and at most for very many components, which need so many rows each to
@@ -52,6 +52,8 @@ def open_fitted(estimator: Any, X: Any) -> RowSource:
     if names is not None and _may_have_names(X):
         return open_rows(X, columns=list(names))
     source = open_rows(X)
+    if names is not None and source.names is not None and source.names != list(names):
+        return _with_columns(source, list(names), owns=source is not X)
     if source.n_columns != estimator.n_features_in_:
         message = (
             f"X has {source.n_columns} features, but {type(estimator).__name__} is expecting "
@@ -61,6 +63,19 @@ def open_fitted(estimator: Any, X: Any) -> RowSource:
         source.close()
         raise ValueError(message)
     return source
+
+
+def _with_columns(source: RowSource, names: list[str], owns: bool) -> RowSource:
+    """A source with other columns, which takes the place of the first one if that was ours."""
+    try:
+        chosen = source.with_columns(names)
+    except BaseException:
+        if owns:
+            source.close()
+        raise
+    if owns:
+        chosen.own()
+    return chosen
 
 
 def _may_have_names(X: Any) -> bool:
@@ -114,21 +129,6 @@ def learn_names(estimator: Any, n_columns: int, names: list[str] | None) -> None
         del estimator.feature_names_in_
 
 
-def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Weights of the rows of a table (N,), or None."""
-    if sample_weight is None:
-        return None
-    weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_rows,):
-        raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}.")
-    if not np.isfinite(weights).all() or (weights < 0.0).any():
-        raise ValueError("sample_weight must hold finite numbers >= 0.")
-    if not weights.any():
-        raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-    # As for arrays: only ratios matter.
-    return np.asarray(np.ldexp(weights, 1 - np.frexp(weights.max())[1]))
-
-
 def by_chunks(query: Query) -> Query:
     """Let a query of an estimator take rows that stay where they are.
 
@@ -161,6 +161,9 @@ def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any
     bound = inspect.signature(query).bind(estimator, X, *args, **options)
     bound.apply_defaults()
     arguments = dict(list(bound.arguments.items())[2:])
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is not None and hasattr(X, "columns"):
+        X = X[list(names)]
     n_columns = {"predict_proba": estimator.weights_.shape[0]}.get(name, arguments.get("m"))
     dtype = {"predict": np.int64, "top_components": (np.int64, np.float64)}.get(name, np.float64)
     return lazily(getattr(estimator, name), X, dtype, n_columns, **arguments)
@@ -170,8 +173,11 @@ def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
     """Chunks of X one after another, with the columns that an estimator was fitted to."""
     source = open_fitted(estimator, X)
     try:
-        with contextlib.closing(read_ahead(source, ranges_of(source))) as reader:
-            yield from reader
+        ranges = ranges_of(source)
+        with contextlib.closing(read_ahead(source, ranges)) as reader:
+            for (first, _), rows in zip(ranges, reader, strict=True):
+                refuse_bad(source, first, rows)
+                yield rows
     finally:
         if source is not X:
             source.close()

@@ -42,6 +42,24 @@ _MAKERS = {
 }
 
 
+# Where the classes of a fit's objects are at home. They hold arrays and numbers; none of them
+# touches files when it is made.
+_HOMES = (
+    "pickmix.closed_form.",
+    "pickmix.data.rows",
+    "pickmix.estimators.checkpointing",
+    "pickmix.estimators.closed_form_fit",
+    "pickmix.estimators.deep_",
+    "pickmix.families.",
+    "pickmix.fitting.loop",
+    "pickmix.fitting.stopping",
+    "pickmix.fitting.trace",
+    "pickmix.gradient.",
+    "pickmix.selection.",
+    "pickmix.sweep.",
+)
+
+
 class DamagedError(ValueError):
     """A checkpoint cannot be read."""
 
@@ -145,10 +163,15 @@ class Checkpoints:
         return None
 
     def read_notes(self) -> dict[str, Any] | None:
-        """The notes of the newest checkpoint that can be read, or None."""
+        """The notes of the newest checkpoint that can be read, or None.
+
+        One of another call is refused here already, before anything is done.
+        """
         for _, path in self._there():
             with contextlib.suppress(DamagedError), open(path, "rb") as file:
-                notes: dict[str, Any] = _read_description(file)["notes"]
+                description = _read_description(file)
+                self._compare(path, description["call"])
+                notes: dict[str, Any] = description["notes"]
                 return notes
         return None
 
@@ -250,7 +273,7 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in self._classes:
             return self._classes[module, name]
-        if module.startswith("pickmix."):
+        if module.startswith(_HOMES):
             # A class that is at home there; not one that the module has imported, and nothing that
             # a name with dots would lead to.
             found = getattr(importlib.import_module(module), name, None)

@@ -66,12 +66,15 @@ class PassProgress(Progress):
         As in `Progress`.
     done : int
         Rows visited before.
+    label : str
+        What stands before the bar instead of the number of the pass.
     """
 
-    def __init__(self, n_rows: int, verbose: int, done: int = 0) -> None:
+    def __init__(self, n_rows: int, verbose: int, done: int = 0, label: str = "") -> None:
         super().__init__(0, 0, 0)
         self.verbose = verbose
         self._n_rows = n_rows
+        self._label = label
         self._done = done
         if verbose == 1:
             self._bar = self._new_bar()
@@ -81,7 +84,7 @@ class PassProgress(Progress):
         return tqdm(
             total=self._n_rows,
             initial=done,
-            desc=f"pass {number + 1}",
+            desc=self._label or f"pass {number + 1}",
             unit=" rows",
             unit_scale=True,
             file=sys.stderr,
