@@ -240,7 +240,7 @@ class TestQueries:
         arguments = ["--chunk-size", 30, "--out", out]
         message = error_of(verb, places / "model", tmp_path / "part-*.csv", *arguments)
         assert message.endswith(
-            "expected finite numbers, got inf in part-1.csv, row 42, column 'b'"
+            "must hold finite numbers, got inf in part-1.csv, row 42, column 'b'."
         )
         assert out.read_text() == "older"
         assert sorted(tmp_path.iterdir()) == before

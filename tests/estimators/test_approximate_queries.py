@@ -41,7 +41,7 @@ class TestManyComponents:
             assert (bound <= exact + FLOAT32_ERROR).all()
             errors.append(float((exact - bound).mean()))
         assert (np.diff(errors) < 0.0).all(), errors
-        # Four blocks and one climb find nearly all that counts; one block alone does not.
+        # Four cells hold nearly all that counts; one cell alone does not.
         assert errors[0] > 0.3
         assert errors[CANDIDATES.index(128)] < 0.1
         assert errors[-1] < 0.01

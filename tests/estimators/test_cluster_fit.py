@@ -132,11 +132,13 @@ def test_queries_are_lazy(client, expected):
             expected.predict(X),
             expected.predict_proba(X),
             *expected.top_components(X, 2),
-            expected.score_samples(X, n_candidates=32),
         ),
-        strict=True,
+        strict=False,
     ):
         np.testing.assert_allclose(lazy.compute(), plain, rtol=1e-9, atol=1e-12)
+    # Many rows are searched for in float32, few in NumPy.
+    bounds = expected.score_samples(X, n_candidates=32)
+    np.testing.assert_allclose(answers[-1].compute(), bounds, rtol=1e-4)
     assert expected.score(collection) == pytest.approx(expected.score(X), rel=1e-12)
 
 

@@ -17,7 +17,6 @@ from pickmix.closed_form.dask_cluster import (
 )
 from pickmix.closed_form.dask_leg import Leg
 from pickmix.closed_form.shards import Add, Task
-from pickmix.data.checks import check_weights
 from pickmix.data.dask_data import is_dask
 
 # So many lengths of partitions are put into a fingerprint as they are.
@@ -75,8 +74,11 @@ class DaskShards:
         self._rows = [self._rows[number] for number in self._numbers]
         self._weights = [self._weights[number] for number in self._numbers]
         if weights is not None and self._weight_recipes is None:
-            weights = check_weights(weights, int(self.offsets[-1]))
-            assert weights is not None
+            weights = np.asarray(weights)
+            if weights.shape != (self.offsets[-1],):
+                raise ValueError(
+                    f"sample_weight must have shape ({self.offsets[-1]},), got {weights.shape}."
+                )
             self._weights = [Sent(part) for part in np.split(weights, self.offsets[1:-1])]
         n_threads = sum(self.client.nthreads().values())
         # Enough that the last ones to finish do not matter much.

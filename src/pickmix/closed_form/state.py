@@ -151,7 +151,7 @@ class MixtureState:
         return np.asarray(self.masses * self.prior.n_rows)
 
     def places(self) -> np.ndarray:
-        """Where random trees look for the components, (K, d)."""
+        """Where trees and cells look for the components, (K, d)."""
         return self.family.places(self.model)
 
     def widths(self) -> np.ndarray:

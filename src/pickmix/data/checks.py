@@ -20,12 +20,12 @@ def check_integer(name: str, value: object, least: int, why: str = "") -> None:
         raise ValueError(f"{name} must be an integer >= {least}{why}; got {value!r}")
 
 
-def check_weights(sample_weight: Any, n_rows: int) -> np.ndarray | None:
-    """Weights of the rows of a table (N,), or None."""
+def check_weights(sample_weight: Any, n_rows: int | None) -> np.ndarray | None:
+    """Weights of the rows of a table (N,), or None; `n_rows` None leaves their number open."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight, dtype=np.float64)
-    if weights.shape != (n_rows,):
+    if n_rows is not None and weights.shape != (n_rows,):
         raise ValueError(f"sample_weight must have shape ({n_rows},), got {weights.shape}.")
     if not np.isfinite(weights).all() or (weights < 0.0).any():
         raise ValueError("sample_weight must hold finite numbers >= 0.")

@@ -129,8 +129,9 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             pyarrow Table or Dataset, an object with a length and slices, a function that returns
             a fresh iterator of batches, what `pickmix.open_rows` returns, a Dask array or
             dataframe. Of such rows a sample comes into memory, and a mixture is fitted to it as
-            to an array. Passes over all rows follow, chunk by chunk, until `tol` is reached or
-            `max_iter` passes are made. What takes no more memory than the sample is read whole.
+            to an array; `max_steps` and `step_size` are about that. Passes over all rows follow,
+            chunk by chunk, until `tol` is reached or `max_iter` passes are made. What takes no
+            more memory than the sample is read whole.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.

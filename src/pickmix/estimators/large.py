@@ -70,6 +70,8 @@ class LargeTable:
         names: list[str] | None
         if is_dask(X):
             collection = X if columns is None else choose_columns(X, columns)
+            if not is_dask(sample_weight):
+                sample_weight = check_weights(sample_weight, None)
             self.shards = DaskShards(collection, weights=sample_weight)
             names = self.shards.names
             self._labels: Sequence[Any] = names or range(self.shards.n_columns)

@@ -104,14 +104,14 @@ class Family(abc.ABC):
         return None
 
     def row_places(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (B, D) where random trees look for them, (B, d)."""
+        """Rows (B, D) where trees and cells look for them, (B, d)."""
         return rows
 
     # What the components are.
 
     @abc.abstractmethod
     def places(self, model: Model) -> np.ndarray:
-        """Components where random trees look for them, (K, d)."""
+        """Components where trees and cells look for them, (K, d)."""
 
     @abc.abstractmethod
     def widths(self, prior: Prior) -> np.ndarray:
