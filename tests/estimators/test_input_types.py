@@ -35,7 +35,7 @@ class TestRefusedInput:
             (np.full((5, 2), 1j), ValueError, "Complex data not supported"),
             (sparse.csr_array(np.eye(5)), TypeError, "[Ss]parse"),
             (None, ValueError, "Expected 2D array"),
-            ("text", ValueError, "could not convert string"),
+            ("text", FileNotFoundError, "text: expected a file or a folder, found nothing there"),
         ],
         ids=["empty", "no features", "1-D", "3-D", "strings", "complex", "sparse", "None", "text"],
     )

@@ -43,6 +43,8 @@ BAD = {
     "warm_start": ("yes", None, 2),
     "verbose": (-1, 1.5, "loud", None),
     "callbacks": (3, [print, 3], "print", {"print": print}),
+    "checkpoint": (3, True, ["folder"]),
+    "checkpoint_every": (-1.0, "often", np.inf, None),
 }
 
 

@@ -7,7 +7,7 @@ import pickmix
 from pickmix import FamilyMixture, GaussianMixture, open_rows
 from pickmix.estimators import large
 
-K = 24
+K = 12
 
 
 def draw(n, seed, dtype=np.float32):
@@ -17,14 +17,14 @@ def draw(n, seed, dtype=np.float32):
     return (means[labels] + rng.normal(size=(n, 3))).astype(dtype)
 
 
-X = draw(60_000, 0)
+X = draw(30_000, 0)
 HELD_OUT = draw(4_000, 1)
 
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch):
-    # A sample of 9,000 of the 60,000 rows, as of much larger tables.
-    monkeypatch.setattr(large, "_SAMPLE_BYTES", 9000 * 12)
+    # A sample of 5,000 of the 30,000 rows, as of much larger tables.
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 5000 * 12)
 
 
 def fit(rows, **parameters):
@@ -85,9 +85,9 @@ def kinds(files):
 @pytest.fixture(scope="module")
 def expected():
     before = large._SAMPLE_BYTES
-    large._SAMPLE_BYTES = 9000 * 12
+    large._SAMPLE_BYTES = 5000 * 12
     try:
-        return fit(open_rows(X, chunk_size=8192))
+        return fit(open_rows(X, chunk_size=4096))
     finally:
         large._SAMPLE_BYTES = before
 
@@ -97,43 +97,43 @@ def expected():
     ["npy", "path", "pieces", "memmap", "parquet", "pattern", "function", "slices", "array"],
 )
 def test_the_same_bits_wherever_rows_are(kinds, expected, kind):
-    with open_rows(kinds[kind], chunk_size=8192) as source:
+    with open_rows(kinds[kind], chunk_size=4096) as source:
         assert bits(fit(source)) == bits(expected)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_the_same_bits_for_any_number_of_threads(expected, n_jobs):
-    assert bits(fit(open_rows(X, chunk_size=8192), n_jobs=n_jobs)) == bits(expected)
+    assert bits(fit(open_rows(X, chunk_size=4096), n_jobs=n_jobs)) == bits(expected)
 
 
 def test_as_good_as_in_memory(expected):
     in_memory = fit(X)
     assert expected.outcome_ == "converged"
     assert expected.score(HELD_OUT) > in_memory.score(HELD_OUT) - 0.02
-    assert expected.n_rows_seen_ == 60_000
+    assert expected.n_rows_seen_ == 30_000
 
 
 def test_sorted_rows_are_no_harm(expected):
     in_order = X[np.argsort(X[:, 0])]
     assert (
-        fit(open_rows(in_order, chunk_size=8192)).score(HELD_OUT) > expected.score(HELD_OUT) - 0.02
+        fit(open_rows(in_order, chunk_size=4096)).score(HELD_OUT) > expected.score(HELD_OUT) - 0.02
     )
 
 
 def test_passes_bring_what_a_sample_lacks():
-    few = draw(9000, 0)
-    assert fit(open_rows(X, chunk_size=8192)).score(HELD_OUT) > fit(few).score(HELD_OUT)
+    few = draw(5000, 0)
+    assert fit(open_rows(X, chunk_size=4096)).score(HELD_OUT) > fit(few).score(HELD_OUT)
 
 
 def test_the_first_passes_see_a_sample_only():
     visited = []
 
-    source = open_rows(X, chunk_size=8192)
+    source = open_rows(X, chunk_size=4096)
     read = source.read
     source.read = lambda first, last: visited.append((first, last)) or read(first, last)
     mixture = fit(source)
     # Chunks are read from the beginning to the end, once to look and once per pass.
-    chunks = [(a, min(a + 8192, 60_000)) for a in range(0, 60_000, 8192)]
+    chunks = [(a, min(a + 4096, 30_000)) for a in range(0, 30_000, 4096)]
     n_passes, rest = divmod(len(visited), len(chunks))
     assert rest == 0
     assert visited == chunks * n_passes
@@ -144,7 +144,7 @@ def test_the_first_passes_see_a_sample_only():
 
 def test_a_table_that_fits_is_fitted_as_an_array(files, monkeypatch):
     monkeypatch.setattr(large, "_SAMPLE_BYTES", 2**30)
-    monkeypatch.setattr("pickmix.estimators.plan._LEAST_ROWS", 50_000)
+    monkeypatch.setattr("pickmix.estimators.plan._LEAST_ROWS", 25_000)
     assert bits(fit(files / "rows.npy")) == bits(fit(X))
     assert bits(fit(np.load(files / "rows.npy", mmap_mode="r"))) == bits(fit(X))
 
@@ -162,13 +162,13 @@ def test_other_algorithms_refuse_what_memory_cannot_hold(files, monkeypatch):
 
 def test_weights():
     # Rows of weight two are rows that are there twice.
-    weights = np.ones(60_000)
+    weights = np.ones(30_000)
     weights[X[:, 0] > 0.0] = 2.0
     weights[:100] = 0.0
     heavy = GaussianMixture(K, random_state=0).fit(
-        open_rows(X, chunk_size=8192), sample_weight=weights
+        open_rows(X, chunk_size=4096), sample_weight=weights
     )
-    light = fit(open_rows(X, chunk_size=8192))
+    light = fit(open_rows(X, chunk_size=4096))
     assert heavy.score(HELD_OUT, sample_weight=1.0 + (HELD_OUT[:, 0] > 0)) > light.score(
         HELD_OUT, sample_weight=1.0 + (HELD_OUT[:, 0] > 0)
     )
@@ -181,31 +181,31 @@ def test_weights():
 
 def test_families_learn_levels_of_all_rows():
     rng = np.random.default_rng(0)
-    counts = rng.poisson(3.0, size=(60_000, 2)).astype(np.float64)
-    levels = rng.integers(0, 3, size=(60_000, 1))
+    counts = rng.poisson(3.0, size=(30_000, 2)).astype(np.float64)
+    levels = rng.integers(0, 3, size=(30_000, 1))
     levels[-1] = 7
     table = np.concatenate([counts, levels], axis=1)
     family = [("categorical", [2]), ("poisson", [0, 1])]
-    mixture = FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=8192))
+    mixture = FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=4096))
     assert mixture.column_limits_[2] == 7.0
     assert np.isfinite(mixture.score_samples(table[-5:])).all()
-    table[30_000, 0] = -1.0
+    table[15_000, 0] = -1.0
     with pytest.raises(ValueError, match=r"column 0 must hold counts.*the smallest values"):
-        FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=8192))
+        FamilyMixture(family, 3, random_state=0).fit(open_rows(table, chunk_size=4096))
 
 
 def test_warm_start_goes_on(expected):
-    mixture = fit(open_rows(X, chunk_size=8192), warm_start=True)
+    mixture = fit(open_rows(X, chunk_size=4096), warm_start=True)
     before = mixture.n_steps_
-    mixture.fit(open_rows(X, chunk_size=8192))
+    mixture.fit(open_rows(X, chunk_size=4096))
     assert mixture.n_steps_ > before
-    assert mixture.n_rows_seen_ == 120_000
+    assert mixture.n_rows_seen_ == 60_000
     assert mixture.score(HELD_OUT) > expected.score(HELD_OUT) - 0.01
 
 
 def test_several_starts():
-    one = fit(open_rows(X, chunk_size=8192))
-    several = fit(open_rows(X, chunk_size=8192), n_init=3)
+    one = fit(open_rows(X, chunk_size=4096))
+    several = fit(open_rows(X, chunk_size=4096), n_init=3)
     assert several.score(HELD_OUT) > one.score(HELD_OUT) - 0.01
 
 
@@ -245,30 +245,30 @@ def test_queries_are_those_of_arrays(expected, kinds):
 
 def test_partial_fit_takes_chunks_as_batches():
     by_hand = GaussianMixture(K, random_state=0)
-    for start in range(0, 60_000, 20_000):
-        by_hand.partial_fit(X[start : start + 20_000])
+    for start in range(0, 30_000, 10_000):
+        by_hand.partial_fit(X[start : start + 10_000])
     by_chunks = GaussianMixture(K, random_state=0)
-    by_chunks.partial_fit(open_rows(X, chunk_size=20_000))
+    by_chunks.partial_fit(open_rows(X, chunk_size=10_000))
     assert by_chunks.means_.tobytes() == by_hand.means_.tobytes()
     by_hand.partial_fit(X[:5000])
     by_chunks.partial_fit(open_rows(X[:5000]))
     assert by_chunks.means_.tobytes() == by_hand.means_.tobytes()
-    assert by_chunks.n_rows_seen_ == 65_000
+    assert by_chunks.n_rows_seen_ == 35_000
 
 
 def test_bad_rows_are_named(files, tmp_path):
     bad = X.copy()
-    bad[41_234, 1] = np.nan
+    bad[21_234, 1] = np.nan
     np.save(tmp_path / "bad.npy", bad)
-    with pytest.raises(ValueError, match=r"finite.*nan.*bad\.npy, row 41235, column 1"):
+    with pytest.raises(ValueError, match=r"finite.*nan.*bad\.npy, row 21235, column 1"):
         fit(tmp_path / "bad.npy")
     mixture = fit(files / "rows.npy", max_steps=2, tol=1.0)
-    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 41235, column 1"):
+    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 21235, column 1"):
         mixture.score_samples(tmp_path / "bad.npy")
-    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 41235, column 1"):
+    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 21235, column 1"):
         mixture.partial_fit(tmp_path / "bad.npy")
     # By the number that it has in the file.
-    with pytest.raises(ValueError, match=r"row 41235, column 1\."):
+    with pytest.raises(ValueError, match=r"row 21235, column 1\."):
         fit(open_rows(tmp_path / "bad.npy", columns=[2, 1]))
 
 
@@ -291,17 +291,17 @@ def test_a_time_limit_holds_for_sample_and_passes():
 
 
 def test_progress_counts_rows(capsys):
-    fit(open_rows(X, chunk_size=8192), verbose=1)
+    fit(open_rows(X, chunk_size=4096), verbose=1)
     shown = capsys.readouterr().err
     assert "pass 1:" in shown
-    assert "60.0k/60.0k" in shown
+    assert "30.0k/30.0k" in shown
     assert "pass 2:" in shown
 
 
 def test_callbacks_see_all_rows_too():
     seen = []
     fit(
-        open_rows(X, chunk_size=8192), callbacks=lambda info: seen.append(info.estimator()) and None
+        open_rows(X, chunk_size=4096), callbacks=lambda info: seen.append(info.estimator()) and None
     )
     assert len(seen) > 4
     assert np.isfinite(seen[-1].score(HELD_OUT))
@@ -326,19 +326,19 @@ def test_columns_are_found_by_name_whatever_brings_them(tmp_path):
 
 
 def test_rows_of_no_weight_are_no_rows():
-    weights = np.zeros(60_000)
+    weights = np.zeros(30_000)
     weights[::50] = 1.0
     mixture = GaussianMixture(3, random_state=0)
-    source = open_rows(X, chunk_size=8192)
+    source = open_rows(X, chunk_size=4096)
     some = mixture.fit(source, sample_weight=weights).score(HELD_OUT)
     assert some > GaussianMixture(3, random_state=0).fit(X[::50]).score(HELD_OUT) - 0.05
-    few = np.zeros(60_000)
+    few = np.zeros(30_000)
     few[:2] = 1.0
     with pytest.raises(ValueError, match="n_components must be at most"):
         mixture.fit(source, sample_weight=few)
     # A stream passes over chunks without weight.
-    heavy = np.zeros(60_000)
-    heavy[8192:20_000] = 1.0
+    heavy = np.zeros(30_000)
+    heavy[4096:10_000] = 1.0
     assert GaussianMixture(3, random_state=0).partial_fit(source, sample_weight=heavy).n_steps_ > 0
 
 
@@ -354,7 +354,7 @@ def test_the_last_passes_are_averaged_without_a_plateau():
 
     MixtureState.absorb = watched
     try:
-        fit(open_rows(X, chunk_size=8192), tol=0.0, max_iter=5)
+        fit(open_rows(X, chunk_size=4096), tol=0.0, max_iter=5)
     finally:
         MixtureState.absorb = absorb
     assert [round(gamma, 3) for _, gamma in seen[-5:]] == [1.0, 1.0, 1.0, 0.66, 0.517]

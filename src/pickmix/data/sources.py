@@ -292,12 +292,12 @@ def cast_into(out: np.ndarray, rows: np.ndarray) -> None:
         out[...] = rows
 
 
-def bad_value(value: Any, place: str, column: Any) -> str:
+def bad_value(value: Any, place: str, column: Any, parameter: str = "X") -> str:
     """What to say of a value that is no finite number."""
-    return f"X must hold finite numbers, got {value} in {place}, column {column!r}."
+    return f"{parameter} must hold finite numbers, got {value} in {place}, column {column!r}."
 
 
-def refuse_bad(source: RowSource, first: int, rows: np.ndarray) -> None:
+def refuse_bad(source: RowSource, first: int, rows: np.ndarray, parameter: str = "X") -> None:
     """Refuse rows of a source, from number `first` on, that hold NaN or infinity."""
     # Block by block: a mask of all entries would take memory of its own.
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
@@ -306,7 +306,7 @@ def refuse_bad(source: RowSource, first: int, rows: np.ndarray) -> None:
             row, column = (int(number) for number in np.argwhere(~finite)[0])
             label = source.column_labels()[column]
             place = source.place(first + start + row)
-            raise ValueError(bad_value(rows[start + row, column], place, label))
+            raise ValueError(bad_value(rows[start + row, column], place, label, parameter))
 
 
 def read_ahead(

@@ -31,7 +31,7 @@ def read_table(
     _refuse_dask("X", X)
     source = open_for(X, columns)
     # A source that the user has opened is the user's to close.
-    rows = _read(source, closes=source is not X)
+    rows = _read("X", source, closes=source is not X)
     rows, weights = check_table(estimator, rows, sample_weight)
     learn_names(estimator, source.n_columns, source.names)
     return rows, weights
@@ -46,7 +46,7 @@ def read_watched(estimator: Any, validation_data: Any) -> np.ndarray | None:
         return np.asarray(validate_data(estimator, validation_data, dtype=kinds, reset=False))
     _refuse_dask("validation_data", validation_data)
     source = open_fitted(estimator, validation_data)
-    return _read(source, closes=source is not validation_data)
+    return _read("validation_data", source, closes=source is not validation_data)
 
 
 def _refuse_dask(parameter: str, data: Any) -> None:
@@ -57,11 +57,11 @@ def _refuse_dask(parameter: str, data: Any) -> None:
         )
 
 
-def _read(source: RowSource, closes: bool) -> np.ndarray:
+def _read(parameter: str, source: RowSource, closes: bool) -> np.ndarray:
     """All rows of a source, finite ones."""
     try:
         rows = read_all(source, "deep fits need their rows in memory")
-        refuse_bad(source, 0, rows)
+        refuse_bad(source, 0, rows, parameter)
     finally:
         if closes:
             source.close()

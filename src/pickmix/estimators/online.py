@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import copy
 import warnings
 from typing import Any, Self
 
@@ -193,10 +192,9 @@ class OnlineFitting(ClosedFormInference):
                 "partial_fit takes one batch at a time: compute the partitions of a Dask "
                 "collection one by one, or use fit, which leaves them where they are."
             )
-        fitted = hasattr(self, "weights_")
-        source = open_fitted(self, X) if fitted else open_for(X)
-        bare = copy.copy(self)
-        vars(bare).pop("feature_names_in_", None)
+        source = open_fitted(self, X) if hasattr(self, "weights_") else open_for(X)
+        # Chunks come without names: the columns have been chosen.
+        names = vars(self).pop("feature_names_in_", source.names)
         ranges = ranges_of(source)
         try:
             weights = check_weights(sample_weight, source.n_rows)
@@ -205,13 +203,11 @@ class OnlineFitting(ClosedFormInference):
                     refuse_bad(source, first, rows)
                     some = None if weights is None else weights[first:last]
                     if some is None or some.any():
-                        bare.partial_fit(rows, sample_weight=some)
+                        self.partial_fit(rows, sample_weight=some)
         finally:
             if source is not X:
                 source.close()
-        names = source.names if not fitted else getattr(self, "feature_names_in_", None)
-        vars(self).update(vars(bare))
-        learn_names(self, source.n_columns, None if names is None else list(names))
+            learn_names(self, source.n_columns, None if names is None else list(names))
         return self
 
     def _check_same_mixture(self, n_columns: int) -> None:
