@@ -60,8 +60,8 @@ def main() -> None:
       reproduce  redraw figures and tables of the paper behind it
       compile    compile kernels ahead of the first fit, for images and CI
 
-    DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet. MODEL is the folder that
-    fit made.
+    DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet, a pattern of such files,
+    or a folder of Parquet files; it need not fit into memory. MODEL is the folder that fit made.
 
     \b
     Examples:

@@ -33,14 +33,12 @@ def check_checkpoint(folder: Any, every: Any) -> None:
 
 def open_checkpoints(
     estimator: Any, folder: Any, rows: dict[str, Any], weights: np.ndarray | None, seeds: Any
-) -> Checkpoints | None:
-    """The checkpoints of an estimator's fit in a folder, or None without one.
+) -> Checkpoints:
+    """The checkpoints of an estimator's fit in a folder.
 
     `rows` is a fingerprint of what is fitted; seeds are noted, for a `random_state` that could not
     be drawn from again.
     """
-    if folder is None:
-        return None
     from pickmix import __version__
 
     call = {

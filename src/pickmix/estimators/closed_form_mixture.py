@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -36,7 +38,18 @@ from pickmix.fitting.stopping import Outcome
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.schedules import resolve_annealing, resolve_step_size
 from pickmix.selection.settings import SearchSet
+from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
+
+
+@contextlib.contextmanager
+def _about_extremes() -> Iterator[None]:
+    """Say which rows an error is about that speaks of the extremes of a table."""
+    try:
+        yield
+    except ValueError as error:
+        where = "rows 0 and 1 are the smallest values of all rows and the largest"
+        raise ValueError(f"{error} ({where})") from error
 
 
 class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
@@ -169,6 +182,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
             table: LargeTable | None = None
+            weights: np.ndarray | None = None
             if is_large(X) or columns is not None:
                 table = LargeTable(self, X, sample_weight, columns, threads)
                 n_rows, n_columns = table.n_heavy, table.n_columns
@@ -182,32 +196,28 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             # From here scikit-learn draws its starts.
             start_random = copy.deepcopy(random)
             seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2)).tolist()
-            fingerprint: dict[str, Any] = {}
+            checkpoints = None
             if checkpoint is not None:
-                fingerprint = fingerprint_of(rows) if table is None else table.fingerprint()
-                if warm:
-                    fingerprint["before"] = fingerprint_of(self.weights_)
-            checkpoints = open_checkpoints(
-                self, checkpoint, fingerprint, None if table is not None else weights, seeds
-            )
-            if checkpoints is not None:
-                noted = checkpoints.read_notes()
-                seeds = seeds if noted is None else noted["seeds"]
+                there = fingerprint_of(rows) if table is None else table.fingerprint()
+                before_that = {"before": fingerprint_of(self.weights_)} if warm else {}
+                checkpoints = open_checkpoints(
+                    self, checkpoint, there | before_that, weights, seeds
+                )
+                seeds = (checkpoints.read_notes() or {"seeds": seeds})["seeds"]
             if table is not None:
                 rows, weights = table.look(self, seeds[0])
             # What the columns hold, in a few rows.
             limits = rows if table is None else table.extremes()
-            try:
+            with contextlib.nullcontext() if table is None else _about_extremes():
                 family = self._make_family(limits, warm)
-            except ValueError as error:
-                if table is None:
-                    raise
-                where = "rows 0 and 1 are the smallest values of all rows and the largest"
-                raise ValueError(f"{error} ({where})") from error
             settings = copy.copy(self)
             settings.max_iter, settings.max_steps = max_iter, max_steps
             given = warm or self._start_is_given()
             plan = resolve_plan(settings, family, rows.shape[0], given)
+            if table is not None:
+                # Passes over all rows are the larger part.
+                compiled = needs_compiled(family.layout, n_rows, self.n_components)
+                plan = replace(plan, compiled=compiled)
             source = self._make_source(family, rows, weights, plan.compiled, table=table)
             self._warn_about(source)
             compile_seconds = compile_kernels(plan, source)
