@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Iterable
@@ -72,8 +76,35 @@ def ensure_compiled(kind: str) -> float:
             "pickmix compiles its kernels, once on this machine: about 20 seconds. "
             "(`pickmix compile` does it ahead of the first fit.)"
         )
+        _compile_elsewhere(kind)
     compile_kinds([kind])
     return time.perf_counter() - started
+
+
+def _compile_elsewhere(kind: str) -> None:
+    """Let another process compile the kernels of a kind, for this one to load from disk.
+
+    A process that compiles a kernel also holds the functions that the kernel calls on their own,
+    and may use those. They are optimised differently, so its results would differ in their last
+    bits from those of all processes that load the kernel. If nothing can be kept on disk, or no
+    other process started, this one compiles.
+    """
+    code = f"from pickmix.estimators.compilation import compile_kinds; compile_kinds([{kind!r}])"
+    paths = os.pathsep.join(path for path in sys.path if path)
+    # Without a cache, as with NUMBA_DISABLE_JIT, there is no folder either.
+    with contextlib.suppress(AttributeError, OSError, subprocess.SubprocessError):
+        # Where nothing can be written, another process would compile in vain.
+        os.makedirs(cache_folder(), exist_ok=True)
+        if not os.access(cache_folder(), os.W_OK):
+            return
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=True,
+        )
 
 
 def compile_kinds(kinds: Iterable[str]) -> None:
