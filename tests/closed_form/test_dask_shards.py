@@ -460,3 +460,18 @@ def test_the_scheduler_is_gone():
         client.close()
         with pytest.raises(RuntimeError, match="connection to the Dask scheduler"):
             shards.run(tasks.weigh, ALL, Setting(), NOTHING, tasks.plus)
+
+
+def test_who_gives_up_shows_the_last_error(client, monkeypatch):
+    shards = DaskShards(array())
+
+    def broken(*args, **options):
+        raise ValueError("a parcel that cannot be opened")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shards.client, "gather", broken)
+        patched.setattr(dask_leg, "_ATTEMPTS", 3)
+        with pytest.raises(RuntimeError) as caught:
+            shards.run(tasks.note, ALL, Setting(), NOTHING, tasks.plus)
+    assert "cannot be opened" in str(caught.value.__cause__)
+    check_run(shards)

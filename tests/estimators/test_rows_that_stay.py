@@ -358,3 +358,24 @@ def test_the_last_passes_are_averaged_without_a_plateau():
     finally:
         MixtureState.absorb = absorb
     assert [round(gamma, 3) for _, gamma in seen[-5:]] == [1.0, 1.0, 1.0, 0.66, 0.517]
+
+
+def test_every_pass_draws_anew(monkeypatch):
+    from pickmix.closed_form.chunk_tasks import sweep_chunk
+    from pickmix.closed_form.shards import LocalShards
+
+    run, shared = LocalShards.run, []
+
+    def watched(self, task, chunks, *rest):
+        if task is sweep_chunk and chunks[0] == 0:
+            shared.append(rest[0])
+        return run(self, task, chunks, *rest)
+
+    monkeypatch.setattr(LocalShards, "run", watched)
+    # Two blocks, so that there is something to draw.
+    GaussianMixture(40, random_state=0, tol=0.0, max_iter=3).fit(open_rows(X, chunk_size=4096))
+    assert len(shared) == 3
+    assert len({int(pass_.key) for pass_ in shared}) == 3
+    assert len({pass_.partition.members.tobytes() for pass_ in shared}) == 3
+    # A search is for rows without a chain: in the first pass only.
+    assert [pass_.cells is None for pass_ in shared] == [False, True, True]

@@ -99,6 +99,8 @@ class Leg:
         # more room then, and in the end no doubt about which chunk it is.
         self.width = len(chunks)
 
+        self.last_error: Exception | None = None
+
     def run(self) -> tuple[list[Any], list[Any]]:
         """Go on until everything is home."""
         n_lost = 0
@@ -125,7 +127,7 @@ class Leg:
                 self.table.number(self.chunks[i]) for i in missing or range(len(self.chunks))
             ]
             some = ", ".join(map(str, numbers[: min(5, self.width)]))
-            raise RuntimeError(f"partition {some}: {KILLED}")
+            raise RuntimeError(f"partition {some}: {KILLED}") from self.last_error
         if n_lost >= _ATTEMPTS_TOGETHER:
             self.width = max(1, self.width // 8)
         await_workers(self.client, self.table.patience)
@@ -270,8 +272,10 @@ class Leg:
         done = [name for name in states if states[name] == "finished" and name in self.futures]
         try:
             parcels = self.client.gather([wanted[name] for name in done])
-        except Exception:
-            # Its worker has just died. If there was more to it, its future will say so.
+        except Exception as error:
+            # Its worker has just died. If there was more to it, its future will say so; and who
+            # gives up shows the last error.
+            self.last_error = error
             return False
         for name, parcel in zip(done, parcels, strict=True):
             self.table.bytes_sent += n_bytes(parcel.value)
