@@ -211,6 +211,15 @@ def test_a_time_limit_goes_on_next_time(tmp_path):
     assert bits(mixture) == bits(expected)
 
 
+def test_a_sample_that_was_cut_short_goes_on_next_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(large, "_SAMPLE_BYTES", 4000 * 24)
+    source = open_rows(X, chunk_size=1000)
+    cut = FITS["default"](checkpoint=tmp_path, max_time=1e-6).fit(source)
+    assert cut.outcome_ == "max_time"
+    resumed = FITS["default"](checkpoint=tmp_path).fit(source)
+    assert bits(resumed) == bits(FITS["default"]().fit(source))
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
