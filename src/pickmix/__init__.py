@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pickmix.estimators.sum_product_transform_network import (
         SumProductTransformNetwork as SumProductTransformNetwork,
     )
+    from pickmix.estimators.table_mixture import TableMixture as TableMixture
     from pickmix.selection.proposals import Proposal as Proposal
     from pickmix.selection.settings import RandomPartition as RandomPartition
     from pickmix.selection.settings import SearchSet as SearchSet
@@ -32,6 +33,7 @@ _MODULES = {
     "RandomPartition": "pickmix.selection.settings",
     "SearchSet": "pickmix.selection.settings",
     "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
+    "TableMixture": "pickmix.estimators.table_mixture",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.data.open_rows",
     "save": "pickmix.estimators.persistence",

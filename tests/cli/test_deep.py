@@ -259,7 +259,7 @@ def test_words_and_flags_reach_the_estimator(asked, places):
 @pytest.mark.parametrize("model", list(KINDS))
 def test_what_is_not_given_is_the_estimators_own(asked, places, model):
     error_of("fit", places / "rows.csv", "--model", model, "--quiet")
-    own = {"gaussian": {"n_components": 2}, "flow": {"n_components": 32}, "sptn": {}}[model]
+    own = {"sptn": {}, "flow": {"n_components": 32}}.get(model, {"n_components": 2})
     expected = KINDS[model].estimator().get_params() | {"random_state": 0} | own
     assert asked[0][0].get_params() == expected
 
@@ -284,16 +284,16 @@ def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
         (["--no-transforms"], "--no-transforms belongs to --model sptn, not to --model gaussian"),
         (
             ["--model", "sptn", "--components", 5],
-            "--components belongs to --model gaussian and flow, not to --model sptn",
+            "--components belongs to --model gaussian, table and flow, not to --model sptn",
         ),
         (
             ["--model", "flow", "--covariance", "full"],
-            "--covariance belongs to --model gaussian, not to --model flow",
+            "--covariance belongs to --model gaussian and table, not to --model flow",
         ),
         # Even if it is what the other model has anyway.
         (
             ["--model", "flow", "--max-iter", 100],
-            "--max-iter belongs to --model gaussian, not to --model flow",
+            "--max-iter belongs to --model gaussian and table, not to --model flow",
         ),
         (
             ["--model", "flow", "--algorithm", "tsaem"],
@@ -386,15 +386,16 @@ def test_help_groups_options_by_model():
     titles = [line for line in text.splitlines() if line.endswith(":") and line[0] != " "]
     assert titles == [
         "Every model:",
-        "With --model gaussian or flow:",
-        "With --model gaussian:",
+        "With --model gaussian, table or flow:",
+        "With --model gaussian or table:",
+        "With --model table:",
         "With --model flow or sptn:",
         "With --model flow:",
         "With --model sptn:",
         "Files and output:",
     ]
     words = " ".join(text.split())
-    assert "Draws per row and visit. [default: auto (gaussian); 1 (flow and sptn)]" in words
+    assert "per row and visit. [default: auto (gaussian and table); 1 (flow and sptn)]" in words
     assert "at most for flow and sptn. [default: 20000 (flow and sptn)]" in words
     for option in fit_command.fit.params:
         if isinstance(option, click.Option):

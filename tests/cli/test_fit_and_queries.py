@@ -45,7 +45,7 @@ def places(tmp_path_factory, X):
 
 def test_help_is_a_page():
     text = run_well("--help").output
-    for verb in ("fit", "score", "assign", "sample"):
+    for verb in ("fit", "score", "assign", "sample", "impute", "explain"):
         assert f"pickmix {verb}" in text
         assert "Example" in run_well(verb, "--help").output
     assert run_well("--version").output.split()[-1] == pickmix.__version__
@@ -245,13 +245,14 @@ def test_fit_takes_columns(tmp_path, places):
     [
         (["fit", "none.csv"], "none.csv: expected a file, found nothing there"),
         (
-            ["fit", "words.csv"],
-            "column 'b', got 'x' in line 2; leave that column out with --columns",
+            ["fit", "words.csv", "--model", "gaussian"],
+            "column 'b', got 'x' in line 2; leave that column out with --columns, or take --model "
+            "table, which knows text, dates and gaps",
         ),
         (["fit", "rows.xlsx"], "expected a file ending in"),
         (
-            ["fit", "holes.csv"],
-            "holes.csv: expected finite numbers, got nan in row 2 of column 'b'",
+            ["fit", "infinite.csv"],
+            "infinite.csv: expected finite numbers, got inf in row 2 of column 'b'",
         ),
         (["fit", "rows.csv", "--components", "301"], "n_components must be at most"),
         (["fit", "rows.csv", "--tol", "-1"], "tol must be a finite number >= 0"),
@@ -267,7 +268,7 @@ def test_fit_takes_columns(tmp_path, places):
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(places, monkeypatch, arguments, message):
     monkeypatch.chdir(places)
-    (places / "holes.csv").write_text("a,b\n1,2\n3,nan\n")
+    (places / "infinite.csv").write_text("a,b\n1,2\n3,inf\n")
     (places / "words.csv").write_text("a,b\n1,x\n")
     before = sorted(places.rglob("*"))
     result = run(*arguments)

@@ -172,11 +172,12 @@ class TestFit:
         for number, value in enumerate(("1,x", "1,nan")):
             (tmp_path / f"{number}-0.csv").write_text("a,b\n1,2\n3,4\n")
             (tmp_path / f"{number}-1.csv").write_text(f"a,b\n5,6\n{value}\n")
-        message = error_of("fit", tmp_path / "0-*.csv", *QUICK, *out)
+        message = error_of("fit", tmp_path / "0-*.csv", "--model", "gaussian", *QUICK, *out)
         assert "1.csv" in message
-        assert message.endswith("leave that column out with --columns")
+        assert "leave that column out with --columns, or take --model table" in message
+        (tmp_path / "1-1.csv").write_text("a,b\n5,6\n1,inf\n")
         message = error_of("fit", tmp_path / "1-*.csv", "--components", 2, *out)
-        assert re.search(r"got nan in 1-1\.csv, row 2, column", message)
+        assert re.search(r"got inf in 1-1\.csv, row 2, column", message)
         assert not (tmp_path / "model").exists()
         assert list(temporary.iterdir()) == []
 

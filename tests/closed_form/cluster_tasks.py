@@ -53,7 +53,8 @@ def plus(setting, one, other):
 
 def note(setting, backend, chunk, own):
     """Leave a file behind at the start, then `weigh`."""
-    (Path(setting.folder) / f"{chunk.first}-{os.getpid()}").touch()
+    if setting.folder:
+        (Path(setting.folder) / f"{chunk.first}-{os.getpid()}").touch()
     return weigh(setting, backend, chunk, own)
 
 

@@ -135,7 +135,7 @@ def test_words_in_a_column_are_named_and_can_be_left_out(tmp_path):
         ("a,b\n", "only a header: a, b"),
         ("a,b\n1,2\n3\n", "expected 2 columns, got 1 in line 3"),
         ("1,2\n\n3,4,5\n", "expected 2 columns, got 3 in line 3"),
-        ("a,b\n1,2\n3,\n", "column 'b', got '' in line 3"),
+        ("a,b\n1,2\n3,-\n", "column 'b', got '-' in line 3"),
         ("1,2\n3,x\n", "column 1, got 'x' in line 2"),
         ("a,a\n1,2\n", "two columns are named 'a'"),
     ],

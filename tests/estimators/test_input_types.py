@@ -12,15 +12,15 @@ from scipy import sparse
 
 class TestRefusedInput:
     @every_algorithm
-    @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+    @pytest.mark.parametrize("value", [np.inf, -np.inf])
     def test_not_finite(self, settings, value):
         X = clusters()
         X[17, 1] = value
-        with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+        with pytest.raises(ValueError, match="contains infinity"):
             fitted(X, **settings)
         mixture = fitted(clusters(), **settings)
         for method in ("score_samples", "predict", "predict_proba", "top_components"):
-            with pytest.raises(ValueError, match=r"contains (NaN|infinity)"):
+            with pytest.raises(ValueError, match="contains infinity"):
                 getattr(mixture, method)(X)
 
     @every_algorithm

@@ -349,12 +349,11 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"X has 2 features, but .* is expecting 3"):
             mixture.partial_fit(X[:100, :2])
 
-    @pytest.mark.parametrize("value", [np.nan, np.inf])
-    def test_refused_batches_leave_no_trace(self, X, value):
+    def test_refused_batches_leave_no_trace(self, X):
         mixture = stream(X[:2000], 1000)
         before = mixture.means_.copy()
         bad = X[:100].copy()
-        bad[7, 1] = value
+        bad[7, 1] = np.inf
         with pytest.raises(ValueError, match="contains"):
             mixture.partial_fit(bad)
         with pytest.raises(ValueError, match="spread below"):

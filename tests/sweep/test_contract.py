@@ -60,7 +60,8 @@ def test_settings_beside_sizes_do_not_matter(changed, n_rows, compiled):
 
 
 def test_nothing_but_sizes_is_asked_for():
-    assert [*inspect.signature(needs_compiled).parameters] == ["layout", "n_rows", "n_components"]
+    asked = ["layout", "n_rows", "n_components", "is_partial"]
+    assert [*inspect.signature(needs_compiled).parameters] == asked
     # Starts in cells are compiled only, so no problem that needs them may run in NumPy.
     assert needs_compiled(GAUSSIANS["diag"](1).layout, 1, starts._LARGEST_WHOLE + 1)
 

@@ -1,12 +1,14 @@
-"""The command line: `pickmix fit`, `score`, `assign`, `sample`, `bench`, `reproduce`, `compile`."""
+"""The command line: `pickmix fit`, the questions to a model, `bench`, `reproduce`, `compile`."""
 
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import click
 
 from pickmix import __version__
+from pickmix.cli.console import until_unread
 
 # Verbs and the modules that hold them.
 _VERBS = {
@@ -14,6 +16,8 @@ _VERBS = {
     "score": "queries",
     "assign": "queries",
     "sample": "queries",
+    "impute": "impute_command",
+    "explain": "explain_command",
     "bench": "bench_command",
     "compile": "compile_command",
     "reproduce": "reproduce_command",
@@ -37,6 +41,11 @@ class Verbs(click.Group):
         command: click.Command = getattr(module, name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the verb; end quietly if its output is not read to the end."""
+        with until_unread():
+            return super().invoke(ctx)
+
 
 @click.group(
     cls=Verbs,
@@ -49,28 +58,35 @@ def main() -> None:
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
     hundreds to a million of them by visiting only a few per row. Deep models take the place of
     the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Seven verbs:
+    Tables with text, dates and missing values have components of their own. Nine verbs:
 
     \b
       fit        find the mixture that explains a table, and save it
       score      how probable is each row under a saved mixture (low: an outlier)
       assign     which components does each row belong to, with which probability
-      sample     draw new rows from a saved mixture
+      sample     draw new rows from a saved mixture, also given values of some columns
+      impute     fill in the missing cells of a table
+      explain    which rows are the most unusual, and which of their cells make them so
       bench      compare pickmix with its rivals on this machine
       reproduce  redraw figures and tables of the paper behind it
       compile    compile kernels ahead of the first fit, for images and CI
 
-    DATA is a table of numbers: .npy, .npz, .csv (.tsv, .txt) or .parquet, a pattern of such files,
-    or a folder of Parquet files; it need not fit into memory. MODEL is the folder that fit made.
+    DATA is a table: .npy, .npz, .csv (.tsv, .txt, also .gz) or .parquet, a pattern of such files, a
+    folder of Parquet files, or - for standard input; rows of numbers need not fit into memory.
+    MODEL is the folder that fit made. `--out -` writes rows to standard output, messages go
+    elsewhere.
 
     \b
     Examples:
       pickmix fit                                    an embedded example: 500 components
       pickmix fit rows.csv --components 1000 --out model
       pickmix fit rows.csv --model flow --components 64 --out model
+      pickmix fit people.csv --id name --exclude phone --out model
       pickmix score model new.csv --out scores.csv
       pickmix assign model new.csv --top 3 --out components.parquet
       pickmix sample model -n 10000 --out made.npy
+      pickmix impute model people.csv --out filled.csv
+      pickmix explain model people.csv --top 5
       pickmix bench gaussian --quick
       pickmix bench tables --quick
       pickmix reproduce figure-2 --repetitions 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -12,6 +14,8 @@ import click
 
 # What shells report for a program that Ctrl-C ended.
 INTERRUPTED_EXIT_CODE = 130
+# And for one whose output nobody reads any more, as in `pickmix sample model --out - | head`.
+UNREAD_EXIT_CODE = 141
 
 
 class InputError(click.ClickException):
@@ -27,12 +31,28 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
+        except BrokenPipeError:
+            # Nobody's mistake: whoever reads the output has seen enough.
+            raise
         except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
             # scikit-learn's messages go on for pages; their first line says what is wrong.
             lines = str(error).strip().splitlines() or [type(error).__name__]
             raise InputError(lines[0]) from error
 
     return guarded
+
+
+@contextlib.contextmanager
+def until_unread() -> Iterator[None]:
+    """End quietly when nobody reads standard output any more."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in its buffer would be written at the end, and fail once more.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise click.exceptions.Exit(UNREAD_EXIT_CODE) from None
 
 
 @contextlib.contextmanager

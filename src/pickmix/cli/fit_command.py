@@ -6,7 +6,6 @@ import contextlib
 import copy
 import importlib.util
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,16 @@ import click
 import numpy as np
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, notes, show_table
+from pickmix.cli.fit_data import Data, example, find_schema, naming_gaps, read_data
 from pickmix.cli.fit_options import FLOW_COMPONENTS, fit_options
-from pickmix.cli.models import DEEP, KINDS, SectionedCommand, given_parameters
-from pickmix.cli.reading import Place, open_place, read_finite, sample_rows
+from pickmix.cli.models import CLOSED_FORM, DEEP, KINDS, SectionedCommand, given_parameters
+from pickmix.cli.reading import STANDARD, Place
 from pickmix.cli.summary import measure, name_parts, summary
 from pickmix.data.files import write_table
-from pickmix.data.mixsim import generate
-from pickmix.data.sources import RowSource
+from pickmix.data.typed_kinds import KINDS as COLUMN_KINDS
+from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.deep_inference import require_jax
 from pickmix.estimators.persistence import save
-from pickmix.experiments.scoring import GaussianParameters
 from pickmix.fitting.trace import TRACE_DTYPE
 
 EXAMPLE_ROWS, EXAMPLE_COMPONENTS = 100_000, 500
@@ -31,41 +30,17 @@ EXAMPLE_ROWS, EXAMPLE_COMPONENTS = 100_000, 500
 EXAMPLE_STEPS = 2000
 
 
-@dataclass
-class Data:
-    """What is fitted: rows, where they come from, and the truth if it is known."""
-
-    rows: np.ndarray | RowSource
-    origin: str
-    names: list[str] | None = None
-    true_log_likelihood: float | None = None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """How many rows and columns."""
-        if isinstance(self.rows, RowSource):
-            return self.rows.n_rows, self.rows.n_columns
-        n_rows, n_columns = self.rows.shape
-        return n_rows, n_columns
-
-    @property
-    def by_pieces(self) -> bool:
-        """Whether the rows stay where they are."""
-        return isinstance(self.rows, RowSource)
-
-    def some(self) -> np.ndarray:
-        """All rows, or some that stand for them."""
-        return sample_rows(self.rows) if isinstance(self.rows, RowSource) else self.rows
-
-
 @click.command(cls=SectionedCommand)
-@click.argument("data", required=False, type=click.Path(path_type=Path))
+@click.argument("data", required=False, type=click.Path(path_type=Path, allow_dash=True))
 @fit_options
 @clear_errors
 def fit(
     data: Path | None,
     model: str,
     columns: list[str] | None,
+    exclude: list[str] | None,
+    id: str | None,
+    decimal: str | None,
     key: str | None,
     cache: Path | None,
     chunk_size: int | None,
@@ -77,20 +52,26 @@ def fit(
     """Fit a mixture to the rows of DATA, and save it.
 
     \b
-    Three kinds of model:
-      gaussian  K Gaussians
+    Kinds of model:
+      gaussian  K Gaussians, for rows of numbers
+      table     K components for columns of all types: numbers, counts, text, dates, with gaps
       flow      K real NVP flows, components that bend
       sptn      a sum-product-transform network: very many Gaussians, few parameters
 
+    Without --model it is gaussian if all columns are numbers and none is missing, else table.
     flow and sptn need JAX: pip install 'pickmix[deep]'.
 
     Without DATA it fits an embedded example, 100,000 rows drawn from a known mixture of 500
     Gaussians in the plane; flow and sptn then make 2,000 steps, unless --max-steps says otherwise.
     Ctrl-C ends a fit early and saves what it has.
 
-    DATA is a file, a folder of Parquet files, or a pattern in quotes. Files above 256 MB, folders
-    and patterns are not read into memory: gaussian reads them chunk by chunk, flow and sptn need
-    the rows themselves to fit there. What is said of the fit then comes from 100,000 of the rows.
+    DATA is a file, a folder of Parquet files, a pattern in quotes, or - for standard input. Files
+    above 256 MB, folders and patterns are not read into memory: gaussian reads them chunk by chunk,
+    the others need the rows themselves to fit there. What is said of the fit then comes from
+    100,000 of the rows.
+
+    The model remembers the column of --id: score, assign and explain put it before their results
+    if their DATA has it.
 
     With --checkpoint, a fit that was killed goes on when the same command is given again, and ends
     with the same model as one that was not.
@@ -99,18 +80,19 @@ def fit(
     Examples:
       pickmix fit
       pickmix fit rows.csv --components 1000 --covariance diag
+      pickmix fit people.csv --id name --exclude phone --kind zip=category
+      zcat rows.csv.gz | pickmix fit - --out model
       pickmix fit rows.parquet --columns age,income --out model --max-time 60
       pickmix fit "parts/*.parquet" --components 10000 --cache fast-disk --checkpoint kept
       pickmix fit rows.npy --model flow --components 64 --layers 4
       pickmix fit rows.npy --model sptn --children 8 --partitions 2 --layers 3
     """
     _check_out(out)
-    parameters = given_parameters(click.get_current_context(), model, values)
-    parameters.setdefault("random_state", values["random_state"])
-    if parameters.pop("no_transforms", False):
-        parameters["transforms"] = False
-    if "checkpoint_every" in parameters and "checkpoint" not in parameters:
-        raise ValueError("--checkpoint-every needs --checkpoint")
+    if model == "auto" and (values["schema"] or values["max_levels"]):
+        model = "table"
+    elif model == "auto" and data is None:
+        model = "gaussian"
+    parameters = _parameters(model, values)
     if model in DEEP:
         require_jax()
     plots = not no_plot and importlib.util.find_spec("matplotlib") is not None
@@ -118,17 +100,25 @@ def fit(
         click.echo("note: no fit.png without matplotlib: pip install pickmix[plot]", err=True)
     with contextlib.ExitStack() as stack:
         if data is None:
-            table = _example()
+            table = example(EXAMPLE_ROWS, EXAMPLE_COMPONENTS, model == "table")
         else:
-            table = _read(Place(data, columns, key, cache, chunk_size), stack, quiet)
+            place = Place(data, columns, key, cache, chunk_size, exclude, id, decimal)
+            table, found = read_data(place, model, stack, quiet)
+            if found != model:
+                model, parameters = found, _parameters(found, values)
         n_rows, n_columns = table.shape
-        if model == "gaussian":
+        if model in CLOSED_FORM:
             parameters.setdefault("n_components", max(1, min(EXAMPLE_COMPONENTS, n_rows // 100)))
         elif data is None:
             parameters.setdefault("max_steps", EXAMPLE_STEPS)
         if model == "flow":
             parameters.setdefault("n_components", FLOW_COMPONENTS)
         estimator: Any = KINDS[model].estimator(**parameters, verbose=0 if quiet else 1)
+        if isinstance(table.rows, TypedTable):
+            plots = False
+            schema = find_schema(table, estimator)
+            if not quiet:
+                click.echo(str(schema))
         if not quiet:
             click.echo(
                 f"Fitting {name_parts(estimator)} to {n_rows:,} rows of {n_columns:,} columns by "
@@ -136,14 +126,19 @@ def fit(
             )
             if model in DEEP:
                 click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
-        with notes():
+        with notes(), naming_gaps(table):
             estimator.fit(table.rows)
             # A saved model is to be asked, not to go on from checkpoints that may be gone.
-            estimator.verbose, estimator.checkpoint = 0, None
-            named = _with_names(estimator, table.names)
+            for part in (estimator, getattr(estimator, "mixture_", estimator)):
+                part.verbose, part.checkpoint = 0, None
+            named = _with_names(estimator, table)
             _save(named, out)
             rows = table.some()
             log_likelihood, measured_on = measure(estimator, rows, n_rows)
+            if plots:
+                # A row with a gap has no place in a picture.
+                rows = rows[~np.isnan(rows).any(axis=1)]
+                plots = len(rows) > 0
             if plots:
                 _draw(named, rows, out / "fit.png", log_likelihood, table.true_log_likelihood)
     if not quiet:
@@ -153,7 +148,8 @@ def fit(
         early = "interrupted " if estimator.outcome_ == "interrupted" else ""
         click.echo(f"The {early}model is in {out} ({', '.join(saved)}).")
         if plots and rows.shape[0] < n_rows:
-            click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, from all parts of {data}.")
+            which = f"from all parts of {data}" if table.by_pieces else "those without gaps"
+            click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, {which}.")
     if "checkpoint" in parameters and estimator.outcome_ in ("interrupted", "max_time"):
         kept = parameters["checkpoint"]
         click.echo(f"note: The same command goes on from the checkpoint in {kept}.", err=True)
@@ -161,42 +157,52 @@ def fit(
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 
-def _example() -> Data:
-    """Make rows of a known mixture, with component sizes that leave a picture readable."""
-    mixture = generate(EXAMPLE_COMPONENTS, 2, max_overlap=0.75, random_state=0)
-    rows, _ = mixture.sample(EXAMPLE_ROWS, random_state=0)
-    # The estimator's kernels give the mixture's own scores several times faster.
-    truth = GaussianParameters(mixture.weights, mixture.means, mixture.covariances)
-    log_likelihood = float(truth.score_samples(rows).mean())
-    return Data(rows, "the embedded example", true_log_likelihood=log_likelihood)
+def _parameters(model: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Parameters of the estimator; what auto will choose is not known yet, but must take them."""
+    kind = "gaussian" if model == "auto" else model
+    parameters = given_parameters(click.get_current_context(), kind, values)
+    parameters.setdefault("random_state", values["random_state"])
+    if parameters.pop("no_transforms", False):
+        parameters["transforms"] = False
+    if "schema" in parameters:
+        parameters["schema"] = dict(map(_column_and_kind, parameters["schema"]))
+    if "checkpoint_every" in parameters and "checkpoint" not in parameters:
+        raise ValueError("--checkpoint-every needs --checkpoint")
+    return parameters
 
 
-def _read(place: Place, stack: contextlib.ExitStack, quiet: bool) -> Data:
-    if place.is_small:
-        rows, names = read_finite(place)
-        return Data(rows, str(place.data), names)
-    if not quiet:
-        click.echo(f"Opening {place.data} ...", err=True)
-    source = stack.enter_context(open_place(place))
-    return Data(source, str(place.data), source.names)
+def _column_and_kind(text: str) -> tuple[str, str]:
+    # Names may hold the sign, kinds do not.
+    name, sign, kind = text.rpartition("=")
+    if not sign or kind.strip() not in COLUMN_KINDS:
+        raise ValueError(
+            f"--kind must be NAME=KIND, with one of {', '.join(COLUMN_KINDS)}, got {text!r}"
+        )
+    return name.strip(), kind.strip()
 
 
 def _check_out(out: Path) -> None:
     """Refuse a folder that cannot be written to before the work, not after it."""
+    if out == STANDARD:
+        raise ValueError("--out must be a folder, as a model is one; got -")
     existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         raise PermissionError(f"{out}: cannot write to {existing}")
 
 
-def _with_names(model: Any, names: list[str] | None) -> Any:
+def _with_names(model: Any, table: Data) -> Any:
     """Name the columns of a copy as scikit-learn does; score and assign find them by it.
 
     The model itself has none then: it will be asked about plain arrays.
     """
-    vars(model).pop("feature_names_in_", None)
-    named = copy.copy(model)
-    if names is not None:
-        named.feature_names_in_ = np.array(names, dtype=object)
+    named = model
+    if not isinstance(table.rows, TypedTable):
+        vars(model).pop("feature_names_in_", None)
+        named = copy.copy(model)
+        if table.names is not None:
+            named.feature_names_in_ = np.array(table.names, dtype=object)
+    if table.id is not None:
+        named.id_column_ = table.id
     return named
 
 

@@ -9,39 +9,40 @@ from typing import Any
 import click
 
 from pickmix.cli.console import WordOrNumber
-from pickmix.cli.models import DEEP, EVERY, ModelOption, model_option, word_option
+from pickmix.cli.models import CLOSED_FORM, DEEP, EVERY, ModelOption, model_option, word_option
 from pickmix.cli.reading import place_options
 
-GAUSSIAN, FLOW, SPTN = ("gaussian",), ("flow",), ("sptn",)
+TABLE, FLOW, SPTN = ("table",), ("flow",), ("sptn",)
 FLOW_COMPONENTS = 32
 
 _OPTIONS: list[Callable[..., Any]] = [
     # Every model.
     click.option(
         "--model",
-        type=click.Choice(EVERY),
-        default="gaussian",
+        type=click.Choice(["auto", *EVERY]),
+        default="auto",
         show_default=True,
         cls=ModelOption,
-        help="Gaussians, real NVP flows, or a sum-product-transform network.",
+        help="Gaussians, components for columns of all types, real NVP flows, or a "
+        "sum-product-transform network. auto: gaussian for numbers without gaps, else table.",
     ),
     word_option(
         "--algorithm",
         "algorithm",
         "em (and sgd) visits all components; tsaem and mhsaem only a few per row. em, mcsaem and "
-        "mhsaem are for every model, sgd for flow and sptn, the others for gaussian.",
+        "mhsaem are for every model, sgd for flow and sptn, the others for gaussian and table.",
     ),
     word_option(
         "--proposal",
         "proposal",
-        "For mhsaem: how a row finds the components it tries. auto is for gaussian.",
+        "For mhsaem: how a row finds the components it tries. auto is for gaussian and table.",
     ),
     model_option("--samples", "n_samples", int, "Draws per row and visit.", metavar="M"),
     model_option(
         "--batch-size",
         "batch_size",
         WordOrNumber(int, "auto", "all"),
-        "Rows per step. auto is for gaussian, all for flow and sptn.",
+        "Rows per step. auto is for gaussian and table, all for flow and sptn.",
     ),
     model_option(
         "--annealing",
@@ -53,13 +54,13 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--init",
         "init_params",
         "How to choose a start. data (k-means) is for flow and sptn, k-means++ and "
-        "random_from_data for gaussian.",
+        "random_from_data for gaussian and table.",
     ),
     model_option(
         "--max-steps",
         "max_steps",
         int,
-        "Steps: exactly so many for gaussian, at most for flow and sptn.",
+        "Steps: exactly so many for gaussian and table, at most for flow and sptn.",
     ),
     model_option("--max-time", "max_time", float, "Seconds of work at most."),
     model_option("--tol", "tol", float, "Stop when the log-likelihood per row rises by less."),
@@ -87,34 +88,51 @@ _OPTIONS: list[Callable[..., Any]] = [
         "Seconds between checkpoints.",
         metavar="SECONDS",
     ),
-    # Gaussians, and what they share with flows.
+    # Models in closed form, and what they share with flows.
     model_option(
         "--components",
         "n_components",
         click.IntRange(min=1),
         "K, the number of components.",
-        GAUSSIAN + FLOW,
+        CLOSED_FORM + FLOW,
         f"rows / 100, at most 500; flow: {FLOW_COMPONENTS}",
     ),
     model_option(
         "--covariance",
         "covariance_type",
         click.Choice(["full", "tied", "diag", "spherical"]),
-        "Shape of the components; tied: one for all.",
-        GAUSSIAN,
+        "Shape of the components (of their numbers and dates); tied: one for all.",
+        CLOSED_FORM,
     ),
     model_option(
         "--step-size",
         "step_size",
         WordOrNumber(float, "auto", "paper"),
         "How far a step moves towards its batch, in (0, 1].",
-        GAUSSIAN,
+        CLOSED_FORM,
     ),
-    model_option("--max-iter", "max_iter", int, "Passes over the rows at most.", GAUSSIAN),
+    model_option("--max-iter", "max_iter", int, "Passes over the rows at most.", CLOSED_FORM),
     model_option(
-        "--reg-covar", "reg_covar", float, "Added to every component's variances.", GAUSSIAN
+        "--reg-covar", "reg_covar", float, "Added to every component's variances.", CLOSED_FORM
     ),
-    model_option("--jobs", "n_jobs", int, "Threads.", GAUSSIAN, "all cores"),
+    model_option("--jobs", "n_jobs", int, "Threads.", CLOSED_FORM, "all cores"),
+    click.option(
+        "--kind",
+        "schema",
+        multiple=True,
+        metavar="NAME=KIND",
+        cls=ModelOption,
+        models=TABLE,
+        help="What a column holds, if it is not as found: number, integer, count, boolean, "
+        "category, date or skip. May be given several times.",
+    ),
+    model_option(
+        "--max-levels",
+        "max_levels",
+        click.IntRange(min=1),
+        "Levels of a category that have probabilities of their own; the rarest share one.",
+        TABLE,
+    ),
     # Models that are fitted by gradients.
     model_option(
         "--layers", "n_layers", int, "Coupling layers of a flow, or layers of sum nodes.", DEEP

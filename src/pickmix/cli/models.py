@@ -13,6 +13,7 @@ from pickmix.estimators import deep_plan, plan
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
+from pickmix.estimators.table_mixture import TableMixture
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,19 @@ _DEEP_WORDS = {
     "proposal": deep_plan.PROPOSALS,
     "init_params": deep_plan.STARTS,
 }
+_CLOSED_FORM_WORDS: dict[str, tuple[str, ...]] = {
+    "algorithm": plan.ALGORITHMS,
+    "proposal": plan.PROPOSALS,
+    "init_params": INIT_PARAMS,
+}
 KINDS = {
-    "gaussian": Kind(
-        GaussianMixture,
-        {
-            "algorithm": plan.ALGORITHMS,
-            "proposal": plan.PROPOSALS,
-            "init_params": INIT_PARAMS,
-        },
-    ),
+    "gaussian": Kind(GaussianMixture, _CLOSED_FORM_WORDS),
+    "table": Kind(TableMixture, _CLOSED_FORM_WORDS),
     "flow": Kind(FlowMixture, _DEEP_WORDS),
     "sptn": Kind(SumProductTransformNetwork, _DEEP_WORDS),
 }
 EVERY = tuple(KINDS)
+CLOSED_FORM = ("gaussian", "table")
 DEEP = ("flow", "sptn")
 # Parameters whose None is a word on the command line.
 WORDS_FOR_NONE = {"batch_size": "all", "patience": "never"}

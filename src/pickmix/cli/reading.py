@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,15 @@ import numpy as np
 from pickmix.data.files import read_table
 from pickmix.data.open_rows import open_rows
 from pickmix.data.sources import RowSource, read_ahead, refuse_bad
+from pickmix.data.text_files import is_packed
 from pickmix.estimators.row_sources import ranges_of
 
 # Bytes of a file that is still read as a whole.
 LARGEST_FILE = 256 * 2**20
 # Rows that stand for all of them in pictures and measurements, and how many lie together.
 SAMPLED_ROWS, _BLOCK_ROWS = 100_000, 1000
+# Standard input or output, as a path.
+STANDARD = Path("-")
 
 
 @dataclass(frozen=True)
@@ -29,13 +33,17 @@ class Place:
     Attributes
     ----------
     data : Path
-        A file, a folder of Parquet files or a pattern.
-    columns : list of str, or None
+        A file, a folder of Parquet files or a pattern; `-` is standard input.
+    columns, exclude : list of str, or None
     key : str or None
         Of an .npz.
     cache : Path or None
         Folder for converted rows.
     chunk_size : int or None
+    id : str or None
+        A column that names the rows.
+    decimal : str or None
+        Decimal mark of a text; None: it is found.
     """
 
     data: Path
@@ -43,6 +51,9 @@ class Place:
     key: str | None
     cache: Path | None
     chunk_size: int | None
+    exclude: list[str] | None = None
+    id: str | None = None
+    decimal: str | None = None
 
     @property
     def is_small(self) -> bool:
@@ -54,7 +65,18 @@ class Place:
         if not self.data.exists():
             # A pattern; what is no pattern either is refused by whoever reads a file.
             return not any(mark in str(self.data) for mark in "*?[")
-        return self.data.stat().st_size <= LARGEST_FILE
+        return _size(self.data) <= LARGEST_FILE
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, at least about those of what is packed in it."""
+    size = path.stat().st_size
+    if is_packed(path) and size >= 4:
+        with open(path, "rb") as file:
+            # gzip writes the size at the end, as far as four bytes can.
+            file.seek(-4, 2)
+            size = max(size, int.from_bytes(file.read(4), "little"))
+    return size
 
 
 def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,6 +103,23 @@ _OPTIONS = [
         help="Columns to use: names or numbers from 0, with commas between.",
     ),
     click.option(
+        "--exclude",
+        metavar="NAMES",
+        callback=_split_columns,
+        help="Columns to leave out, in the same way.",
+    ),
+    click.option(
+        "--id",
+        metavar="NAME",
+        help="A column that names the rows: not modelled, but the first one of every result.",
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        help="Decimal mark of text files. [default: found; a comma only between semicolons or "
+        "tabs]",
+    ),
+    click.option(
         "--key", metavar="NAME", help="Which array of an .npz. [default: the only one, or X]"
     ),
     click.option(
@@ -98,24 +137,39 @@ _OPTIONS = [
 ]
 
 
-def read_finite(place: Place) -> tuple[np.ndarray, list[str] | None]:
-    """Read rows as `read_table` does, and tell where a number is missing."""
-    with _explained():
-        rows, names = read_table(place.data, columns=place.columns, key=place.key)
-    finite = np.isfinite(rows)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
-        name = column if names is None else repr(names[column])
+def read_rows(place: Place) -> tuple[np.ndarray, list[str] | None]:
+    """Read rows as `read_table` does; a missing value is NaN, infinities are refused by place."""
+    with explained():
+        rows, names = read_table(
+            place.data, columns=place.columns, key=place.key, decimal=place.decimal
+        )
+    infinite = np.isinf(rows)
+    if infinite.any():
+        row, column = np.argwhere(infinite)[0]
         raise ValueError(
             f"{place.data}: expected finite numbers, got {rows[row, column]} in row {row + 1} of "
-            f"column {name}"
+            f"column {column_label(names, column)}"
         )
     return rows, names
 
 
+def first_gap(rows: np.ndarray) -> tuple[int, int] | None:
+    """Row and column of the first missing value, from 0."""
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return None
+    row, column = np.argwhere(gaps)[0]
+    return int(row), int(column)
+
+
+def column_label(names: list[str] | None, column: int) -> str:
+    """What messages call a column."""
+    return str(column) if names is None else repr(names[column])
+
+
 def open_place(place: Place, columns: list[str] | None = None) -> RowSource:
     """Open rows that stay where they are, with columns of their own choice or the place's."""
-    with _explained():
+    with explained():
         return open_rows(
             place.data,
             columns=place.columns if columns is None else columns,
@@ -125,23 +179,38 @@ def open_place(place: Place, columns: list[str] | None = None) -> RowSource:
 
 
 @contextlib.contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """Name options where messages name parameters."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(str(error).replace("columns=", "--columns")) from error
+        raise ValueError(_as_options(str(error))) from error
     except OSError as error:
         if error.strerror is None or "cache=" not in error.strerror:
             raise
         raise OSError(error.errno, error.strerror.replace("cache=", "--cache")) from error
 
 
-def finite_chunks(source: RowSource) -> Iterator[np.ndarray]:
-    """The rows of a source, chunk by chunk; tells where a number is missing."""
+def _as_options(message: str) -> str:
+    for mark in ",.":
+        message = message.replace(f"decimal='{mark}'", f"--decimal {mark}")
+    message = re.sub(r'exclude=\["([^"]*)"\]', r"--exclude \1", message)
+    message = re.sub(r'schema=\{"([^"]*)": "(\w+)"\}', r"--kind \1=\2", message)
+    message = re.sub(r'schema\["([^"]*)"\]', r"--kind \1", message)
+    message = re.sub(r"given\['([^']*)'\]", r"--given \1", message)
+    if message.startswith("Column "):
+        # Python counts rows from 0, people from 1.
+        message = re.sub(r"\brow (\d+) holds", lambda m: f"row {int(m[1]) + 1} holds", message)
+    return message.replace("columns=", "--columns")
+
+
+def chunks(source: RowSource, gaps: bool) -> Iterator[np.ndarray]:
+    """The rows of a source, chunk by chunk; tells where a value is none that a model takes."""
     ranges = ranges_of(source)
     for (first, _), rows in zip(ranges, read_ahead(source, ranges), strict=True):
-        refuse_bad(source, first, rows)
+        refuse_bad(
+            source, first, np.nan_to_num(rows, posinf=np.inf, neginf=-np.inf) if gaps else rows
+        )
         yield rows
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.cli.whole_tables import take
+from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import GaussianMixture
+from pickmix.estimators.table_mixture import TableMixture
 
 # Scoring every row costs rows x components; beyond this some rows must do.
 MOST_EVALUATIONS = 10**9
@@ -18,7 +21,7 @@ _COST_OF_DEPTH = 20
 
 def name_parts(model: Any) -> str:
     """Name what a model that is not fitted yet consists of."""
-    if isinstance(model, GaussianMixture):
+    if isinstance(model, GaussianMixture | TableMixture):
         return f"{model.n_components:,} {model.covariance_type} components"
     if isinstance(model, FlowMixture):
         return f"{model.n_components:,} flows of {_count(model.n_layers, 'layer')}"
@@ -33,28 +36,34 @@ def _count(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else plural}"
 
 
-def measure(model: Any, rows: np.ndarray, n_all: int) -> tuple[float, str]:
+def measure(model: Any, rows: Any, n_all: int) -> tuple[float, str]:
     """Log-likelihood per row on all rows if that can be afforded, and on which it was measured.
 
     Of `n_all` rows, `rows` are those that can be looked at.
     """
-    n_rows = rows.shape[0]
+    n_rows = rows.n_rows if isinstance(rows, TypedTable) else rows.shape[0]
     these = "all rows" if n_rows == n_all else f"{n_rows:,} of the rows"
     if isinstance(model, GaussianMixture):
         if n_rows * model.n_components <= MOST_EVALUATIONS:
             return model.score(rows), these
         return model.lower_bound_, "a sample of rows"
-    per_row = _COST_OF_DEPTH * _evaluated_per_row(model)
+    per_row = _evaluated_per_row(model)
     affordable = max(1000, MOST_EVALUATIONS // per_row)
     if n_rows <= affordable:
         return model.score(rows), these
     # The fit's last measurement is not of the parameters that it kept.
-    some = np.random.default_rng(0).choice(n_rows, affordable, replace=False)
-    return model.score(rows[np.sort(some)]), f"{affordable:,} of the rows"
+    some = np.sort(np.random.default_rng(0).choice(n_rows, affordable, replace=False))
+    chosen = take(rows, some) if isinstance(rows, TypedTable) else rows[some]
+    return model.score(chosen), f"{affordable:,} of the rows"
 
 
 def _evaluated_per_row(model: Any) -> int:
-    return int(model.n_components if isinstance(model, FlowMixture) else model.n_paths_)
+    """What a row costs, in Gaussians."""
+    if isinstance(model, TableMixture):
+        return model.n_components
+    return _COST_OF_DEPTH * int(
+        model.n_components if isinstance(model, FlowMixture) else model.n_paths_
+    )
 
 
 def summary(
@@ -70,7 +79,7 @@ def summary(
     Of rows that are read piece by piece, a pass may be one over a sample.
     """
     n_rows, n_columns = shape
-    gaussian = isinstance(model, GaussianMixture)
+    closed_form = isinstance(model, GaussianMixture | TableMixture)
     # A slice, as a fit interrupted twice has no record at all; its sums are then zero.
     last = model.trace_[-1:]
     passes = float(last["epoch"].sum())
@@ -79,24 +88,25 @@ def summary(
     lines.append(("log-likelihood per row", f"{log_likelihood:.4f}  ({measured_on})"))
     if true_log_likelihood is not None:
         lines.append(("the true mixture's", f"{true_log_likelihood:.4f}"))
-    if not gaussian:
+    if not closed_form:
         lines.append(("validation log-likelihood", _number(model.best_validation_, 4)))
     lines += [
         ("acceptance", _number(float(last["acceptance"].sum()), 3)),
         ("passes", f"{passes:.1f}"),
         ("steps", f"{model.n_steps_:,}"),
     ]
-    if gaussian and not by_pieces:
-        evaluations = model.n_component_evaluations_ / (n_rows * passes) if passes else 0.0
+    if closed_form and not by_pieces:
+        n_evaluations = getattr(model, "mixture_", model).n_component_evaluations_
+        evaluations = n_evaluations / (n_rows * passes) if passes else 0.0
         lines.append(("components per row and pass", f"{evaluations:.1f}"))
     lines.append(("seconds of work", f"{float(last['seconds'].sum()):.2f}"))
-    if not gaussian:
+    if not closed_form:
         lines.append(("seconds of compilation", f"{model.compile_seconds_:.2f}"))
     return [*lines, ("outcome", model.outcome_)]
 
 
 def _parts(model: Any, n_live: int) -> list[tuple[str, str]]:
-    if isinstance(model, (GaussianMixture, FlowMixture)):
+    if isinstance(model, GaussianMixture | TableMixture | FlowMixture):
         parts = [("components", f"{model.n_components:,}"), ("live components", f"{n_live:,}")]
         if isinstance(model, FlowMixture):
             parts.append(("layers", f"{model.n_layers:,}"))

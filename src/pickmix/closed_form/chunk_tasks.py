@@ -214,6 +214,10 @@ class NumberedRows:
         """Weights of the given rows, and what as many weigh on average."""
         return self._rows.weights_of(rows - self._first)[0], rows.shape[0] * self._mean_weight
 
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Numbers of the sets of cells that are missing, if any are."""
+        return self._rows.patterns_of(rows - self._first)
+
 
 def sweep_chunk(
     shared: Sweeping, backend: Backend, chunk: Chunk, states: np.ndarray | None

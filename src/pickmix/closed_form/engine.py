@@ -200,8 +200,9 @@ class RuleEngine(ClosedFormEngine):
                 selected.components,
                 selected.weights,
                 total_weight,
+                state.model,
             )
-        sums = backend.sums_of_all(state.layout, rows, weights, selected.weights)
+        sums = backend.sums_of_all(state.layout, rows, weights, selected.weights, state.model)
         everyone = np.arange(state.n_components, dtype=np.int32)
         return Statistics.of_sums(everyone, sums, total_weight)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
-from pickmix.families.layout import Model, log_weights
+from pickmix.families.layout import Model
 from pickmix.families.leave_one_out import FEWEST_ROWS
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -86,29 +86,25 @@ def left_out_log_sums(
     -1 is none, else over all components.
     """
     backend, layout, model = state.backend, state.layout, state.model
+    joint, likeness = backend.likeness(layout, model, rows, candidates)
+    joint, likeness = np.maximum(joint, _LEAST), np.maximum(likeness, _LEAST)
     if candidates is None:
         everyone = np.arange(state.n_components, dtype=np.int32)
         candidates = np.broadcast_to(everyone, (rows.shape[0], state.n_components))
-        joint = np.ascontiguousarray(backend.log_joint_all(layout, model, rows).T)
-    else:
-        joint = backend.log_joint(layout, model, rows, candidates)
     counts = state.effective_rows()
     if candidates.shape[1] == 1:
         components = candidates[:, 0]
-        joint = np.maximum(joint[:, 0], _LEAST)
-        densities = joint - log_weights(model)[components]
+        joint, densities = joint[:, 0], likeness[:, 0]
         prior, family = state.prior, state.family
         falls = family.falls(model, prior, counts, components, densities, row_weights)
         return np.asarray(joint - falls)
-    joint = np.maximum(joint, _LEAST)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
     # A component that hardly knows the row does not miss it, unless it has no rows at all.
     some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
     components = candidates[some]
-    densities = joint[some] - log_weights(model)[components]
     joint[some] -= state.family.falls(
-        model, state.prior, counts, components, densities, weights[some]
+        model, state.prior, counts, components, likeness[some], weights[some]
     )
     largest = joint.max(axis=1)
     return np.asarray(largest + np.log(np.exp(joint - largest[:, None]).sum(axis=1)))

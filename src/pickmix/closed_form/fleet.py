@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -61,6 +62,10 @@ class ShardRows(Rows, Protocol):
 
     n_rows: int
     mean_weight: float
+
+    def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
+        """Some rows with other weights, copied."""
+        ...
 
 
 class Fleet(Protocol):

@@ -10,14 +10,15 @@ import numpy as np
 from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep, ShardRows
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.rows import ArrayRows, Batches
+from pickmix.data.rows import Batches
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.selection.partitions import Partition
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.randomness import StepRandomness, Stream, uniforms
 from pickmix.sweep.contract import Backend
 
 # Rows of a component that are asked how far it should lean, per column.
 _WITNESSES = 8
+_WITNESS_KEY = StepRandomness(0, 0).key(Stream.START)
 _BLOCK_ROWS = 65536
 _FAR_ROWS = 256
 
@@ -192,7 +193,10 @@ class LocalFleet:
         weights = np.zeros((components.shape[0], width))
         weights[places, rank] = np.minimum(np.exp(joint - swept.log_sums), 1.0) * row_weights
         residuals = np.zeros((components.shape[0], width, state.layout.n_coordinates))
-        coordinates = rows[:, : state.layout.n_coordinates]
+        # What is missing is drawn: filled with what is expected, components would seem narrow.
+        draws = uniforms(_WITNESS_KEY, numbers, 2 * state.layout.n_coordinates)
+        model = state.model
+        coordinates = self.backend.completed(state.layout, model, rows, standing, draws)
         residuals[places, rank] = coordinates - state.moments.mean[standing]
         return Witnesses(components, residuals, weights)
 
@@ -222,9 +226,7 @@ class LocalFleet:
         return self._part(numbers, self.source.weights_of(numbers)[0])
 
     def _part(self, numbers: np.ndarray, weights: np.ndarray) -> LocalFleet:
-        rows = self.source.gather(numbers)
-        compiled = self.backend.threads is not None
-        local = ArrayRows(rows, weights.copy(), np.zeros(rows.shape[1]), compiled)
+        local = self.source.part(numbers, weights)
         batches = Batches(local.n_rows, local.n_rows, 0)
         fleet = LocalFleet(self.backend, local, self.chain[numbers], batches)
         fleet.mean_weight = self.mean_weight

@@ -5,12 +5,14 @@ Rows look for their component in the cells that are nearest to them.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pickmix.closed_form.cells import Cells, draw_cells
 from pickmix.closed_form.state import FrozenMixture, MixtureState
+from pickmix.data.partial_rows import DONORS, fill_from
 from pickmix.data.rows import ArrayRows
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -133,7 +135,7 @@ def _begin(
     for start in range(0, source.n_rows, _BLOCK_ROWS):
         some = slice(start, min(start + _BLOCK_ROWS, source.n_rows))
         rows = source.gather(np.arange(some.start, some.stop))
-        places = mixture.family.row_places(rows)
+        places = mixture.family.row_places(_without_gaps(mixture, rows))
         nearest[some] = cells.nearest(places, nearest.shape[1], mixture.backend)
         if cells.background >= 0:
             candidates = np.full((rows.shape[0], 1), cells.background, dtype=np.int32)
@@ -141,6 +143,22 @@ def _begin(
                 mixture.layout, mixture.model, rows, candidates
             )[:, 0]
     return nearest, log_joint
+
+
+def _without_gaps(mixture: MixtureState | FrozenMixture, rows: np.ndarray) -> np.ndarray:
+    """Rows whose missing cells are those of the nearest component, as far as they were seen."""
+    rows = rows[:, : mixture.layout.n_columns]
+    if not np.isnan(rows).any():
+        return rows
+    model, offsets = mixture.model, mixture.layout.offsets
+    K = model.location.shape[0]
+    some = np.unique(np.linspace(0, K - 1, DONORS).astype(np.int64))
+    levels = [
+        model.tables[some, first:last].argmax(axis=1)
+        for first, last in itertools.pairwise(offsets.tolist())
+    ]
+    typical = np.column_stack([model.location[some], *levels])
+    return fill_from(rows, typical)
 
 
 def draw_routes(

@@ -45,6 +45,15 @@ class PlacedRows:
         """Weights of the given rows, and what as many weigh on average."""
         return self._source.weights_of(rows)
 
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Nothing is missing."""
+        return None
+
+    def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
+        """Some rows with other weights, copied."""
+        places = self.gather(rows)
+        return ArrayRows(places, weights.copy(), np.zeros(places.shape[1]), compiled=False)
+
 
 def soften(
     placed: PlacedRows,

@@ -1,21 +1,29 @@
-"""Tables in files: .npy, .npz, .csv (.tsv, .txt) and .parquet, read and written."""
+"""Tables in files: .npy, .npz, .csv (.tsv, .txt, also packed) and .parquet, read and written."""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import difflib
 import os
 import uuid
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pickmix.data.text_files import TEXT as TEXT
+from pickmix.data.text_files import is_packed, table_suffix, write_text
+from pickmix.data.text_files import parse_text as parse_text
+from pickmix.data.text_files import text_layout as text_layout
+
 READABLE = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
-WRITABLE = (".csv", ".npy", ".npz", ".parquet")
+WRITABLE = (".csv", ".tsv", ".npy", ".npz", ".parquet")
+PACKABLE = (".csv.gz", ".tsv.gz")
+# Names that a message lists.
+_SHOWN_NAMES = 30
 
 
 def read_table(
@@ -23,23 +31,26 @@ def read_table(
     *,
     columns: Sequence[str | int] | None = None,
     key: str | None = None,
+    decimal: str | None = None,
 ) -> tuple[np.ndarray, list[str] | None]:
     """Read rows of numbers.
 
     Parameters
     ----------
     path : path
-        .npy, .npz, .csv, .tsv, .txt (the delimiter is found: tab, semicolon, comma or blanks; a
-        header is found too) or .parquet (needs the extra `parquet`).
+        .npy, .npz, .csv, .tsv, .txt (the delimiter is found: tab, semicolon, comma, | or blanks; a
+        header is found too; they may be packed, .csv.gz) or .parquet (needs the extra `parquet`).
     columns : sequence of str or int, optional
         Which columns, in which order: names, or numbers from 0.
     key : str, optional
         Which array of an .npz; by default the only one, or `X`.
+    decimal : {".", ","}, optional
+        Decimal mark of a text. By default it is found: a comma only between semicolons or tabs.
 
     Returns
     -------
     rows : (N, D) array
-        float32 if the file holds nothing wider, else float64.
+        float32 if the file holds nothing wider, else float64. Missing values are NaN.
     names : list of D str, or None
         Column names, if the file has them.
 
@@ -53,9 +64,10 @@ def read_table(
            [4.]]), ['y'])
     """
     path = Path(path)
-    suffix = path.suffix.lower()
+    suffix = table_suffix(path)
     if suffix not in READABLE:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {suffix!r}")
+        known = ", ".join((*PACKABLE, *READABLE))
+        raise ValueError(f"{path}: expected a file ending in {known}, got {suffix!r}")
     if not path.is_file():
         found = "a folder" if path.is_dir() else "nothing there"
         raise FileNotFoundError(f"{path}: expected a file, found {found}")
@@ -67,7 +79,7 @@ def read_table(
         rows, names = _read_numpy(path, key)
         rows, names = _select(path, rows, names, columns)
     else:
-        rows, names = _read_text(path, columns)
+        rows, names = _read_text(path, columns, decimal)
     if rows.shape[0] == 0 or rows.shape[1] == 0:
         raise ValueError(f"{path}: expected at least one row and column, got shape {rows.shape}")
     return rows, names
@@ -76,13 +88,13 @@ def read_table(
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Path:
     """Write named columns of equal length; the suffix says how.
 
-    .csv and .parquet keep names and types, .npy holds one (N, D) array, .npz that array as `X`
-    and the names as `columns`. The file appears whole or not at all.
+    .csv, .tsv and .parquet keep names and types, .npy holds one (N, D) array, .npz that array as
+    `X` and the names as `columns`. The file appears whole or not at all.
 
     Parameters
     ----------
     path : path
-        Ends in .csv, .npy, .npz or .parquet (needs the extra `parquet`).
+        Ends in .csv, .tsv (.gz packs them), .npy, .npz or .parquet (needs the extra `parquet`).
     columns : mapping of str to (N,) arrays
     """
     path = check_writable(path)
@@ -90,34 +102,36 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Pat
     if len({array.shape for array in arrays.values()}) != 1:
         shapes = {name: array.shape for name, array in arrays.items()}
         raise ValueError(f"columns must be vectors of one length, got shapes {shapes}")
+    suffix = table_suffix(path)
     with replacing(path) as temporary:
-        if path.suffix.lower() == ".csv":
-            with open(temporary, "w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
+        if suffix in TEXT:
+            with write_text(temporary, is_packed(path)) as file:
+                writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
                 writer.writerow(arrays)
                 # Python's floats print the shortest digits that read back to the same number.
                 writer.writerows(zip(*(array.tolist() for array in arrays.values()), strict=True))
-        elif path.suffix.lower() == ".parquet":
+        elif suffix == ".parquet":
             parquet = import_parquet(path)
             import pyarrow
 
             parquet.write_table(pyarrow.table(arrays), temporary)
         else:
             stacked = np.column_stack(list(arrays.values()))
-            with open(temporary, "wb") as file:
-                if path.suffix.lower() == ".npy":
-                    np.save(file, stacked, allow_pickle=False)
+            with open(temporary, "wb") as raw:
+                if suffix == ".npy":
+                    np.save(raw, stacked, allow_pickle=False)
                 else:
-                    np.savez(file, X=stacked, columns=np.array(list(arrays), dtype=np.str_))
+                    np.savez(raw, X=stacked, columns=np.array(list(arrays), dtype=np.str_))
     return path
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of a table to be written, if its suffix is known and its folder exists."""
     path = Path(path)
-    if path.suffix.lower() not in WRITABLE:
+    if table_suffix(path) not in WRITABLE:
+        known = ", ".join((*PACKABLE, *WRITABLE))
         raise ValueError(
-            f"{path}: expected a file name ending in {', '.join(WRITABLE)}, got {path.suffix!r}"
+            f"{path}: expected a file name ending in {known}, got {table_suffix(path)!r}"
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"{path}: the folder {path.parent} does not exist")
@@ -180,11 +194,18 @@ def _select(
 
 
 def column_numbers(
-    path: str | Path, columns: Sequence[str | int], names: list[str] | None, n_columns: int
+    path: str | Path,
+    columns: Sequence[str | int],
+    names: list[str] | None,
+    n_columns: int,
+    parameter: str = "columns",
 ) -> list[int]:
-    """Numbers from 0 of columns that are chosen by name or number; `path` is for messages."""
+    """Numbers from 0 of columns that are chosen by name or number; `path` is for messages.
+
+    So is `parameter`, where the choice stands.
+    """
     if len(columns) == 0:
-        raise ValueError(f"{path}: expected at least one column in columns, got none")
+        raise ValueError(f"{path}: expected at least one column in {parameter}, got none")
     numbers = []
     for column in columns:
         if names is not None and column in names:
@@ -194,70 +215,28 @@ def column_numbers(
         elif str(column).isdecimal() and int(column) < n_columns:
             numbers.append(int(column))
         else:
-            known = f"0 to {n_columns - 1}"
-            if names is not None:
-                known = ", ".join(names) + f" or {known}"
-            raise ValueError(f"{path}: no column {column!r}; there are {known}")
+            missing = _no_column(column, names, n_columns)
+            where = "" if parameter == "columns" else f" ({parameter})"
+            raise ValueError(f"{path}: {missing}{where}")
     return numbers
 
 
-@dataclass(frozen=True)
-class TextLayout:
-    """How a text file is written: what is found from its first two rows."""
-
-    delimiter: str | None
-    names: list[str] | None
-    n_columns: int
-    n_skipped: int
-    """Lines before the first row of numbers."""
-    has_rows: bool
-
-
-def text_layout(path: Path) -> TextLayout:
-    """Find the delimiter, the header and the number of columns of a text file."""
-    delimiter, first, second, header_line = _look_at_start(path)
-    # A header is a first row whose words stand over numbers, or one of words only.
-    words = [not _is_number(field) for field in first]
-    over_numbers = second is not None and any(
-        word and _is_number(below) for word, below in zip(words, second, strict=False)
-    )
-    if all(words) or over_numbers:
-        return TextLayout(delimiter, first, len(first), header_line, second is not None)
-    return TextLayout(delimiter, None, len(first), 0, True)
-
-
-def parse_text(
-    path: Path,
-    lines: Path | Iterable[str],
-    layout: TextLayout,
-    numbers: list[int] | None,
-    n_rows: int | None = None,
-) -> np.ndarray:
-    """Parse rows of numbers, (N, D) float64.
-
-    `lines` is the path again for all rows, or the lines from some row on, without blank ones, of
-    which `n_rows` rows are taken.
-    """
-    try:
-        rows: np.ndarray = np.loadtxt(
-            lines,
-            delimiter=layout.delimiter,
-            skiprows=layout.n_skipped if isinstance(lines, Path) else 0,
-            usecols=numbers,
-            quotechar='"',
-            ndmin=2,
-            encoding="utf-8-sig",
-            max_rows=n_rows,
-        )
-    except ValueError as error:
-        raise ValueError(_explain(path, layout, numbers)) from error
-    return rows
+def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> str:
+    """Say that a column is not there, and which are, those of a like name first."""
+    known = f"0 to {n_columns - 1}"
+    if names is None:
+        return f"no column {column!r}; there are {known}"
+    by_letters = {name.lower(): name for name in names}
+    alike = difflib.get_close_matches(str(column).lower(), by_letters, 3)
+    near = f", but {' and '.join(repr(by_letters[name]) for name in alike)}" if alike else ""
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+    return f"no column {column!r}{near}; there are {shown} or {known}"
 
 
 def _read_text(
-    path: Path, columns: Sequence[str | int] | None
+    path: Path, columns: Sequence[str | int] | None, decimal: str | None
 ) -> tuple[np.ndarray, list[str] | None]:
-    layout = text_layout(path)
+    layout = text_layout(path, decimal)
     names = layout.names
     if names is not None and not layout.has_rows:
         raise ValueError(f"{path}: expected rows of numbers, got only a header: {', '.join(names)}")
@@ -266,69 +245,6 @@ def _read_text(
     if names is not None and numbers is not None:
         names = [names[number] for number in numbers]
     return rows, names
-
-
-def _fields(line: str, delimiter: str | None) -> list[str]:
-    if delimiter is None:
-        return line.split()
-    return [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
-
-
-def _look_at_start(path: Path) -> tuple[str | None, list[str], list[str] | None, int]:
-    """Find the delimiter, the first two rows and the number of the first row's line."""
-    found: list[list[str]] = []
-    delimiter: str | None = None
-    first_line = 0
-    for number, line in _lines(path):
-        if not found:
-            delimiter = next((mark for mark in "\t;," if mark in line), None)
-            first_line = number
-        found.append(_fields(line, delimiter))
-        if len(found) == 2:
-            break
-    if not found:
-        raise ValueError(f"{path}: expected rows of numbers, got only blank lines and comments")
-    return delimiter, found[0], found[1] if len(found) == 2 else None, first_line
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text) of the lines that hold something."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                text = line.split("#", 1)[0].rstrip("\r\n")
-                if text.strip():
-                    yield number, text
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected text in UTF-8, but {error}") from error
-
-
-def _is_number(field: str) -> bool:
-    try:
-        float(field)
-    except ValueError:
-        return False
-    return True
-
-
-def _explain(path: Path, layout: TextLayout, numbers: list[int] | None) -> str:
-    """Say what is wrong with a text file that NumPy refused: the first bad line and column."""
-    names, n_columns = layout.names, layout.n_columns
-    lines = _lines(path)
-    if names is not None:
-        next(lines)
-    for line_number, line in lines:
-        fields = _fields(line, layout.delimiter)
-        if len(fields) != n_columns:
-            return f"{path}: expected {n_columns} columns, got {len(fields)} in line {line_number}"
-        for number in range(n_columns) if numbers is None else numbers:
-            if not _is_number(fields[number]):
-                column = number if names is None else repr(names[number])
-                return (
-                    f"{path}: expected numbers in column {column}, got {fields[number]!r} in line "
-                    f"{line_number}; leave that column out with columns="
-                )
-    return f"{path}: expected rows of numbers"
 
 
 def import_parquet(path: str | Path) -> Any:

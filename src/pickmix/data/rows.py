@@ -86,6 +86,19 @@ class ArrayRows:
         _gather(self.data, rows, self.center, out)
         return out
 
+    def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
+        """Some rows with other weights, copied."""
+        nothing = np.zeros(self.n_features)
+        return ArrayRows(self.gather(rows), weights.copy(), nothing, self._compiled)
+
+    def filled(self) -> ArrayRows:
+        """Rows without gaps or noise: these."""
+        return self
+
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Nothing is missing."""
+        return None
+
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average.
 

@@ -24,9 +24,9 @@ from pickmix.fitting import loop
 from pickmix.fitting.progress import PassProgress, Progress
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.selection.schedules import ConstantStep
-from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import Backend
-from pickmix.sweep.reference import Reference
+from pickmix.sweep.partial_compiled import PartialCompiled
+from pickmix.sweep.partial_reference import PartialReference
 from pickmix.threads import Threads
 
 
@@ -88,8 +88,8 @@ class Fitted:
 
 
 def make_backend(compiled: bool, threads: Threads) -> Backend:
-    """NumPy, or compiled kernels on threads."""
-    return Compiled(threads) if compiled else Reference()
+    """NumPy, or compiled kernels on threads; for rows that may be seen in part."""
+    return PartialCompiled(threads) if compiled else PartialReference()
 
 
 @dataclass
@@ -209,7 +209,8 @@ def _begin(
 ) -> Stage:
     """The start of a fit."""
     started = time.perf_counter()
-    start = choose_start(Starter(plan.family, source, plan.n_components, seed, backend))
+    # Starts need complete rows; those of nearest neighbours will do.
+    start = choose_start(Starter(plan.family, source.filled(), plan.n_components, seed, backend))
     prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
     if plan.background:
         prior.allow_background(source.extent())
@@ -356,7 +357,7 @@ def mean_log_base(family: Family, source: ArrayRows, rows: np.ndarray | None) ->
     numbers = np.arange(source.n_rows) if rows is None else rows
     for start in range(0, numbers.shape[0], 65536):
         part = numbers[start : start + 65536]
-        values = family.log_base(source.gather(part) + source.center)
+        values = family.log_base(np.asarray(source.data[part], dtype=np.float64))
         if values is None:
             return 0.0
         weights = source.weights_of(part)[0]

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.closed_form.state import MixtureState
+from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.checkpointing import check_checkpoint, fingerprint_of, open_checkpoints
@@ -23,6 +24,7 @@ from pickmix.estimators.closed_form_fits import Fits
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.large import LargeTable
 from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.partial_tables import check_partial_table, refuse_empty_columns
 from pickmix.estimators.plan import (
     ALGORITHMS,
     Plan,
@@ -31,8 +33,10 @@ from pickmix.estimators.plan import (
     resolve_plan,
     resolve_proposal,
 )
+from pickmix.estimators.questions import Questions
 from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
+from pickmix.families.gaussian import Gaussian
 from pickmix.families.layout import Moments
 from pickmix.fitting.stopping import Outcome
 from pickmix.selection.proposals import Proposal
@@ -52,7 +56,7 @@ def _about_extremes() -> Iterator[None]:
         raise ValueError(f"{error} ({where})") from error
 
 
-class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+class ClosedFormMixture(Questions, OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A mixture of components of a family, fitted in closed form."""
 
     #: Starts that `init_params` may name.
@@ -107,6 +111,11 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         self.checkpoint = checkpoint
         self.checkpoint_every = checkpoint_every
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     # What an estimator says of its family.
 
     @abc.abstractmethod
@@ -132,12 +141,15 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         sample_weight: ArrayLike | None = None,
         *,
         columns: Sequence[str | int] | None = None,
+        noise: ArrayLike | None = None,
     ) -> Self:
         """Fit the mixture.
 
         Parameters
         ----------
         X : array-like of shape (N, D), float32 or float64, or rows that stay where they are
+            NaN is a missing value. Rows count by what was seen of them, and nothing is filled in:
+            the fit maximises the likelihood of what was seen. A row without a value has no say.
             Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
             pyarrow Table or Dataset, an object with a length and slices, a function that returns
             a fresh iterator of batches, what `pickmix.open_rows` returns, a Dask array or
@@ -150,22 +162,36 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             Non-negative weights. A zero removes the row.
         columns : sequence of str or int, default=None
             Which columns of rows that stay where they are: names, or numbers from 0.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances, or covariances, of noise that was added to the rows of an array. The mixture
+            then describes the rows without noise (extreme deconvolution). For Gaussians only.
 
         Returns
         -------
         self
         """
         self._fit(
-            X, sample_weight, self.max_iter, self.max_steps, columns, checkpoint=self.checkpoint
+            X,
+            sample_weight,
+            self.max_iter,
+            self.max_steps,
+            columns,
+            checkpoint=self.checkpoint,
+            noise=noise,
         )
         validation.warn_about_outcome(self)
         return self
 
     def fit_predict(
-        self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
     ) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
-        return self.fit(X, sample_weight=sample_weight).predict(X)
+        return self.fit(X, sample_weight=sample_weight, noise=noise).predict(X, noise=noise)
 
     def _fit(
         self,
@@ -175,6 +201,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         max_steps: Any,
         columns: Any = None,
         checkpoint: Any = None,
+        noise: Any = None,
     ) -> None:
         """Fit from one start or several, and keep the best."""
         self._check_parameters()
@@ -184,10 +211,12 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             table: LargeTable | None = None
             weights: np.ndarray | None = None
             if is_large(X) or columns is not None:
+                if noise is not None:
+                    raise ValueError("noise goes with rows in memory: read X into an array first.")
                 table = LargeTable(self, X, sample_weight, columns, threads)
                 n_rows, n_columns = table.n_heavy, table.n_columns
             else:
-                rows, weights = validation.check_table(self, X, sample_weight)
+                rows, weights, noise = check_partial_table(self, X, sample_weight, noise)
                 n_rows, n_columns = rows.shape
             validation.check_enough_rows(n_rows, self.n_components)
             # A fit that goes on from the last one has one start only, as in scikit-learn.
@@ -199,6 +228,8 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             checkpoints = None
             if checkpoint is not None:
                 there = fingerprint_of(rows) if table is None else table.fingerprint()
+                if noise is not None:
+                    there |= {"noise": fingerprint_of(noise)}
                 before_that = {"before": fingerprint_of(self.weights_)} if warm else {}
                 checkpoints = open_checkpoints(
                     self, checkpoint, there | before_that, weights, seeds
@@ -206,6 +237,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
                 seeds = (checkpoints.read_notes() or {"seeds": seeds})["seeds"]
             if table is not None:
                 rows, weights = table.look(self, seeds[0])
+            refuse_empty_columns(rows)
             # What the columns hold, in a few rows.
             limits = rows if table is None else table.extremes()
             with contextlib.nullcontext() if table is None else _about_extremes():
@@ -214,11 +246,14 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             settings.max_iter, settings.max_steps = max_iter, max_steps
             given = warm or self._start_is_given()
             plan = resolve_plan(settings, family, rows.shape[0], given)
-            if table is not None:
+            partial = noise is not None or bool(np.isnan(rows).any())
+            if table is not None or partial:
                 # Passes over all rows are the larger part.
-                compiled = needs_compiled(family.layout, n_rows, self.n_components)
+                compiled = needs_compiled(family.layout, n_rows, self.n_components, partial)
                 plan = replace(plan, compiled=compiled)
-            source = self._make_source(family, rows, weights, plan.compiled, table=table)
+            source = self._make_source(
+                family, rows, weights, plan.compiled, table=table, noise=noise
+            )
             self._warn_about(source)
             compile_seconds = compile_kernels(plan, source)
             before = Before()
@@ -290,11 +325,14 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
         compiled: bool,
         centre: np.ndarray | None = None,
         table: LargeTable | None = None,
+        noise: np.ndarray | None = None,
     ) -> ArrayRows:
         """Rows as the engine sees them, checked; about their mean unless a centre is given.
 
         With a `table`, they are a sample of it.
         """
+        if noise is not None and not isinstance(family, Gaussian):
+            raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
@@ -307,7 +345,7 @@ class ClosedFormMixture(OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  #
             return sample
         # Sums of huge values may overflow; the check of the spread then says so by name.
         with np.errstate(over="ignore", invalid="ignore"):
-            source = ArrayRows(rows, weights, centre, compiled)
+            source = make_rows(rows, weights, centre, compiled, noise)
             if centre is None:
                 source.center = family.centre(source.center)
         validation.check_spread(source)

@@ -19,13 +19,16 @@ import numpy as np
 from pickmix.closed_form.cells import draw_cells
 from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
 from pickmix.closed_form.starts import Start, Starter
+from pickmix.data.partial_rows import PartialRows, make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import Before, fit_once, make_backend
 from pickmix.estimators.plan import Plan, resolve_plan
 from pickmix.families.gaussian import FullGaussian
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
+from pickmix.sweep import partial_sweep
 from pickmix.sweep.blocks import sweep_blocks
+from pickmix.sweep.contract import Backend
 from pickmix.sweep.pair_kernels import evaluate_all, evaluate_candidates
 from pickmix.threads import Threads
 
@@ -41,6 +44,11 @@ KINDS: dict[str, tuple[str, Any, Any]] = {
     "mcsaem": ("mcsaem", "auto", evaluate_all),
     "uniform": ("mhsaem", "uniform", evaluate_candidates),
     "table": ("mhsaem", "table", evaluate_candidates),
+    "partial": (
+        "mhsaem",
+        RandomPartition(block_size=2, shuffle=0.5),
+        partial_sweep.sweep_partial_blocks,
+    ),
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
 _N_ROWS = 24
@@ -60,6 +68,8 @@ def compile_kernels(plan: Plan, source: ArrayRows) -> float:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         kind = "uniform"
     seconds = ensure_compiled(kind)
+    if isinstance(source, PartialRows):
+        seconds += ensure_compiled("partial")
     if seconds:
         # Gathering is compiled for every type and layout of rows.
         source.gather(np.arange(1))
@@ -137,7 +147,7 @@ def _fit_made_up_rows(kind: str) -> None:
         proposal=proposal,
         n_samples="auto",
         reuse_log_joint=False,
-        batch_size="auto" if kind == "partition" else 4,
+        batch_size="auto" if kind in ("partition", "partial") else 4,
         step_size=0.5,
         annealing=None,
         max_iter=1,
@@ -151,7 +161,10 @@ def _fit_made_up_rows(kind: str) -> None:
     )
     plan = resolve_plan(settings, FullGaussian(2, 1.0), _N_ROWS, given=False)
     threads = Threads()
-    source = ArrayRows(np.random.default_rng(0).normal(size=(_N_ROWS, 2)))
+    made_up = np.random.default_rng(0).normal(size=(_N_ROWS, 2))
+    if kind == "partial":
+        made_up[::3, 1] = np.nan
+    source = make_rows(made_up)
 
     def choose_start(starter: Starter) -> Start:
         if plan.partition is None:
@@ -169,7 +182,9 @@ def _fit_made_up_rows(kind: str) -> None:
         callbacks=(),
         make_estimator=lambda state: None,
     )
-    if plan.partition is not None:
+    if kind == "partial":
+        _ask_about(plan, made_up, make_backend(True, threads))
+    elif plan.partition is not None:
         # What only very many components need: trees grown in parts, seeds in cells.
         backend = make_backend(True, threads)
         rows = np.random.default_rng(0).normal(size=(256, 2))
@@ -182,3 +197,15 @@ def _fit_made_up_rows(kind: str) -> None:
         backend.log_joint_all(plan.family.layout, plan.family.empty_model(2), rows)
         placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)
         seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)
+
+
+def _ask_about(plan: Plan, rows: np.ndarray, backend: Backend) -> None:
+    """What other algorithms, and questions after a fit, need for rows seen in part."""
+    layout, model = plan.family.layout, plan.family.empty_model(2)
+    model.factor[:] = 1.0
+    pairs = np.zeros((rows.shape[0], 1), dtype=np.int32)
+    ones = np.ones(rows.shape[0])
+    backend.log_joint(layout, model, rows, pairs)
+    backend.log_joint_all(layout, model, rows)
+    backend.sums_of_all(layout, rows, ones, np.ones((2, rows.shape[0])), model)
+    backend.pair_statistics(layout, 2, rows, ones, pairs, ones[:, None], 1.0, model)

@@ -156,7 +156,7 @@ class FamilyMixture(ClosedFormMixture):
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         self._fitted_description = _as_plain(self.family)
-        self.column_limits_ = rows.max(axis=0).astype(np.float64)
+        self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
 
     def _choose_start(self, starter: Starter, plan: Plan) -> Start:
         if plan.partition is not None and plan.spreads_out:

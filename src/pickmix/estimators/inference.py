@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pickmix.closed_form.evaluation import log_joint_blocks
 from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
+from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import make_backend
+from pickmix.estimators.compilation import ensure_compiled
+from pickmix.estimators.partial_tables import check_noise, check_rows
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
 from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_generator, check_integer
 from pickmix.families.base import Family
+from pickmix.families.gaussian import Gaussian
 from pickmix.selection.operations import Operations
 from pickmix.selection.randomness import StepRandomness
 from pickmix.sweep.contract import needs_compiled
@@ -54,35 +58,44 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         centre[: means.shape[1]] = self.weights_ @ means / self.weights_.sum()
         return family.centre(centre)
 
-    def _frozen(self, X: Any, threads: Threads) -> tuple[MixtureState, ArrayRows, np.ndarray]:
+    def _frozen(
+        self, X: Any, threads: Threads, noise: Any = None
+    ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
         """The fitted mixture, the rows of X in its coordinates, and their `log_base`."""
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        X = check_rows(self, X)
+        noise = check_noise(noise, X)
         family = self._fitted_family()
+        if noise is not None and not isinstance(family, Gaussian):
+            raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(X)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
         rows = X if family.column_order is None else X[:, family.column_order]
         parameters = self._get_parameters()
         K = self.weights_.shape[0]
-        compiled = needs_compiled(family.layout, rows.shape[0] * max(1, K // 32), K)
+        partial = noise is not None or bool(np.isnan(rows).any())
+        n_visits = rows.shape[0] * max(1, K // 32)
+        compiled = needs_compiled(family.layout, n_visits, K, partial)
+        if compiled and partial:
+            ensure_compiled("partial")
         backend = make_backend(compiled, threads)
         center = self._fitted_centre(family)
         moments = family.moments_of(parameters, center)._replace(mass=self.weights_.copy())
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
         # A component of weight zero stays one that can be evaluated.
         state = MixtureState(family, moments, backend, prior, 1e-300).require_sound()
-        source = ArrayRows(rows, center=center, compiled=compiled)
+        source = make_rows(rows, None, center, compiled, noise)
         log_base = family.log_base(np.asarray(rows, dtype=np.float64))
         return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
 
-    def _search(self, X: Any, n_candidates: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _search(self, X: Any, n_candidates: Any, noise: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row, and a lower bound of its log-density."""
         n_probes = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_CELL)
         background = getattr(self, "background_", None)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            state, source, log_base = self._frozen(X, threads)
+            state, source, log_base = self._frozen(X, threads, noise)
             routes = draw_routes(
                 state,
                 StepRandomness(0, 0),
@@ -97,11 +110,13 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         refuse_overflow(bounds)
         return components, bounds
 
-    def _blocks(self, X: Any) -> Iterator[tuple[np.ndarray, np.ndarray, Operations]]:
+    def _blocks(
+        self, X: Any, noise: Any = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Operations]]:
         """Yield (log-joints (K, R), log_base (R,), operations) over the rows of X."""
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            state, source, log_base = self._frozen(X, threads)
+            state, source, log_base = self._frozen(X, threads, noise)
             for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
                 yield log_joint, log_base[block], state.backend.operations
         finally:
@@ -114,6 +129,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         *,
         n_candidates: int | None = None,
         exact_below: float | None = None,
+        noise: ArrayLike | None = None,
     ) -> np.ndarray:
         """Log-density of each row, (N,).
 
@@ -128,51 +144,59 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         ----------
         X : array-like of shape (N, D), or rows that stay where they are
             As in `fit`. Files and sources are read chunk by chunk; a Dask collection gives a lazy
-            answer.
+            answer. Where values are missing (NaN), it is the log-density of what was seen; of
+            nothing, that is 0.
         n_candidates : int, default=None
             Components to evaluate per row; None means all.
         exact_below : float, default=None
             Rows with a bound below this are evaluated again, over all components.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the rows' noise, as in `fit`.
         """
         if n_candidates is not None:
-            scores = self._search(X, n_candidates)[1]
+            scores = self._search(X, n_candidates, noise)[1]
             if exact_below is not None:
                 doubtful = np.flatnonzero(scores < exact_below)
                 if doubtful.size:
-                    rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-                    scores[doubtful] = self._score_exactly(rows[doubtful])
+                    rows = check_rows(self, X)
+                    own = None if noise is None else np.asarray(noise)[doubtful]
+                    scores[doubtful] = self._score_exactly(rows[doubtful], own)
             return scores
-        return self._score_exactly(X)
+        return self._score_exactly(X, noise)
 
-    def _score_exactly(self, X: ArrayLike) -> np.ndarray:
+    def _score_exactly(self, X: ArrayLike, noise: Any) -> np.ndarray:
         parts = []
-        for log_joint, log_base, operations in self._blocks(X):
+        for log_joint, log_base, operations in self._blocks(X, noise):
             block = operations.log_sum_exp(log_joint)
             refuse_overflow(block)
             parts.append(block + log_base)
         return np.concatenate(parts)
 
     @by_chunks
-    def predict(self, X: ArrayLike, *, n_candidates: int | None = None) -> np.ndarray:
-        """Most probable component of each row, (N,).
+    def predict(
+        self, X: ArrayLike, *, n_candidates: int | None = None, noise: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Most probable component of each row, (N,), by what was seen of it.
 
         With `n_candidates`: the most probable of about that many that a search meets.
         """
         if n_candidates is not None:
-            return self._search(X, n_candidates)[0].astype(np.int64)
-        return super().predict(X)
+            return self._search(X, n_candidates, noise)[0].astype(np.int64)
+        return np.asarray(self.top_components(X, 1, noise=noise)[0][:, 0].astype(np.int64))
 
     @by_chunks
-    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike, *, noise: ArrayLike | None = None) -> np.ndarray:
         """Posterior probabilities of all components, (N, K). Large: see `top_components`."""
         parts = []
-        for log_joint, _, operations in self._blocks(X):
+        for log_joint, _, operations in self._blocks(X, noise):
             refuse_overflow(operations.normalise_all(log_joint, 1.0))
             parts.append(log_joint.T)
         return np.concatenate(parts)
 
     @by_chunks
-    def top_components(self, X: ArrayLike, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    def top_components(
+        self, X: ArrayLike, m: int = 1, *, noise: ArrayLike | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row and their posterior probabilities.
 
         Parameters
@@ -180,6 +204,8 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         X : array-like of shape (N, D)
         m : int, default=1
             At most the number of components.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the rows' noise, as in `fit`.
 
         Returns
         -------
@@ -193,7 +219,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         if check_integer("m", m, 1) > n_components:
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         components, probabilities = [], []
-        for log_joint, _, operations in self._blocks(X):
+        for log_joint, _, operations in self._blocks(X, noise):
             likelihood = operations.log_sum_exp(log_joint)
             refuse_overflow(likelihood)
             best = operations.top_of_all(log_joint, 1.0, m)[0]

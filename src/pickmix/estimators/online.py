@@ -24,6 +24,7 @@ from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
+from pickmix.estimators.partial_tables import check_partial_table
 from pickmix.estimators.plan import partition_settings
 from pickmix.estimators.row_sources import (
     is_large,
@@ -90,6 +91,7 @@ class OnlineFitting(ClosedFormInference):
         max_steps: Any,
         columns: Any = None,
         checkpoint: Any = None,
+        noise: Any = None,
     ) -> None: ...
 
     @abc.abstractmethod
@@ -107,6 +109,7 @@ class OnlineFitting(ClosedFormInference):
         compiled: bool,
         centre: np.ndarray | None = None,
         table: Any = None,
+        noise: np.ndarray | None = None,
     ) -> ArrayRows: ...
 
     @abc.abstractmethod
@@ -116,7 +119,14 @@ class OnlineFitting(ClosedFormInference):
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None: ...
 
     @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
-    def partial_fit(self, X: Any, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+    ) -> Self:
         """Learn from one batch of an unlimited stream; nothing is kept of its rows.
 
         The first batch must have at least `n_components` rows, better a hundred times as many: the
@@ -134,13 +144,18 @@ class OnlineFitting(ClosedFormInference):
         X : array-like of shape (B, D), float32 or float64, or rows that stay where they are
             Each chunk of a file or of a source (see `fit`) is a batch.
         y : ignored
+            NaN is a missing value.
         sample_weight : array-like of shape (B,), default=None
+        noise : array-like of shape (B, D) or (B, D, D), default=None
+            Variances or covariances of the rows' noise, as in `fit`.
 
         Returns
         -------
         self
         """
         if is_large(X):
+            if noise is not None:
+                raise ValueError("noise goes with rows in memory: read X into an array first.")
             return self._learn_by_chunks(X, sample_weight)
         self._check_parameters()
         settings = partition_settings(self.algorithm, self.proposal)
@@ -150,19 +165,22 @@ class OnlineFitting(ClosedFormInference):
                 # More batches will come: that the first was not enough is no news.
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._fit(
-                    X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, checkpoint=None
+                    X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise
                 )
             return self
-        rows, weights = validation.check_table(self, X, sample_weight, reset=False)
+        rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
         self._check_same_mixture(rows.shape[1])
         family = self._make_family(rows, goes_on=True)
         online = self._online
-        compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0])
+        partial = noise is not None or bool(np.isnan(rows).any())
+        compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0], partial)
         key = (settings, self.n_jobs, getattr(family, "reg_covar", None), compiled)
         if online is None or self._online_for != key:
             online = self._resume(settings, family, compiled)
             self._online_for = key
-        source = self._make_source(family, rows, weights, compiled, online.center)
+        source = self._make_source(family, rows, weights, compiled, online.center, noise=noise)
+        if compiled and partial:
+            ensure_compiled("partial")
         gamma = None
         if not (isinstance(self.step_size, str) and self.step_size == "auto"):
             gamma = resolve_step_size(self.step_size, 1)(online.n_batches + 1)

@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.files import replacing
+from pickmix.data.typed_schema import TableSchema
 from pickmix.selection.settings import RandomPartition
 
 FORMAT_VERSION = 1
@@ -52,6 +53,12 @@ SAVEABLE: dict[str, Saveable] = {
         "pickmix.estimators.family_mixture",
         ("_chain", "_effective_counts", "_fitted_description", "_passes"),
     ),
+    "TableMixture": Saveable("pickmix.estimators.table_mixture"),
+    # The mixture inside a TableMixture.
+    "EncodedMixture": Saveable(
+        "pickmix.estimators.table_mixture",
+        ("_chain", "_effective_counts", "_fitted_description", "_passes"),
+    ),
     "FlowMixture": Saveable(
         "pickmix.estimators.flow_mixture", ("_chain", "_passes", "_split_seed")
     ),
@@ -60,7 +67,7 @@ SAVEABLE: dict[str, Saveable] = {
     ),
     "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes", "_split_seed")),
 }
-_ANY_SAVEABLE = " or ".join(SAVEABLE)
+_ANY_SAVEABLE = " or ".join(name for name in SAVEABLE if name != "EncodedMixture")
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
@@ -94,23 +101,14 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     True
     """
     path = Path(path)
-    name = type(model).__name__
-    entry = SAVEABLE.get(name)
-    # A user's subclass would come back as its parent.
-    if entry is None or type(model).__module__ != entry.module:
+    if _entry_of(model) is None:
         raise TypeError(f"model must be a {_ANY_SAVEABLE}, got {type(model)!r}.")
     check_is_fitted(model)
     arrays: dict[str, np.ndarray] = {}
     description = {
         "format": FORMAT_VERSION,
         "pickmix": _package_version(),
-        "class": name,
-        "parameters": _encode_parameters(model, arrays),
-        "attributes": {
-            attribute: _encode(value, f"attributes.{attribute}", arrays)
-            for attribute, value in sorted(vars(model).items())
-            if entry.holds(attribute)
-        },
+        **_encode_model(model, "", arrays),
     }
     text = json.dumps(description, indent=2, allow_nan=False)
     arrays[_DESCRIPTION] = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -170,22 +168,58 @@ def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
         )
     with _open_arrays(file) as arrays:
         description = _read_description(path, arrays)
-        name = description["class"]
-        if name not in SAVEABLE:
-            raise ValueError(f"{path}: expected a {_ANY_SAVEABLE}, got a model of {name!r}.")
-        entry = SAVEABLE[name]
-        model = getattr(importlib.import_module(entry.module), name)()
-        saved = {
-            parameter: _decode(value, arrays)
-            for parameter, value in description["parameters"].items()
-        }
-        _check_names(name, model, parameters)
-        model.set_params(**saved | parameters)
-        for attribute, value in description["attributes"].items():
-            if not entry.holds(attribute):
-                raise ValueError(f"{path}: a {name} has no fitted attribute {attribute!r}.")
-            setattr(model, attribute, _decode(value, arrays))
+        try:
+            model = _decode_model(description, arrays, parameters)
+        except _Foreign as error:
+            raise ValueError(f"{path}: {error}") from error
     _check_fitted(path, model)
+    return model
+
+
+class _Foreign(ValueError):
+    """A description of what is no model of this package."""
+
+
+def _entry_of(model: Any) -> Saveable | None:
+    """How a model is saved; None of a user's subclass, which would come back as its parent."""
+    entry = SAVEABLE.get(type(model).__name__)
+    return entry if entry is not None and type(model).__module__ == entry.module else None
+
+
+def _encode_model(model: Any, key: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """A model as JSON; names of its arrays begin with `key`."""
+    entry = _entry_of(model)
+    assert entry is not None
+    return {
+        "class": type(model).__name__,
+        "parameters": _encode_parameters(model, key, arrays),
+        "attributes": {
+            attribute: _encode(value, f"{key}attributes.{attribute}", arrays)
+            for attribute, value in sorted(vars(model).items())
+            if entry.holds(attribute)
+        },
+    }
+
+
+def _decode_model(
+    description: dict[str, Any],
+    arrays: np.lib.npyio.NpzFile,
+    parameters: dict[str, Any] | None = None,
+) -> Any:
+    name = description["class"]
+    if name not in SAVEABLE:
+        raise _Foreign(f"expected a {_ANY_SAVEABLE}, got a model of {name!r}.")
+    entry = SAVEABLE[name]
+    model = getattr(importlib.import_module(entry.module), name)()
+    saved = {
+        parameter: _decode(value, arrays) for parameter, value in description["parameters"].items()
+    }
+    _check_names(name, model, parameters or {})
+    model.set_params(**saved | (parameters or {}))
+    for attribute, value in description["attributes"].items():
+        if not entry.holds(attribute):
+            raise _Foreign(f"a {name} has no fitted attribute {attribute!r}.")
+        setattr(model, attribute, _decode(value, arrays))
     return model
 
 
@@ -261,21 +295,24 @@ def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any
     return description
 
 
-def _encode_parameters(model: BaseEstimator, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def _encode_parameters(
+    model: BaseEstimator, key: str, arrays: dict[str, np.ndarray]
+) -> dict[str, Any]:
     encoded, left_out = {}, {}
     for name, value in model.get_params(deep=False).items():
         try:
-            encoded[name] = _encode(value, f"parameters.{name}", arrays)
+            encoded[name] = _encode(value, f"{key}parameters.{name}", arrays)
         except _CannotEncode:
             left_out[name] = value
-    if left_out:
+    # Of a model within a model: it has the parameters of the outer one, which are warned of.
+    if left_out and not key:
         listed = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
         given_back = ", ".join(f"{name}=..." for name in left_out)
         warnings.warn(
             f"Not saved, as they are objects or functions: {listed}. The loaded model has the "
             f"defaults in their place, unless you give them back: load(path, {given_back}).",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     return encoded
 
@@ -307,6 +344,10 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
         return {"path": str(value)}
     elif type(value) is RandomPartition:
         return {"partition": _encode(vars(value), key, arrays)}
+    elif type(value) is TableSchema:
+        return {"schema": _encode(value.as_dict(), key, arrays)}
+    elif _entry_of(value) is not None:
+        return {"model": _encode_model(value, f"{key}.", arrays)}
     raise _CannotEncode(f"{key}: cannot save {value!r}")
 
 
@@ -327,5 +368,9 @@ def _decode(value: Any, arrays: np.lib.npyio.NpzFile) -> Any:
         return Path(content)
     if kind == "partition":
         return RandomPartition(**_decode(content, arrays))
+    if kind == "schema":
+        return TableSchema.from_dict(_decode(content, arrays))
+    if kind == "model":
+        return _decode_model(content, arrays)
     items = [_decode(item, arrays) for item in content]
     return items if kind == "list" else tuple(items)

@@ -105,8 +105,15 @@ def check_table(
     Unless `reset`, X must have the features of an earlier fit.
     """
     X = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
+    return without_weightless(X, sample_weight, None)[:2]
+
+
+def without_weightless(
+    X: np.ndarray, sample_weight: Any, noise: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Rows with their weights and noise, without those of weight zero."""
     if sample_weight is None:
-        return X, None
+        return X, None, noise
     weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("sample_weight must hold a positive weight, got only zeros.")
@@ -114,8 +121,10 @@ def check_table(
     # whose squares would leave float64 back to about one.
     weights = np.ldexp(weights, 1 - np.frexp(weights.max())[1])
     if not weights.all():
-        X, weights = X[weights > 0.0], weights[weights > 0.0]
-    return X, weights
+        heavy = weights > 0.0
+        X, weights = X[heavy], weights[heavy]
+        noise = None if noise is None else noise[heavy]
+    return X, weights, noise
 
 
 def check_enough_rows(n_rows: int, n_components: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from pickmix.families.conditioning import Part
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
@@ -200,6 +201,13 @@ class Family(abc.ABC):
         self, parameters: Parameters, component: int, n: int, random: RandomSource
     ) -> np.ndarray:
         """Draw n rows (n, D) of one component."""
+
+    @abc.abstractmethod
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        """Groups of the user's columns that are independent given the component.
+
+        `centre` (D,), in the order of the user's columns, is the origin of what parts return.
+        """
 
     def empty_model(self, n_components: int) -> Model:
         """Arrays for K components."""

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.conditioning import LevelPart, Part
 from pickmix.families.layout import SCALE, Model, Moments, make_layout
 from pickmix.threads import Threads
 
@@ -126,9 +127,10 @@ class Categorical(Family):
         return np.zeros_like(mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        """Levels are whole numbers, and not too large."""
+        """Levels are whole numbers, and not too large, or missing."""
         last = np.array(self.n_levels) - 1
-        wrong = ~((rows >= 0.0) & (rows <= last) & (rows == np.floor(rows)))
+        sound = (rows >= 0.0) & (rows <= last) & (rows == np.floor(rows))
+        wrong = ~(sound | np.isnan(rows))
         if not wrong.any():
             return None
         row, column = np.argwhere(wrong)[0].tolist()
@@ -228,3 +230,8 @@ class Categorical(Family):
             )
             rows[:, q] = np.minimum(drawn, self.n_levels[q] - 1)
         return rows
+
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        """One part of all columns."""
+        columns, offsets = np.arange(len(self.n_levels)), self.layout.offsets
+        return [LevelPart(columns, parameters["probabilities"], offsets, _LEAST_PROBABILITY)]

@@ -1,4 +1,4 @@
-"""Factors of many small covariances: W with W' W = (C + reg I)^-1, packed as a layout says.
+"""Factors of many small covariances: W with W' W = (C + diag(floors))^-1, packed as a layout says.
 
 Compiled, eight matrices side by side, one per vector lane; and in NumPy. With both comes the
 shrinkage of `gaussian_prior.py`, so that a covariance is loaded once.
@@ -29,8 +29,8 @@ _FAST_SUMS = {"reassoc", "contract", "nsz"}
 
 
 @part(fastmath=_FAST_SUMS)
-def _factorise_lanes(layout, factor, reg_covar, log_normaliser):
-    """Replace C by W = L^-1 where L L' = C + reg_covar I, packed (P, LANES), one per lane.
+def _factorise_lanes(layout, factor, floors, log_normaliser):
+    """Replace C by W = L^-1 where L L' = C + diag(floors), packed (P, LANES), one per lane.
 
     Both halves run over independent entries in their inner loops, so that no sum waits for itself.
     """
@@ -44,7 +44,7 @@ def _factorise_lanes(layout, factor, reg_covar, log_normaliser):
     # diagonal is stored inverted.
     for j in range(n):
         diagonal = starts[j + 1] - 1
-        invert_pivots(factor, diagonal, scratch, j, reg_covar)
+        invert_pivots(factor, diagonal, scratch, j, floors[j])
         for i in range(j + 1, last[j] + 1):
             row = starts[i] - first[i]
             multiply(factor, row + j, factor, row + j, factor, diagonal)
@@ -85,7 +85,7 @@ def factorise_components(
     least_count,
     pooled,
     averages,
-    reg_covar,
+    floors,
     factor,
     log_normaliser,
     failures,
@@ -127,7 +127,7 @@ def factorise_components(
             if trust < 1.0:
                 for p in range(n_packed):
                     lanes[p, lane] = trust * lanes[p, lane] + (1.0 - trust) * pooled[p]
-        _factorise_lanes(layout, lanes, reg_covar, found)
+        _factorise_lanes(layout, lanes, floors, found)
         for lane in range(n_lanes):
             k = members[begin + lane]
             failures[begin + lane] = not found[lane] < np.inf
@@ -138,14 +138,15 @@ def factorise_components(
 
 
 def factorise(
-    covariances: np.ndarray, n_features: int, reg_covar: float
+    covariances: np.ndarray, n_features: int, floors: float | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Factors (K, P), log-normalisers (K,) and flags of failure (K,) of packed covariances.
 
-    P = D means diagonals, else packed lower triangles.
+    P = D means diagonals, else packed lower triangles. The floors, one number or (D,), are added
+    to variances.
     """
     if covariances.shape[1] == n_features:
-        variances = covariances + reg_covar
+        variances = covariances + floors
         failures = np.asarray(~(variances > 0.0).all(axis=1))
         variances = np.where(failures[:, None], 1.0, variances)
         log_normaliser = -0.5 * np.log(variances).sum(axis=1) - n_features * HALF_LOG_2PI
@@ -153,7 +154,7 @@ def factorise(
     rows, columns = _triangle(n_features)
     matrices = unpack_symmetric(covariances, n_features)
     diagonal = np.arange(n_features)
-    matrices[:, diagonal, diagonal] += reg_covar
+    matrices[:, diagonal, diagonal] += floors
     lower = _cholesky(matrices)
     pivots = lower[:, diagonal, diagonal]
     sound = np.square(pivots) > _NOISE * matrices[:, diagonal, diagonal]

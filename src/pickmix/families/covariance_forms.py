@@ -20,6 +20,8 @@ class CovarianceForm(abc.ABC):
 
     n_features: int
     reg_covar: float
+    #: What is added to the variance of each column, (D,); `reg_covar` is the largest.
+    floors: np.ndarray
     layout: Layout
     #: "full" or "diagonal": the products of coordinates that a covariance is made of.
     products: str
@@ -31,6 +33,24 @@ class CovarianceForm(abc.ABC):
     def project(self, scatter: np.ndarray) -> np.ndarray:
         """Covariances of this form (K, P) from scatters (K, P)."""
         return scatter
+
+    def project_floors(self, reg_covar: float | np.ndarray) -> np.ndarray:
+        """Floors of variances (D,) that this form can have."""
+        floors = np.asarray(reg_covar, dtype=np.float64)
+        if floors.ndim == 0:
+            return np.full(self.n_features, float(floors))
+        if floors.shape != (self.n_features,):
+            raise ValueError(
+                f"reg_covar must be a number or of shape ({self.n_features},), got {floors.shape}"
+            )
+        # Components that have one variance have one floor.
+        return np.full_like(floors, floors.mean()) if self.averages else floors.copy()
+
+    def on_diagonal(self, values: np.ndarray) -> np.ndarray:
+        """The packed diagonal matrix (P,) of values (D,)."""
+        packed = self.identity()
+        packed[packed > 0.0] = values
+        return packed
 
     @abc.abstractmethod
     def identity(self) -> np.ndarray:

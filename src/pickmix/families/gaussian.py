@@ -6,6 +6,8 @@ import numpy as np
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
 from pickmix.families.cholesky import factorise, factorise_components
+from pickmix.families.conditioning import DiagonalPart, Part
+from pickmix.families.conditioning_dense import DensePart
 from pickmix.families.covariance_forms import (
     CovarianceForm,
     DiagonalForm,
@@ -30,13 +32,15 @@ class Gaussian(CovarianceForm, Family):
     ----------
     n_columns : int
         D.
-    reg_covar : float
-        Added to the diagonal of every covariance.
+    reg_covar : float or (D,) array
+        Added to the diagonal of every covariance: one number, or a floor for each column. A
+        spherical covariance takes the mean of the floors.
     """
 
-    def __init__(self, n_columns: int, reg_covar: float = 1e-6) -> None:
+    def __init__(self, n_columns: int, reg_covar: float | np.ndarray = 1e-6) -> None:
         self.n_features = n_columns
-        self.reg_covar = float(reg_covar)
+        self.floors = self.project_floors(reg_covar)
+        self.reg_covar = float(self.floors.max())
         self.layout = make_layout([(self.products, n_columns)])
 
     def places(self, model: Model) -> np.ndarray:
@@ -46,7 +50,7 @@ class Gaussian(CovarianceForm, Family):
     def widths(self, prior: Prior) -> np.ndarray:
         """Standard deviations of the pooled covariance."""
         assert isinstance(prior, GaussianPrior | LeaningPrior)
-        variances = self.variances(prior.pooled) + self.reg_covar
+        variances = self.variances(prior.pooled) + self.floors
         return np.asarray(np.sqrt(np.maximum(variances, 1e-12 * variances.max() + 1e-280)))
 
     def make_prior(
@@ -85,7 +89,7 @@ class Gaussian(CovarianceForm, Family):
         assert isinstance(prior, GaussianPrior | LeaningPrior)
         if self.shared:
             factor, log_normaliser, failed = factorise(
-                prior.pooled[None], self.n_features, self.reg_covar
+                prior.pooled[None], self.n_features, self.floors
             )
             if not failed[0]:
                 model.factor[:], model.log_normaliser[:] = factor, log_normaliser
@@ -106,9 +110,7 @@ class Gaussian(CovarianceForm, Family):
                     moments.mass[members] * model.decay[SCALE],
                     moments.squares[members] * model.decay[SQUARE_SCALE],
                 )
-            factor, log_normaliser, failures = factorise(
-                covariances, self.n_features, self.reg_covar
-            )
+            factor, log_normaliser, failures = factorise(covariances, self.n_features, self.floors)
             model.factor[members[~failures]] = factor[~failures]
             model.log_normaliser[members[~failures]] = log_normaliser[~failures]
         else:
@@ -126,7 +128,7 @@ class Gaussian(CovarianceForm, Family):
                 least_count,
                 prior.pooled,
                 self.averages,
-                self.reg_covar,
+                self.floors,
                 model.factor,
                 model.log_normaliser,
                 failures,
@@ -171,9 +173,18 @@ class Gaussian(CovarianceForm, Family):
     def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
         """Those of a Gaussian about the centre that is as wide as the rows reach."""
         assert isinstance(prior, LeaningPrior)
-        variances = self.variances(prior.broad()) + self.reg_covar
-        constant = np.log(variances).sum() + self.n_features * np.log(2.0 * np.pi)
-        return np.asarray(-0.5 * (constant + (np.square(rows) / variances).sum(axis=1)))
+        variances = self.variances(prior.broad()) + self.floors
+        values, noise = rows[:, : self.n_features], rows[:, self.n_features :]
+        if noise.shape[1] == 0 and not np.isnan(values).any():
+            constant = np.log(variances).sum() + self.n_features * np.log(2.0 * np.pi)
+            return np.asarray(-0.5 * (constant + (np.square(values) / variances).sum(axis=1)))
+        # Of what was seen; noise of all columns together counts by its variances.
+        if noise.shape[1] > self.n_features:
+            noise = noise[:, np.cumsum(np.arange(1, self.n_features + 1)) - 1]
+        if noise.shape[1]:
+            variances = variances + noise
+        terms = np.log(2.0 * np.pi * variances) + np.square(values) / variances
+        return np.asarray(-0.5 * np.where(np.isnan(values), 0.0, terms).sum(axis=1))
 
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
@@ -191,7 +202,7 @@ class Gaussian(CovarianceForm, Family):
         means = parameters["means"] - centre
         n_components = means.shape[0]
         unit = self.identity()
-        packed = self.pack(parameters["covariances"]) - self.reg_covar * unit
+        packed = self.pack(parameters["covariances"]) - self.on_diagonal(self.floors)
         # Parameters may have been fitted with a smaller reg_covar.
         packed = np.where(unit > 0.0, np.maximum(packed, 0.0), packed)
         scatter = np.broadcast_to(packed, (n_components, packed.shape[1]))
@@ -215,6 +226,14 @@ class Gaussian(CovarianceForm, Family):
         noise = random.standard_normal((n, self.n_features))
         away = self.scale_noise(parameters["covariances"], component, noise)
         return np.asarray(parameters["means"][component] + away)
+
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        """One part of all columns."""
+        columns = np.arange(self.n_features)
+        means, covariances = parameters["means"], parameters["covariances"]
+        if self.products == "full":
+            return [DensePart(columns, means, covariances, centre)]
+        return [DiagonalPart(columns, means, self.pack(covariances), centre, covariances)]
 
 
 class FullGaussian(FullForm, Gaussian):

@@ -95,7 +95,7 @@ class LeaningPrior(Prior):
             form=form,
             n_rows=n_rows,
             pooled=pooled,
-            log_variances=np.log(np.maximum(pooled[i == j], 0.0) + form.reg_covar + _NO_VARIANCE),
+            log_variances=np.log(np.maximum(pooled[i == j], 0.0) + form.floors + _NO_VARIANCE),
             freedoms=np.full(D, _FIRST_FREEDOM),
             correlations=(i == j).astype(np.float64),
             pseudo_rows=np.full(n, _FIRST_PSEUDO_ROWS),
@@ -153,7 +153,7 @@ class LeaningPrior(Prior):
         """Variances (K, D) of packed covariances, which no logarithm minds."""
         i, j = self.form.layout.pairs()
         return np.asarray(
-            np.maximum(covariances[:, i == j], 0.0) + (self.form.reg_covar + _NO_VARIANCE)
+            np.maximum(covariances[:, i == j], 0.0) + (self.form.floors + _NO_VARIANCE)
         )
 
     # What all have in common.
@@ -273,7 +273,7 @@ class LeaningPrior(Prior):
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Own covariances, and the variances in use with common correlations, before reg_covar."""
         i, j = self.form.layout.pairs()
-        used = self.variances(covariances, counts) - self.form.reg_covar
+        used = self.variances(covariances, counts) - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
         if not self.chooses:
             return used, used
@@ -323,7 +323,7 @@ class LeaningPrior(Prior):
         """Covariances (M, D, D) of packed ones (M, P) with reg_covar, rows and columns scaled."""
         matrices = self.form.unpack(packed)
         diagonal = np.arange(self.form.n_features)
-        matrices[:, diagonal, diagonal] += self.form.reg_covar
+        matrices[:, diagonal, diagonal] += self.form.floors
         return np.asarray(matrices * scale[:, :, None] * scale[:, None, :])
 
     def _choose_damping(
@@ -363,7 +363,7 @@ def pooled_floor(form: CovarianceForm, pooled: np.ndarray) -> np.ndarray:
     """A lower bound (P,) of a pooled covariance (P,)."""
     unit = form.identity()
     mean_variance = float(pooled @ unit) / float(unit @ unit)
-    return (form.reg_covar + 1e-10 * mean_variance + 1e-280) * unit
+    return form.on_diagonal(form.floors + 1e-10 * mean_variance + 1e-280)
 
 
 def common_shares(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

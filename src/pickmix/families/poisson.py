@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.conditioning import CountPart, Part
 from pickmix.families.layout import SCALE, Model, Moments, make_layout
 from pickmix.threads import Threads
 
@@ -98,8 +99,8 @@ class Poisson(Family):
         return np.zeros_like(mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        """Counts are whole numbers from 0 on."""
-        wrong = ~((rows >= 0.0) & (rows == np.floor(rows)) & np.isfinite(rows))
+        """Counts are whole numbers from 0 on, or missing."""
+        wrong = ~((rows >= 0.0) & (rows == np.floor(rows)) & np.isfinite(rows) | np.isnan(rows))
         if not wrong.any():
             return None
         row, column = np.argwhere(wrong)[0].tolist()
@@ -109,8 +110,8 @@ class Poisson(Family):
         )
 
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
-        """-sum log x!."""
-        return -np.asarray(gammaln(rows + 1.0).sum(axis=1))
+        """-sum log x!, of what was seen."""
+        return -np.asarray(np.where(np.isnan(rows), 0.0, gammaln(rows + 1.0)).sum(axis=1))
 
     def places(self, model: Model) -> np.ndarray:
         """2 sqrt(rate), where distances of 1 are standard deviations."""
@@ -188,6 +189,10 @@ class Poisson(Family):
         """Draw n rows of one component."""
         rates = parameters["rates"][component]
         return random.poisson(rates, (n, self.n_features)).astype(np.float64)
+
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        """One part of all columns."""
+        return [CountPart(np.arange(self.n_features), parameters["rates"], _LEAST_RATE)]
 
     def empty_model(self, n_components: int) -> Model:
         """Arrays for K components, which have a linear part."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
 from pickmix.families.cholesky import HALF_LOG_2PI
+from pickmix.families.conditioning import Part
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
@@ -321,6 +322,16 @@ class Product(Family):
             own = self._parameters_of(group, parameters)
             rows[:, group.places] = group.family.sample(own, component, n, random)
         return rows
+
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        """The parts of all groups."""
+        found = []
+        for group in self.groups:
+            own = self._parameters_of(group, parameters)
+            for part in group.family.parts(own, centre[group.columns]):
+                part.columns, part.label = group.columns[part.columns], f"{group.label}_"
+                found.append(part)
+        return found
 
     def empty_model(self, n_components: int) -> Model:
         """Arrays for K components."""

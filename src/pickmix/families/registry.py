@@ -20,8 +20,11 @@ from pickmix.families.product import Product
 #: What a user describes a family by: a name, or groups of columns with a name each.
 Description = str | Sequence[tuple[str, Sequence[int]]]
 
+#: What is added to variances: one number, or one per column.
+Floors = float | np.ndarray
+
 #: Makes a family for rows (N, D) and reg_covar.
-FAMILIES: dict[str, Callable[[np.ndarray, float], Family]] = {
+FAMILIES: dict[str, Callable[[np.ndarray, Floors], Family]] = {
     "full": lambda rows, reg_covar: FullGaussian(rows.shape[1], reg_covar),
     "tied": lambda rows, reg_covar: TiedGaussian(rows.shape[1], reg_covar),
     "diag": lambda rows, reg_covar: DiagonalGaussian(rows.shape[1], reg_covar),
@@ -31,7 +34,7 @@ FAMILIES: dict[str, Callable[[np.ndarray, float], Family]] = {
 }
 
 
-def make_family(description: Description, rows: np.ndarray, reg_covar: float) -> Family:
+def make_family(description: Description, rows: np.ndarray, reg_covar: Floors) -> Family:
     """Make the family that is described, for rows (N, D) like these.
 
     Parameters
@@ -40,8 +43,9 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: float) ->
         A name in `FAMILIES` for all columns; or groups of columns, which cover each once.
     rows : (N, D) array
         Levels of categories are counted in them, from 0 to the largest.
-    reg_covar : float
-        Added to the diagonals of covariances.
+    reg_covar : float or (D,) array
+        Added to the diagonals of covariances: one number, or one per column of the rows. Columns
+        of families without covariances do not use theirs.
 
     Raises
     ------
@@ -66,7 +70,10 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: float) ->
         groups = [_group(part) for part in description]
         _require_cover(groups, rows.shape[1])
         family = Product(
-            [(_named(name, rows[:, columns], reg_covar), columns) for name, columns in groups]
+            [
+                (_named(name, rows[:, columns], _floors_of(reg_covar, columns)), columns)
+                for name, columns in groups
+            ]
         )
     problem = family.check(rows)
     if problem is not None:
@@ -74,10 +81,15 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: float) ->
     return family
 
 
-def _named(name: str, rows: np.ndarray, reg_covar: float) -> Family:
+def _named(name: str, rows: np.ndarray, reg_covar: Floors) -> Family:
     if name not in FAMILIES:
         raise ValueError(f"family must be one of {sorted(FAMILIES)}, got {name!r}")
     return FAMILIES[name](rows, reg_covar)
+
+
+def _floors_of(reg_covar: Floors, columns: Sequence[int]) -> Floors:
+    """The floors of some columns."""
+    return np.asarray(reg_covar)[list(columns)] if np.ndim(reg_covar) else reg_covar
 
 
 def _group(part: tuple[str, Sequence[int]]) -> tuple[str, list[int]]:

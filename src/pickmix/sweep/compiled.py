@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pickmix.families.layout import Layout, Model, Moments
+from pickmix.families.layout import Layout, Model, Moments, log_weights
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
@@ -54,16 +56,15 @@ class Compiled:
         greedy: bool = False,
     ) -> Swept:
         """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
-        n_places = partition.members.shape[0]
-        position = np.full(model.location.shape[0], -1, dtype=np.int32)
-        position[partition.members] = np.arange(n_places, dtype=np.int32)
-        order, place_ends = self.operations.group_rows(components, position, n_places)
-        bounds = np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
+        K = model.location.shape[0]
+        order, bounds = self._group_rows(source, numbers, components, partition, K)
         share = numbers.shape[0] // (4 * self._threads.n_threads)
         pieces = _cut(partition, bounds, min(_MOST_GATHERED, max(_LEAST_GATHERED, share)))
         sums = no_sums(pieces.members.shape[0] if wants_statistics else 0, layout)
         drawn = np.empty_like(components)
         log_sums = np.empty(numbers.shape[0] if wants_log_sums else 0)
+
+        run, patterns = self._kernel(source)
 
         def work_on(*bounds: int) -> None:
             """Gather the rows of some chunks of pieces, and sweep through them."""
@@ -71,12 +72,13 @@ class Compiled:
                 first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
                 here = order[pieces.ends[first] : pieces.ends[last]]
                 chosen = numbers[here]
-                sweep_blocks(
+                run(
                     layout,
                     model,
                     source.gather(chosen),
                     source.weights_of(chosen)[0],
                     chosen,
+                    *patterns(chosen),
                     pieces.members,
                     pieces.places,
                     pieces.ends,
@@ -99,6 +101,25 @@ class Compiled:
         if wants_statistics:
             statistics = merge(pieces.members, sums, layout, source.weights_of(numbers)[1])
         return Swept(drawn, statistics, log_sums, evaluations)
+
+    def _group_rows(
+        self,
+        source: Rows,
+        numbers: np.ndarray,
+        components: np.ndarray,
+        partition: Partition,
+        n_components: int,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """An order (B,) of rows by the blocks of their components, and where each block ends."""
+        n_places = partition.members.shape[0]
+        position = np.full(n_components, -1, dtype=np.int32)
+        position[partition.members] = np.arange(n_places, dtype=np.int32)
+        order, place_ends = self.operations.group_rows(components, position, n_places)
+        return order, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
+
+    def _kernel(self, source: Rows) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
+        """The kernel that sweeps through blocks, and what else it must know of rows."""
+        return sweep_blocks, lambda numbers: ()
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
@@ -128,8 +149,34 @@ class Compiled:
         )
         return out
 
+    def likeness(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints and log-densities (B, W) of rows and candidates; None for all components."""
+        if candidates is None:
+            joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
+            return joint, joint - log_weights(model)
+        joint = self.log_joint(layout, model, rows, candidates)
+        return joint, joint - log_weights(model)[candidates]
+
+    def completed(
+        self,
+        layout: Layout,
+        model: Model,
+        rows: np.ndarray,
+        components: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """Coordinates (B, C) of rows, which are complete."""
+        return np.asarray(rows[:, : layout.n_coordinates])
+
     def sums_of_all(
-        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+        self,
+        layout: Layout,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        responsibilities: np.ndarray,
+        model: Model | None = None,
     ) -> Sums:
         """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
         sums = no_sums(responsibilities.shape[0], layout)
@@ -154,8 +201,34 @@ class Compiled:
         components: np.ndarray,
         pair_weights: np.ndarray,
         total_weight: float,
+        model: Model | None = None,
     ) -> Statistics:
         """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
+        members, offsets, pairs, grouped_weights = self._group_pairs(
+            n_components, weights, components, pair_weights
+        )
+        sums = no_sums(members.shape[0], layout)
+        self._threads.run(
+            pair_kernels.accumulate_pairs,
+            members.shape[0],
+            components.size * self._work_of(layout),
+            layout,
+            rows,
+            offsets,
+            pairs,
+            grouped_weights,
+            sums,
+        )
+        return Statistics.of_sums(members, sums, total_weight)
+
+    def _group_pairs(
+        self,
+        n_components: int,
+        weights: np.ndarray,
+        components: np.ndarray,
+        pair_weights: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs by component: the components, where theirs begin, rows, and weights."""
         if self._slot_of.shape[0] != n_components:
             self._slot_of = np.full(n_components, -1, dtype=np.int32)
         n_pairs = components.size
@@ -174,19 +247,7 @@ class Compiled:
             pairs,
             grouped_weights,
         )
-        sums = no_sums(n_slots, layout)
-        self._threads.run(
-            pair_kernels.accumulate_pairs,
-            n_slots,
-            n_pairs * self._work_of(layout),
-            layout,
-            rows,
-            offsets,
-            pairs,
-            grouped_weights,
-            sums,
-        )
-        return Statistics.of_sums(members[:n_slots], sums, total_weight)
+        return members[:n_slots], offsets, pairs, grouped_weights
 
     def blend(
         self,

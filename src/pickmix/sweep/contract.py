@@ -17,6 +17,7 @@ from pickmix.threads import Threads
 # fit of some hundred sweeps then takes a few seconds.
 _MOST_COMPONENTS = 256
 _MOST_WORK = 8e6
+_PARTIAL_WORK = 20.0
 _BLOCK = 32
 
 
@@ -29,6 +30,10 @@ class Rows(Protocol):
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average."""
+        ...
+
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Numbers (B,) of the sets of cells that are missing; None if all rows are complete."""
         ...
 
 
@@ -98,12 +103,41 @@ class Backend(Protocol):
         """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
         ...
 
+    def likeness(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints of candidates, and log p(x | k) of complete rows that are as far away, (B, W).
+
+        The latter is log p(x | k) itself for complete rows. Candidates None are all components.
+        """
+        ...
+
+    def completed(
+        self,
+        layout: Layout,
+        model: Model,
+        rows: np.ndarray,
+        components: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """Coordinates (B, C) of complete rows, drawn given what was seen and the component (B,).
+
+        `uniforms` (B, 2 C) make the draws. What was seen without noise stays.
+        """
+        ...
+
     def sums_of_all(
-        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+        self,
+        layout: Layout,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        responsibilities: np.ndarray,
+        model: Model | None = None,
     ) -> Sums:
         """Mass, squares, mean, scatter and counts (K, ...) of rows (B, D).
 
-        Row i counts to component k with weights[i] * responsibilities[k, i].
+        Row i counts to component k with weights[i] * responsibilities[k, i]. The model completes
+        rows that were seen in part; complete ones need none.
         """
         ...
 
@@ -116,10 +150,12 @@ class Backend(Protocol):
         components: np.ndarray,
         pair_weights: np.ndarray,
         total_weight: float,
+        model: Model | None = None,
     ) -> Statistics:
         """Statistics of pairs (row i, components[i, j]), weighing weights[i] pair_weights[i, j].
 
-        The paper's sparse rules: S_z += w T(x) for chosen pairs. Component -1 is no pair.
+        The paper's sparse rules: S_z += w T(x) for chosen pairs. Component -1 is no pair. The model
+        completes rows that were seen in part.
         """
         ...
 
@@ -145,7 +181,14 @@ class Backend(Protocol):
         ...
 
 
-def needs_compiled(layout: Layout, n_rows: int, n_components: int) -> bool:
-    """Whether a problem is so large that compiling pays. It depends on sizes alone."""
+def needs_compiled(
+    layout: Layout, n_rows: int, n_components: int, is_partial: bool = False
+) -> bool:
+    """Whether a problem is so large that compiling pays. It depends on sizes alone.
+
+    And on whether rows are seen in part, which takes NumPy much longer.
+    """
     work = n_rows * min(n_components, _BLOCK) * layout.work()
+    if is_partial:
+        work *= _PARTIAL_WORK
     return n_components > _MOST_COMPONENTS or work > _MOST_WORK

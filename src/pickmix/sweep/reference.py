@@ -138,7 +138,7 @@ class Reference:
             here = order[ends[block] : ends[block + 1]]
             rows = source.gather(numbers[here])
             # Evaluate: log-joints of all components of the block.
-            log_joint = beta * log_joints(layout, model, members, rows)
+            log_joint = beta * self._log_joints(layout, model, members, rows)
             evaluations += log_joint.size
             # The posterior within the block.
             largest = log_joint.max(axis=0, initial=_LEAST)
@@ -155,12 +155,28 @@ class Reference:
             drawn[here] = members[choice]
             # Add the statistics, weighted by the posterior and not by the draw.
             if wants_statistics:
-                parts.append(summarise(layout, rows, weights * source.weights_of(numbers[here])[0]))
+                weights = weights * source.weights_of(numbers[here])[0]
+                parts.append(self._summarise(layout, model, members, rows, weights))
         statistics = None
         if wants_statistics:
             total_weight = source.weights_of(numbers)[1]
             statistics = Statistics.of_sums(partition.members, stack(parts), total_weight)
         return Swept(drawn, statistics, log_sums, evaluations)
+
+    def _log_joints(
+        self, layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        return log_joints(layout, model, members, rows)
+
+    def _summarise(
+        self,
+        layout: Layout,
+        model: Model | None,
+        members: np.ndarray,
+        rows: np.ndarray,
+        weights: np.ndarray,
+    ) -> Sums:
+        return summarise(layout, rows, weights)
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
@@ -184,13 +200,40 @@ class Reference:
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
         """log p(x_i, k) for every component, as (K, B)."""
-        return log_joints(layout, model, np.arange(model.location.shape[0]), rows)
+        return self._log_joints(layout, model, np.arange(model.location.shape[0]), rows)
+
+    def likeness(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints and log-densities (B, W) of rows and candidates; None for all components."""
+        if candidates is None:
+            joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
+            return joint, joint - log_weights(model)
+        joint = self.log_joint(layout, model, rows, candidates)
+        return joint, joint - log_weights(model)[candidates]
+
+    def completed(
+        self,
+        layout: Layout,
+        model: Model,
+        rows: np.ndarray,
+        components: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """Coordinates (B, C) of rows, which are complete."""
+        return np.asarray(rows[:, : layout.n_coordinates])
 
     def sums_of_all(
-        self, layout: Layout, rows: np.ndarray, weights: np.ndarray, responsibilities: np.ndarray
+        self,
+        layout: Layout,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        responsibilities: np.ndarray,
+        model: Model | None = None,
     ) -> Sums:
         """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
-        return summarise(layout, rows, responsibilities * weights)
+        everyone = np.arange(responsibilities.shape[0])
+        return self._summarise(layout, model, everyone, rows, responsibilities * weights)
 
     def pair_statistics(
         self,
@@ -201,6 +244,7 @@ class Reference:
         components: np.ndarray,
         pair_weights: np.ndarray,
         total_weight: float,
+        model: Model | None = None,
     ) -> Statistics:
         """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
         row, place = np.nonzero(components >= 0)

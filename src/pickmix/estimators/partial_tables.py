@@ -1,0 +1,120 @@
+"""Checks of rows that were seen in part: missing values, and noise of known variance."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from pickmix.estimators.validation import without_weightless
+
+
+def check_rows(estimator: Any, X: Any, reset: bool = False) -> np.ndarray:
+    """Return rows (N, D) in which NaN stands for a missing value."""
+    types = [np.float64, np.float32]
+    return np.asarray(
+        validate_data(estimator, X, dtype=types, reset=reset, ensure_all_finite="allow-nan")
+    )
+
+
+def check_partial_table(
+    estimator: Any, X: Any, sample_weight: Any, noise: Any, reset: bool = True
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Return the rows to fit with their weights and noise, without those that have no say.
+
+    These are rows of weight zero, and rows of which nothing was seen.
+    """
+    rows = check_rows(estimator, X, reset)
+    checked = check_noise(noise, rows)
+    return _without_unseen(*without_weightless(rows, sample_weight, checked))
+
+
+def _without_unseen(
+    rows: np.ndarray, weights: np.ndarray | None, noise: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    missing = np.isnan(rows)
+    if not missing.any():
+        return rows, weights, noise
+    nothing = missing.all(axis=1)
+    n_nothing = int(nothing.sum())
+    if n_nothing == rows.shape[0]:
+        raise ValueError(f"X must hold a value, got {n_nothing} row(s) of missing values only.")
+    if n_nothing:
+        warnings.warn(
+            f"{n_nothing} row(s) of X hold missing values only, and have no say in the fit.",
+            UserWarning,
+            stacklevel=6,
+        )
+        rows = rows[~nothing]
+        weights = None if weights is None else weights[~nothing]
+        noise = None if noise is None else noise[~nothing]
+    return rows, weights, noise
+
+
+def refuse_empty_columns(rows: np.ndarray) -> None:
+    """Refuse columns without a value."""
+    empty = np.isnan(rows).all(axis=0)
+    if empty.any():
+        raise ValueError(
+            "X must hold a value in every column, got only missing values in column "
+            f"{int(empty.argmax())}. Leave that column out."
+        )
+
+
+def check_noise(noise: Any, rows: np.ndarray) -> np.ndarray | None:
+    """Return the noise of rows (N, D): variances (N, D), or lower triangles of covariances.
+
+    Noise of a missing value does not matter, and may be anything.
+    """
+    if noise is None:
+        return None
+    n_rows, n_columns = rows.shape
+    try:
+        given = np.asarray(noise).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"noise must be an array of real numbers, got {noise!r}.") from error
+    shapes = (n_rows, n_columns), (n_rows, n_columns, n_columns)
+    if given.shape not in shapes:
+        raise ValueError(
+            f"noise must have the shape {shapes[0]} for variances, or {shapes[1]} for covariances, "
+            f"as X has {n_rows} rows of {n_columns} columns; got {given.shape}."
+        )
+    seen = ~np.isnan(rows)
+    if given.ndim == 2:
+        variances = np.where(seen, given, 0.0)
+        _refuse_variances(variances)
+        return variances
+    given = np.where(seen[:, :, None] & seen[:, None, :], given, 0.0)
+    _refuse_variances(np.diagonal(given, axis1=1, axis2=2))
+    _refuse_covariances(given)
+    i, j = np.tril_indices(n_columns)
+    return np.asarray(given[:, i, j])
+
+
+def _refuse_variances(variances: np.ndarray) -> None:
+    wrong = ~(np.isfinite(variances) & (variances >= 0.0))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            "noise must hold finite variances >= 0 (a value that tells nothing is NaN in X), got "
+            f"{float(variances[row, column])!r} for row {row}, column {column}."
+        )
+
+
+def _refuse_covariances(given: np.ndarray) -> None:
+    scale = np.abs(given).max(axis=(1, 2))
+    uneven = ~(np.abs(given - given.transpose(0, 2, 1)).max(axis=(1, 2)) <= 1e-8 * scale)
+    if uneven.any():
+        raise ValueError(
+            "noise must hold symmetric covariances of finite numbers; that of row "
+            f"{int(uneven.argmax())} is none."
+        )
+    smallest = np.linalg.eigvalsh(given)[:, 0]
+    if (smallest < -1e-8 * scale).any():
+        row = int((smallest + 1e-8 * scale).argmin())
+        raise ValueError(
+            "noise must hold covariances without negative eigenvalues, got "
+            f"{float(smallest[row]):.3g} for row {row}."
+        )

@@ -1,0 +1,361 @@
+"""Mixtures of tables as they come: numbers, categories, counts, dates, and gaps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils.validation import check_is_fitted
+
+from pickmix.data.typed_encoding import encode
+from pickmix.data.typed_inference import infer_schema
+from pickmix.data.typed_readers import read_typed
+from pickmix.data.typed_schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
+from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.estimators.queries import DensityQueries
+from pickmix.estimators.table_questions import TableQuestions
+from pickmix.estimators.validation import (
+    RandomSeed,
+    check_choice,
+    check_integer,
+    check_number,
+    warn_about_outcome,
+)
+from pickmix.families.gaussian import GAUSSIANS
+from pickmix.fitting.loop import FitInfo
+from pickmix.selection.proposals import Proposal
+from pickmix.selection.settings import RandomPartition, SearchSet
+
+# Parameters that say what the table holds, and not how the mixture is fitted.
+_OF_TABLES = ("schema", "exclude", "max_levels", "covariance_type")
+
+
+class EncodedMixture(FamilyMixture):
+    """A `FamilyMixture` whose `reg_covar` has a floor of the variance for each column."""
+
+    def _check_parameters(self) -> None:
+        floors = self.reg_covar
+        self.reg_covar = float(np.max(floors))
+        try:
+            super()._check_parameters()
+        finally:
+            self.reg_covar = floors
+
+
+class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
+    """Mixture model of a table with columns of several kinds, and with missing values.
+
+    What the columns hold is found from the table, see `schema_`, and may be overridden by `schema`:
+
+    =========  ===================================================================================
+    kind       columns, and how they are modelled
+    =========  ===================================================================================
+    number     Numbers without a common decimal step: Gaussian.
+    integer    Whole numbers, or numbers rounded to a decimal step such as 0.1 or 25: Gaussian, with
+               at least the variance of rounding, step^2 / 12. Ties then do not make the density
+               unbounded.
+    count      Whole numbers that look like counts: Poisson. The smallest is 0, the mean at most
+               10, and they spread and lean to the right at least as Poisson counts do. All other
+               whole numbers are "integer".
+    boolean    True and false, or 1 and 0: probabilities.
+    category   Text, categorical types: probabilities. Rare levels beyond `max_levels` share one
+               probability per component, divided among them as in the whole table.
+    date       Dates, times, durations, text of ISO dates: Gaussian, in days, rounded like integers.
+    constant   One value in all rows: not part of the model, and put back in samples.
+    skip       Not part of the model, and not in samples. Text that looks like an identifier is
+               refused with a message that says so; skip it.
+    =========  ===================================================================================
+
+    All numbers, integers and dates are one group with covariances of `covariance_type`; given the
+    component, it and all other columns are independent. Numbers are divided by their standard
+    deviation inside, so units do not matter; densities are those of the table's own units (days,
+    for dates). Skewed columns stay as they are: take logarithms beforehand where they suit.
+
+    Missing are NaN, None, NaT, pandas.NA, empty text, and in CSV files also NA, null and the like.
+    Nothing is filled in for a fit or a score: rows count by what was seen of them.
+
+    In tables that come later, columns are found by name. Columns that the fit did not have are not
+    looked at. Columns that are absent count as missing in all rows, with a warning; so do cells
+    with a level that the fit has not seen. A value of another kind, such as text among numbers, is
+    an error that names column, row and value.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        K.
+    schema : dict, default=None
+        Kinds of columns, where they are not as found: ``{"zip": "category", "note": "skip"}``.
+    exclude : sequence of str, default=()
+        Columns to leave out, as "skip" in `schema`.
+    max_levels : int, default=1000
+        Levels of a category that have probabilities of their own.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Of numbers, integers and dates.
+    reg_covar : float, default=1e-6
+        Added to variances, in units of the columns' variances.
+    algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
+    max_steps, max_time, tol, evaluate_every, n_init, init_params, random_state, n_jobs, \
+    warm_start, verbose, callbacks, checkpoint, checkpoint_every
+        As in `FamilyMixture`. With `warm_start`, kinds, levels and scales stay as they are, too.
+
+    Attributes
+    ----------
+    schema_ : TableSchema
+        What the columns hold; prints as a table.
+    mixture_ : FamilyMixture
+        The mixture of encoded rows: columns in the order of their names, numbers in units of their
+        standard deviation, levels as codes.
+    weights_, converged_, outcome_, n_iter_, n_steps_, trace_
+        Those of `mixture_`. Log-likelihoods in the trace are those of encoded rows.
+    n_features_in_ : int
+    feature_names_in_ : array of str
+        Columns of the table that was fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pickmix import TableMixture
+    >>> rng = np.random.default_rng(0)
+    >>> smokes = rng.random(400) < 0.5
+    >>> table = {
+    ...     "age": rng.integers(18, 90, 400),
+    ...     "breath": np.where(smokes, 3.0, 5.0) + rng.normal(0.0, 0.3, 400),
+    ...     "smokes": smokes,
+    ... }
+    >>> table["breath"][:5] = np.nan
+    >>> mixture = TableMixture(2, random_state=0).fit(table)
+    >>> mixture.schema_.kinds
+    {'age': 'integer', 'breath': 'number', 'smokes': 'boolean'}
+    >>> mixture.predict_columns({"breath": [3.1, 5.2], "age": [30, 30]}, "smokes")
+    array([ True, False])
+    >>> round(mixture.impute({"age": [40], "breath": [None], "smokes": [True]})["breath"][0])
+    3
+    """
+
+    schema_: TableSchema
+    mixture_: EncodedMixture
+
+    def __init__(
+        self,
+        n_components: int = 1,
+        *,
+        schema: Mapping[str, str] | None = None,
+        exclude: Sequence[str] = (),
+        max_levels: int = 1000,
+        covariance_type: str = "full",
+        algorithm: str = "mhsaem",
+        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
+        n_samples: int | str = "auto",
+        reuse_log_joint: bool = False,
+        batch_size: int | str = "auto",
+        step_size: float | str | Callable[[int], float] = "auto",
+        annealing: str | Callable[[int], float] | None = None,
+        max_iter: int = 100,
+        max_steps: int | None = None,
+        max_time: float | None = None,
+        tol: float = 1e-3,
+        evaluate_every: int | str | Sequence[int] = "auto",
+        reg_covar: float = 1e-6,
+        n_init: int = 1,
+        init_params: str = "auto",
+        random_state: RandomSeed = None,
+        n_jobs: int | None = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 300.0,
+    ) -> None:
+        self.n_components = n_components
+        self.schema = schema
+        self.exclude = exclude
+        self.max_levels = max_levels
+        self.covariance_type = covariance_type
+        self.algorithm = algorithm
+        self.proposal = proposal
+        self.n_samples = n_samples
+        self.reuse_log_joint = reuse_log_joint
+        self.batch_size = batch_size
+        self.step_size = step_size
+        self.annealing = annealing
+        self.max_iter = max_iter
+        self.max_steps = max_steps
+        self.max_time = max_time
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.reg_covar = reg_covar
+        self.n_init = n_init
+        self.init_params = init_params
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.warm_start = warm_start
+        self.verbose = verbose
+        self.callbacks = callbacks
+        self.checkpoint = checkpoint
+        self.checkpoint_every = checkpoint_every
+
+    def fit(self, X: Any, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the mixture to a table.
+
+        Parameters
+        ----------
+        X : DataFrame of pandas or polars, Table of pyarrow, dict of arrays, or path
+            A path ends in .csv, .tsv or .txt (perhaps with .gz), or .parquet; it is read whole. CSV
+            files have a first line of names.
+        y : ignored
+        sample_weight : array-like of shape (N,), default=None
+            Non-negative weights. A zero removes the row.
+
+        Returns
+        -------
+        self
+        """
+        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        check_number("reg_covar", self.reg_covar, 0.0)
+        check_integer("max_levels", self.max_levels, 2)
+        table = read_typed(X)
+        goes_on = bool(self.warm_start) and hasattr(self, "mixture_")
+        schema = self.schema_ if goes_on else self._infer_schema(table)
+        rows, _ = encode(schema, table)
+        settings = self.get_params(deep=False)
+        for name in _OF_TABLES:
+            del settings[name]
+        settings["family"] = describe_family(schema, self.covariance_type)
+        settings["reg_covar"] = floors_of(schema, float(self.reg_covar))
+        mixture = self.mixture_ if goes_on else EncodedMixture()
+        mixture.set_params(**settings)
+        # Not its `fit`, which would warn in its own name.
+        mixture._fit(rows, sample_weight, self.max_iter, self.max_steps, checkpoint=self.checkpoint)
+        self.schema_ = schema
+        self.mixture_ = mixture
+        self.feature_names_in_ = np.array(list(table.columns), dtype=object)
+        self.n_features_in_ = len(table.columns)
+        warn_about_outcome(self)
+        return self
+
+    def fit_predict(
+        self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Fit, and return the most probable component of each row, (N,)."""
+        return self.fit(X, sample_weight=sample_weight).predict(X)
+
+    def _infer_schema(self, table: Any) -> TableSchema:
+        kinds, exclude = self.schema, self.exclude
+        if kinds is not None and not isinstance(kinds, Mapping):
+            raise ValueError(f"schema must be a dict of names and kinds, got {kinds!r}.")
+        if isinstance(exclude, str) or not isinstance(exclude, Sequence):
+            raise ValueError(f"exclude must be a list of names, got {exclude!r}.")
+        return infer_schema(table, kinds, exclude, self.max_levels)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "mixture_")
+
+    def _check_fitted(self) -> None:
+        """Refuse fitted attributes, which may come from a file, that make no mixture."""
+        self.mixture_._check_fitted()
+
+    def _fitted(self, name: str) -> Any:
+        # An AttributeError, so that hasattr() tells whether there was a fit.
+        if "mixture_" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
+        return getattr(self.mixture_, name)
+
+    @property
+    def weights_(self) -> np.ndarray:
+        """Weights of the components, (K,)."""
+        weights: np.ndarray = self._fitted("weights_")
+        return weights
+
+    @property
+    def converged_(self) -> bool:
+        """Whether the fit reached `tol`."""
+        return bool(self._fitted("converged_"))
+
+    @property
+    def outcome_(self) -> str:
+        """How the fit ended."""
+        return str(self._fitted("outcome_"))
+
+    @property
+    def n_iter_(self) -> float:
+        """Passes over the rows."""
+        passes: float = self._fitted("n_iter_")
+        return passes
+
+    @property
+    def n_steps_(self) -> int:
+        """Steps of the fit."""
+        return int(self._fitted("n_steps_"))
+
+    @property
+    def trace_(self) -> Any:
+        """The course of the fit, of encoded rows."""
+        return self._fitted("trace_")
+
+    def _n_parameters(self) -> int:
+        return self.mixture_._n_parameters()
+
+    def score_samples(
+        self, X: Any, *, n_candidates: int | None = None, exact_below: float | None = None
+    ) -> np.ndarray:
+        """Log-density of what was seen of each row, (N,), in the units of the table.
+
+        Densities of numbers are per unit, those of dates per day; categories and counts have
+        probabilities. Rows with gaps have the density of fewer columns, so their scores are not on
+        the same scale as those of complete rows.
+
+        Parameters
+        ----------
+        X : table
+            As in `fit`.
+        n_candidates : int, default=None
+            Evaluate about that many components per row, as in `FamilyMixture.score_samples`.
+        exact_below : float, default=None
+            Give rows whose bound is below this their exact log-density, as there.
+        """
+        rows, log_units = self._encode(X)
+        units = log_units.sum(axis=1)
+        scores = np.asarray(self.mixture_.score_samples(rows, n_candidates=n_candidates) + units)
+        if exact_below is not None and n_candidates is not None:
+            # Units differ from row to row where there are gaps, so the mixture cannot do this.
+            low = np.flatnonzero(scores < exact_below)
+            if low.size:
+                scores[low] = self.mixture_.score_samples(rows[low]) + units[low]
+        return scores
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Posterior probabilities of all components, (N, K). Large."""
+        return np.asarray(self.mixture_.predict_proba(self._encode(X)[0]))
+
+    def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """The m most probable components of each row (N, m), and their probabilities (N, m)."""
+        found: tuple[np.ndarray, np.ndarray] = self.mixture_.top_components(self._encode(X)[0], m)
+        return found
+
+    def _encode(self, X: Any, absent: Sequence[str] = ()) -> tuple[np.ndarray, np.ndarray]:
+        check_is_fitted(self)
+        return encode(self.schema_, read_typed(X), absent)
+
+
+def describe_family(schema: TableSchema, covariance_type: str) -> list[tuple[str, list[int]]]:
+    """The groups of a `FamilyMixture` for encoded rows."""
+    groups = (
+        (covariance_type, GAUSSIAN_KINDS),
+        ("categorical", LEVEL_KINDS),
+        ("poisson", ("count",)),
+    )
+    found = [
+        (family, [place for place, c in enumerate(schema.modelled) if c.kind in kinds])
+        for family, kinds in groups
+    ]
+    return [(family, places) for family, places in found if places]
+
+
+def floors_of(schema: TableSchema, reg_covar: float) -> np.ndarray:
+    """What is added to variances of encoded columns (D,): `reg_covar`, and those of rounding."""
+    steps = [0.0 if c.step is None else c.step / c.scale for c in schema.modelled]
+    return np.asarray(reg_covar + np.square(steps) / 12.0)

@@ -1,0 +1,245 @@
+"""Arithmetic on many small matrices side by side, one per lane, as pieces of LLVM.
+
+A row of an array holds one number for each component of a block. Loops in Numba keep their sums in
+memory, and find out first whether arrays overlap, which takes longer than such short loops; here
+sums stay in registers. All arrays are C-ordered float64 of two dimensions and of the same width, a
+multiple of LANES.
+"""
+
+# Numba infers types here, as in the kernels.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+from __future__ import annotations
+
+import contextlib
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from pickmix.sweep.multiply import _CONTRACT, _WORD, DOUBLE, _Emitter
+
+#: Lanes that are worked on together.
+LANES = DOUBLE
+_ZERO = ir.Constant(_WORD, 0)
+
+
+class _Lanes(_Emitter):
+    """Writes instructions for rows of lanes."""
+
+    @contextlib.contextmanager
+    def columns(self, array_type, array):
+        """A loop over the columns of an array, as many at a time as a vector has."""
+        contents = self.context.make_array(array_type)(self.context, self.builder, array)
+        width = cgutils.unpack_tuple(self.builder, contents.shape, array_type.ndim)[-1]
+        step = ir.Constant(_WORD, self.lanes)
+        with cgutils.for_range_slice(
+            self.builder, _ZERO, width, step, intp=_WORD, inc=True
+        ) as loop:
+            yield loop[0]
+
+    def add_products(self, start, n, left, left_step, right, right_step, is_added=True):
+        """start +- sum over k < n of left[k] right[k], where steps lie between rows."""
+        builder = self.builder
+        total = cgutils.alloca_once(builder, self.vector)
+        builder.store(start, total)
+        with cgutils.for_range(builder, n, intp=_WORD) as loop:
+            one = self.load(self.at(left, loop.index, left_step))
+            other = self.load(self.at(right, loop.index, right_step))
+            if not is_added:
+                one = builder.fneg(one)
+            product = builder.fmul(one, other, flags=_CONTRACT)
+            builder.store(builder.fadd(builder.load(total), product, flags=_CONTRACT), total)
+        return builder.load(total)
+
+
+def _make_sum(is_added):
+    @intrinsic
+    def run(typing_context, a, a_row, a_step, b, b_row, b_step, n, out, row):
+        index = types.int64
+        signature = types.void(a, index, index, b, index, index, index, out, index)
+
+        def codegen(context, builder, signature, args):
+            emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+            a, a_row, a_step, b, b_row, b_step, n, out, row = args
+            with emit.columns(kinds[0], a) as column:
+                left, width = emit.locate(kinds[0], a, a_row, column)
+                right, _ = emit.locate(kinds[3], b, b_row, column)
+                place, _ = emit.locate(kinds[7], out, row, column)
+                steps = builder.mul(a_step, width), builder.mul(b_step, width)
+                total = emit.add_products(
+                    emit.load(place), n, left, steps[0], right, steps[1], is_added
+                )
+                emit.store(total, place)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return run
+
+
+#: out[row] += sum over k < n of a[a_row + k a_step] b[b_row + k b_step].
+add_products = _make_sum(is_added=True)
+#: The same, subtracted.
+subtract_products = _make_sum(is_added=False)
+
+
+def _make_elementwise(combine):
+    @intrinsic
+    def run(typing_context, source, s, number, target, t):
+        index = types.int64
+        signature = types.void(source, index, types.float64, target, index)
+
+        def codegen(context, builder, signature, args):
+            emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+            source, s, number, target, t = args
+            with emit.columns(kinds[0], source) as column:
+                place, _ = emit.locate(kinds[3], target, t, column)
+                own = emit.load(emit.locate(kinds[0], source, s, column)[0])
+                emit.store(combine(emit, own, emit.repeat(number), emit.load(place)), place)
+            return context.get_dummy_value()
+
+        return signature, codegen
+
+    return run
+
+
+def _over_root(emit, source, number, target):
+    kind = ir.FunctionType(emit.vector, [emit.vector])
+    name = f"llvm.sqrt.v{emit.lanes}f64"
+    root = cgutils.get_or_insert_function(emit.builder.module, kind, name)
+    return emit.builder.fdiv(number, emit.builder.call(root, [source]))
+
+
+#: target[t] = number.
+fill_row = _make_elementwise(lambda emit, s, x, t: x)
+#: target[t] = source[s] + number.
+load_row = _make_elementwise(lambda emit, s, x, t: emit.builder.fadd(s, x))
+#: target[t] += number source[s].
+add_row = _make_elementwise(
+    lambda emit, s, x, t: emit.builder.fadd(
+        t, emit.builder.fmul(s, x, flags=_CONTRACT), flags=_CONTRACT
+    )
+)
+#: target[t] *= number source[s].
+scale_row = _make_elementwise(lambda emit, s, x, t: emit.builder.fmul(t, emit.builder.fmul(s, x)))
+#: target[t] = number / sqrt(source[s]).
+invert_root = _make_elementwise(_over_root)
+
+
+@intrinsic
+def find_away(typing_context, rows, i, seen, n, location, away):
+    """away[a] = location[seen[a]] - rows[i, seen[a]] for a < n."""
+    index = types.int64
+    signature = types.void(rows, index, seen, index, location, away)
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[4]), signature.args
+        rows, i, seen, n, location, away = args
+        places = context.make_array(kinds[2])(context, builder, seen).data
+        with cgutils.for_range(builder, n, intp=_WORD) as loop:
+            c = builder.load(builder.gep(places, [loop.index]))
+            x = emit.repeat(builder.load(emit.locate(kinds[0], rows, i, c)[0]))
+            with emit.columns(kinds[4], location) as column:
+                own = emit.load(emit.locate(kinds[4], location, c, column)[0])
+                place, _ = emit.locate(kinds[5], away, loop.index, column)
+                emit.store(builder.fsub(own, x), place)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def evaluate(typing_context, factor, height, begin, n, away, base, beta, least, squares, values):
+    """Squared distances and log-joints.
+
+        white[a] = sum over begin[a] <= b <= a of factor[a height + b] away[b], for a < n
+        squares[0] = sum of white[a]^2
+        values[0] = beta (base[0] - squares[0] / 2), or `least` if that is larger or no number
+
+    A place a whose begin[a] is above a has no sum.
+    """
+    index, number = types.int64, types.float64
+    signature = types.void(factor, index, begin, index, away, base, number, number, squares, values)
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        factor, height, begin, n, away, base, beta, least, squares, values = args
+        begins = context.make_array(kinds[2])(context, builder, begin).data
+        one = ir.Constant(_WORD, 1)
+        nothing = ir.Constant(emit.vector, None)
+        half = emit.repeat(ir.Constant(emit.number, 0.5))
+        beta, least = emit.repeat(beta), emit.repeat(least)
+        with emit.columns(kinds[0], factor) as column:
+            total = cgutils.alloca_once(builder, emit.vector)
+            builder.store(nothing, total)
+            with cgutils.for_range(builder, n, intp=_WORD) as loop:
+                first = builder.load(builder.gep(begins, [loop.index]))
+                row = builder.add(builder.mul(loop.index, height), first)
+                left, width = emit.locate(kinds[0], factor, row, column)
+                right, _ = emit.locate(kinds[4], away, first, column)
+                size = builder.add(builder.sub(loop.index, first), one)
+                value = emit.add_products(nothing, size, left, width, right, width)
+                square = builder.fmul(value, value, flags=_CONTRACT)
+                builder.store(builder.fadd(builder.load(total), square, flags=_CONTRACT), total)
+            found = builder.load(total)
+            emit.store(found, emit.locate(kinds[8], squares, _ZERO, column)[0])
+            start = emit.load(emit.locate(kinds[5], base, _ZERO, column)[0])
+            found = builder.fsub(start, builder.fmul(half, found, flags=_CONTRACT))
+            found = builder.fmul(beta, found)
+            above = builder.fcmp_ordered(">", found, least)
+            found = builder.select(above, found, least)
+            emit.store(found, emit.locate(kinds[9], values, _ZERO, column)[0])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def add_moments(
+    typing_context, weights, scale, away, height, begin, n, mass, squares, means, products
+):
+    """Scale weights, and add a row to the moments that they weigh.
+
+    weights[0] *= scale, mass[0] += weights[0], squares[0] += weights[0]^2
+    means[a] += weights[0] away[a]
+    products[a height + b] += weights[0] away[a] away[b], for begin[a] <= b <= a < n
+    """
+    index, number = types.int64, types.float64
+    signature = types.void(
+        weights, number, away, index, begin, index, mass, squares, means, products
+    )
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        weights, scale, away, height, begin, n, mass, squares, means, products = args
+        begins = context.make_array(kinds[4])(context, builder, begin).data
+        one = ir.Constant(_WORD, 1)
+        scale = emit.repeat(scale)
+        with emit.columns(kinds[0], weights) as column:
+            place, _ = emit.locate(kinds[0], weights, _ZERO, column)
+            weight = builder.fmul(emit.load(place), scale)
+            emit.store(weight, place)
+            place, _ = emit.locate(kinds[6], mass, _ZERO, column)
+            emit.store(builder.fadd(emit.load(place), weight), place)
+            place, _ = emit.locate(kinds[7], squares, _ZERO, column)
+            square = builder.fmul(weight, weight, flags=_CONTRACT)
+            emit.store(builder.fadd(emit.load(place), square, flags=_CONTRACT), place)
+            with cgutils.for_range(builder, n, intp=_WORD) as loop:
+                own = emit.load(emit.locate(kinds[2], away, loop.index, column)[0])
+                scaled = builder.fmul(weight, own)
+                place, _ = emit.locate(kinds[8], means, loop.index, column)
+                emit.store(builder.fadd(emit.load(place), scaled), place)
+                first = builder.load(builder.gep(begins, [loop.index]))
+                others, width = emit.locate(kinds[2], away, first, column)
+                row = builder.add(builder.mul(loop.index, height), first)
+                target, _ = emit.locate(kinds[9], products, row, column)
+                size = builder.add(builder.sub(loop.index, first), one)
+                with cgutils.for_range(builder, size, intp=_WORD) as inner:
+                    other = emit.load(emit.at(others, inner.index, width))
+                    place = emit.at(target, inner.index, width)
+                    product = builder.fmul(scaled, other, flags=_CONTRACT)
+                    emit.store(builder.fadd(emit.load(place), product, flags=_CONTRACT), place)
+        return context.get_dummy_value()
+
+    return signature, codegen

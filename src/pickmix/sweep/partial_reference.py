@@ -1,0 +1,344 @@
+"""Rows seen in part, in NumPy: what to read first, and what the compiled sweep must equal.
+
+A row is seen as x = R v + e: v the complete row, R drops the cells that are missing, and e is noise
+of known covariance E (none, if the rows have no noise). A missing cell is one of infinite noise, so
+both are one case:
+
+- *Select on what was seen.* log p(x | k) = log N(x; R m, T) with T = R S R' + E.
+- *Then complete.* Given component k, v has the mean m + S R' T^-1 (x - R m) and the covariance
+  C = S - S R' T^-1 R S. Statistics add (1, v, v v' + C). C keeps variances from shrinking.
+
+Counts and levels that are missing are not evaluated, and completed by what their component expects.
+
+Rows are as everywhere in the sweep, C coordinates and Q levels, with NaN for what is missing. Where
+rows have noise, its variances follow as C more columns, or its covariances as C (C + 1) / 2 more,
+the lower triangles row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from pickmix.families.layout import Layout, Model, log_weights
+from pickmix.sweep.reference import Reference
+from pickmix.sweep.statistics import Statistics, Sums, merge, stack
+
+# Numbers in an array of matrices of rows and components.
+_NUMBERS = 1_000_000
+LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def n_noise_columns(layout: Layout, rows: np.ndarray) -> int:
+    """Columns of noise behind coordinates and levels."""
+    return int(rows.shape[1]) - layout.n_columns
+
+
+def is_partial(layout: Layout, rows: np.ndarray) -> bool:
+    """Whether rows (R, D) have noise, or a value is missing."""
+    return n_noise_columns(layout, rows) > 0 or bool(np.isnan(rows).any())
+
+
+def noise_matrices(layout: Layout, rows: np.ndarray) -> np.ndarray:
+    """Covariances (R, C, C) of the noise of rows; zeros where a cell is missing."""
+    C, n = layout.n_coordinates, n_noise_columns(layout, rows)
+    noise = np.zeros((rows.shape[0], C, C))
+    if n == C:
+        noise[:, np.arange(C), np.arange(C)] = rows[:, layout.n_columns :]
+    elif n:
+        i, j = np.tril_indices(C)
+        noise[:, i, j] = noise[:, j, i] = rows[:, layout.n_columns :]
+    seen = ~np.isnan(rows[:, :C])
+    return np.where(seen[:, :, None] & seen[:, None, :], noise, 0.0)
+
+
+def roots_of(layout: Layout, model: Model, members: np.ndarray) -> np.ndarray:
+    """Cholesky factors (G, C, C) of covariances; zeros where columns are no Gaussian's."""
+    C = layout.n_coordinates
+    factors = np.zeros_like(members) if model.factor.shape[0] == 1 else members
+    i, j = layout.pairs()
+    matrices = np.zeros((members.shape[0], C, C))
+    matrices[:, np.arange(C), np.arange(C)] = 1.0
+    matrices[:, i, j] = model.factor[factors]
+    return np.where(is_gaussian(layout)[:, None], np.linalg.inv(matrices), 0.0)
+
+
+def is_gaussian(layout: Layout) -> np.ndarray:
+    """Whether each coordinate is a Gaussian's, (C,); the others are counts."""
+    return np.asarray(layout.first <= np.arange(layout.n_coordinates))
+
+
+class Conditions(NamedTuple):
+    """What some components make of some rows.
+
+    Attributes
+    ----------
+    log_joint : (G, R) array
+    squares : (G, R) array
+        Squared distances of what was seen of a row, in units of the component's width there.
+    completed : (G, R, C) array
+        Means of complete coordinates about the components' locations.
+    kinds : (R,) int array
+        Rows with the same cells missing and the same noise are of one kind.
+    rest : (G, U, C, C) array
+        Covariances of complete coordinates, for rows of a kind.
+    """
+
+    log_joint: np.ndarray
+    squares: np.ndarray
+    completed: np.ndarray
+    kinds: np.ndarray
+    rest: np.ndarray
+
+
+def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> Conditions:
+    """Evaluate components `members` (G,) on what was seen of rows (R, D), and complete these."""
+    C, G = layout.n_coordinates, members.shape[0]
+    values, bent = rows[:, :C], is_gaussian(layout)
+    seen = ~np.isnan(values)
+    noisy = n_noise_columns(layout, rows) > 0
+    if noisy:
+        masks, kinds = seen & bent, np.arange(rows.shape[0])
+    else:
+        masks, kinds = np.unique(seen & bent, axis=0, return_inverse=True)
+        kinds = kinds.reshape(-1)
+    roots = roots_of(layout, model, members)
+    covariances = (roots @ roots.transpose(0, 2, 1))[:, None]
+    both = masks[:, :, None] & masks[:, None, :]
+    # A cell that was not seen has a row and column of the unit matrix, and a distance of 0.
+    total = np.where(both, covariances, 0.0) + np.eye(C) * ~masks[:, None, :]
+    if noisy:
+        total = total + noise_matrices(layout, rows)
+    root = np.linalg.cholesky(total)
+    inverse = np.linalg.inv(root)
+    gain = (covariances * masks[:, None, :]) @ (inverse.transpose(0, 1, 3, 2) @ inverse)
+    rest = covariances - gain @ (covariances * masks[:, None, :]).transpose(0, 1, 3, 2)
+    away = np.where(seen, values - model.location[members][:, None, :], 0.0)
+    straight = away
+    away = np.where(bent, away, 0.0)
+    white = (inverse[:, kinds] @ away[:, :, :, None])[..., 0]
+    completed = (gain[:, kinds] @ away[:, :, :, None])[..., 0]
+    if not noisy:
+        # What was seen without noise is known.
+        completed = np.where(masks[kinds], away, completed)
+        rest = np.where(masks[:, :, None] | masks[:, None, :], 0.0, rest)
+    squares = np.square(white).sum(axis=2)
+    log_roots = np.log(np.diagonal(root, axis1=2, axis2=3)).sum(axis=2)
+    normaliser = -log_roots - 0.5 * LOG_2PI * masks.sum(axis=1)
+    log_joint = log_weights(model)[members][:, None] + normaliser[:, kinds] - 0.5 * squares
+    if model.linear.shape[0]:
+        # Counts: x log(rate) - rate, where they were seen.
+        rates, slopes = model.location[members], model.linear[members]
+        counted = seen & ~bent
+        log_joint = log_joint + (counted @ (slopes * rates - rates).T).T
+        log_joint = log_joint + np.einsum("grc,gc->gr", straight * counted, slopes)
+        completed = completed + np.where(~bent, straight, 0.0)
+    for column, offset in zip(rows[:, C : layout.n_columns].T, layout.offsets, strict=False):
+        known = ~np.isnan(column)
+        level = np.where(known, column, 0.0).astype(np.int64) + offset
+        log_joint = log_joint + np.where(known, model.tables[members][:, level], 0.0)
+    return Conditions(log_joint.reshape(G, -1), squares, completed, kinds, rest)
+
+
+def _parts(n_components: int, rows: np.ndarray, layout: Layout) -> Iterator[slice]:
+    """Components, so many at a time that arrays of matrices stay small."""
+    n = max(1, _NUMBERS // max(1, rows.shape[0] * max(1, layout.n_coordinates) ** 2))
+    return (slice(start, start + n) for start in range(0, n_components, n))
+
+
+def partial_log_joints(
+    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    """log p(x, k) of what was seen of rows (R, D), for components `members`, as (G, R)."""
+    if not rows.shape[0]:
+        return np.empty((members.shape[0], 0))
+    parts = [
+        condition(layout, model, members[some], rows).log_joint
+        for some in _parts(members.shape[0], rows, layout)
+    ]
+    return np.concatenate(parts)
+
+
+def partial_sums(
+    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
+) -> Sums:
+    """Sums of completed rows (R, D), under weights (G, R)."""
+    parts = [
+        _partial_sums(layout, model, members[some], rows, weights[some])
+        for some in _parts(members.shape[0], rows, layout)
+    ]
+    return stack(parts)
+
+
+def _partial_sums(
+    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
+) -> Sums:
+    G, C = members.shape[0], layout.n_coordinates
+    found = condition(layout, model, members, rows)
+    mass, squares = weights.sum(axis=1), np.square(weights).sum(axis=1)
+    shares = weights / np.where(mass > 0.0, mass, 1.0)[:, None]
+    shift = np.einsum("gr,grc->gc", shares, found.completed)
+    mean = np.where(mass[:, None] > 0.0, model.location[members] + shift, 0.0)
+    away = found.completed - shift[:, None, :]
+    # Masses of rows of each kind bring the covariances of what was not seen.
+    masses = np.stack([np.bincount(found.kinds, w, found.rest.shape[1]) for w in weights])
+    spread = (weights[:, :, None] * away).transpose(0, 2, 1) @ away
+    spread = spread + np.einsum("gu,guij->gij", masses, found.rest)
+    i, j = layout.pairs()
+    counts = np.zeros((G, layout.n_levels))
+    for q, column in enumerate(rows[:, C : layout.n_columns].T):
+        known = ~np.isnan(column)
+        begin, end = layout.offsets[q], layout.offsets[q + 1]
+        level = column[known].astype(np.int64)
+        for g in range(G):
+            counts[g, begin:end] = np.bincount(level, weights[g, known], end - begin)
+        expected = np.exp(model.tables[members, begin:end])
+        counts[:, begin:end] += weights[:, ~known].sum(axis=1)[:, None] * expected
+    return mass, squares, mean, spread[:, i, j], counts
+
+
+def as_complete(model: Model, candidates: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """log p(x | k) of complete rows whose squared distances (B, W) from candidates are these."""
+    factors = np.zeros_like(candidates) if model.factor.shape[0] == 1 else candidates
+    return np.asarray(model.log_normaliser[factors] - 0.5 * squares)
+
+
+def draw_complete(
+    layout: Layout, model: Model, rows: np.ndarray, components: np.ndarray, uniforms: np.ndarray
+) -> np.ndarray:
+    """Coordinates (B, C), drawn given what was seen of rows (B, D) and their components (B,).
+
+    A complete row and its noise are drawn from the component by uniforms (B, 2 C). Then it is moved
+    by what the difference between what was seen of both rows says of the rest.
+    """
+    out = np.empty((rows.shape[0], layout.n_coordinates))
+    n_together = max(1, _NUMBERS // max(1, layout.n_coordinates) ** 2)
+    for start in range(0, rows.shape[0], n_together):
+        some = slice(start, start + n_together)
+        normals = ndtri(np.clip(uniforms[some], 1e-15, 1.0 - 1e-15))
+        out[some] = _draw_complete(layout, model, rows[some], components[some], normals)
+    return out
+
+
+def _draw_complete(
+    layout: Layout, model: Model, rows: np.ndarray, components: np.ndarray, normals: np.ndarray
+) -> np.ndarray:
+    C, bent = layout.n_coordinates, is_gaussian(layout)
+    noisy = n_noise_columns(layout, rows) > 0
+    values, locations = rows[:, :C], model.location[components]
+    seen = ~np.isnan(values)
+    masks = seen & bent
+    roots = roots_of(layout, model, components)
+    covariances = roots @ roots.transpose(0, 2, 1)
+    both = masks[:, :, None] & masks[:, None, :]
+    total = np.where(both, covariances, 0.0) + np.eye(C) * ~masks[:, None, :]
+    drawn = locations + (roots @ normals[:, :C, None])[..., 0]
+    difference = values - drawn
+    if noisy:
+        noise = noise_matrices(layout, rows)
+        total = total + noise
+        spread, axes = np.linalg.eigh(noise)
+        spread = np.sqrt(np.maximum(spread, 0.0))
+        difference = difference - (axes @ (spread * normals[:, C:])[:, :, None])[..., 0]
+    moved = np.linalg.solve(total, np.where(masks, difference, 0.0)[:, :, None])
+    drawn = drawn + (covariances @ np.where(masks[:, :, None], moved, 0.0))[..., 0]
+    known = seen & ~bent if noisy else seen
+    return np.where(known, values, drawn)
+
+
+class PartialReference(Reference):
+    """The sweep and its parts in NumPy, for rows seen in part; see `Backend`."""
+
+    def _log_joints(
+        self, layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
+    ) -> np.ndarray:
+        if not is_partial(layout, rows):
+            return super()._log_joints(layout, model, members, rows)
+        return partial_log_joints(layout, model, members, rows)
+
+    def _summarise(
+        self,
+        layout: Layout,
+        model: Model | None,
+        members: np.ndarray,
+        rows: np.ndarray,
+        weights: np.ndarray,
+    ) -> Sums:
+        if not is_partial(layout, rows):
+            return super()._summarise(layout, model, members, rows, weights)
+        assert model is not None
+        return partial_sums(layout, model, members, rows, weights)
+
+    def log_joint(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
+        if not is_partial(layout, rows):
+            return super().log_joint(layout, model, rows, candidates)
+        return self._pairs(layout, model, rows, candidates)[0]
+
+    def likeness(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints of candidates, and log p(x | k) of complete rows that are as far away."""
+        if not is_partial(layout, rows):
+            return super().likeness(layout, model, rows, candidates)
+        if candidates is None:
+            everyone = np.arange(model.location.shape[0])
+            candidates = np.broadcast_to(everyone, (rows.shape[0], everyone.shape[0]))
+        joint, squares = self._pairs(layout, model, rows, candidates)
+        return joint, as_complete(model, candidates, squares)
+
+    def completed(
+        self,
+        layout: Layout,
+        model: Model,
+        rows: np.ndarray,
+        components: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> np.ndarray:
+        """Coordinates (B, C) of complete rows, drawn given what was seen."""
+        if not is_partial(layout, rows):
+            return super().completed(layout, model, rows, components, uniforms)
+        return draw_complete(layout, model, rows, components, uniforms)
+
+    @staticmethod
+    def _pairs(
+        layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints and squared distances (B, W) of rows and their candidates."""
+        joint = np.full(candidates.shape, -np.inf)
+        squares = np.zeros(candidates.shape)
+        for k in np.unique(candidates[candidates >= 0]).tolist():
+            row, place = np.nonzero(candidates == k)
+            found = condition(layout, model, np.array([k]), rows[row])
+            joint[row, place], squares[row, place] = found.log_joint[0], found.squares[0]
+        return joint, squares
+
+    def pair_statistics(
+        self,
+        layout: Layout,
+        n_components: int,
+        rows: np.ndarray,
+        weights: np.ndarray,
+        components: np.ndarray,
+        pair_weights: np.ndarray,
+        total_weight: float,
+        model: Model | None = None,
+    ) -> Statistics:
+        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
+        if not is_partial(layout, rows):
+            return super().pair_statistics(
+                layout, n_components, rows, weights, components, pair_weights, total_weight
+            )
+        assert model is not None
+        members = np.unique(components[components >= 0])
+        parts = []
+        for k in members.tolist():
+            row, place = np.nonzero(components == k)
+            w = (pair_weights[row, place] * weights[row])[None]
+            parts.append(partial_sums(layout, model, np.array([k]), rows[row], w))
+        return merge(members, stack(parts), layout, total_weight)

@@ -1,0 +1,321 @@
+"""`pickmix impute`, `explain` and `sample --given`: they say what the estimators say."""
+
+import csv
+import gzip
+import io
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pickmix
+from pickmix.cli import main
+from pickmix.data.files import read_table, write_table
+
+QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0", "--no-plot", "--quiet"]
+
+
+def run(*arguments, stdin=None):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def run_well(*arguments, stdin=None):
+    result = run(*arguments, stdin=stdin)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def error_of(*arguments):
+    """The one line of an error."""
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert "Traceback" not in result.output
+    return line
+
+
+def lines_of(text, delimiter=","):
+    return list(csv.reader(io.StringIO(text), delimiter=delimiter))
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """A folder with a model of two numbers, one of a table with words, and their tables."""
+    folder = tmp_path_factory.mktemp("questions")
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 300)
+    a = rng.normal(6.0 * group, 1.0)
+    b = 2.0 * a + rng.normal(0.0, 0.3, 300)
+    write_table(folder / "numbers.csv", {"a": a, "b": b})
+    run_well("fit", folder / "numbers.csv", *QUICK, "--out", folder / "numbers")
+    columns = {
+        "species": np.array(["Adelie", "Gentoo", "Chin, strap"])[group],
+        "mass": rng.normal(np.array([3700, 5000, 3800])[group], 300).round().astype(int),
+        "height": rng.normal(np.array([190, 217, 195])[group], 5).round(1),
+        "born": (np.datetime64("2007-01-01") + rng.integers(0, 900, 300)).astype(str),
+        "tagged": (rng.random(300) < np.array([0.1, 0.5, 0.9])[group]).astype(str),
+    }
+    write_table(folder / "table.csv", columns)
+    run_well("fit", folder / "table.csv", *QUICK, "--out", folder / "table")
+    return folder
+
+
+def numbers_model(places):
+    model = pickmix.load(places / "numbers")
+    del model.feature_names_in_
+    return model
+
+
+# Written in a way of its own: quotes, blanks, zeros, a comment, a column of no model.
+TEXT = """# penguins
+who,height,"species",mass,born,tagged,note
+"x, 1", 190.50 ,Adelie,,2008-05-05,True, kept "as" is
+2,,"Gentoo",05000,NA,,
+3,201.0,,3.9e3,2007-01-01,False,"a
+b"
+"""
+
+
+class TestImpute:
+    def test_only_what_was_missing_is_written(self, tmp_path, places):
+        path = tmp_path / "gaps.csv"
+        path.write_text(TEXT)
+        filled = run_well("impute", places / "table", path, "--out", "-").stdout
+        model = pickmix.load(places / "table")
+        expected = model.impute(
+            {
+                "height": [190.5, None, 201.0],
+                "species": ["Adelie", "Gentoo", None],
+                "mass": [None, 5000, 3900],
+                "born": ["2008-05-05", None, "2007-01-01"],
+                "tagged": [True, None, False],
+            }
+        )
+        species = expected["species"][2]
+        species = f'"{species}"' if "," in species else species
+        parts = [
+            *(
+                "# penguins\n",
+                'who,height,"species",mass,born,tagged,note\n',
+                '"x, 1", 190.50 ,Adelie,',
+            ),
+            *(f"{expected['mass'][0]:d}", ',2008-05-05,True, kept "as" is\n2,'),
+            *(repr(expected["height"][1]), ',"Gentoo",05000,', expected["born"][1], ","),
+            *(str(expected["tagged"][1]), ",\n3,201.0,", species),
+            ',3.9e3,2007-01-01,False,"a\nb"\n',
+        ]
+        assert filled == "".join(parts)
+
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    def test_a_table_without_gaps_comes_back_to_the_letter(self, tmp_path, places, end):
+        text = f'height,mass{end}190.50, "3700"{end}191,03800{end}'
+        path, out = tmp_path / "whole.csv", tmp_path / "filled.csv"
+        path.write_bytes(text.encode())
+        result = run_well("impute", places / "table", path, "--out", out)
+        assert f"no missing cell in {path}" in result.stdout
+        assert out.read_bytes() == text.encode()
+
+    @pytest.mark.parametrize("strategy", ["mean", "mode", "draw"])
+    def test_numbers(self, tmp_path, places, strategy):
+        path = tmp_path / "gaps.csv"
+        path.write_text("b,a\n,1.5\n3,\n,\n30,12\n")
+        options = ["--strategy", strategy, "--seed", 3, "--out", tmp_path / "filled.csv"]
+        result = run_well("impute", places / "numbers", path, *options)
+        assert "4 of 8 cells filled" in result.stdout
+        rows = np.array([[1.5, np.nan], [np.nan, 3.0], [np.nan, np.nan], [12.0, 30.0]])
+        expected = numbers_model(places).impute(rows, strategy, random_state=3)
+        written, names = read_table(tmp_path / "filled.csv")
+        assert names == ["b", "a"]
+        np.testing.assert_array_equal(written, expected[:, ::-1])
+
+    def test_draws_stand_below_each_other(self, tmp_path, places):
+        path = tmp_path / "gaps.csv"
+        path.write_text("a,b\n1.5,\n,3\n")
+        options = ["--strategy", "draw", "--draws", 3, "--seed", 5, "--out", "-"]
+        header, *rows = lines_of(run_well("impute", places / "numbers", path, *options).stdout)
+        assert header == ["draw", "a", "b"]
+        gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
+        expected = numbers_model(places).impute(gaps, "draw", n_draws=3, random_state=5)
+        written = np.array(rows, dtype=float)
+        np.testing.assert_array_equal(written[:, 0], [1, 1, 2, 2, 3, 3])
+        np.testing.assert_array_equal(written[:, 1:].reshape(3, 2, 2), expected)
+        message = error_of("impute", places / "numbers", path, "--draws", 3)
+        assert "--draws 3 needs --strategy draw" in message
+
+    def test_decimal_commas_and_semicolons_stay(self, tmp_path, places):
+        path = tmp_path / "gaps.csv"
+        path.write_text("a;b\n1,50;\n;3\n")
+        filled = run_well("impute", places / "numbers", path, "--out", "-").stdout
+        gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
+        expected = numbers_model(places).impute(gaps)
+        b, a = (repr(float(v)).replace(".", ",") for v in (expected[0, 1], expected[1, 0]))
+        assert filled == f"a;b\n1,50;{b}\n{a};3\n"
+
+    @pytest.mark.parametrize("suffix", [".tsv", ".csv.gz", ".parquet", ".npy"])
+    def test_other_files(self, tmp_path, places, suffix):
+        path, out = tmp_path / "gaps.csv", tmp_path / f"filled{suffix}"
+        path.write_text("a,b\n1.5,\n,3\n")
+        run_well("impute", places / "numbers", path, "--out", out)
+        gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
+        np.testing.assert_array_equal(read_table(out)[0], numbers_model(places).impute(gaps))
+        if suffix == ".tsv":
+            assert out.read_text().splitlines()[0] == "a\tb"
+        if suffix == ".csv.gz":
+            assert gzip.decompress(out.read_bytes()).startswith(b"a,b\n1.5,")
+
+    def test_from_parquet(self, tmp_path, places):
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        table = pyarrow.table(
+            {
+                "who": ["x", "y"],
+                "mass": pyarrow.array([None, 5000], pyarrow.int64()),
+                "species": ["Gentoo", None],
+                "height": [217.0, 216.5],
+            }
+        )
+        parquet.write_table(table, tmp_path / "gaps.parquet")
+        out = tmp_path / "filled.parquet"
+        run_well("impute", places / "table", tmp_path / "gaps.parquet", "--out", out)
+        with pytest.warns(UserWarning, match="lacks the columns 'born', 'tagged'"):
+            expected = pickmix.load(places / "table").impute(table.drop_columns("who"))
+        written = parquet.read_table(out).to_pydict()
+        assert written["who"] == ["x", "y"]
+        for name in ("mass", "species", "height"):
+            assert written[name] == expected[name].to_pylist()
+        assert written["species"] == ["Gentoo", "Gentoo"]
+
+    def test_an_excluded_column_is_not_looked_at_and_stays(self, tmp_path, places):
+        path = tmp_path / "gaps.csv"
+        path.write_text("a,b\n1.5,\n100,3\n,\n")
+        arguments = [places / "numbers", path, "--exclude", "a", "--out", "-"]
+        rows = lines_of(run_well("impute", *arguments).stdout)[1:]
+        assert [row[0] for row in rows] == ["1.5", "100", ""]
+        expected = numbers_model(places).impute(np.full((1, 2), np.nan))[0, 1]
+        assert [float(row[1]) for row in rows] == pytest.approx([expected, 3.0, expected])
+
+    def test_words_among_numbers_are_named_by_row(self, tmp_path, places):
+        path = tmp_path / "words.csv"
+        path.write_text("a,b,mass\n1,2,3\n3,x,y\n")
+        for model, column, value in (("numbers", "b", "x"), ("table", "mass", "y")):
+            message = error_of("impute", places / model, path)
+            assert f"Column '{column}' must hold numbers, but row 2 holds '{value}'" in message
+
+    def test_without_out_the_filled_cells_are_shown(self, tmp_path, places):
+        path = tmp_path / "gaps.csv"
+        path.write_text("a,b\n1.5,\n" + "1,2\n" * 5 + ",3\n" * 20)
+        lines = run_well("impute", places / "numbers", path).stdout.splitlines()
+        assert lines[0] == "21 of 52 cells filled"
+        assert lines[1].startswith("row 1: b=")
+        assert lines[2].startswith("row 7: a=")
+        assert lines[-1] == "... 11 more rows; --out FILE writes all"
+
+
+class TestExplain:
+    def test_numbers(self, tmp_path, places):
+        rows, _ = read_table(places / "numbers.csv")
+        rows = rows.copy()
+        rows[17, 1] += 8.0
+        rows[200, 0] = 50.0
+        write_table(tmp_path / "rows.csv", {"a": rows[:, 0], "b": rows[:, 1]})
+        model = numbers_model(places)
+        lowest = np.argsort(model.score_samples(rows))[:4]
+        assert lowest[0] == 200
+        expected = model.explain(rows[lowest])
+        for options in ([], ["--chunk-size", 70]):
+            arguments = ["--top", 4, *options, "--out", "-"]
+            found = run_well("explain", places / "numbers", tmp_path / "rows.csv", *arguments)
+            header, *lines = lines_of(found.stdout)
+            assert header == [
+                *("row", "log_density", "column", "observed", "expected", "spread"),
+                "log_conditional",
+            ]
+            assert [int(line[0]) for line in lines[::2]] == (lowest + 1).tolist()
+            for number, line in enumerate(lines):
+                place, column = number // 2, expected.ranked[number // 2, number % 2]
+                assert line[2] == "ab"[column]
+                numbers = [float(line[k]) for k in (1, 3, 4, 5, 6)]
+                wanted = [
+                    expected.log_density[place],
+                    rows[lowest[place], column],
+                    expected.expected[place, column],
+                    expected.spread[place, column],
+                    expected.log_conditional[place, column],
+                ]
+                np.testing.assert_allclose(numbers, wanted, rtol=1e-9)
+
+    def test_a_table(self, tmp_path, places):
+        path = tmp_path / "rows.csv"
+        path.write_text(
+            "who,species,mass,height,born,tagged\n"
+            "usual,Adelie,3700,190,2008-01-01,False\n"
+            "odd,Gentoo,3700,190,2008-01-01,False\n"
+        )
+        arguments = [places / "table", path, "--id", "who", "--top", 1]
+        shown = run_well("explain", *arguments, "--reasons", 2).stdout.splitlines()
+        assert shown[0].startswith("row 2, who odd: log-density ")
+        assert shown[1].split()[:4] == ["column", "observed", "expected", "spread"]
+        assert len(shown) == 4
+        assert shown[2].split()[:3] == ["species", "Gentoo", "Adelie"]
+        header, *lines = lines_of(run_well("explain", *arguments, "--out", "-").stdout)
+        assert header[:2] == ["who", "row"]
+        assert lines[0][3] == "species"
+        assert {line[0] for line in lines} == {"odd"}
+        assert len(lines) == 3
+        out = tmp_path / "reasons.parquet"
+        assert "x.npy: expected a name ending in .csv" in error_of(
+            "explain", *arguments[:2], "--out", tmp_path / "x.npy"
+        )
+        run_well("explain", *arguments, "--out", out)
+        # Numbers and words stand in one column, which is one of words then.
+        written = pytest.importorskip("pyarrow.parquet").read_table(out).to_pydict()
+        assert written["observed"] == [line[4] for line in lines]
+        assert written["spread"] == [float(line[6]) for line in lines]
+
+
+class TestSampleGiven:
+    def test_numbers(self, places):
+        arguments = ["sample", places / "numbers", "--rows", 400, "--given", "a=6", "--seed", 2]
+        header, *rows = lines_of(run_well(*arguments, "--out", "-").stdout)
+        assert header == ["a", "b"]
+        drawn = np.array(rows, dtype=float)
+        assert (drawn[:, 0] == 6.0).all()
+        mean, std = numbers_model(places).predict_columns([[6.0]], 1, return_std=True)
+        assert drawn[:, 1].mean() == pytest.approx(mean[0], abs=4 * std[0] / 20)
+        assert drawn[:, 1].std() == pytest.approx(std[0], rel=0.2)
+        assert lines_of(run_well(*arguments, "--out", "-").stdout)[1:] == rows
+
+    def test_a_table(self, places):
+        given = ["--given", "species=Chin, strap", "--given", "born=2008-05-05"]
+        arguments = ["sample", places / "table", "-n", 30, *given, "--out", "-"]
+        header, *rows = lines_of(run_well(*arguments).stdout)
+        assert header == ["species", "mass", "height", "born", "tagged"]
+        assert {(row[0], row[3]) for row in rows} == {("Chin, strap", "2008-05-05")}
+        assert np.mean([float(row[1]) for row in rows]) == pytest.approx(3800, abs=250)
+        assert all(float(row[1]).is_integer() for row in rows)
+
+    def test_a_table_without_conditions(self, places):
+        header, *rows = lines_of(
+            run_well("sample", places / "table", "-n", 50, "--out", "-").stdout
+        )
+        assert header == ["species", "mass", "height", "born", "tagged"]
+        assert {row[0] for row in rows} == {"Adelie", "Gentoo", "Chin, strap"}
+
+    @pytest.mark.parametrize(
+        ("model", "given", "message"),
+        [
+            ("numbers", "a", "--given must be NAME=VALUE, got 'a'"),
+            ("numbers", "c=1", "no column 'c'; there are a, b or 0 to 1 (--given)"),
+            ("numbers", "a=x", "--given a must be a number, got 'x'"),
+            ("numbers", "a=", "--given a must have a value, got ''"),
+            ("table", "specie=Adelie", "no column 'specie', but 'species'"),
+            ("table", "species=Emperor", "--given species must be a level that the fit has seen"),
+            ("table", "born=May", "'born' must hold dates"),
+        ],
+    )
+    def test_bad_conditions(self, places, model, given, message):
+        assert message in error_of("sample", places / model, "--given", given)
+
+    def test_a_column_twice(self, places):
+        given = ["--given", "a=1", "--given", "a=2"]
+        assert "must name each column once" in error_of("sample", places / "numbers", *given)

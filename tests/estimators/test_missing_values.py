@@ -1,0 +1,479 @@
+"""Missing values and noise in estimators: laws, against independent computations."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import get_tags
+
+import pickmix
+from pickmix import FamilyMixture, GaussianMixture
+from pickmix.estimators import closed_form_mixture
+
+TYPES = ["full", "tied", "diag", "spherical"]
+MIXED = [("poisson", [0, 1]), ("categorical", [2]), ("full", [3, 4])]
+
+
+def correlated_rows(n_rows=400, seed=0):
+    root = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [-0.5, 0.3, 0.9]])
+    return np.random.default_rng(seed).normal(size=(n_rows, 3)) @ root.T + [1.0, 2.0, 3.0]
+
+
+def with_gaps(rows, share=0.3, seed=1):
+    """Rows with a share of the cells missing; no row is empty."""
+    gone = np.random.default_rng(seed).random(rows.shape) < share
+    gone[gone.all(axis=1), 0] = False
+    return np.where(gone, np.nan, rows)
+
+
+def clusters(n_rows=600, seed=0):
+    rng = np.random.default_rng(seed)
+    centres = np.array([[0.0, 0.0, 0.0], [8.0, 0.0, 4.0], [0.0, 8.0, -4.0], [8.0, 8.0, 8.0]])
+    return centres[rng.integers(4, size=n_rows)] + rng.normal(size=(n_rows, 3))
+
+
+def mixed_rows(n_rows=400, seed=0):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(2, size=n_rows)
+    rates, level = np.array([[2.0, 9.0], [12.0, 1.0]])[kind], np.where(kind, 2, 0)
+    numbers = rng.normal(size=(n_rows, 2)) + 4.0 * kind[:, None]
+    levels = (level + rng.integers(2, size=n_rows)) % 3
+    return np.column_stack([rng.poisson(rates), levels, numbers])
+
+
+def quiet_fit(mixture, rows, **options):
+    """Fit without being told that more steps would be better."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return mixture.fit(rows, **options)
+
+
+def observed_log_likelihood(rows, mean, covariance, noise=None):
+    """Of one Gaussian, by scipy, what was seen of each row."""
+    total = 0.0
+    for i, row in enumerate(rows):
+        seen = ~np.isnan(row)
+        matrix = covariance if noise is None else covariance + noise[i]
+        normal = stats.multivariate_normal(mean[seen], matrix[np.ix_(seen, seen)])
+        total += normal.logpdf(row[seen])
+    return total
+
+
+class TestOneGaussian:
+    @staticmethod
+    def maximum(rows, noise=None):
+        """Maximum likelihood by a general optimiser, over the mean and a Cholesky factor."""
+        seen = ~np.isnan(rows)
+        kinds, kind = np.unique(seen, axis=0, return_inverse=True)
+        lower = np.tril_indices(3)
+
+        def loss(values):
+            mean, root = values[:3], np.zeros((3, 3))
+            root[lower] = values[3:]
+            covariance = root @ root.T
+            total = 0.0
+            for number, mask in enumerate(kinds):
+                here = rows[kind.ravel() == number][:, mask] - mean[mask]
+                matrix = covariance[np.ix_(mask, mask)]
+                if noise is not None:
+                    matrix = matrix + noise[np.ix_(mask, mask)]
+                factor = np.linalg.cholesky(matrix)
+                total += 0.5 * np.square(np.linalg.solve(factor, here.T)).sum()
+                total += len(here) * np.log(np.diagonal(factor)).sum()
+            return total
+
+        start = np.concatenate([np.nanmean(rows, axis=0), np.eye(3)[lower]])
+        best = minimize(loss, start, method="BFGS", options={"gtol": 1e-8}).x
+        root = np.zeros((3, 3))
+        root[lower] = best[3:]
+        return best[:3], root @ root.T
+
+    def test_em_finds_the_maximum_likelihood(self):
+        rows = with_gaps(correlated_rows())
+        mean, covariance = self.maximum(rows)
+        mixture = GaussianMixture(1, algorithm="em", reg_covar=0.0, tol=0.0, max_iter=400)
+        quiet_fit(mixture, rows)
+        np.testing.assert_allclose(mixture.means_[0], mean, atol=1e-6)
+        np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=1e-6)
+
+    def test_em_with_noise_finds_the_maximum_likelihood(self):
+        rows = with_gaps(correlated_rows())
+        noise = np.array([[0.5, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 0.4]])
+        mean, covariance = self.maximum(rows, noise)
+        mixture = GaussianMixture(1, algorithm="em", reg_covar=0.0, tol=0.0, max_iter=1000)
+        quiet_fit(mixture, rows, noise=np.broadcast_to(noise, (400, 3, 3)))
+        # A covariance here is nearly singular, and EM comes to such a place slowly.
+        np.testing.assert_allclose(mixture.means_[0], mean, atol=2e-4)
+        np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=2e-3)
+
+    def test_the_default_algorithm_comes_close(self):
+        rows = with_gaps(correlated_rows(4000))
+        mean, covariance = self.maximum(rows)
+        mixture = GaussianMixture(1, random_state=0).fit(rows)
+        found = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
+        best = observed_log_likelihood(rows, mean, covariance)
+        # It ends when five passes gain less than 0.002 nats per row.
+        assert best - 0.02 * 4000 < found <= best + 1e-6
+        # A mean filled in instead would lose much more.
+        filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+        assert found > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 100.0
+
+    def test_score_samples_are_marginal_densities(self):
+        rows = with_gaps(correlated_rows())
+        mixture = GaussianMixture(1, random_state=0).fit(rows)
+        noise = np.random.default_rng(2).uniform(0.1, 1.0, rows.shape)
+        for given in (None, noise):
+            matrices = None if given is None else given[:, :, None] * np.eye(3)
+            expected = observed_log_likelihood(
+                rows, mixture.means_[0], mixture.covariances_[0], matrices
+            )
+            found = mixture.score_samples(rows, noise=given).sum()
+            np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("noise", [None, 0.5])
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_em_never_lowers_the_observed_likelihood(covariance_type, noise):
+    rows = with_gaps(clusters())
+    variances = None if noise is None else np.full(rows.shape, noise)
+    mixture = GaussianMixture(
+        3, covariance_type=covariance_type, algorithm="em", tol=0.0, max_iter=40, random_state=0
+    )
+    quiet_fit(mixture, rows, noise=variances)
+    assert np.diff(mixture.lower_bounds_).min() > -1e-10
+    # The last bound is that before the last step.
+    assert mixture.score_samples(rows, noise=variances).mean() >= mixture.lower_bound_ - 1e-10
+
+
+def test_em_never_lowers_the_observed_likelihood_of_mixed_columns():
+    rows = with_gaps(mixed_rows())
+    mixture = FamilyMixture(MIXED, 3, algorithm="em", tol=0.0, max_iter=40, random_state=0)
+    quiet_fit(mixture, rows)
+    assert np.diff(mixture.lower_bounds_).min() > -1e-10
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("covariance_type", TYPES)
+def test_components_are_found_with_a_third_of_the_cells_missing(
+    covariance_type, compiled, monkeypatch
+):
+    monkeypatch.setattr(closed_form_mixture, "needs_compiled", lambda *sizes: compiled)
+    rows = with_gaps(clusters(2000))
+    mixture = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(rows)
+    held_out = clusters(4000, seed=9)
+    complete = GaussianMixture(4, covariance_type=covariance_type, random_state=0)
+    complete.fit(clusters(2000))
+    assert mixture.score(held_out) > complete.score(held_out) - 0.02
+    filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
+    naive = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(filled)
+    assert mixture.score(held_out) > naive.score(held_out) + 0.5
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"algorithm": "saem"},
+        {"algorithm": "ssaem"},
+        {"algorithm": "tsaem"},
+        {"algorithm": "mcsaem"},
+        {"proposal": "uniform"},
+        {"proposal": "table"},
+    ],
+    ids=str,
+)
+def test_every_algorithm_takes_gaps_and_noise(settings):
+    rows = with_gaps(clusters())
+    held_out = clusters(1000, seed=9)
+    one = quiet_fit(GaussianMixture(4, max_iter=30, random_state=0, **settings), rows)
+    assert one.score(held_out) > -6.5
+    noisy = rows + np.random.default_rng(3).normal(size=rows.shape)
+    both = quiet_fit(
+        GaussianMixture(4, max_iter=30, random_state=0, **settings),
+        noisy,
+        noise=np.ones(rows.shape),
+    )
+    assert both.score(held_out) > -7.0
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag"])
+def test_noise_is_taken_off(covariance_type):
+    rng = np.random.default_rng(0)
+    rows = clusters(6000)
+    variances = rng.uniform(0.5, 3.0, rows.shape)
+    noisy = rows + np.sqrt(variances) * rng.normal(size=rows.shape)
+    mixture = GaussianMixture(4, covariance_type=covariance_type, random_state=0)
+    mixture.fit(noisy, noise=variances)
+    held_out = clusters(4000, seed=9)
+    truth = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(rows)
+    ignoring = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(noisy)
+    assert mixture.score(held_out) > truth.score(held_out) - 0.03
+    assert mixture.score(held_out) > ignoring.score(held_out) + 0.2
+
+
+class TestLimits:
+    def test_no_noise_and_noise_of_nothing(self):
+        """Another path, the same fit but for rounding."""
+        rows = clusters()
+        settings = {"n_components": 4, "algorithm": "em", "tol": 0.0, "max_iter": 5}
+        one = quiet_fit(GaussianMixture(**settings, random_state=0), rows)
+        other = quiet_fit(
+            GaussianMixture(**settings, random_state=0), rows, noise=np.zeros((600, 3))
+        )
+        np.testing.assert_allclose(other.means_, one.means_, atol=1e-9)
+        np.testing.assert_allclose(other.covariances_, one.covariances_, atol=1e-9)
+
+    def test_noise_to_infinity_tends_to_missing(self):
+        rows = with_gaps(clusters())
+        seen = np.where(np.isnan(rows), 3.0, rows)
+        mixture = quiet_fit(GaussianMixture(4, max_iter=10, random_state=0), rows)
+        expected = mixture.predict_proba(rows)
+        errors = []
+        for size in (1e2, 1e4, 1e8):
+            noise = np.where(np.isnan(rows), size, 0.0)
+            found = mixture.predict_proba(seen, noise=noise)
+            errors.append(np.abs(found - expected).max())
+        assert errors[0] > errors[1] > errors[2]
+        assert errors[2] < 1e-5
+
+    def test_covariances_of_noise_that_are_diagonal_are_variances(self):
+        rows = with_gaps(clusters())
+        variances = np.random.default_rng(0).uniform(0.1, 2.0, rows.shape)
+        matrices = variances[:, :, None] * np.eye(3)
+        fits = [
+            quiet_fit(GaussianMixture(3, max_iter=8, random_state=0), rows, noise=noise)
+            for noise in (variances, matrices)
+        ]
+        np.testing.assert_allclose(fits[0].means_, fits[1].means_, atol=1e-9)
+        np.testing.assert_allclose(
+            fits[0].score_samples(rows, noise=variances),
+            fits[1].score_samples(rows, noise=matrices),
+            atol=1e-9,
+        )
+
+    def test_noise_of_missing_values_may_be_anything(self):
+        rows = with_gaps(clusters())
+        noise = np.where(np.isnan(rows), np.nan, 0.5)
+        mixture = quiet_fit(GaussianMixture(3, max_iter=5, random_state=0), rows, noise=noise)
+        again = quiet_fit(
+            GaussianMixture(3, max_iter=5, random_state=0), rows, noise=np.full(rows.shape, 0.5)
+        )
+        np.testing.assert_array_equal(mixture.means_, again.means_)
+
+
+class TestRowsWithoutValues:
+    def test_they_have_no_say_and_are_counted(self):
+        rows = with_gaps(clusters())
+        empty = np.insert(rows, [3, 100, 600], np.nan, axis=0)
+        one = quiet_fit(GaussianMixture(3, max_iter=6, random_state=0), rows)
+        with pytest.warns(UserWarning, match=r"3 row\(s\) of X hold missing values only"):
+            other = quiet_fit(GaussianMixture(3, max_iter=6, random_state=0), empty)
+        np.testing.assert_array_equal(one.means_, other.means_)
+        assert other.n_rows_seen_ == 600
+
+    def test_what_is_known_of_them_is_known_of_all(self):
+        mixture = GaussianMixture(4, random_state=0).fit(with_gaps(clusters()))
+        nothing = np.full((2, 3), np.nan)
+        np.testing.assert_allclose(mixture.score_samples(nothing), 0.0, atol=1e-12)
+        np.testing.assert_allclose(mixture.predict_proba(nothing)[0], mixture.weights_, atol=1e-12)
+
+    def test_only_such_rows(self):
+        with pytest.raises(ValueError, match=r"X must hold a value, got 5 row\(s\)"):
+            GaussianMixture(1).fit(np.full((5, 2), np.nan))
+
+    def test_a_column_without_values(self):
+        rows = clusters()
+        rows[:, 1] = np.nan
+        with pytest.raises(ValueError, match=r"only missing values in column 1"):
+            GaussianMixture(1).fit(rows)
+
+
+class TestWeights:
+    def test_a_row_of_weight_zero_is_a_row_removed(self):
+        rows = with_gaps(clusters())
+        noise = np.random.default_rng(0).uniform(0.1, 1.0, rows.shape)
+        weights = np.ones(600)
+        weights[::5] = 0.0
+        keep = weights > 0.0
+        one = quiet_fit(
+            GaussianMixture(3, max_iter=6, random_state=0), rows, sample_weight=weights, noise=noise
+        )
+        other = quiet_fit(
+            GaussianMixture(3, max_iter=6, random_state=0), rows[keep], noise=noise[keep]
+        )
+        np.testing.assert_allclose(one.means_, other.means_, atol=1e-9)
+
+    def test_em_takes_a_row_of_weight_two_for_two_rows(self):
+        rows = with_gaps(clusters(200))
+        means = clusters(3, seed=5)
+        settings = {
+            "algorithm": "em",
+            "means_init": means,
+            "precisions_init": np.repeat(np.eye(3)[None], 3, axis=0),
+            "weights_init": np.full(3, 1 / 3),
+        }
+        weights = np.ones(200)
+        weights[:50] = 2.0
+        one = quiet_fit(
+            GaussianMixture(3, tol=0.0, max_iter=5, **settings), rows, sample_weight=weights
+        )
+        other = quiet_fit(
+            GaussianMixture(3, tol=0.0, max_iter=5, **settings), np.concatenate([rows, rows[:50]])
+        )
+        np.testing.assert_allclose(one.means_, other.means_, atol=1e-9)
+        np.testing.assert_allclose(one.covariances_, other.covariances_, atol=1e-9)
+
+
+class TestInvariance:
+    @pytest.mark.parametrize("covariance_type", TYPES)
+    def test_the_order_of_columns(self, covariance_type):
+        rows = with_gaps(clusters())
+        order = [2, 0, 1]
+        mixture = GaussianMixture(
+            4, covariance_type=covariance_type, algorithm="em", max_iter=5, tol=0.0,
+            init_params="kmeans", random_state=0,
+        )  # fmt: skip
+        one = quiet_fit(mixture, rows).score_samples(rows)
+        other = quiet_fit(mixture, rows[:, order]).score_samples(rows[:, order])
+        np.testing.assert_allclose(np.sort(one), np.sort(other), atol=1e-6)
+
+    def test_rows_are_answered_one_by_one(self):
+        rows = with_gaps(clusters())
+        mixture = GaussianMixture(4, random_state=0).fit(rows)
+        order = np.random.default_rng(0).permutation(600)
+        scores = mixture.score_samples(rows)
+        np.testing.assert_allclose(mixture.score_samples(rows[order]), scores[order], atol=1e-12)
+        np.testing.assert_allclose(mixture.score_samples(rows[17:18]), scores[17:18], atol=1e-12)
+
+    def test_far_from_the_origin_and_in_single_precision(self):
+        rows = with_gaps(clusters())
+        near = GaussianMixture(4, random_state=0).fit(rows)
+        far = GaussianMixture(4, random_state=0).fit(rows + 1e8)
+        # Values near 1e8 have eight digits behind the point less.
+        np.testing.assert_allclose(far.means_ - 1e8, near.means_, atol=1e-5)
+        single = GaussianMixture(4, random_state=0).fit(rows.astype(np.float32))
+        np.testing.assert_allclose(single.means_, near.means_, atol=1e-3)
+
+    @pytest.mark.parametrize("n_jobs", [1, 2])
+    def test_threads(self, n_jobs):
+        rows = with_gaps(clusters(3000))
+        mixture = GaussianMixture(40, max_iter=3, random_state=0, n_jobs=n_jobs)
+        means = quiet_fit(mixture, rows).means_
+        again = quiet_fit(GaussianMixture(40, max_iter=3, random_state=0, n_jobs=3), rows).means_
+        np.testing.assert_array_equal(means, again)
+
+
+class TestStreams:
+    def test_batches_with_and_without_gaps(self):
+        held_out = clusters(2000, seed=9)
+        mixture = GaussianMixture(4, random_state=0)
+        for seed in range(6):
+            batch = clusters(1000, seed=seed)
+            mixture.partial_fit(with_gaps(batch, seed=seed) if seed % 2 else batch)
+        reference = GaussianMixture(4, random_state=0).fit(clusters(6000))
+        assert mixture.score(held_out) > reference.score(held_out) - 0.05
+
+    def test_noise_in_batches(self):
+        rng = np.random.default_rng(0)
+        held_out = clusters(2000, seed=9)
+        mixture = GaussianMixture(4, random_state=0)
+        for seed in range(6):
+            batch = clusters(1000, seed=seed)
+            noisy = batch + rng.normal(size=batch.shape)
+            mixture.partial_fit(noisy, noise=np.ones(batch.shape))
+        reference = GaussianMixture(4, random_state=0).fit(clusters(6000))
+        assert mixture.score(held_out) > reference.score(held_out) - 0.1
+
+
+def test_searches_find_components_by_what_was_seen():
+    rng = np.random.default_rng(0)
+    centres = 20.0 * rng.normal(size=(300, 4))
+    rows = centres[rng.integers(300, size=6000)] + rng.normal(size=(6000, 4))
+    mixture = quiet_fit(GaussianMixture(300, max_iter=15, random_state=0), with_gaps(rows, 0.1))
+    gaps = with_gaps(rows[:1000], 0.25, seed=7)
+    exact = mixture.score_samples(gaps)
+    bound = mixture.score_samples(gaps, n_candidates=128)
+    assert (bound <= exact + 1e-6).all()
+    assert np.mean(exact - bound) < 0.1
+    mended = mixture.score_samples(gaps, n_candidates=128, exact_below=np.median(exact))
+    below = exact < np.median(exact)
+    np.testing.assert_allclose(mended[below], exact[below], atol=1e-9)
+
+
+def test_saved_and_warm_fits_go_on(tmp_path):
+    rows = with_gaps(clusters())
+    mixture = quiet_fit(GaussianMixture(4, max_iter=4, warm_start=True, random_state=0), rows)
+    pickmix.save(mixture, tmp_path / "model")
+    loaded = pickmix.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.score_samples(rows), mixture.score_samples(rows))
+    before = mixture.score(rows)
+    assert quiet_fit(mixture, rows).score(rows) > before - 0.02
+    assert mixture.n_steps_ == 8
+
+
+def test_checkpoints_tell_noise_apart(tmp_path):
+    rows = with_gaps(clusters())
+    noise = np.full(rows.shape, 0.5)
+    plain = quiet_fit(GaussianMixture(3, max_iter=6, random_state=0), rows, noise=noise)
+    settings = {"max_iter": 6, "random_state": 0, "checkpoint": tmp_path / "kept"}
+    kept = quiet_fit(GaussianMixture(3, **settings), rows, noise=noise)
+    np.testing.assert_array_equal(plain.means_, kept.means_)
+    with pytest.raises(ValueError, match="noise"):
+        GaussianMixture(3, **settings).fit(rows, noise=2.0 * noise)
+
+
+def test_tags_say_so():
+    assert get_tags(GaussianMixture()).input_tags.allow_nan
+    assert get_tags(FamilyMixture()).input_tags.allow_nan
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (np.ones((600, 2)), r"noise must have the shape \(600, 3\) for variances"),
+        (np.full((600, 3), -1.0), r"finite variances >= 0 .* got -1.0 for row 0, column 0"),
+        (np.full((600, 3), np.inf), r"finite variances >= 0"),
+        (np.full((600, 3), "x"), r"noise must be an array of real numbers"),
+        (np.repeat([[[1, 2, 0], [0, 1, 0], [0, 0, 1]]], 600, axis=0), r"symmetric .* row 0"),
+        (np.repeat([[[1, 2, 0], [2, 1, 0], [0, 0, 1]]], 600, axis=0), r"negative eigenvalues"),
+    ],
+)
+def test_noise_that_is_none(noise, message):
+    with pytest.raises(ValueError, match=message):
+        GaussianMixture(2).fit(clusters(), noise=noise)
+    mixture = quiet_fit(GaussianMixture(2, max_iter=3, random_state=0), clusters())
+    with pytest.raises(ValueError, match=message):
+        mixture.score_samples(clusters(), noise=noise)
+
+
+def test_noise_is_for_gaussians_and_for_arrays(tmp_path):
+    counts = np.random.default_rng(0).poisson(3.0, (100, 2)).astype(np.float64)
+    with pytest.raises(ValueError, match="noise is for Gaussian components, got family 'poisson'"):
+        FamilyMixture("poisson", 2).fit(counts, noise=np.ones((100, 2)))
+    np.save(tmp_path / "rows.npy", counts)
+    with pytest.raises(ValueError, match="noise goes with rows in memory"):
+        GaussianMixture(2).fit(tmp_path / "rows.npy", noise=np.ones((100, 2)))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_families_of_several_kinds(compiled, monkeypatch):
+    monkeypatch.setattr(closed_form_mixture, "needs_compiled", lambda *sizes: compiled)
+    rows = mixed_rows(2000)
+    held_out = mixed_rows(2000, seed=9)
+    complete = FamilyMixture(MIXED, 2, random_state=0).fit(rows)
+    mixture = FamilyMixture(MIXED, 2, random_state=0).fit(with_gaps(rows))
+    assert mixture.score(held_out) > complete.score(held_out) - 0.02
+    # What was seen of a row has the density that the other columns do not change.
+    some = held_out[:50].copy()
+    some[:, [1, 2, 4]] = np.nan
+    weights, parameters = mixture.weights_, mixture.parameters_
+    rates = parameters["poisson0_rates"][:, 0]
+    means = parameters["full2_means"][:, 0]
+    deviations = np.sqrt(parameters["full2_covariances"][:, 0, 0])
+    densities = stats.poisson.pmf(some[:, 0, None], rates)
+    densities = densities * stats.norm.pdf(some[:, 3, None], means, deviations)
+    np.testing.assert_allclose(
+        mixture.score_samples(some), np.log(densities @ weights), rtol=1e-9, atol=1e-9
+    )

@@ -1,0 +1,116 @@
+"""Variance floors of single columns: families, and rounded columns of tables."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pickmix import FamilyMixture, TableMixture
+from pickmix.families.gaussian import GAUSSIANS
+from pickmix.families.layout import Moments
+from pickmix.families.registry import make_family
+from pickmix.threads import Threads
+
+FLOORS = np.array([0.1, 0.5, 2.0])
+
+
+def moments_of_rows(family, n_components=9):
+    """Moments of components that all have the same rows, and the covariance of these."""
+    rows = np.random.default_rng(0).normal(size=(50, 3)) @ np.triu(np.ones((3, 3)))
+    covariance = np.cov(rows.T, bias=True)
+    packed = family.pack_matrices(np.repeat(covariance[None], n_components, axis=0))
+    shares = np.full(n_components, 1.0 / n_components)
+    means = np.zeros((n_components, 3))
+    return Moments(shares, shares**2, means, packed, np.zeros((n_components, 0))), covariance
+
+
+@pytest.mark.parametrize("threads", [None, Threads(1)], ids=["numpy", "compiled"])
+@pytest.mark.parametrize("name", GAUSSIANS)
+def test_every_column_has_the_floor_of_its_own_added(name, threads):
+    family = GAUSSIANS[name](3, FLOORS)
+    moments, covariance = moments_of_rows(family)
+    model = family.empty_model(9)
+    prior = family.make_prior(moments, "none", 1000.0)
+    members = np.arange(9, dtype=np.int32)
+    assert not family.maximise(moments, members, prior, model, threads).any()
+    found = family.parameters(model, np.zeros(3))["covariances"]
+    expected = covariance + np.diag(FLOORS)
+    if name == "diag":
+        expected = np.diag(expected)
+    if name == "spherical":
+        expected = np.trace(expected) / 3.0
+    np.testing.assert_allclose(found if name == "tied" else found[-1], expected, rtol=1e-12)
+    # And they are taken off again where a fit goes on.
+    parameters = {"means": np.zeros((9, 3)), "covariances": found}
+    back = family.moments_of(parameters, np.zeros(3)).scatter
+    np.testing.assert_allclose(back[0], family.project(moments.scatter)[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GAUSSIANS)
+def test_one_number_is_the_same_as_equal_floors(name):
+    one, several = GAUSSIANS[name](3, 0.25), GAUSSIANS[name](3, np.full(3, 0.25))
+    np.testing.assert_array_equal(one.floors, several.floors)
+    assert one.reg_covar == several.reg_covar == 0.25
+    with pytest.raises(ValueError, match=r"of shape \(3,\), got \(2,\)"):
+        GAUSSIANS[name](3, np.ones(2))
+
+
+def test_groups_take_the_floors_of_their_columns():
+    rows = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(float)
+    description = [("full", [3, 1]), ("categorical", [0]), ("diag", [2])]
+    family = make_family(description, rows, np.array([9.0, 0.1, 0.2, 0.3]))
+    np.testing.assert_array_equal(family.groups[0].family.floors, [0.3, 0.1])
+    np.testing.assert_array_equal(family.groups[2].family.floors, [0.2])
+    assert family.reg_covar == 0.3
+
+
+def test_floors_of_one_component_are_added_to_the_covariance_of_the_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(0.0, 3.0, 500)
+    y = np.round(x + rng.normal(size=500), 1)
+    mixture = TableMixture(1, algorithm="em", reg_covar=0.0).fit({"x": x, "y": y})
+    scales = [mixture.schema_["x"].scale, mixture.schema_["y"].scale]
+    found = mixture.mixture_.parameters_["full0_covariances"][0] * np.outer(scales, scales)
+    expected = np.cov(x, y, bias=True) + np.diag([0.0, 0.1**2 / 12.0])
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "tied"])
+@pytest.mark.parametrize(("step", "n_components"), [(1.0, 6), (0.1, 6), (25.0, 6)])
+def test_ties_do_not_make_densities_unbounded(covariance_type, step, n_components):
+    rng = np.random.default_rng(0)
+    # Six values only, far apart: without a floor every component would collapse on one of them.
+    values = rng.permutation(np.repeat(np.array([1, 4, 11, 30, 61, 100]), 40)) * step
+    table = {"x": np.round(values, 1), "y": rng.normal(size=240)}
+    settings = {"covariance_type": covariance_type, "reg_covar": 1e-9, "random_state": 0}
+    mixture = TableMixture(n_components, **settings).fit(table)
+    assert mixture.schema_["x"].step == step
+    alone = mixture.score_samples({"x": table["x"], "y": [None] * 240})
+    bound = norm(0.0, step / np.sqrt(12.0)).logpdf(0.0)
+    assert (alone <= bound + 1e-9).all()
+    # The bound is what a component on a single value reaches, times its weight.
+    if covariance_type == "diag":
+        assert alone.max() > bound + np.log(1.0 / 6.0) - 0.5
+    free = TableMixture(n_components, schema={"x": "number"}, **settings).fit(table)
+    unbounded = free.score_samples({"x": table["x"], "y": [None] * 240})
+    if covariance_type == "diag":
+        assert unbounded.max() > bound + 1.0
+
+
+def test_dates_of_ties_are_bounded_too():
+    days = np.datetime64("2020-01-01") + np.repeat([0, 50, 400], 50)
+    mixture = TableMixture(3, reg_covar=1e-9, random_state=0).fit({"day": days})
+    bound = norm(0.0, 1.0 / np.sqrt(12.0)).logpdf(0.0)
+    scores = mixture.score_samples({"day": days})
+    assert (scores <= bound + np.log(1.0 / 3.0) + 1e-6).all()
+    assert (scores > bound + np.log(1.0 / 3.0) - 0.1).all()
+
+
+def test_a_family_mixture_still_takes_one_number_only():
+    rows = np.random.default_rng(0).normal(size=(50, 2))
+    with pytest.raises(ValueError, match="reg_covar must be a finite number"):
+        FamilyMixture("diag", 1, reg_covar=-1.0).fit(rows)
+    first = FamilyMixture("full", 2, reg_covar=1e-3, random_state=0).fit(rows)
+    by_array = make_family("full", rows, np.full(2, 1e-3))
+    by_number = make_family("full", rows, 1e-3)
+    np.testing.assert_array_equal(by_array.floors, by_number.floors)
+    assert np.linalg.eigvalsh(first.parameters_["covariances"]).min() > 1e-3
