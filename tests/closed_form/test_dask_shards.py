@@ -20,7 +20,7 @@ from pickmix.closed_form.dask_shards import DaskShards
 from pickmix.closed_form.shards import LocalShards
 from pickmix.data.dask_data import is_dask
 from pickmix.data.open_rows import open_rows
-from pickmix.sweep.reference import Reference
+from pickmix.sweep.partial_reference import PartialReference
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -84,7 +84,7 @@ def array(rows=ROWS, cut=CUT):
 
 
 def local(rows=ROWS, cut=CUT, weights=None):
-    return LocalShards(open_rows(rows), cut, Reference(), weights)
+    return LocalShards(open_rows(rows), cut, PartialReference(), weights)
 
 
 def check_equal(one, other):
@@ -160,7 +160,8 @@ def test_results_in_order_and_sums_in_the_order_of_pairs(client, n):
 def test_the_order_of_the_additions_matters_here():
     setting = Setting()
     _, parts = zip(
-        *(tasks.weigh(setting, Reference(), local()._read(c), None) for c in ALL), strict=True
+        *(tasks.weigh(setting, PartialReference(), local()._read(c), None) for c in ALL),
+        strict=True,
     )
     in_a_row = sum(part[0] for part in parts)
     _, sums = local().run(tasks.weigh, ALL, setting, NOTHING, tasks.plus)
@@ -187,7 +188,7 @@ def test_the_number_of_parts_changes(client):
 
 def test_a_task_has_one_thread(client):
     shards = DaskShards(array())
-    for compiled, expected in ((True, ("Compiled", 1)), (False, ("Reference", None))):
+    for compiled, expected in ((True, ("PartialCompiled", 1)), (False, ("PartialReference", None))):
         setting = Setting(compiled=compiled)
         (result,), _ = shards.run(tasks.weigh, [3], setting, [None], tasks.plus)
         assert (result["backend"], result["threads"]) == expected

@@ -93,7 +93,7 @@ def test_a_sample_of_all_rows_is_all_rows(rows):
     np.testing.assert_array_equal(np.concatenate([r.rows for r in results]), rows)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.inf, -np.inf])
 def test_the_first_bad_value_is_found(rows, bad):
     rows[[2345, 4000], [1, 0]] = bad
     results, _ = looked_at(rows, 1000, 10)

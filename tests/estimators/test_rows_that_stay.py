@@ -258,14 +258,14 @@ def test_partial_fit_takes_chunks_as_batches():
 
 def test_bad_rows_are_named(files, tmp_path):
     bad = X.copy()
-    bad[21_234, 1] = np.nan
+    bad[21_234, 1] = np.inf
     np.save(tmp_path / "bad.npy", bad)
-    with pytest.raises(ValueError, match=r"finite.*nan.*bad\.npy, row 21235, column 1"):
+    with pytest.raises(ValueError, match=r"finite.*inf.*bad\.npy, row 21235, column 1"):
         fit(tmp_path / "bad.npy")
     mixture = fit(files / "rows.npy", max_steps=2, tol=1.0)
-    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 21235, column 1"):
+    with pytest.raises(ValueError, match=r"inf in .*bad\.npy, row 21235, column 1"):
         mixture.score_samples(tmp_path / "bad.npy")
-    with pytest.raises(ValueError, match=r"nan in .*bad\.npy, row 21235, column 1"):
+    with pytest.raises(ValueError, match=r"inf in .*bad\.npy, row 21235, column 1"):
         mixture.partial_fit(tmp_path / "bad.npy")
     # By the number that it has in the file.
     with pytest.raises(ValueError, match=r"row 21235, column 1\."):

@@ -15,6 +15,7 @@ from pickmix.closed_form.cells import Cells
 from pickmix.closed_form.search import Routes, search
 from pickmix.closed_form.shards import Chunk
 from pickmix.closed_form.state import FrozenMixture
+from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family
 from pickmix.families.layout import Model
@@ -54,31 +55,38 @@ class Facts:
     Attributes
     ----------
     weight : float
-        Sum of the row weights.
+        Sum of the weights of rows of which something was seen.
+    masses : (D,) array
+        Weights of the values that were seen of each column.
     mean : (D,) array
-        Weighted mean.
+        Weighted mean of what was seen.
     low, high : (D,) arrays
         Smallest and largest value.
+    n_unseen : int
+        Rows of which nothing was seen.
     """
 
     weight: float
+    masses: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    n_unseen: int = 0
 
     def plus(self, other: Facts) -> Facts:
         """Both together."""
-        if not other.weight > 0.0:
-            return self
-        weight = self.weight + other.weight
-        share = other.weight / weight
-        away = other.mean - self.mean if self.weight > 0.0 else np.zeros_like(self.mean)
-        start = self.mean if self.weight > 0.0 else other.mean
+        masses = self.masses + other.masses
+        share = np.divide(other.masses, masses, out=np.zeros_like(masses), where=masses > 0.0)
+        start = np.where(self.masses > 0.0, self.mean, other.mean)
+        both = (self.masses > 0.0) & (other.masses > 0.0)
+        away = np.where(both, other.mean - self.mean, 0.0)
         return Facts(
-            weight,
+            self.weight + other.weight,
+            masses,
             start + share * away,
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
+            self.n_unseen + other.n_unseen,
         )
 
 
@@ -91,7 +99,7 @@ class Sampled:
     rows : (m, D) array
     weights : (m,) array or None
     bad : (row, column, value) or None
-        The first value that is no finite number, with the number of its row in the whole table.
+        The first value that is infinite, with the number of its row in the whole table.
     """
 
     rows: np.ndarray
@@ -107,8 +115,8 @@ def inspect_chunk(
     facts: Facts | None = None
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
         block = rows[start : start + _BLOCK_ROWS].astype(np.float64, order="C")
-        if not np.isfinite(block).all():
-            row, column = np.argwhere(~np.isfinite(block))[0].tolist()
+        if np.isinf(block).any():
+            row, column = np.argwhere(np.isinf(block))[0].tolist()
             bad = (chunk.first + start + row, column, float(block[row, column]))
             return Sampled(rows[:0], None, bad), [_no_facts(rows.shape[1])]
         found = _facts_of(block, None if weights is None else weights[start : start + _BLOCK_ROWS])
@@ -121,25 +129,51 @@ def inspect_chunk(
 
 def _no_facts(n_columns: int) -> Facts:
     zeros = np.zeros(n_columns)
-    return Facts(0.0, zeros, zeros + np.inf, zeros - np.inf)
+    return Facts(0.0, zeros, zeros, zeros + np.inf, zeros - np.inf)
 
 
 def _facts_of(block: np.ndarray, weights: np.ndarray | None) -> Facts:
+    if np.isnan(block).any():
+        return _facts_of_partial(block, weights)
     # About the first row, so that no digits are lost far from the origin.
     away = block - block[0]
     weight = float(block.shape[0]) if weights is None else float(weights.sum())
     if not weight > 0.0:
         return _no_facts(block.shape[1])
     sums = away.sum(axis=0) if weights is None else weights @ away
-    return Facts(weight, block[0] + sums / weight, block.min(axis=0), block.max(axis=0))
+    masses = np.full(block.shape[1], weight)
+    return Facts(weight, masses, block[0] + sums / weight, block.min(axis=0), block.max(axis=0))
+
+
+def _facts_of_partial(block: np.ndarray, weights: np.ndarray | None) -> Facts:
+    seen = ~np.isnan(block)
+    if weights is None:
+        weights = np.ones(block.shape[0])
+    masses = weights @ seen
+    # About a value that was seen.
+    first = block[seen.argmax(axis=0), np.arange(block.shape[1])]
+    first = np.where(masses > 0.0, first, 0.0)
+    sums = weights @ np.where(seen, block - first, 0.0)
+    some = seen.any(axis=1)
+    return Facts(
+        float(weights[some].sum()),
+        masses,
+        first + sums / np.where(masses > 0.0, masses, 1.0),
+        block.min(axis=0, initial=np.inf, where=seen),
+        block.max(axis=0, initial=-np.inf, where=seen),
+        int(np.count_nonzero(~some)),
+    )
 
 
 def _choose_rows(shared: Inspection, chunk: Chunk) -> np.ndarray:
-    """Which rows of a chunk come home, (m,): its share, out of those that weigh something."""
+    """Which rows of a chunk come home, (m,): its share, out of those that have a say."""
     n = chunk.rows.shape[0]
     first = chunk.first * shared.n_sampled // shared.n_rows
     n_chosen = (chunk.first + n) * shared.n_sampled // shared.n_rows - first
-    heavy = np.arange(n) if chunk.weights is None else np.flatnonzero(chunk.weights > 0.0)
+    has_say = ~np.isnan(chunk.rows).all(axis=1)
+    if chunk.weights is not None:
+        has_say &= chunk.weights > 0.0
+    heavy = np.flatnonzero(has_say)
     if n_chosen >= heavy.shape[0]:
         return heavy
     generator = np.random.Generator(
@@ -233,7 +267,7 @@ def sweep_chunk(
             raise ValueError(f"X, among rows {chunk.first + 1} to {last}: {problem}.")
     if family.column_order is not None:
         values = values[:, family.column_order]
-    rows = ArrayRows(values, chunk.weights, shared.centre, shared.compiled)
+    rows = make_rows(values, _weights_of(chunk), shared.centre, shared.compiled)
     evaluations = 0
     if states is not None:
         chain = states.astype(np.int32)
@@ -257,6 +291,15 @@ def sweep_chunk(
     small = np.uint16 if n_components <= 2**16 else np.int32
     result = ChunkSwept(swept.components.astype(small), evaluations + swept.evaluations)
     return result, _in_ranges(swept.statistics, n_components)
+
+
+def _weights_of(chunk: Chunk) -> np.ndarray | None:
+    """Weights of rows; those of which nothing was seen have none."""
+    nothing = np.isnan(chunk.rows).all(axis=1)
+    if not nothing.any():
+        return chunk.weights
+    weights = np.ones(nothing.shape[0]) if chunk.weights is None else chunk.weights
+    return np.where(nothing, 0.0, weights)
 
 
 def _in_ranges(statistics: Statistics, n_components: int) -> list[Statistics]:

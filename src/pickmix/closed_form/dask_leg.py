@@ -343,13 +343,13 @@ def _work(
 def _backend(compiled: bool) -> Backend:
     """A worker gives each of its threads a task, so a task has one thread."""
     if compiled:
-        from pickmix.sweep.compiled import Compiled
+        from pickmix.sweep.partial_compiled import PartialCompiled
         from pickmix.threads import Threads
 
-        return Compiled(Threads(1))
-    from pickmix.sweep.reference import Reference
+        return PartialCompiled(Threads(1))
+    from pickmix.sweep.partial_reference import PartialReference
 
-    return Reference()
+    return PartialReference()
 
 
 def _head(done: Parcel) -> Parcel:

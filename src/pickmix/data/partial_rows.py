@@ -59,8 +59,7 @@ class PartialRows(ArrayRows):
             mass += weights @ there
         return np.asarray(total / np.where(mass > 0.0, mass, 1.0))
 
-    def extent(self) -> np.ndarray:
-        """The largest distance of a value that was seen from the centre, in each column, (D,)."""
+    def _reach(self) -> np.ndarray:
         largest = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
             block = self.data[start : start + 65536].astype(np.float64) - self.center

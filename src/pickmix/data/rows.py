@@ -49,6 +49,8 @@ class ArrayRows:
         self.weights = weights
         self.mean_weight = 1.0 if weights is None else float(weights.mean())
         self._ones = np.empty(0)
+        #: The smallest and the largest values (D,) of a larger table that these rows stand for.
+        self.limits: tuple[np.ndarray, np.ndarray] | None = None
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
 
     def _mean(self) -> np.ndarray:
@@ -72,6 +74,11 @@ class ArrayRows:
 
     def extent(self) -> np.ndarray:
         """The largest distance of a row from the centre, in each column, (D,)."""
+        if self.limits is not None:
+            return np.maximum(self.limits[1] - self.center, self.center - self.limits[0])
+        return self._reach()
+
+    def _reach(self) -> np.ndarray:
         largest = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
             block = self.data[start : start + 65536].astype(np.float64) - self.center
@@ -117,34 +124,6 @@ class ArrayRows:
     def spread(self) -> np.ndarray:
         """Variance of each column about the centre, (D,)."""
         return self._average(self.center, power=2)
-
-
-class SampleRows(ArrayRows):
-    """A sample of the rows of a larger table.
-
-    Parameters
-    ----------
-    data, weights, center, compiled
-        As in `ArrayRows`.
-    low, high : (D,) arrays
-        The smallest and the largest value of the whole table.
-    """
-
-    def __init__(
-        self,
-        data: np.ndarray,
-        weights: np.ndarray | None,
-        center: np.ndarray,
-        compiled: bool,
-        low: np.ndarray,
-        high: np.ndarray,
-    ) -> None:
-        super().__init__(data, weights, center, compiled)
-        self._low, self._high = low, high
-
-    def extent(self) -> np.ndarray:
-        """The largest distance of a row of the whole table from the centre, (D,)."""
-        return np.maximum(self._high - self.center, self.center - self._low)
 
 
 class Batches:

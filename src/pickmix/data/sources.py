@@ -297,11 +297,18 @@ def bad_value(value: Any, place: str, column: Any, parameter: str = "X") -> str:
     return f"{parameter} must hold finite numbers, got {value} in {place}, column {column!r}."
 
 
-def refuse_bad(source: RowSource, first: int, rows: np.ndarray, parameter: str = "X") -> None:
-    """Refuse rows of a source, from number `first` on, that hold NaN or infinity."""
+def refuse_bad(
+    source: RowSource,
+    first: int,
+    rows: np.ndarray,
+    parameter: str = "X",
+    allow_nan: bool = False,
+) -> None:
+    """Refuse rows of a source, from number `first` on, that hold infinity, or NaN."""
     # Block by block: a mask of all entries would take memory of its own.
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
-        finite = np.isfinite(rows[start : start + _BLOCK_ROWS])
+        some = rows[start : start + _BLOCK_ROWS]
+        finite = ~np.isinf(some) if allow_nan else np.isfinite(some)
         if not finite.all():
             row, column = (int(number) for number in np.argwhere(~finite)[0])
             label = source.column_labels()[column]

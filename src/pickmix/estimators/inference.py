@@ -89,7 +89,9 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         log_base = family.log_base(np.asarray(rows, dtype=np.float64))
         return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
 
-    def _search(self, X: Any, n_candidates: Any, noise: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    def _search(
+        self, X: Any, n_candidates: Any, noise: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row, and a lower bound of its log-density."""
         n_probes = -(-check_integer("n_candidates", n_candidates, 1) // _SEARCH_CELL)
         background = getattr(self, "background_", None)

@@ -12,10 +12,12 @@ from pickmix.closed_form.dask_shards import DaskShards
 from pickmix.closed_form.shards import LocalShards, Pairwise, Shards
 from pickmix.data.checks import check_weights
 from pickmix.data.dask_data import is_dask
-from pickmix.data.rows import SampleRows
+from pickmix.data.partial_rows import make_rows
+from pickmix.data.rows import ArrayRows
 from pickmix.data.sources import RowSource, bad_value
 from pickmix.estimators.checkpointing import describe
 from pickmix.estimators.closed_form_fit import make_backend
+from pickmix.estimators.partial_tables import refuse_empty, warn_about_unseen
 from pickmix.estimators.plan import partition_settings, resolve_batch_size
 from pickmix.estimators.row_sources import (
     MEMORY_SHARE,
@@ -128,6 +130,8 @@ class LargeTable:
         results, self.facts = self._inspect(shared, int(estimator.verbose))
         if not self.facts.weight > 0.0:
             raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+        refuse_empty(self.facts.masses, self._labels)
+        warn_about_unseen(self.facts.n_unseen, stacklevel=6)
         self.is_whole = n_sampled == n_rows
         self.mean_weight = self.facts.weight / n_rows
         return _gathered(results)
@@ -163,12 +167,13 @@ class LargeTable:
 
     def sample_source(
         self, rows: np.ndarray, weights: np.ndarray | None, family: Family, compiled: bool
-    ) -> SampleRows:
+    ) -> ArrayRows:
         """The sample as the engine sees it; columns of `rows` are in the family's order."""
         order = slice(None) if family.column_order is None else family.column_order
         facts = self.facts
         centre = family.centre(facts.mean[order])
-        source = SampleRows(rows, weights, centre, compiled, facts.low[order], facts.high[order])
+        source = make_rows(rows, weights, centre, compiled)
+        source.limits = facts.low[order], facts.high[order]
         if isinstance(self.shards, LocalShards):
             self.shards.backend = make_backend(compiled, self._threads)
         return source

@@ -164,9 +164,7 @@ class OnlineFitting(ClosedFormInference):
             with warnings.catch_warnings():
                 # More batches will come: that the first was not enough is no news.
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._fit(
-                    X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise
-                )
+                self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise)
             return self
         rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
         self._check_same_mixture(rows.shape[1])
@@ -218,9 +216,10 @@ class OnlineFitting(ClosedFormInference):
             weights = check_weights(sample_weight, source.n_rows)
             with contextlib.closing(read_ahead(source, ranges)) as chunks:
                 for (first, last), rows in zip(ranges, chunks, strict=True):
-                    refuse_bad(source, first, rows)
+                    refuse_bad(source, first, rows, allow_nan=True)
                     some = None if weights is None else weights[first:last]
-                    if some is None or some.any():
+                    has_say = ~np.isnan(rows).all(axis=1)
+                    if (has_say if some is None else has_say & (some > 0.0)).any():
                         self.partial_fit(rows, sample_weight=some)
         finally:
             if source is not X:

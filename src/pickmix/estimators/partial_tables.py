@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,25 +43,33 @@ def _without_unseen(
     if n_nothing == rows.shape[0]:
         raise ValueError(f"X must hold a value, got {n_nothing} row(s) of missing values only.")
     if n_nothing:
-        warnings.warn(
-            f"{n_nothing} row(s) of X hold missing values only, and have no say in the fit.",
-            UserWarning,
-            stacklevel=6,
-        )
+        warn_about_unseen(n_nothing, stacklevel=7)
         rows = rows[~nothing]
         weights = None if weights is None else weights[~nothing]
         noise = None if noise is None else noise[~nothing]
     return rows, weights, noise
 
 
-def refuse_empty_columns(rows: np.ndarray) -> None:
-    """Refuse columns without a value."""
-    empty = np.isnan(rows).all(axis=0)
-    if empty.any():
+def warn_about_unseen(n_rows: int, stacklevel: int) -> None:
+    """Say how many rows have no say."""
+    if n_rows:
+        message = f"{n_rows} row(s) of X hold missing values only, and have no say in the fit."
+        warnings.warn(message, UserWarning, stacklevel=stacklevel)
+
+
+def refuse_empty(masses: np.ndarray, names: Sequence[Any]) -> None:
+    """Refuse columns without a value: the weights (D,) of their values are zero."""
+    if not (masses > 0.0).all():
+        column = names[int((masses > 0.0).argmin())]
         raise ValueError(
             "X must hold a value in every column, got only missing values in column "
-            f"{int(empty.argmax())}. Leave that column out."
+            f"{column!r}. Leave that column out."
         )
+
+
+def refuse_empty_columns(rows: np.ndarray) -> None:
+    """Refuse columns of rows (N, D) without a value."""
+    refuse_empty((~np.isnan(rows)).sum(axis=0), range(rows.shape[1]))
 
 
 def check_noise(noise: Any, rows: np.ndarray) -> np.ndarray | None:

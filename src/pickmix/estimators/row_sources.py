@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.dask_data import is_dask
@@ -137,6 +138,8 @@ def by_chunks(query: Query) -> Query:
 
     @functools.wraps(query)
     def answer(self: Any, X: Any, *args: Any, **options: Any) -> Any:
+        if options.get("noise") is not None and is_large(X):
+            raise ValueError("noise goes with rows in memory: read X into an array first.")
         if is_dask(X):
             check_is_fitted(self)
             return _ask_lazily(self, query, X, *args, **options)
@@ -172,11 +175,12 @@ def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any
 def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
     """Chunks of X one after another, with the columns that an estimator was fitted to."""
     source = open_fitted(estimator, X)
+    allow_nan = get_tags(estimator).input_tags.allow_nan
     try:
         ranges = ranges_of(source)
         with contextlib.closing(read_ahead(source, ranges)) as reader:
             for (first, _), rows in zip(ranges, reader, strict=True):
-                refuse_bad(source, first, rows)
+                refuse_bad(source, first, rows, allow_nan=allow_nan)
                 yield rows
     finally:
         if source is not X:

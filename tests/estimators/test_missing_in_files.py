@@ -1,0 +1,139 @@
+"""Missing values in rows that stay where they are: files, sources, clusters."""
+
+import numpy as np
+import pytest
+
+from pickmix import FamilyMixture, GaussianMixture, open_rows
+
+N, K = 12_000, 6
+
+
+@pytest.fixture(scope="module")
+def rows():
+    rng = np.random.default_rng(0)
+    centres = 6.0 * rng.normal(size=(K, 3))
+    complete = centres[rng.integers(K, size=N)] + rng.normal(size=(N, 3))
+    gone = rng.random((N, 3)) < 0.25
+    gone[gone.all(axis=1), 0] = False
+    return np.where(gone, np.nan, complete)
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """Tables of a few thousand rows are large, and do not come into memory as a whole."""
+    monkeypatch.setattr("pickmix.estimators.large.sample_size", lambda *sizes: 4000)
+
+
+def test_passes_over_a_file(rows, passes, tmp_path):
+    np.save(tmp_path / "rows.npy", rows)
+    in_memory = GaussianMixture(K, random_state=0).fit(rows)
+    from_file = GaussianMixture(K, random_state=0).fit(tmp_path / "rows.npy")
+    assert from_file.n_rows_seen_ == N
+    assert from_file.score(rows) > in_memory.score(rows) - 0.02
+    scores = from_file.score_samples(tmp_path / "rows.npy")
+    np.testing.assert_allclose(scores, from_file.score_samples(rows), atol=1e-9)
+    np.testing.assert_array_equal(from_file.predict(tmp_path / "rows.npy"), from_file.predict(rows))
+
+
+def test_chunks_change_nothing_but_where_sums_are_cut(rows, passes):
+    """Chains, draws and statistics are those of the rows, wherever chunks end."""
+    fits = [
+        GaussianMixture(K, random_state=0, max_iter=30).fit(open_rows(rows, chunk_size=size))
+        for size in (3000, 5000)
+    ]
+    assert abs(fits[0].score(rows) - fits[1].score(rows)) < 0.01
+
+
+def test_rows_without_values_have_no_say(rows, passes):
+    """A third of the table is empty; means, weights and likelihoods are those of the rest."""
+    empty = np.full((N // 2, 3), np.nan)
+    mixed = np.random.default_rng(1).permutation(np.concatenate([rows, empty]))
+    with pytest.warns(UserWarning, match=r"6000 row\(s\) of X hold missing values only"):
+        mixture = GaussianMixture(K, random_state=0).fit(open_rows(mixed, chunk_size=5000))
+    reference = GaussianMixture(K, random_state=0).fit(rows)
+    assert mixture.score(rows) > reference.score(rows) - 0.02
+    np.testing.assert_allclose(mixture.weights_.sum(), 1.0)
+
+
+def test_extremes_and_means_are_those_of_what_was_seen(rows, passes, monkeypatch):
+    from pickmix.estimators import large
+
+    seen = []
+    look = large.LargeTable.look
+
+    def keep(self, *arguments):
+        result = look(self, *arguments)
+        seen.append(self.facts)
+        return result
+
+    monkeypatch.setattr(large.LargeTable, "look", keep)
+    weights = np.random.default_rng(2).uniform(0.5, 2.0, N)
+    GaussianMixture(2, random_state=0, max_iter=3, tol=0.0, max_steps=2).fit(
+        open_rows(rows, chunk_size=2500), sample_weight=weights
+    )
+    (facts,) = seen
+    there = ~np.isnan(rows)
+    means = np.nansum(weights[:, None] * rows, axis=0) / (weights[:, None] * there).sum(axis=0)
+    np.testing.assert_allclose(facts.mean, means)
+    np.testing.assert_allclose(facts.low, np.nanmin(rows, axis=0))
+    np.testing.assert_allclose(facts.high, np.nanmax(rows, axis=0))
+    np.testing.assert_allclose(facts.masses, weights @ there)
+    np.testing.assert_allclose(facts.weight, weights.sum())
+
+
+def test_a_column_without_values_is_named(rows, passes, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame(rows, columns=["a", "b", "c"])
+    frame["b"] = np.nan
+    frame.to_parquet(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match="only missing values in column 'b'"):
+        GaussianMixture(2).fit(tmp_path / "rows.parquet")
+
+
+def test_infinity_is_refused_as_before(rows, passes):
+    bad = rows.copy()
+    bad[7000, 1] = -np.inf
+    with pytest.raises(ValueError, match=r"X must hold finite numbers, got -inf"):
+        GaussianMixture(2).fit(open_rows(bad, chunk_size=5000))
+    mixture = GaussianMixture(2, random_state=0).fit(rows[:1000])
+    with pytest.raises(ValueError, match=r"X must hold finite numbers, got -inf"):
+        mixture.score_samples(open_rows(bad))
+
+
+def test_streams_of_chunks(rows):
+    mixture = GaussianMixture(K, random_state=0).partial_fit(open_rows(rows, chunk_size=3000))
+    empty = np.concatenate([rows, np.full((3000, 3), np.nan)])
+    again = GaussianMixture(K, random_state=0).partial_fit(open_rows(empty, chunk_size=3000))
+    np.testing.assert_array_equal(mixture.means_, again.means_)
+    reference = GaussianMixture(K, random_state=0).fit(rows)
+    assert mixture.score(rows) > reference.score(rows) - 0.1
+
+
+def test_counts_and_levels_in_chunks(passes):
+    rng = np.random.default_rng(3)
+    kind = rng.integers(2, size=N)
+    table = np.column_stack([rng.poisson(2.0 + 9.0 * kind), (kind + (rng.random(N) < 0.1)) % 2])
+    table = np.where(rng.random((N, 2)) < 0.2, np.nan, table)
+    family = [("poisson", [0]), ("categorical", [1])]
+    with pytest.warns(UserWarning, match="missing values only"):
+        mixture = FamilyMixture(family, 2, random_state=0).fit(open_rows(table, chunk_size=5000))
+    rates = np.sort(mixture.parameters_["poisson0_rates"][:, 0])
+    np.testing.assert_allclose(rates, [2.0, 11.0], atol=0.4)
+
+
+def test_partitions_of_a_cluster(rows, passes):
+    da = pytest.importorskip("dask.array")
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        mixture = GaussianMixture(K, random_state=0)
+        mixture.fit(da.from_array(rows, chunks=(4000, 3)))
+        scores = mixture.score_samples(da.from_array(rows, chunks=(4000, 3))).compute()
+    local = GaussianMixture(K, random_state=0).fit(open_rows(rows, chunk_size=4000))
+    np.testing.assert_array_equal(mixture.means_, local.means_)
+    np.testing.assert_allclose(scores, local.score_samples(rows), atol=1e-9)
