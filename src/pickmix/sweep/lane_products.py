@@ -84,6 +84,129 @@ add_products = _make_sum(is_added=True)
 subtract_products = _make_sum(is_added=False)
 
 
+@intrinsic
+def reduce_row(typing_context, base, s, number, a, a_row, b, b_row, b_step, n, scale, t, out, row):
+    """out[row] = (base[s] + number - sum over k < n of a[a_row + k] b[b_row + k b_step]) scale[t].
+
+    With t = -1 nothing is scaled.
+    """
+    index = types.int64
+    signature = types.void(
+        base, index, types.float64, a, index, b, index, index, index, scale, index, out, index
+    )
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        base, s, number, a, a_row, b, b_row, b_step, n, scale, t, out, row = args
+        number = emit.repeat(number)
+        is_scaled = builder.icmp_signed(">=", t, _ZERO)
+        with emit.columns(kinds[0], base) as column:
+            start = emit.load(emit.locate(kinds[0], base, s, column)[0])
+            left, width = emit.locate(kinds[3], a, a_row, column)
+            right, _ = emit.locate(kinds[5], b, b_row, column)
+            start, step = builder.fadd(start, number), builder.mul(b_step, width)
+            total = emit.add_products(start, n, left, width, right, step, is_added=False)
+            place, _ = emit.locate(kinds[11], out, row, column)
+            with builder.if_else(is_scaled) as (then, otherwise):
+                with then:
+                    factor = emit.load(emit.locate(kinds[9], scale, t, column)[0])
+                    emit.store(builder.fmul(total, factor), place)
+                with otherwise:
+                    emit.store(total, place)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def multiply_lower(typing_context, factor, height, low, high, x, x_row, places, out, row):
+    """Multiply by a lower triangular factor, for low <= a < high.
+
+    out[row + a] = sum over low <= b <= a of factor[a height + b] x[x_row + places[b]]
+    """
+    index = types.int64
+    signature = types.void(factor, index, index, index, x, index, places, out, index)
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        factor, height, low, high, x, x_row, places, out, row = args
+        numbers = context.make_array(kinds[6])(context, builder, places).data
+        one = ir.Constant(_WORD, 1)
+        nothing = ir.Constant(emit.vector, None)
+        with (
+            emit.columns(kinds[0], factor) as column,
+            cgutils.for_range_slice(builder, low, high, one, intp=_WORD, inc=True) as outer,
+        ):
+            a = outer[0]
+            total = cgutils.alloca_once(builder, emit.vector)
+            builder.store(nothing, total)
+            last = builder.add(a, one)
+            with cgutils.for_range_slice(builder, low, last, one, intp=_WORD, inc=True) as inner:
+                b = inner[0]
+                here = builder.add(builder.mul(a, height), b)
+                own = emit.load(emit.locate(kinds[0], factor, here, column)[0])
+                where = builder.add(x_row, builder.load(builder.gep(numbers, [b])))
+                other = emit.load(emit.locate(kinds[4], x, where, column)[0])
+                product = builder.fmul(own, other, flags=_CONTRACT)
+                builder.store(builder.fadd(builder.load(total), product, flags=_CONTRACT), total)
+            place, _ = emit.locate(kinds[7], out, builder.add(row, a), column)
+            emit.store(builder.load(total), place)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def multiply_upper(typing_context, factor, height, low, high, x, row, out):
+    """out[row + a] = sum over a <= k < high of factor[k height + a] x[row + k], low <= a < high."""
+    index = types.int64
+    signature = types.void(factor, index, index, index, x, index, out)
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        factor, height, low, high, x, row, out = args
+        one = ir.Constant(_WORD, 1)
+        nothing = ir.Constant(emit.vector, None)
+        with (
+            emit.columns(kinds[0], factor) as column,
+            cgutils.for_range_slice(builder, low, high, one, intp=_WORD, inc=True) as outer,
+        ):
+            a = outer[0]
+            begin = builder.add(builder.mul(a, height), a)
+            left, width = emit.locate(kinds[0], factor, begin, column)
+            right, _ = emit.locate(kinds[4], x, builder.add(row, a), column)
+            step = builder.mul(height, width)
+            size = builder.sub(high, a)
+            total = emit.add_products(nothing, size, left, step, right, width)
+            emit.store(total, emit.locate(kinds[6], out, builder.add(row, a), column)[0])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def add_weighted(typing_context, weights, sign, a, a_row, b, b_row, n, out, row):
+    """out[row] += sign weights[0] sum over k < n of a[a_row + k] b[b_row + k]."""
+    index = types.int64
+    signature = types.void(weights, types.float64, a, index, b, index, index, out, index)
+
+    def codegen(context, builder, signature, args):
+        emit, kinds = _Lanes(context, builder, signature.args[0]), signature.args
+        weights, sign, a, a_row, b, b_row, n, out, row = args
+        sign, nothing = emit.repeat(sign), ir.Constant(emit.vector, None)
+        with emit.columns(kinds[0], weights) as column:
+            left, width = emit.locate(kinds[2], a, a_row, column)
+            right, _ = emit.locate(kinds[4], b, b_row, column)
+            total = emit.add_products(nothing, n, left, width, right, width)
+            weight = emit.load(emit.locate(kinds[0], weights, _ZERO, column)[0])
+            place, _ = emit.locate(kinds[7], out, row, column)
+            product = builder.fmul(builder.fmul(weight, sign), total, flags=_CONTRACT)
+            emit.store(builder.fadd(emit.load(place), product, flags=_CONTRACT), place)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 def _make_elementwise(combine):
     @intrinsic
     def run(typing_context, source, s, number, target, t):

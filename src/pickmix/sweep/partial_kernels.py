@@ -4,9 +4,6 @@ Rows come sorted by what was seen of them. Those with the same cells missing sha
 their components, so a group of them is worked on together. The innermost loops run over the
 components of a block, one per lane of the vector units, which keeps these busy however few rows a
 group has. Everything is float64 about each component's own location, so that nothing cancels.
-
-Coordinates that were seen of a group are numbered 0, 1, ... as "places"; those that are to be
-completed stand in `hidden`.
 """
 
 # Numba infers types in the kernels.
@@ -14,232 +11,34 @@ completed stand in `hidden`.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
 from pickmix.compiled import part
 from pickmix.families.base import NO_MASS
-from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
 from pickmix.sweep.lane_products import (
-    LANES,
+    add_moments,
     add_products,
     add_row,
+    add_weighted,
     fill_row,
     invert_root,
     load_row,
+    multiply_lower,
+    multiply_upper,
+    reduce_row,
     scale_row,
     subtract_products,
 )
+from pickmix.sweep.partial_workspace import Workspace
 
 _FAST = {"reassoc", "contract", "nsz"}
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 # Factors of normalisers that are multiplied before a logarithm is taken.
 _FACTORS_PER_LOG = 4
-# What a component that explains nothing is given.
-NOTHING = -1e300
 # Values so much below the largest have no weight, and what exponents are divided by.
 _LEAST_EXPONENT = -20.0
 _SHRINK = 1.0 / 1024.0
-
-
-class Workspace(NamedTuple):
-    """What a thread needs for blocks of at most n components, in W lanes.
-
-    Attributes
-    ----------
-    first, group : (C,) int64 arrays
-        The first coordinate that coordinate i depends on, i + 1 for counts; coordinates of one
-        group may depend on each other.
-    location, linear, constants : (C, W) arrays
-        m, l, and l m - m for counts.
-    covariance : (C C, W) array
-        S, row by row.
-    log_weight, normaliser : (1, W) arrays
-        Log-weights, and these with the normaliser of what was seen.
-    seen, begin : (C,) int64 arrays
-        The coordinate at each place, and the first place that it depends on; for counts, the next.
-    hidden, low, high : (C,) int64 arrays
-        Coordinates to complete, and the places low..high that each depends on.
-    noise : (C, C) array
-    root, factor : (C C, W) arrays
-        The Cholesky factor of T, and its inverse, by places.
-    away : (C, W) array
-        x - m, by places.
-    squares, values : (1, W) arrays
-    means : (C, W) array
-    products : (C C, W) array
-        Weighted sums over the rows of a group, by places.
-    mass : (1, W) array
-    solved, gains : (C C, W) arrays
-        root^-1 S and T^-1 S, row h C + a for hidden coordinate h and place a.
-    cross : (C, W) array
-    total, total_squares : (1, W) arrays
-    sums : (C, W) array
-    sums_of_products : (P, W) array
-        Sums over the rows of a block, completed.
-    """
-
-    first: np.ndarray
-    group: np.ndarray
-    location: np.ndarray
-    linear: np.ndarray
-    constants: np.ndarray
-    covariance: np.ndarray
-    log_weight: np.ndarray
-    normaliser: np.ndarray
-    seen: np.ndarray
-    begin: np.ndarray
-    hidden: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    noise: np.ndarray
-    root: np.ndarray
-    factor: np.ndarray
-    away: np.ndarray
-    squares: np.ndarray
-    values: np.ndarray
-    means: np.ndarray
-    products: np.ndarray
-    mass: np.ndarray
-    solved: np.ndarray
-    gains: np.ndarray
-    cross: np.ndarray
-    total: np.ndarray
-    total_squares: np.ndarray
-    sums: np.ndarray
-    sums_of_products: np.ndarray
-
-
-@part()
-def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
-    """Allocate what a thread needs for blocks of at most n components."""
-    C, P = layout[0].shape[0], layout[2][layout[0].shape[0]]
-    W = (n + LANES - 1) // LANES * LANES
-    first, group = layout[0].copy(), np.empty(C, dtype=np.int64)
-    for c in range(C):
-        if n_noise > C and first[c] <= c:
-            # Noise of all columns together makes them depend on each other.
-            first[c] = 0
-        group[c] = first[c] if first[c] <= c else -1 - c
-    return Workspace(
-        first,
-        group,
-        np.zeros((C, W)),
-        np.zeros((C, W)),
-        np.zeros((C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros((C, C)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros((C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((1, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros((C, W)),
-        np.zeros((P, W)),
-    )
-
-
-@part()
-def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) -> None:
-    """Load the n components members[place : place + n], and clear their sums."""
-    first, _, starts, _ = layout
-    C, W = first.shape[0], work.log_weight.shape[1]
-    has_linear = model.linear.shape[0] > 0
-    root = np.zeros((C, C))
-    work.total[:] = 0.0
-    work.total_squares[:] = 0.0
-    work.sums[:] = 0.0
-    work.sums_of_products[:] = 0.0
-    for g in range(n, W):
-        # Lanes beyond the last component are unit Gaussians that weigh nothing.
-        work.log_weight[0, g] = NOTHING
-        for c in range(C):
-            work.location[c, g] = 0.0
-            for d in range(C):
-                work.covariance[c * C + d, g] = 1.0 if c == d else 0.0
-    for g in range(n):
-        k = members[place + g]
-        f = 0 if model.factor.shape[0] == 1 else k
-        weight = max(model.log_mass[k] + model.decay[LOG_SCALE], model.decay[LOG_FLOOR])
-        work.log_weight[0, g] = weight
-        for c in range(C):
-            work.location[c, g] = model.location[k, c]
-            if has_linear and first[c] > c:
-                work.linear[c, g] = model.linear[k, c]
-                rate = model.location[k, c]
-                work.constants[c, g] = model.linear[k, c] * rate - rate
-        # The inverse of the factor is the root of the covariance.
-        for i in range(C):
-            if first[i] > i:
-                continue
-            base = starts[i] - first[i]
-            diagonal = 1.0 / model.factor[f, base + i]
-            for j in range(first[i], i):
-                total = 0.0
-                for m in range(j, i):
-                    total += model.factor[f, base + m] * root[m, j]
-                root[i, j] = -total * diagonal
-            root[i, i] = diagonal
-            for j in range(first[i], i + 1):
-                total = 0.0
-                for m in range(first[i], j + 1):
-                    total += root[i, m] * root[j, m]
-                work.covariance[i * C + j, g] = total
-                work.covariance[j * C + i, g] = total
-
-
-@part()
-def look(rows, i, n_columns, work: Workspace):
-    """Find what was seen of row i, and its noise; returns (places, coordinates to complete)."""
-    C = work.first.shape[0]
-    n_noise = rows.shape[1] - n_columns
-    n_seen, n_hidden = 0, 0
-    for c in range(C):
-        there = not np.isnan(rows[i, c])
-        if there:
-            work.seen[n_seen] = c
-            begin = n_seen
-            while begin > 0 and work.seen[begin - 1] >= work.first[c]:
-                begin -= 1
-            work.begin[n_seen] = begin if work.first[c] <= c else n_seen + 1
-            n_seen += 1
-        if work.first[c] <= c and (n_noise > 0 or not there):
-            work.hidden[n_hidden] = c
-            n_hidden += 1
-    for h in range(n_hidden):
-        low = 0
-        while low < n_seen and work.group[work.seen[low]] != work.group[work.hidden[h]]:
-            low += 1
-        high = low
-        while high < n_seen and work.group[work.seen[high]] == work.group[work.hidden[h]]:
-            high += 1
-        work.low[h], work.high[h] = low, high
-    if n_noise == C:
-        for c in range(C):
-            work.noise[c, c] = rows[i, n_columns + c]
-    elif n_noise > 0:
-        p = n_columns
-        for c in range(C):
-            for d in range(c + 1):
-                work.noise[c, d] = rows[i, p]
-                p += 1
-    return n_seen, n_hidden
 
 
 @part()
@@ -265,19 +64,42 @@ def factorise(n_seen, has_noise, work: Workspace) -> None:
         for b in range(begin, a + 1):
             j, here = seen[b], a * C + b
             noise = work.noise[i, j] if has_noise else 0.0
-            load_row(work.covariance, i * C + j, noise, root, here)
             left, right = a * C + begin, b * C + begin
-            subtract_products(root, left, 1, root, right, 1, b - begin, root, here)
-            if a == b:
-                invert_root(root, here, 1.0, factor, here)
-            else:
-                scale_row(factor, b * C + b, 1.0, root, here)
+            scale = b * C + b if b < a else -1
+            reduce_row(
+                work.covariance,
+                i * C + j,
+                noise,
+                root,
+                left,
+                root,
+                right,
+                1,
+                b - begin,
+                factor,
+                scale,
+                root,
+                here,
+            )
+        invert_root(root, a * C + a, 1.0, factor, a * C + a)
         # Row a of the inverse: -F[a, a] sum over m of root[a, m] F[m, b].
         for b in range(begin, a):
             here = a * C + b
-            fill_row(factor, here, 0.0, factor, here)
-            subtract_products(root, here, 1, factor, b * C + b, C, a - b, factor, here)
-            scale_row(factor, a * C + a, 1.0, factor, here)
+            reduce_row(
+                work.nothing,
+                0,
+                0.0,
+                root,
+                here,
+                factor,
+                b * C + b,
+                C,
+                a - b,
+                factor,
+                a * C + a,
+                factor,
+                here,
+            )
         scale_row(factor, a * C + a, 1.0, diagonal, 0)
         n_factors += 1
         if n_factors % _FACTORS_PER_LOG == 0:
@@ -354,23 +176,20 @@ def add_levels(rows, i, C, n, place, offsets, weights, counts) -> None:
 
 @part()
 def add_group(
-    layout, tables, rows, i, members, place, n, n_seen, n_hidden, has_noise, counts, work: Workspace
+    layout, tables, rows, i, members, place, n, n_seen, n_hidden, counts, work: Workspace
 ) -> None:
     """Complete the sums of a group of rows like row i, and add them to those of the block."""
     first, _, starts, offsets = layout
     C = first.shape[0]
-    if not has_noise:
-        # What was seen without noise is known.
-        for a in range(n_seen):
-            c = work.seen[a]
-            add_row(work.means, a, -1.0, work.sums, c)
-            for b in range(work.begin[a], a + 1):
-                d = work.seen[b]
-                if first[c] <= d:
-                    p = starts[c] + d - first[c]
-                    add_row(work.products, a * C + b, 1.0, work.sums_of_products, p)
+    # What was seen without noise is known.
+    for a in range(n_seen):
+        c = work.seen[a]
+        add_row(work.means, a, -1.0, work.sums, c)
+        for b in range(work.begin[a], a + 1):
+            p = starts[c] + work.seen[b] - first[c]
+            add_row(work.products, a * C + b, 1.0, work.sums_of_products, p)
     if n_hidden:
-        _complete(layout, n_hidden, has_noise, work)
+        _complete(layout, n_hidden, work)
     add_row(work.mass, 0, 1.0, work.total, 0)
     for q in range(offsets.shape[0] - 1):
         if np.isnan(rows[i, C + q]):
@@ -386,7 +205,7 @@ def add_group(
 
 
 @part()
-def _complete(layout, n_hidden, has_noise, work: Workspace) -> None:
+def _complete(layout, n_hidden, work: Workspace) -> None:
     """Add what is expected of hidden coordinates, and how they vary about that.
 
     `means` are those of m - x, so what they say of hidden coordinates is subtracted.
@@ -398,15 +217,8 @@ def _complete(layout, n_hidden, has_noise, work: Workspace) -> None:
     for h in range(n_hidden):
         m, low, high = hidden[h], work.low[h], work.high[h]
         # solved = F S, gains = F' solved = T^-1 S.
-        for a in range(low, high):
-            fill_row(solved, h * C + a, 0.0, solved, h * C + a)
-            for b in range(low, a + 1):
-                source = seen[b] * C + m
-                add_products(factor, a * C + b, 1, work.covariance, source, 1, 1, solved, h * C + a)
-        for a in range(low, high):
-            n, here = high - a, h * C + a
-            fill_row(gains, here, 0.0, gains, here)
-            add_products(factor, a * C + a, C, solved, here, 1, n, gains, here)
+        multiply_lower(factor, C, low, high, work.covariance, m * C, seen, solved, h * C)
+        multiply_upper(factor, C, low, high, solved, h * C, gains)
         subtract_products(gains, h * C + low, 1, work.means, low, 1, high - low, work.sums, m)
     for h in range(n_hidden):
         m, low, high = hidden[h], work.low[h], work.high[h]
@@ -418,8 +230,7 @@ def _complete(layout, n_hidden, has_noise, work: Workspace) -> None:
             n = high - a - 1
             add_products(gains, h * C + a + 1, 1, work.products, below, C, n, cross, a)
             i, j = max(seen[a], m), min(seen[a], m)
-            if not has_noise and first[i] <= j:
-                add_row(cross, a, 1.0, work.sums_of_products, starts[i] + j - first[i])
+            add_row(cross, a, 1.0, work.sums_of_products, starts[i] + j - first[i])
         for e in range(h + 1):
             other = hidden[e]
             if other < first[m]:
@@ -427,10 +238,75 @@ def _complete(layout, n_hidden, has_noise, work: Workspace) -> None:
             # The covariance that is left, and that of what is expected.
             p, n = starts[m] + other - first[m], high - low
             one, two = h * C + low, e * C + low
-            load_row(work.covariance, m * C + other, 0.0, work.squares, 0)
-            subtract_products(solved, one, 1, solved, two, 1, n, work.squares, 0)
+            add_products(
+                work.mass, 0, 1, work.covariance, m * C + other, 1, 1, work.sums_of_products, p
+            )
+            add_weighted(work.mass, -1.0, solved, one, solved, two, n, work.sums_of_products, p)
             add_products(cross, low, 1, gains, two, 1, n, work.sums_of_products, p)
-            add_products(work.mass, 0, 1, work.squares, 0, 1, 1, work.sums_of_products, p)
+
+
+@part()
+def add_noisy_row(n_seen, n_hidden, scale, work: Workspace) -> None:
+    """Complete a row with noise, and add it to the sums of the block; weights are in `values`.
+
+    Nothing is known of it but distributions, so all coordinates are completed.
+    """
+    C, seen, covariance, solved = work.first.shape[0], work.seen, work.covariance, work.solved
+    for a in range(n_seen):
+        # white = F away, and then T^-1 away = F' white, group by group.
+        if work.begin[a] == a:
+            low, high = a, a + 1
+            while high < n_seen and work.begin[high] == low:
+                high += 1
+            multiply_lower(work.factor, C, low, high, work.away, 0, work.numbers, work.gains, 0)
+            multiply_upper(work.factor, C, low, high, work.gains, 0, work.cross)
+    for h in range(n_hidden):
+        m, low, high = work.hidden[h], work.low[h], work.high[h]
+        multiply_lower(work.factor, C, low, high, covariance, m * C, seen, solved, m * C)
+        fill_row(work.shift, m, 0.0, work.shift, m)
+        for b in range(low, high):
+            add_products(covariance, m * C + seen[b], 1, work.cross, b, 1, 1, work.shift, m)
+    add_moments(
+        work.values,
+        scale,
+        work.shift,
+        C,
+        work.first,
+        C,
+        work.mass,
+        work.total_squares,
+        work.means,
+        work.products,
+    )
+    for h in range(n_hidden):
+        m, low, n = work.hidden[h], work.low[h], work.high[h] - work.low[h]
+        for other in range(work.first[m], m + 1):
+            one, two = m * C + low, other * C + low
+            add_weighted(
+                work.values, -1.0, solved, one, solved, two, n, work.products, m * C + other
+            )
+
+
+@part()
+def add_noisy_rows(layout, work: Workspace) -> None:
+    """Add the sums of all rows with noise to those of the block.
+
+    `means` are those of m - v.
+    """
+    first, _, starts, _ = layout
+    C = first.shape[0]
+    for c in range(C):
+        add_row(work.means, c, -1.0, work.sums, c)
+        fill_row(work.means, c, 0.0, work.means, c)
+        for d in range(work.first[c], c + 1):
+            here = c * C + d
+            if d >= first[c]:
+                p = starts[c] + d - first[c]
+                add_row(work.products, here, 1.0, work.sums_of_products, p)
+                add_products(work.mass, 0, 1, work.covariance, here, 1, 1, work.sums_of_products, p)
+            fill_row(work.products, here, 0.0, work.products, here)
+    add_row(work.mass, 0, 1.0, work.total, 0)
+    fill_row(work.mass, 0, 0.0, work.mass, 0)
 
 
 @part()

@@ -12,17 +12,16 @@ from pickmix.compiled import kernel, part
 from pickmix.selection.kernels import uniform
 from pickmix.sweep.lane_products import add_moments, evaluate, find_away
 from pickmix.sweep.partial_kernels import (
-    NOTHING,
     add_group,
     add_levels,
+    add_noisy_row,
+    add_noisy_rows,
     add_other_columns,
     exponentiate,
     factorise,
     finish,
-    look,
-    make_workspace,
-    prepare,
 )
+from pickmix.sweep.partial_workspace import NOTHING, look, make_workspace, prepare
 
 # Components that meet a row together where all do.
 TOGETHER = 32
@@ -86,7 +85,7 @@ def sweep_partial_blocks(
         n_seen, n_hidden = 0, 0
         for i in range(begin, end):
             if i == begin or n_noise > 0 or patterns[i] != patterns[i - 1]:
-                if i > begin and wanted:
+                if i > begin and wanted and n_noise == 0:
                     add_group(
                         layout,
                         model.tables,
@@ -97,7 +96,6 @@ def sweep_partial_blocks(
                         n,
                         n_seen,
                         n_hidden,
-                        n_noise > 0,
                         sums[4],
                         work,
                     )
@@ -139,7 +137,9 @@ def sweep_partial_blocks(
             if wants_log_sums:
                 log_sum = largest + math.log(total) if largest > NOTHING else -np.inf
                 log_sums[order[i]] = log_sum
-            if wanted:
+            if wanted and n_noise > 0:
+                add_noisy_row(n_seen, n_hidden, row_weights[i] / total, work)
+            elif wanted:
                 add_moments(
                     work.values,
                     row_weights[i] / total,
@@ -154,7 +154,9 @@ def sweep_partial_blocks(
                 )
                 if n_columns > C:
                     add_levels(rows, i, C, n, place, layout[3], work.values, sums[4])
-        if wanted:
+        if wanted and n_noise > 0:
+            add_noisy_rows(layout, work)
+        elif wanted:
             add_group(
                 layout,
                 model.tables,
@@ -165,10 +167,10 @@ def sweep_partial_blocks(
                 n,
                 n_seen,
                 n_hidden,
-                n_noise > 0,
                 sums[4],
                 work,
             )
+        if wanted:
             finish(layout, place, n, sums, work)
 
 
@@ -241,7 +243,7 @@ def add_partial(layout, model, rows, patterns, weights, responsibilities, sums, 
         n_seen, n_hidden = 0, 0
         for i in range(B + 1):
             fresh = i == 0 or i == B or n_noise > 0 or patterns[i] != patterns[i - 1]
-            if fresh and i > 0:
+            if fresh and i > 0 and n_noise == 0:
                 add_group(
                     layout,
                     model.tables,
@@ -252,7 +254,6 @@ def add_partial(layout, model, rows, patterns, weights, responsibilities, sums, 
                     n,
                     n_seen,
                     n_hidden,
-                    n_noise > 0,
                     sums[4],
                     work,
                 )
@@ -265,6 +266,9 @@ def add_partial(layout, model, rows, patterns, weights, responsibilities, sums, 
             work.values[:] = 0.0
             for g in range(n):
                 work.values[0, g] = responsibilities[place + g, i]
+            if n_noise > 0:
+                add_noisy_row(n_seen, n_hidden, weights[i], work)
+                continue
             add_moments(
                 work.values,
                 weights[i],
@@ -279,6 +283,8 @@ def add_partial(layout, model, rows, patterns, weights, responsibilities, sums, 
             )
             if n_columns > C:
                 add_levels(rows, i, C, n, place, layout[3], work.values, sums[4])
+        if n_noise > 0:
+            add_noisy_rows(layout, work)
         finish(layout, place, n, sums, work)
 
 
@@ -367,6 +373,9 @@ def add_partial_pairs(layout, model, rows, members, offsets, pairs, weights, sum
             find_away(rows, i, work.seen, n_seen, work.location, work.away)
             work.values[:] = 0.0
             work.values[0, 0] = 1.0
+            if n_noise > 0:
+                add_noisy_row(n_seen, n_hidden, weights[p], work)
+                continue
             add_moments(
                 work.values,
                 weights[p],
@@ -391,8 +400,9 @@ def add_partial_pairs(layout, model, rows, members, offsets, pairs, weights, sum
                 1,
                 n_seen,
                 n_hidden,
-                n_noise > 0,
                 sums[4],
                 work,
             )
+        if n_noise > 0:
+            add_noisy_rows(layout, work)
         finish(layout, slot, 1, sums, work)

@@ -1,0 +1,229 @@
+"""Rows seen in part, compiled: what a thread needs for a block of components and a group of rows.
+
+Coordinates that were seen of a group are numbered 0, 1, ... as "places"; those that are to be
+completed stand in `hidden`.
+"""
+
+# Numba infers types in the kernels.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pickmix.compiled import part
+from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
+from pickmix.sweep.lane_products import LANES
+
+# What a component that explains nothing is given.
+NOTHING = -1e300
+
+
+class Workspace(NamedTuple):
+    """What a thread needs for blocks of at most n components, in W lanes.
+
+    Attributes
+    ----------
+    first, group : (C,) int64 arrays
+        The first coordinate that coordinate i depends on, i + 1 for counts; coordinates of one
+        group may depend on each other.
+    location, linear, constants : (C, W) arrays
+        m, l, and l m - m for counts.
+    covariance : (C C, W) array
+        S, row by row.
+    log_weight, normaliser : (1, W) arrays
+        Log-weights, and these with the normaliser of what was seen.
+    seen, begin : (C,) int64 arrays
+        The coordinate at each place, and the first place that it depends on; for counts, the next.
+    hidden, low, high : (C,) int64 arrays
+        Coordinates to complete, and the places low..high that each depends on.
+    noise : (C, C) array
+    root, factor : (C C, W) arrays
+        The Cholesky factor of T, and its inverse, by places.
+    away : (C, W) array
+        x - m, by places.
+    squares, values : (1, W) arrays
+    means : (C, W) array
+    products : (C C, W) array
+        Weighted sums over the rows of a group, by places.
+    mass : (1, W) array
+    solved, gains : (C C, W) arrays
+        root^-1 S and T^-1 S, row h C + a for hidden coordinate h and place a.
+    cross, shift : (C, W) arrays
+    nothing : (1, W) array
+        Zeros.
+    numbers : (C,) int64 array
+        0, 1, ...
+    total, total_squares : (1, W) arrays
+    sums : (C, W) array
+    sums_of_products : (P, W) array
+        Sums over the rows of a block, completed.
+    """
+
+    first: np.ndarray
+    group: np.ndarray
+    location: np.ndarray
+    linear: np.ndarray
+    constants: np.ndarray
+    covariance: np.ndarray
+    log_weight: np.ndarray
+    normaliser: np.ndarray
+    seen: np.ndarray
+    begin: np.ndarray
+    hidden: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    noise: np.ndarray
+    root: np.ndarray
+    factor: np.ndarray
+    away: np.ndarray
+    squares: np.ndarray
+    values: np.ndarray
+    means: np.ndarray
+    products: np.ndarray
+    mass: np.ndarray
+    solved: np.ndarray
+    gains: np.ndarray
+    cross: np.ndarray
+    shift: np.ndarray
+    nothing: np.ndarray
+    numbers: np.ndarray
+    total: np.ndarray
+    total_squares: np.ndarray
+    sums: np.ndarray
+    sums_of_products: np.ndarray
+
+
+@part()
+def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
+    """Allocate what a thread needs for blocks of at most n components."""
+    C, P = layout[0].shape[0], layout[2][layout[0].shape[0]]
+    W = (n + LANES - 1) // LANES * LANES
+    first, group = layout[0].copy(), np.empty(C, dtype=np.int64)
+    for c in range(C):
+        if n_noise > C and first[c] <= c:
+            # Noise of all columns together makes them depend on each other.
+            first[c] = 0
+        group[c] = first[c] if first[c] <= c else -1 - c
+    return Workspace(
+        first,
+        group,
+        np.zeros((C, W)),
+        np.zeros((C, W)),
+        np.zeros((C, W)),
+        np.zeros((C * C, W)),
+        np.zeros((1, W)),
+        np.zeros((1, W)),
+        np.zeros(C, dtype=np.int64),
+        np.zeros(C, dtype=np.int64),
+        np.zeros(C, dtype=np.int64),
+        np.zeros(C, dtype=np.int64),
+        np.zeros(C, dtype=np.int64),
+        np.zeros((C, C)),
+        np.zeros((C * C, W)),
+        np.zeros((C * C, W)),
+        np.zeros((C, W)),
+        np.zeros((1, W)),
+        np.zeros((1, W)),
+        np.zeros((C, W)),
+        np.zeros((C * C, W)),
+        np.zeros((1, W)),
+        np.zeros((C * C, W)),
+        np.zeros((C * C, W)),
+        np.zeros((C, W)),
+        np.zeros((C, W)),
+        np.zeros((1, W)),
+        np.arange(C),
+        np.zeros((1, W)),
+        np.zeros((1, W)),
+        np.zeros((C, W)),
+        np.zeros((P, W)),
+    )
+
+
+@part()
+def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) -> None:
+    """Load the n components members[place : place + n], and clear their sums."""
+    first, _, starts, _ = layout
+    C, W = first.shape[0], work.log_weight.shape[1]
+    has_linear = model.linear.shape[0] > 0
+    root = np.zeros((C, C))
+    work.total[:] = 0.0
+    work.total_squares[:] = 0.0
+    work.sums[:] = 0.0
+    work.sums_of_products[:] = 0.0
+    for g in range(n, W):
+        # Lanes beyond the last component are unit Gaussians that weigh nothing.
+        work.log_weight[0, g] = NOTHING
+        for c in range(C):
+            work.location[c, g] = 0.0
+            for d in range(C):
+                work.covariance[c * C + d, g] = 1.0 if c == d else 0.0
+    for g in range(n):
+        k = members[place + g]
+        f = 0 if model.factor.shape[0] == 1 else k
+        weight = max(model.log_mass[k] + model.decay[LOG_SCALE], model.decay[LOG_FLOOR])
+        work.log_weight[0, g] = weight
+        for c in range(C):
+            work.location[c, g] = model.location[k, c]
+            if has_linear and first[c] > c:
+                work.linear[c, g] = model.linear[k, c]
+                rate = model.location[k, c]
+                work.constants[c, g] = model.linear[k, c] * rate - rate
+        # The inverse of the factor is the root of the covariance.
+        for i in range(C):
+            if first[i] > i:
+                continue
+            base = starts[i] - first[i]
+            diagonal = 1.0 / model.factor[f, base + i]
+            for j in range(first[i], i):
+                total = 0.0
+                for m in range(j, i):
+                    total += model.factor[f, base + m] * root[m, j]
+                root[i, j] = -total * diagonal
+            root[i, i] = diagonal
+            for j in range(first[i], i + 1):
+                total = 0.0
+                for m in range(first[i], j + 1):
+                    total += root[i, m] * root[j, m]
+                work.covariance[i * C + j, g] = total
+                work.covariance[j * C + i, g] = total
+
+
+@part()
+def look(rows, i, n_columns, work: Workspace):
+    """Find what was seen of row i, and its noise; returns (places, coordinates to complete)."""
+    C = work.first.shape[0]
+    n_noise = rows.shape[1] - n_columns
+    n_seen, n_hidden = 0, 0
+    for c in range(C):
+        there = not np.isnan(rows[i, c])
+        if there:
+            work.seen[n_seen] = c
+            begin = n_seen
+            while begin > 0 and work.seen[begin - 1] >= work.first[c]:
+                begin -= 1
+            work.begin[n_seen] = begin if work.first[c] <= c else n_seen + 1
+            n_seen += 1
+        if work.first[c] <= c and (n_noise > 0 or not there):
+            work.hidden[n_hidden] = c
+            n_hidden += 1
+    for h in range(n_hidden):
+        low = 0
+        while low < n_seen and work.group[work.seen[low]] != work.group[work.hidden[h]]:
+            low += 1
+        high = low
+        while high < n_seen and work.group[work.seen[high]] == work.group[work.hidden[h]]:
+            high += 1
+        work.low[h], work.high[h] = low, high
+    if n_noise == C:
+        for c in range(C):
+            work.noise[c, c] = rows[i, n_columns + c]
+    elif n_noise > 0:
+        p = n_columns
+        for c in range(C):
+            for d in range(c + 1):
+                work.noise[c, d] = rows[i, p]
+                p += 1
+    return n_seen, n_hidden
