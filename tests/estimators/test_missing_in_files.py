@@ -36,7 +36,6 @@ def test_passes_over_a_file(rows, passes, tmp_path):
 
 
 def test_chunks_change_nothing_but_where_sums_are_cut(rows, passes):
-    """Chains, draws and statistics are those of the rows, wherever chunks end."""
     fits = [
         GaussianMixture(K, random_state=0, max_iter=30).fit(open_rows(rows, chunk_size=size))
         for size in (3000, 5000)
@@ -53,6 +52,25 @@ def test_rows_without_values_have_no_say(rows, passes):
     reference = GaussianMixture(K, random_state=0).fit(rows)
     assert mixture.score(rows) > reference.score(rows) - 0.02
     np.testing.assert_allclose(mixture.weights_.sum(), 1.0)
+    assert mixture.n_rows_seen_ == N
+    assert abs(mixture.lower_bound_ - mixture.score(rows)) < 0.1
+
+
+def test_a_column_that_the_sample_does_not_show(rows, passes):
+    rare = np.column_stack([rows, np.full(N, np.nan)])
+    rare[17, 3] = 5.0
+    mixture = GaussianMixture(K, random_state=0).fit(open_rows(rare, chunk_size=5000))
+    assert np.isfinite(mixture.score(rare))
+
+
+def test_more_components_than_rows_with_values(passes):
+    few = np.full((50, 2), np.nan)
+    few[:5] = np.arange(10.0).reshape(5, 2)
+    with (
+        pytest.warns(UserWarning, match="45 row"),
+        pytest.raises(ValueError, match="n_components must be at most"),
+    ):
+        GaussianMixture(10).fit(open_rows(few))
 
 
 def test_extremes_and_means_are_those_of_what_was_seen(rows, passes, monkeypatch):

@@ -11,7 +11,7 @@ from sklearn.utils import get_tags
 
 import pickmix
 from pickmix import FamilyMixture, GaussianMixture
-from pickmix.estimators import closed_form_mixture
+from pickmix.estimators import closed_form_mixture, inference
 
 TYPES = ["full", "tied", "diag", "spherical"]
 MIXED = [("poisson", [0, 1]), ("categorical", [2]), ("full", [3, 4])]
@@ -433,11 +433,12 @@ def test_tags_say_so():
     ("noise", "message"),
     [
         (np.ones((600, 2)), r"noise must have the shape \(600, 3\) for variances"),
-        (np.full((600, 3), -1.0), r"finite variances >= 0 .* got -1.0 for row 0, column 0"),
-        (np.full((600, 3), np.inf), r"finite variances >= 0"),
+        (np.full((600, 3), -1.0), r"variances from 0 to .* got -1.0 for row 0, column 0"),
+        (np.full((600, 3), np.inf), r"variances from 0 to"),
         (np.full((600, 3), "x"), r"noise must be an array of real numbers"),
         (np.repeat([[[1, 2, 0], [0, 1, 0], [0, 0, 1]]], 600, axis=0), r"symmetric .* row 0"),
         (np.repeat([[[1, 2, 0], [2, 1, 0], [0, 0, 1]]], 600, axis=0), r"negative eigenvalues"),
+        (np.repeat([[[1e12, 0, 0], [0, 1, 9], [0, 9, 1]]], 600, axis=0), r"negative eigenvalues"),
     ],
 )
 def test_noise_that_is_none(noise, message):
@@ -477,3 +478,99 @@ def test_families_of_several_kinds(compiled, monkeypatch):
     np.testing.assert_allclose(
         mixture.score_samples(some), np.log(densities @ weights), rtol=1e-9, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("algorithm", ["em", "mhsaem"])
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+def test_rows_of_very_much_noise_are_as_good_as_missing(algorithm, size):
+    """They scatter as their noise says, and neither starts nor scales may follow them."""
+    rows = clusters()
+    noise = np.zeros(rows.shape)
+    noise[:60] = size
+    noisy = rows + np.sqrt(noise) * np.random.default_rng(4).normal(size=rows.shape)
+    held_out = clusters(2000, seed=9)
+    mixture = GaussianMixture(4, algorithm=algorithm, random_state=0)
+    found = quiet_fit(mixture, noisy, noise=noise).score(held_out)
+    without = quiet_fit(mixture, rows[60:]).score(held_out)
+    assert found > without - 0.05
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_beyond_float64_are_refused_with_gaps_too(compiled, monkeypatch):
+    monkeypatch.setattr(inference, "needs_compiled", lambda *sizes: compiled)
+    mixture = quiet_fit(GaussianMixture(2, max_iter=3, random_state=0), clusters())
+    far = np.array([[1e160, np.nan, 0.0], [1.0, np.nan, 0.0]])
+    for ask in (mixture.score_samples, mixture.predict_proba, mixture.predict):
+        with pytest.raises(ValueError, match="squared distances"):
+            ask(far)
+    # As far as the noise reaches, nothing is too far.
+    scores = mixture.score_samples(far[1:], noise=np.full((1, 3), 1e119))
+    normal = stats.norm.logpdf(0.0, scale=np.sqrt(1e119))
+    np.testing.assert_allclose(scores, 2.0 * normal, rtol=1e-6)
+
+
+def test_score_takes_noise():
+    rows = with_gaps(clusters())
+    noise = np.full(rows.shape, 0.5)
+    mixture = quiet_fit(GaussianMixture(2, max_iter=3, random_state=0), rows, noise=noise)
+    weights = np.random.default_rng(0).random(600)
+    expected = np.average(mixture.score_samples(rows, noise=noise), weights=weights)
+    np.testing.assert_allclose(mixture.score(rows, sample_weight=weights, noise=noise), expected)
+
+
+def test_noise_of_a_frame_with_missing_entries():
+    pandas = pytest.importorskip("pandas")
+    rows = with_gaps(clusters())
+    noise = np.where(np.isnan(rows), np.nan, 0.5)
+    frame = pandas.DataFrame(noise, columns=["a", "b", "c"]).astype("Float64")
+    settings = {"max_iter": 3, "random_state": 0}
+    one = quiet_fit(GaussianMixture(2, **settings), rows, noise=frame)
+    other = quiet_fit(GaussianMixture(2, **settings), rows, noise=noise)
+    np.testing.assert_array_equal(one.means_, other.means_)
+
+
+def test_an_empty_batch_of_a_stream_changes_nothing():
+    mixture = GaussianMixture(2, random_state=0).partial_fit(with_gaps(clusters()))
+    before = mixture.means_.copy()
+    with pytest.warns(UserWarning, match=r"5 row\(s\) of X hold missing values only"):
+        mixture.partial_fit(np.full((5, 3), np.nan))
+    np.testing.assert_array_equal(mixture.means_, before)
+
+
+@pytest.mark.parametrize("noise", [None, 0.5])
+def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, noise):
+    rows = with_gaps(clusters())
+    variances = None if noise is None else np.full(rows.shape, noise)
+    settings = {"max_iter": 12, "random_state": 0, "evaluate_every": 1}
+    whole = quiet_fit(GaussianMixture(4, **settings), rows, noise=variances)
+
+    def interrupt(info):
+        if info.step == 4:
+            raise KeyboardInterrupt
+
+    kept = {"checkpoint": tmp_path / "kept", "checkpoint_every": 1e-9}
+    with pytest.warns(UserWarning, match="interrupted"):
+        quiet_fit(
+            GaussianMixture(4, **settings, **kept, callbacks=interrupt), rows, noise=variances
+        )
+    resumed = quiet_fit(GaussianMixture(4, **settings, **kept), rows, noise=variances)
+    np.testing.assert_array_equal(resumed.means_, whole.means_)
+    np.testing.assert_array_equal(resumed.covariances_, whole.covariances_)
+
+
+def test_correlations_are_found_under_noise():
+    """Filled with what is expected, rows would speak for components as they are."""
+    rng = np.random.default_rng(0)
+    kind = rng.random(5000) < 0.5
+    draws = rng.normal(size=(5000, 2))
+    tight = draws @ np.linalg.cholesky([[0.04, 0.036], [0.036, 0.04]]).T
+    rows = np.where(kind[:, None], tight, np.sqrt(0.02) * draws + [1.0, 0.8])
+    noise = rng.uniform(0.01, 0.06, rows.shape)
+    noisy = with_gaps(rows + np.sqrt(noise) * rng.normal(size=rows.shape), 0.2)
+    mixture = GaussianMixture(2, random_state=0).fit(noisy, noise=noise)
+    first = mixture.means_[:, 0].argmin()
+    found = mixture.covariances_[:, 0, 1] / np.sqrt(
+        np.prod(mixture.covariances_[:, [0, 1], [0, 1]], axis=1)
+    )
+    assert found[first] > 0.7
+    assert abs(found[1 - first]) < 0.15

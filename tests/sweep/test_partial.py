@@ -13,7 +13,7 @@ from pickmix.families.registry import make_family
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.partial_compiled import PartialCompiled
-from pickmix.sweep.partial_reference import PartialReference, condition, draw_complete
+from pickmix.sweep.partial_reference import PartialReference, condition
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
@@ -261,29 +261,6 @@ def test_without_gaps_and_noise_the_bits_are_those_of_the_complete_sweep(make):
     np.testing.assert_array_equal(one.components, two.components)
     for a, b in zip(one.statistics.sums, two.statistics.sums, strict=True):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("noise", NOISES)
-def test_draws_have_the_mean_and_covariance_of_the_complete_row(noise):
-    family, parameters = gaussian_case("full")
-    state = state_of(family, parameters, PartialReference())
-    source, _ = partial_source(noise)
-    row, n_draws = 7, 20_000
-    rows = np.repeat(source.gather(np.array([row])), n_draws, axis=0)
-    components = np.full(n_draws, 2)
-    uniforms = np.random.default_rng(8).random((n_draws, 2 * D))
-    draws = draw_complete(state.layout, state.model, rows, components, uniforms)
-    found = condition(state.layout, state.model, np.array([2]), rows[:1])
-    mean = parameters["means"][2] + found.completed[0, 0]
-    rest = found.rest[0, 0]
-    deviation = np.sqrt(np.diagonal(rest))
-    # Five standard errors.
-    assert (np.abs(draws.mean(axis=0) - mean) <= 5.0 * deviation / np.sqrt(n_draws) + 1e-9).all()
-    error = np.sqrt((np.outer(deviation, deviation) ** 2 + rest**2) / n_draws)
-    assert (np.abs(np.cov(draws.T, bias=True) - rest) <= 5.0 * error + 1e-9).all()
-    if noise == "none":
-        seen = ~np.isnan(source.data[row])
-        np.testing.assert_array_equal(draws[:, seen], rows[:, :D][:, seen])
 
 
 class TestPartialRows:

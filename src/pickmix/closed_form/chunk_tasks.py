@@ -63,7 +63,7 @@ class Facts:
     low, high : (D,) arrays
         Smallest and largest value.
     n_unseen : int
-        Rows of which nothing was seen.
+        Rows that weigh something, and of which nothing was seen.
     """
 
     weight: float
@@ -161,7 +161,7 @@ def _facts_of_partial(block: np.ndarray, weights: np.ndarray | None) -> Facts:
         first + sums / np.where(masses > 0.0, masses, 1.0),
         block.min(axis=0, initial=np.inf, where=seen),
         block.max(axis=0, initial=-np.inf, where=seen),
-        int(np.count_nonzero(~some)),
+        int(np.count_nonzero(~some & (weights > 0.0))),
     )
 
 

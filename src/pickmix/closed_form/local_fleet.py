@@ -13,12 +13,14 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import Batches
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.selection.partitions import Partition
-from pickmix.selection.randomness import StepRandomness, Stream, uniforms
+from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Backend
+from pickmix.sweep.partial_reference import n_noise_columns, noise_matrices
 
 # Rows of a component that are asked how far it should lean, per column.
 _WITNESSES = 8
-_WITNESS_KEY = StepRandomness(0, 0).key(Stream.START)
+# And of all components together at least, where rows were seen in part.
+_PARTIAL_WITNESSES = 8000
 _BLOCK_ROWS = 65536
 _FAR_ROWS = 256
 
@@ -164,8 +166,11 @@ class LocalFleet:
         Their weights are the posterior within the blocks of the partition. A chain stands on a
         component as often as that weight says, so rows found in this way stand for all.
         """
-        most = _WITNESSES * state.layout.n_coordinates
         numbers = self.batches.rows(step)
+        most = _WITNESSES * state.layout.n_coordinates
+        if self.source.patterns_of(numbers[:1]) is not None:
+            # Rows that were seen in part tell less each.
+            most = max(most, _PARTIAL_WITNESSES // components.shape[0])
         position = np.full(state.n_components, -1, dtype=np.int32)
         position[components] = np.arange(components.shape[0], dtype=np.int32)
         places = position[self.chain[numbers]]
@@ -193,12 +198,14 @@ class LocalFleet:
         weights = np.zeros((components.shape[0], width))
         weights[places, rank] = np.minimum(np.exp(joint - swept.log_sums), 1.0) * row_weights
         residuals = np.zeros((components.shape[0], width, state.layout.n_coordinates))
-        # What is missing is drawn: filled with what is expected, components would seem narrow.
-        draws = uniforms(_WITNESS_KEY, numbers, 2 * state.layout.n_coordinates)
-        model = state.model
-        coordinates = self.backend.completed(state.layout, model, rows, standing, draws)
+        coordinates = rows[:, : state.layout.n_coordinates]
+        noise = None
+        if n_noise_columns(state.layout, rows) > 0:
+            C = state.layout.n_coordinates
+            noise = np.zeros((components.shape[0], width, C, C))
+            noise[places, rank] = noise_matrices(state.layout, rows)
         residuals[places, rank] = coordinates - state.moments.mean[standing]
-        return Witnesses(components, residuals, weights)
+        return Witnesses(components, residuals, weights, noise)
 
     def rename(self, becomes: np.ndarray) -> None:
         """After components have moved: rows of component k now stand on becomes[k]."""

@@ -9,6 +9,8 @@ from pickmix.data.rows import ArrayRows
 # Rows that give others what they miss, and rows that look for them at a time.
 DONORS = 4096
 _BLOCK_ROWS = 4096
+# Values of noise so many times as wide as their column, in variances, tell nothing of it.
+_WIDEST_NOISE = 4.0
 
 
 class PartialRows(ArrayRows):
@@ -35,6 +37,8 @@ class PartialRows(ArrayRows):
         noise: np.ndarray | None = None,
         patterns: np.ndarray | None = None,
     ) -> None:
+        # What says where rows are, and how wide: all but values that are little else than noise.
+        self._telling = data if noise is None else _without_noisy(data, noise)
         super().__init__(data, weights, center, compiled)
         self.noise = noise
         self._filled: ArrayRows | None = None
@@ -42,8 +46,8 @@ class PartialRows(ArrayRows):
 
     def _mean(self) -> np.ndarray:
         # A value that was seen first keeps the sums small for data far from the origin.
-        there = ~np.isnan(self.data)
-        first = self.data[there.argmax(axis=0), np.arange(self.n_features)].astype(np.float64)
+        there = ~np.isnan(self._telling)
+        first = self._telling[there.argmax(axis=0), np.arange(self.n_features)].astype(np.float64)
         guess = np.where(np.isnan(first), 0.0, first)
         return np.asarray(guess + self._average(guess, power=1))
 
@@ -51,7 +55,7 @@ class PartialRows(ArrayRows):
         """Weighted mean (D,) of a power of distances from an origin, of what was seen."""
         total, mass = np.zeros(self.n_features), np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
-            block = self.data[start : start + 65536].astype(np.float64, order="C") - origin
+            block = self._telling[start : start + 65536].astype(np.float64, order="C") - origin
             there = ~np.isnan(block)
             block = np.where(there, block, 0.0) ** power
             weights = self.weights_of(np.arange(start, start + block.shape[0]))[0]
@@ -62,7 +66,7 @@ class PartialRows(ArrayRows):
     def _reach(self) -> np.ndarray:
         largest = np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
-            block = self.data[start : start + 65536].astype(np.float64) - self.center
+            block = self._telling[start : start + 65536].astype(np.float64) - self.center
             np.fmax(
                 largest, np.abs(block).max(axis=0, initial=0.0, where=~np.isnan(block)), largest
             )
@@ -91,7 +95,7 @@ class PartialRows(ArrayRows):
     def filled(self) -> ArrayRows:
         """The rows with all cells filled, and without noise; see `fill`."""
         if self._filled is None:
-            data = fill(self.data) if np.isnan(self.data).any() else self.data
+            data = fill(self._telling) if np.isnan(self._telling).any() else self.data
             self._filled = ArrayRows(data, self.weights, self.center, self._compiled)
         return self._filled
 
@@ -151,12 +155,41 @@ def fill(rows: np.ndarray) -> np.ndarray:
         # No row is complete. Those that miss least begin, with what is usual.
         begin = max(1, order.shape[0] // 100)
         first = order[:begin]
-        out[first] = np.where(np.isnan(rows[first]), np.nanmedian(rows, axis=0), rows[first])
+        out[first] = np.where(np.isnan(rows[first]), _medians(rows), rows[first])
     while begin < order.shape[0]:
         stop = int(np.searchsorted(n_missing, n_missing[begin], side="right"))
         donors = out[order[np.unique(np.linspace(0, begin - 1, DONORS).astype(np.int64))]]
         out[order[begin:stop]] = fill_from(rows[order[begin:stop]], donors)
         begin = stop
+    return out
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Medians (D,) of what was seen; 0 where that is nothing."""
+    return np.array([np.median(x[~np.isnan(x)]) if not np.isnan(x).all() else 0.0 for x in rows.T])
+
+
+def _without_noisy(data: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Data (N, D) in which values are missing whose noise is wider than their column.
+
+    The width is that of the half of the values with the least noise.
+    """
+    D = data.shape[1]
+    if noise.shape[1] > D:
+        noise = noise[:, np.cumsum(np.arange(1, D + 1)) - 1]
+    out = data
+    for column in range(D):
+        values, variances = data[:, column].astype(np.float64), noise[:, column]
+        seen = np.flatnonzero(~np.isnan(values))
+        if not seen.size:
+            continue
+        best = seen[variances[seen] <= np.median(variances[seen])]
+        low, high = np.quantile(values[best], [0.25, 0.75])
+        width = (high - low) / 1.35 if high > low else float(np.std(values[best]))
+        noisy = seen[variances[seen] > _WIDEST_NOISE * width**2]
+        if noisy.size and noisy.size < seen.size:
+            out = data.copy() if out is data else out
+            out[noisy, column] = np.nan
     return out
 
 

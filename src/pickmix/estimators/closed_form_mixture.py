@@ -235,9 +235,12 @@ class ClosedFormMixture(Questions, OnlineFitting, DensityMixin, BaseEstimator, a
                     self, checkpoint, there | before_that, weights, seeds
                 )
                 seeds = (checkpoints.read_notes() or {"seeds": seeds})["seeds"]
-            if table is not None:
+            if table is None:
+                refuse_empty_columns(rows)
+            else:
                 rows, weights = table.look(self, seeds[0])
-            refuse_empty_columns(rows)
+                n_rows = table.n_heavy
+                validation.check_enough_rows(n_rows, self.n_components)
             # What the columns hold, in a few rows.
             limits = rows if table is None else table.extremes()
             with contextlib.nullcontext() if table is None else _about_extremes():

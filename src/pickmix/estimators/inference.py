@@ -18,7 +18,7 @@ from pickmix.data.rows import ArrayRows
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.partial_tables import check_noise, check_rows
-from pickmix.estimators.queries import DensityQueries, refuse_overflow
+from pickmix.estimators.queries import DensityQueries, refuse_overflow, weighted_mean
 from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_generator, check_integer
 from pickmix.families.base import Family
@@ -165,6 +165,17 @@ class ClosedFormInference(DensityQueries, abc.ABC):
                     scores[doubtful] = self._score_exactly(rows[doubtful], own)
             return scores
         return self._score_exactly(X, noise)
+
+    def score(
+        self,
+        X: ArrayLike,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+    ) -> float:
+        """Mean log-density per row, weighted by `sample_weight` if given; see `score_samples`."""
+        return weighted_mean(self.score_samples(X, noise=noise), sample_weight)
 
     def _score_exactly(self, X: ArrayLike, noise: Any) -> np.ndarray:
         parts = []

@@ -131,7 +131,8 @@ class LargeTable:
         if not self.facts.weight > 0.0:
             raise ValueError("sample_weight must hold a positive weight, got only zeros.")
         refuse_empty(self.facts.masses, self._labels)
-        warn_about_unseen(self.facts.n_unseen, stacklevel=6)
+        warn_about_unseen(self.facts.n_unseen, stacklevel=5)
+        self.n_heavy -= self.facts.n_unseen
         self.is_whole = n_sampled == n_rows
         self.mean_weight = self.facts.weight / n_rows
         return _gathered(results)

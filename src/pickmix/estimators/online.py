@@ -24,7 +24,7 @@ from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
-from pickmix.estimators.partial_tables import check_partial_table
+from pickmix.estimators.partial_tables import check_partial_table, check_rows, warn_about_unseen
 from pickmix.estimators.plan import partition_settings
 from pickmix.estimators.row_sources import (
     is_large,
@@ -142,9 +142,8 @@ class OnlineFitting(ClosedFormInference):
         Parameters
         ----------
         X : array-like of shape (B, D), float32 or float64, or rows that stay where they are
-            Each chunk of a file or of a source (see `fit`) is a batch.
+            NaN is a missing value. Each chunk of a file or of a source (see `fit`) is a batch.
         y : ignored
-            NaN is a missing value.
         sample_weight : array-like of shape (B,), default=None
         noise : array-like of shape (B, D) or (B, D, D), default=None
             Variances or covariances of the rows' noise, as in `fit`.
@@ -166,13 +165,17 @@ class OnlineFitting(ClosedFormInference):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise)
             return self
+        if np.isnan(check_rows(self, X)).all():
+            warn_about_unseen(len(check_rows(self, X)), stacklevel=2)
+            return self
         rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
         self._check_same_mixture(rows.shape[1])
         family = self._make_family(rows, goes_on=True)
         online = self._online
         partial = noise is not None or bool(np.isnan(rows).any())
         compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0], partial)
-        key = (settings, self.n_jobs, getattr(family, "reg_covar", None), compiled)
+        floors = np.asarray(getattr(self, "reg_covar", 0.0)).tobytes()
+        key = (settings, self.n_jobs, floors, compiled)
         if online is None or self._online_for != key:
             online = self._resume(settings, family, compiled)
             self._online_for = key

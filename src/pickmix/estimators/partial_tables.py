@@ -11,6 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from pickmix.estimators.validation import without_weightless
 
+# Squares of variances must stay within float64.
+_LARGEST_NOISE = 1e120
+
 
 def check_rows(estimator: Any, X: Any, reset: bool = False) -> np.ndarray:
     """Return rows (N, D) in which NaN stands for a missing value."""
@@ -43,7 +46,7 @@ def _without_unseen(
     if n_nothing == rows.shape[0]:
         raise ValueError(f"X must hold a value, got {n_nothing} row(s) of missing values only.")
     if n_nothing:
-        warn_about_unseen(n_nothing, stacklevel=7)
+        warn_about_unseen(n_nothing, stacklevel=6)
         rows = rows[~nothing]
         weights = None if weights is None else weights[~nothing]
         noise = None if noise is None else noise[~nothing]
@@ -80,10 +83,7 @@ def check_noise(noise: Any, rows: np.ndarray) -> np.ndarray | None:
     if noise is None:
         return None
     n_rows, n_columns = rows.shape
-    try:
-        given = np.asarray(noise).astype(np.float64, casting="same_kind")
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"noise must be an array of real numbers, got {noise!r}.") from error
+    given = _as_numbers(noise)
     shapes = (n_rows, n_columns), (n_rows, n_columns, n_columns)
     if given.shape not in shapes:
         raise ValueError(
@@ -102,28 +102,44 @@ def check_noise(noise: Any, rows: np.ndarray) -> np.ndarray | None:
     return np.asarray(given[:, i, j])
 
 
+def _as_numbers(noise: Any) -> np.ndarray:
+    """Noise as float64; what a frame has not is NaN."""
+    try:
+        if hasattr(noise, "to_numpy") and hasattr(noise, "dtypes"):
+            return np.asarray(noise.to_numpy(dtype=np.float64, na_value=np.nan))
+        given = np.asarray(noise)
+        kind = "unsafe" if given.dtype == object else "same_kind"
+        return given.astype(np.float64, casting=kind)  # type: ignore[call-overload,no-any-return]
+    except (TypeError, ValueError) as error:
+        what = type(noise).__name__
+        raise ValueError(f"noise must be an array of real numbers, got {what}: {error}.") from error
+
+
 def _refuse_variances(variances: np.ndarray) -> None:
-    wrong = ~(np.isfinite(variances) & (variances >= 0.0))
+    wrong = ~((variances <= _LARGEST_NOISE) & (variances >= 0.0))
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(
-            "noise must hold finite variances >= 0 (a value that tells nothing is NaN in X), got "
-            f"{float(variances[row, column])!r} for row {row}, column {column}."
+            f"noise must hold variances from 0 to {_LARGEST_NOISE:.0e} (a value that tells nothing "
+            f"is NaN in X), got {float(variances[row, column])!r} for row {row}, column {column}."
         )
 
 
 def _refuse_covariances(given: np.ndarray) -> None:
-    scale = np.abs(given).max(axis=(1, 2))
-    uneven = ~(np.abs(given - given.transpose(0, 2, 1)).max(axis=(1, 2)) <= 1e-8 * scale)
+    # In units of the columns' own noise, which may be very different.
+    deviations = np.sqrt(np.diagonal(given, axis1=1, axis2=2))
+    scale = np.where(deviations > 0.0, deviations, 1.0)
+    given = given / (scale[:, :, None] * scale[:, None, :])
+    uneven = ~(np.abs(given - given.transpose(0, 2, 1)).max(axis=(1, 2)) <= 1e-8)
     if uneven.any():
         raise ValueError(
             "noise must hold symmetric covariances of finite numbers; that of row "
             f"{int(uneven.argmax())} is none."
         )
     smallest = np.linalg.eigvalsh(given)[:, 0]
-    if (smallest < -1e-8 * scale).any():
-        row = int((smallest + 1e-8 * scale).argmin())
+    if (smallest < -1e-8).any():
+        row = int(smallest.argmin())
         raise ValueError(
             "noise must hold covariances without negative eigenvalues, got "
-            f"{float(smallest[row]):.3g} for row {row}."
+            f"{float(smallest[row]):.3g} for the correlations of row {row}."
         )

@@ -20,15 +20,7 @@ class DensityQueries:
         self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> float:
         """Mean log-density per row, weighted by `sample_weight` if given."""
-        scores = self.score_samples(X)
-        if sample_weight is None:
-            return float(scores.mean())
-        weights = _check_sample_weight(
-            sample_weight, scores, dtype=np.float64, ensure_non_negative=True
-        )
-        if not weights.any():
-            raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-        return float(weights @ scores / weights.sum())
+        return weighted_mean(self.score_samples(X), sample_weight)
 
     def predict(self, X: ArrayLike) -> np.ndarray:
         """Most probable component of each row, (N,)."""
@@ -42,6 +34,18 @@ class DensityQueries:
     def aic(self, X: ArrayLike) -> float:
         """Akaike information criterion on X; lower is better."""
         return -2.0 * float(self.score_samples(X).sum()) + 2.0 * self._n_parameters()
+
+
+def weighted_mean(scores: np.ndarray, sample_weight: ArrayLike | None) -> float:
+    """Mean of scores (N,), weighted if weights are given."""
+    if sample_weight is None:
+        return float(scores.mean())
+    weights = _check_sample_weight(
+        sample_weight, scores, dtype=np.float64, ensure_non_negative=True
+    )
+    if not weights.any():
+        raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+    return float(weights @ scores / weights.sum())
 
 
 def refuse_overflow(log_densities: np.ndarray) -> None:

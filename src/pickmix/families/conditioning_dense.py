@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from pickmix.families.conditioning import DiagonalPart, LeftOut, Part, RandomSource, SeenRows
+from pickmix.families.conditioning_kernels import ROWS_AT_A_TIME, in_lanes, leave_out_groups
+from pickmix.threads import Threads
 
 # Numbers in the matrices that are held at a time, 16 MB.
 _BLOCK_NUMBERS = 2_000_000
+_SINGULAR = (
+    "covariances must be positive definite, got one that is singular to working precision. Fit "
+    "again with a larger reg_covar."
+)
 
 
 class _Given(NamedTuple):
@@ -54,6 +61,7 @@ class DensePart(Part):
         self.means = means - centre
         self.matrices = covariances[None] if self._shared else covariances
         self._last_seen = self._last_whitener = np.zeros(0)
+        self._lanes: tuple[np.ndarray, np.ndarray] | None = None
 
     def marginal(self, places: np.ndarray) -> dict[str, np.ndarray]:
         """Means and covariances of the columns."""
@@ -133,6 +141,57 @@ class DensePart(Part):
         log_densities *= 0.5
         means = np.subtract(rows.values[:, seen], residuals, out=residuals)
         return LeftOut(log_densities, means, 1.0 / precisions)
+
+    def leave_out_of(
+        self, rows: SeenRows, log_joint: np.ndarray, far: float, slack: float, threads: Threads
+    ) -> np.ndarray:
+        """What a mixture says of each cell given the others of its row: compiled, for any rows.
+
+        Parameters
+        ----------
+        rows : SeenRows
+            Rows of one pattern stand together.
+        log_joint : (K, R) array
+            log p(x, k), of all cells of the row.
+        far, slack : float
+            As in `leave_out_groups`.
+        threads : Threads
+
+        Returns
+        -------
+        answers : (4, R, d) array
+            log p(x_-j), mean and spread of x_j about the centre, and 1 where digits may have been
+            lost. NaN where nothing was seen.
+        """
+        n_rows, d = rows.values.shape
+        K = log_joint.shape[0]
+        if self._lanes is None:
+            matrices = np.broadcast_to(self.matrices, (K, d, d)).reshape(K, d * d)
+            self._lanes = in_lanes(matrices), in_lanes(self.means)
+        changes = np.flatnonzero(np.diff(rows.patterns)) + 1
+        starts = np.concatenate([[0], changes, [n_rows]])
+        size = 1 if rows.noise is not None else ROWS_AT_A_TIME
+        groups = np.concatenate([np.arange(a, b, size) for a, b in itertools.pairwise(starts)])
+        noise = np.zeros((1, d, d)) if rows.noise is None else rows.noise
+        answers = np.full((4, n_rows, d), np.nan)
+        threads.run(
+            leave_out_groups,
+            groups.shape[0],
+            groups.shape[0] * K * d**3 / 3.0,
+            np.where(rows.seen, rows.values, 0.0),
+            rows.seen,
+            np.ascontiguousarray(noise),
+            rows.noise is not None,
+            *self._lanes,
+            np.ascontiguousarray(log_joint.T),
+            np.append(groups, n_rows),
+            far,
+            slack,
+            answers,
+        )
+        if np.isnan(answers[2][rows.seen]).any():
+            raise ValueError(_SINGULAR)
+        return answers
 
     def _whitener(self, seen: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
         """Inverse Cholesky factors (K, s, s) of the covariances of seen cells."""
@@ -224,10 +283,7 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
     try:
         return np.asarray(np.linalg.cholesky(matrices))
     except np.linalg.LinAlgError as error:
-        raise ValueError(
-            "covariances must be positive definite, got one that is singular to working "
-            "precision. Fit again with a larger reg_covar."
-        ) from error
+        raise ValueError(_SINGULAR) from error
 
 
 def _invert_lower(lower: np.ndarray) -> np.ndarray:

@@ -300,7 +300,10 @@ class LeaningPrior(Prior):
         # In units of own deviations.
         scale = 1.0 / np.sqrt(self._floored(own))
         residuals = witnesses.residuals[asked] * scale[:, None, :]
-        self._choose_damping(n, residuals, weights)
+        noise = witnesses.noise
+        if noise is not None:
+            noise = noise[asked] * scale[:, None, :, None] * scale[:, None, None, :]
+        self._choose_damping(n, residuals, weights, noise)
         leanings = _PSEUDO_ROWS / (n[:, None] + _PSEUDO_ROWS)
         scores = n[:, None] * leave_one_out_scores(
             self._scaled(own, scale),
@@ -310,6 +313,7 @@ class LeaningPrior(Prior):
             weights,
             leanings,
             self._kept,
+            noise,
         )
         shares, posterior = common_shares(scores)
         enough[chosen] = False
@@ -327,7 +331,11 @@ class LeaningPrior(Prior):
         return np.asarray(matrices * scale[:, :, None] * scale[:, None, :])
 
     def _choose_damping(
-        self, counts: np.ndarray, residuals: np.ndarray, weights: np.ndarray
+        self,
+        counts: np.ndarray,
+        residuals: np.ndarray,
+        weights: np.ndarray,
+        noise: np.ndarray | None,
     ) -> None:
         """Choose how far common correlations lean on none, by all rows (M, m, D) together."""
         D = self.form.n_features
@@ -340,6 +348,7 @@ class LeaningPrior(Prior):
             stretched.reshape(1, -1, D),
             weights.reshape(1, -1),
             _DAMPINGS[None],
+            noise=None if noise is None else noise.reshape(1, -1, D, D),
         )
         self.damping = float(_DAMPINGS[scores[0].argmax()])
 

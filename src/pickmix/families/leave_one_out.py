@@ -32,8 +32,11 @@ FEWEST_ROWS = 0.5
 _NOTHING = 1e4
 # Added to targets, whose variances are about one.
 _FIRMNESS = 1e-10
-# Matrices decomposed at a time.
+# Matrices decomposed at a time, and numbers in matrices of rows that were seen in part.
 _BLOCK = 256
+_PARTIAL_NUMBERS = 2_000_000
+# Effective rows of a component at least, of which little was seen.
+_LEAST_COUNT = 2.5
 
 
 class Witnesses(NamedTuple):
@@ -43,13 +46,17 @@ class Witnesses(NamedTuple):
     ----------
     components : (M,) int array
     residuals : (M, m, C) array
+        NaN where a value is missing.
     weights : (M, m) array
         How much of a row belongs to the component, in units of a mean row; 0 where there is none.
+    noise : (M, m, C, C) array or None
+        Covariances of the rows' noise, if they have any.
     """
 
     components: np.ndarray
     residuals: np.ndarray
     weights: np.ndarray
+    noise: np.ndarray | None = None
 
 
 def without_row(
@@ -87,6 +94,7 @@ def leave_one_out_scores(
     weights: np.ndarray,
     leanings: np.ndarray,
     kept: float = 0.0,
+    noise: np.ndarray | None = None,
 ) -> np.ndarray:
     """Mean log-density (M, L) of rows left out, for each leaning, up to a constant per component.
 
@@ -105,7 +113,13 @@ def leave_one_out_scores(
     kept : float
         How much a row changes a target that is made of the same rows, as a share of what it
         changes their covariance.
+    noise : (M, m, D, D) array, optional
+        Covariances of the rows' noise.
     """
+    if noise is not None or np.isnan(residuals).any():
+        return _partial_scores(
+            covariances, targets, counts, residuals, weights, leanings, kept, noise
+        )
     scores = np.empty(leanings.shape)
     for start in range(0, covariances.shape[0], _BLOCK):
         part = slice(start, start + _BLOCK)
@@ -127,4 +141,58 @@ def leave_one_out_scores(
         # A row without which there is no covariance rules the choice out.
         densities[own * n / np.square(n - 1.0) * w * distances >= _WHOLE] = -_NOTHING
         scores[part] = np.einsum("kml,km->kl", densities, weights[part])
+    return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
+
+
+def _partial_scores(
+    covariances: np.ndarray,
+    targets: np.ndarray,
+    counts: np.ndarray,
+    residuals: np.ndarray,
+    weights: np.ndarray,
+    leanings: np.ndarray,
+    kept: float,
+    noise: np.ndarray | None,
+) -> np.ndarray:
+    """`leave_one_out_scores` by what was seen of rows: NaN is missing, and values have noise.
+
+    Filled with what a component expects, rows would speak for the component as it is.
+    """
+    scores = np.empty(leanings.shape)
+    D = covariances.shape[1]
+    n_together = max(1, _PARTIAL_NUMBERS // max(1, residuals.shape[1] * D * D))
+    for start in range(0, covariances.shape[0], n_together):
+        part = slice(start, start + n_together)
+        seen = ~np.isnan(residuals[part])
+        both = seen[:, :, :, None] & seen[:, :, None, :]
+        # A value that was not seen has a row and column of the unit matrix, and no distance.
+        rest = np.eye(D) * ~seen[:, :, None, :]
+        if noise is not None:
+            rest = rest + np.where(both, noise[part], 0.0)
+        away = np.where(seen, residuals[part], 0.0)[..., None]
+        w = weights[part]
+        firm = targets[part] + _FIRMNESS * np.eye(D)
+        # Rows tell as much of a covariance as the pairs of columns that were seen of them; and of
+        # values with noise, the less the wider that is.
+        told = np.where(both, 1.0, 0.0)
+        if noise is not None:
+            own = np.diagonal(firm, axis1=1, axis2=2)[:, None, :]
+            told_each = own / (own + np.diagonal(noise[part], axis1=2, axis2=3))
+            told = told * told_each[:, :, :, None] * told_each[:, :, None, :]
+        share = np.einsum("kmij,km->k", told, w) / np.maximum(w.sum(axis=1) * D * D, 1e-300)
+        n = np.maximum(counts[part] * share, _LEAST_COUNT)[:, None]
+        for choice in range(leanings.shape[1]):
+            leaning = leanings[part, choice][:, None]
+            mixed = covariances[part] + leaning[:, :, None] * (firm - covariances[part])
+            # A covariance of few rows may be singular.
+            mixed = mixed + 1e-12 * np.eye(D)
+            roots = np.linalg.cholesky(np.where(both, mixed[:, None], 0.0) + rest)
+            distances = np.square(np.linalg.solve(roots, away)[..., 0]).sum(axis=2)
+            sizes = 2.0 * np.log(np.diagonal(roots, axis1=2, axis2=3)).sum(axis=2)
+            own = 1.0 - leaning
+            falls = without_row(distances, w, n, own + (1.0 - own) * kept, _WHOLE)
+            densities = -0.5 * (sizes + distances) - falls
+            whole = own * n / np.square(n - 1.0) * w * distances >= _WHOLE
+            densities[whole] = -_NOTHING
+            scores[part, choice] = (densities * w).sum(axis=1)
     return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])

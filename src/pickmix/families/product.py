@@ -115,6 +115,7 @@ class ProductPrior(Prior):
         for group, part in zip(self.groups, self.parts, strict=True):
             residuals = witnesses.residuals[:, :, group.coordinates]
             if part.chooses:
+                # Only Gaussians alone have noise.
                 own = witnesses._replace(residuals=residuals)
                 part.choose(group.moments(moments), masses, own)
 

@@ -112,20 +112,6 @@ class Backend(Protocol):
         """
         ...
 
-    def completed(
-        self,
-        layout: Layout,
-        model: Model,
-        rows: np.ndarray,
-        components: np.ndarray,
-        uniforms: np.ndarray,
-    ) -> np.ndarray:
-        """Coordinates (B, C) of complete rows, drawn given what was seen and the component (B,).
-
-        `uniforms` (B, 2 C) make the draws. What was seen without noise stays.
-        """
-        ...
-
     def sums_of_all(
         self,
         layout: Layout,

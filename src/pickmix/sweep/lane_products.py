@@ -251,21 +251,23 @@ invert_root = _make_elementwise(_over_root)
 
 
 @intrinsic
-def find_away(typing_context, rows, i, seen, n, location, away):
-    """away[a] = location[seen[a]] - rows[i, seen[a]] for a < n."""
+def find_away(typing_context, rows, i, seen, n, location, targets, away):
+    """away[targets[a]] = location[seen[a]] - rows[i, seen[a]] for a < n."""
     index = types.int64
-    signature = types.void(rows, index, seen, index, location, away)
+    signature = types.void(rows, index, seen, index, location, targets, away)
 
     def codegen(context, builder, signature, args):
         emit, kinds = _Lanes(context, builder, signature.args[4]), signature.args
-        rows, i, seen, n, location, away = args
+        rows, i, seen, n, location, targets, away = args
         places = context.make_array(kinds[2])(context, builder, seen).data
+        aims = context.make_array(kinds[5])(context, builder, targets).data
         with cgutils.for_range(builder, n, intp=_WORD) as loop:
             c = builder.load(builder.gep(places, [loop.index]))
+            target = builder.load(builder.gep(aims, [loop.index]))
             x = emit.repeat(builder.load(emit.locate(kinds[0], rows, i, c)[0]))
             with emit.columns(kinds[4], location) as column:
                 own = emit.load(emit.locate(kinds[4], location, c, column)[0])
-                place, _ = emit.locate(kinds[5], away, loop.index, column)
+                place, _ = emit.locate(kinds[6], away, target, column)
                 emit.store(builder.fsub(own, x), place)
         return context.get_dummy_value()
 

@@ -13,7 +13,7 @@ from pickmix.selection.partitions import Partition
 from pickmix.sweep import partial_sweep
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import Rows
-from pickmix.sweep.partial_reference import as_complete, draw_complete, is_partial
+from pickmix.sweep.partial_reference import as_complete, is_partial
 from pickmix.sweep.statistics import Statistics, Sums, no_sums
 
 
@@ -65,19 +65,6 @@ class PartialCompiled(Compiled):
             candidates = np.tile(everyone, (rows.shape[0], 1))
         joint, squares = self._pairs(layout, model, rows, candidates)
         return joint, as_complete(model, candidates, squares)
-
-    def completed(
-        self,
-        layout: Layout,
-        model: Model,
-        rows: np.ndarray,
-        components: np.ndarray,
-        uniforms: np.ndarray,
-    ) -> np.ndarray:
-        """Coordinates (B, C) of complete rows, drawn given what was seen."""
-        if not is_partial(layout, rows):
-            return super().completed(layout, model, rows, components, uniforms)
-        return draw_complete(layout, model, rows, components, uniforms)
 
     def _pairs(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray

@@ -30,12 +30,11 @@ from pickmix.sweep.lane_products import (
     scale_row,
     subtract_products,
 )
-from pickmix.sweep.partial_workspace import Workspace
+from pickmix.sweep.partial_workspace import HALF_LOG_2PI, Workspace
 
 _FAST = {"reassoc", "contract", "nsz"}
-_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 # Factors of normalisers that are multiplied before a logarithm is taken.
-_FACTORS_PER_LOG = 4
+_FACTORS_PER_LOG = 2
 # Values so much below the largest have no weight, and what exponents are divided by.
 _LEAST_EXPONENT = -20.0
 _SHRINK = 1.0 / 1024.0
@@ -48,45 +47,39 @@ def _add_logarithms(factors, normaliser):
 
 
 @part()
-def factorise(n_seen, has_noise, work: Workspace) -> None:
-    """The Cholesky factors of T, their inverses, and the normalisers, of what was seen."""
-    C = work.first.shape[0]
-    seen, root, factor, normaliser = work.seen, work.root, work.factor, work.normaliser
-    fill_row(normaliser, 0, 0.0, normaliser, 0)
-    diagonal, n_factors, constant = work.squares, 0, 0.0
+def _invert(n, places, begin, source, noise, root, factor, nothing, diagonal, normaliser) -> None:
+    """Cholesky factors of parts of matrices, and their inverses, whose logarithms are added.
+
+    Row a C + b of `root` and `factor` is about the coordinates places[a] and places[b] of `source`.
+    """
+    C, n_factors = places.shape[0], 0
     fill_row(diagonal, 0, 1.0, diagonal, 0)
-    for a in range(n_seen):
-        i, begin = seen[a], work.begin[a]
-        if begin > a:
-            add_row(work.constants, i, 1.0, normaliser, 0)
+    for a in range(n):
+        i, low = places[a], begin[a]
+        if low > a:
             continue
-        constant += _HALF_LOG_2PI
-        for b in range(begin, a + 1):
-            j, here = seen[b], a * C + b
-            noise = work.noise[i, j] if has_noise else 0.0
-            left, right = a * C + begin, b * C + begin
-            scale = b * C + b if b < a else -1
+        for b in range(low, a + 1):
             reduce_row(
-                work.covariance,
-                i * C + j,
-                noise,
+                source,
+                i * C + places[b],
+                noise[i, places[b]],
                 root,
-                left,
+                a * C + low,
                 root,
-                right,
+                b * C + low,
                 1,
-                b - begin,
+                b - low,
                 factor,
-                scale,
+                b * C + b if b < a else -1,
                 root,
-                here,
+                a * C + b,
             )
         invert_root(root, a * C + a, 1.0, factor, a * C + a)
         # Row a of the inverse: -F[a, a] sum over m of root[a, m] F[m, b].
-        for b in range(begin, a):
+        for b in range(low, a):
             here = a * C + b
             reduce_row(
-                work.nothing,
+                nothing,
                 0,
                 0.0,
                 root,
@@ -107,8 +100,112 @@ def factorise(n_seen, has_noise, work: Workspace) -> None:
             fill_row(diagonal, 0, 1.0, diagonal, 0)
     if n_factors % _FACTORS_PER_LOG:
         _add_logarithms(diagonal, normaliser)
-    add_row(work.log_weight, 0, 1.0, normaliser, 0)
-    load_row(normaliser, 0, -constant, normaliser, 0)
+
+
+@part()
+def factorise(n_seen, work: Workspace) -> None:
+    """The inverse Cholesky factors of T, and the normalisers, of what was seen."""
+    load_row(work.log_weight, 0, 0.0, work.normaliser, 0)
+    constant = 0.0
+    for a in range(n_seen):
+        if work.begin[a] > a:
+            add_row(work.constants, work.seen[a], 1.0, work.normaliser, 0)
+        else:
+            constant -= HALF_LOG_2PI
+    load_row(work.normaliser, 0, constant, work.normaliser, 0)
+    _invert(
+        n_seen,
+        work.seen,
+        work.begin,
+        work.covariance,
+        work.noise,
+        work.root,
+        work.factor,
+        work.nothing,
+        work.squares,
+        work.normaliser,
+    )
+
+
+@part()
+def factorise_hidden(n_seen, n_hidden, work: Workspace) -> None:
+    """The inverse Cholesky factors of the precision of what is hidden, and the normalisers.
+
+    With x = (o, h), log p(o) = log p(o, h) at the best h, and a constant: what is hidden has the
+    precision P_hh given the rest. Where little is hidden, that is much less work than T.
+    """
+    load_row(work.plain_normaliser, 0, n_hidden * HALF_LOG_2PI, work.normaliser, 0)
+    for a in range(n_seen):
+        if work.begin[a] > a:
+            add_row(work.constants, work.seen[a], 1.0, work.normaliser, 0)
+    for h in range(n_hidden):
+        fill_row(work.away, work.hidden[h], 0.0, work.away, work.hidden[h])
+    for c in range(work.first.shape[0]):
+        if work.first[c] > c:
+            # A count that was not seen is what is expected.
+            fill_row(work.away, c, 0.0, work.away, c)
+    _invert(
+        n_hidden,
+        work.hidden,
+        work.hidden_begin,
+        work.precision,
+        work.noise,
+        work.root,
+        work.factor,
+        work.nothing,
+        work.squares,
+        work.normaliser,
+    )
+
+
+@part()
+def find_hidden(n_hidden, beta, work: Workspace) -> None:
+    """Take off squared distances what hidden coordinates explain, and find these in `cross`.
+
+    `away` has zeros for them.
+    """
+    C = work.first.shape[0]
+    for h in range(n_hidden):
+        # P_ho away, and then P_hh^-1 of that.
+        m = work.hidden[h]
+        low, high = work.first[m], m + 1
+        while high < C and work.group[high] == work.group[m]:
+            high += 1
+        fill_row(work.gains, h, 0.0, work.gains, h)
+        add_products(work.precision, m * C + low, 1, work.away, low, 1, high - low, work.gains, h)
+    for h in range(n_hidden):
+        if work.hidden_begin[h] == h:
+            end = h + 1
+            while end < n_hidden and work.hidden_begin[end] == h:
+                end += 1
+            multiply_lower(work.factor, C, h, end, work.gains, 0, work.numbers, work.solved, 0)
+            multiply_upper(work.factor, C, h, end, work.solved, 0, work.cross)
+    fill_row(work.gains, 0, 0.0, work.gains, 0)
+    add_products(work.solved, 0, 1, work.solved, 0, 1, n_hidden, work.gains, 0)
+    add_row(work.gains, 0, -1.0, work.squares, 0)
+    add_row(work.gains, 0, 0.5 * beta, work.values, 0)
+
+
+@part()
+def add_completed_row(n_hidden, scale, work: Workspace) -> None:
+    """Add a row whose hidden coordinates `find_hidden` has found to the sums of the block."""
+    C = work.first.shape[0]
+    for h in range(n_hidden):
+        add_row(work.cross, h, -1.0, work.away, work.hidden[h])
+    add_moments(
+        work.values,
+        scale,
+        work.away,
+        C,
+        work.first,
+        C,
+        work.mass,
+        work.total_squares,
+        work.full_means,
+        work.full_products,
+    )
+    for h in range(n_hidden):
+        fill_row(work.away, work.hidden[h], 0.0, work.away, work.hidden[h])
 
 
 # Tuples of many arrays are costly to hand over, so functions for every row take single arrays.
@@ -116,7 +213,21 @@ def factorise(n_seen, has_noise, work: Workspace) -> None:
 
 @part()
 def add_other_columns(
-    rows, i, beta, members, place, n, n_seen, first, seen, linear, away, offsets, tables, values
+    rows,
+    i,
+    beta,
+    members,
+    place,
+    n,
+    n_seen,
+    first,
+    seen,
+    linear,
+    targets,
+    away,
+    offsets,
+    tables,
+    values,
 ) -> None:
     """Add what counts and levels contribute to the values of row i."""
     C = first.shape[0]
@@ -124,7 +235,7 @@ def add_other_columns(
         c = seen[a]
         if first[c] > c:
             for g in range(n):
-                values[0, g] -= beta * linear[c, g] * away[a, g]
+                values[0, g] -= beta * linear[c, g] * away[targets[a], g]
     for q in range(offsets.shape[0] - 1):
         if not np.isnan(rows[i, C + q]):
             level = offsets[q] + int(rows[i, C + q])
@@ -175,11 +286,9 @@ def add_levels(rows, i, C, n, place, offsets, weights, counts) -> None:
 
 
 @part()
-def add_group(
-    layout, tables, rows, i, members, place, n, n_seen, n_hidden, counts, work: Workspace
-) -> None:
-    """Complete the sums of a group of rows like row i, and add them to those of the block."""
-    first, _, starts, offsets = layout
+def add_group(layout, n_seen, n_hidden, work: Workspace) -> None:
+    """Complete the sums of a group of rows, and add them to those of the block."""
+    first, _, starts, _ = layout
     C = first.shape[0]
     # What was seen without noise is known.
     for a in range(n_seen):
@@ -190,6 +299,33 @@ def add_group(
             add_row(work.products, a * C + b, 1.0, work.sums_of_products, p)
     if n_hidden:
         _complete(layout, n_hidden, work)
+    for a in range(n_seen):
+        fill_row(work.means, a, 0.0, work.means, a)
+        for b in range(work.begin[a], a + 1):
+            fill_row(work.products, a * C + b, 0.0, work.products, a * C + b)
+
+
+@part()
+def add_hidden(n_hidden, work: Workspace) -> None:
+    """Add how hidden coordinates of a group vary about what was expected: P_hh^-1 = F' F."""
+    C = work.first.shape[0]
+    for h in range(n_hidden):
+        m = work.hidden[h]
+        for e in range(work.hidden_begin[h], h + 1):
+            fill_row(work.gains, 0, 0.0, work.gains, 0)
+            for k in range(h, n_hidden):
+                if work.hidden_begin[k] == work.hidden_begin[h]:
+                    one, two = k * C + h, k * C + e
+                    add_products(work.factor, one, 1, work.factor, two, 1, 1, work.gains, 0)
+            here = m * C + work.hidden[e]
+            add_products(work.mass, 0, 1, work.gains, 0, 1, 1, work.full_products, here)
+
+
+@part()
+def end_group(layout, tables, rows, i, members, place, n, counts, work: Workspace) -> None:
+    """Count a group of rows like row i: its mass, and levels that are missing in it."""
+    offsets = layout[3]
+    C = work.first.shape[0]
     add_row(work.mass, 0, 1.0, work.total, 0)
     for q in range(offsets.shape[0] - 1):
         if np.isnan(rows[i, C + q]):
@@ -198,10 +334,6 @@ def add_group(
                 for level in range(offsets[q], offsets[q + 1] if mass > 0.0 else 0):
                     counts[place + g, level] += mass * math.exp(tables[members[place + g], level])
     fill_row(work.mass, 0, 0.0, work.mass, 0)
-    for a in range(n_seen):
-        fill_row(work.means, a, 0.0, work.means, a)
-        for b in range(work.begin[a], a + 1):
-            fill_row(work.products, a * C + b, 0.0, work.products, a * C + b)
 
 
 @part()
@@ -275,38 +407,45 @@ def add_noisy_row(n_seen, n_hidden, scale, work: Workspace) -> None:
         C,
         work.mass,
         work.total_squares,
-        work.means,
-        work.products,
+        work.full_means,
+        work.full_products,
     )
     for h in range(n_hidden):
         m, low, n = work.hidden[h], work.low[h], work.high[h] - work.low[h]
         for other in range(work.first[m], m + 1):
             one, two = m * C + low, other * C + low
             add_weighted(
-                work.values, -1.0, solved, one, solved, two, n, work.products, m * C + other
+                work.values, -1.0, solved, one, solved, two, n, work.full_products, m * C + other
             )
 
 
 @part()
-def add_noisy_rows(layout, work: Workspace) -> None:
-    """Add the sums of all rows with noise to those of the block.
-
-    `means` are those of m - v.
-    """
+def add_full_rows(layout, work: Workspace) -> None:
+    """Add the sums of completed rows, whose means are those of m - v, to those of the block."""
     first, _, starts, _ = layout
     C = first.shape[0]
     for c in range(C):
-        add_row(work.means, c, -1.0, work.sums, c)
-        fill_row(work.means, c, 0.0, work.means, c)
+        add_row(work.full_means, c, -1.0, work.sums, c)
+        fill_row(work.full_means, c, 0.0, work.full_means, c)
         for d in range(work.first[c], c + 1):
             here = c * C + d
             if d >= first[c]:
                 p = starts[c] + d - first[c]
-                add_row(work.products, here, 1.0, work.sums_of_products, p)
-                add_products(work.mass, 0, 1, work.covariance, here, 1, 1, work.sums_of_products, p)
-            fill_row(work.products, here, 0.0, work.products, here)
+                add_row(work.full_products, here, 1.0, work.sums_of_products, p)
+            fill_row(work.full_products, here, 0.0, work.full_products, here)
+
+
+@part()
+def add_noisy_rows(layout, work: Workspace) -> None:
+    """Add the sums of all rows with noise to those of the block."""
+    C = work.first.shape[0]
+    for c in range(C):
+        for d in range(work.first[c], c + 1):
+            here = c * C + d
+            add_products(work.mass, 0, 1, work.covariance, here, 1, 1, work.full_products, here)
     add_row(work.mass, 0, 1.0, work.total, 0)
     fill_row(work.mass, 0, 0.0, work.mass, 0)
+    add_full_rows(layout, work)
 
 
 @part()

@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
 
 from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.sweep.reference import Reference
@@ -155,10 +154,12 @@ def partial_log_joints(
     """log p(x, k) of what was seen of rows (R, D), for components `members`, as (G, R)."""
     if not rows.shape[0]:
         return np.empty((members.shape[0], 0))
-    parts = [
-        condition(layout, model, members[some], rows).log_joint
-        for some in _parts(members.shape[0], rows, layout)
-    ]
+    # A row whose squared distance leaves float64 has density zero.
+    with np.errstate(over="ignore", invalid="ignore"):
+        parts = [
+            condition(layout, model, members[some], rows).log_joint
+            for some in _parts(members.shape[0], rows, layout)
+        ]
     return np.concatenate(parts)
 
 
@@ -177,7 +178,8 @@ def _partial_sums(
     layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Sums:
     G, C = members.shape[0], layout.n_coordinates
-    found = condition(layout, model, members, rows)
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = condition(layout, model, members, rows)
     mass, squares = weights.sum(axis=1), np.square(weights).sum(axis=1)
     shares = weights / np.where(mass > 0.0, mass, 1.0)[:, None]
     shift = np.einsum("gr,grc->gc", shares, found.completed)
@@ -204,49 +206,6 @@ def as_complete(model: Model, candidates: np.ndarray, squares: np.ndarray) -> np
     """log p(x | k) of complete rows whose squared distances (B, W) from candidates are these."""
     factors = np.zeros_like(candidates) if model.factor.shape[0] == 1 else candidates
     return np.asarray(model.log_normaliser[factors] - 0.5 * squares)
-
-
-def draw_complete(
-    layout: Layout, model: Model, rows: np.ndarray, components: np.ndarray, uniforms: np.ndarray
-) -> np.ndarray:
-    """Coordinates (B, C), drawn given what was seen of rows (B, D) and their components (B,).
-
-    A complete row and its noise are drawn from the component by uniforms (B, 2 C). Then it is moved
-    by what the difference between what was seen of both rows says of the rest.
-    """
-    out = np.empty((rows.shape[0], layout.n_coordinates))
-    n_together = max(1, _NUMBERS // max(1, layout.n_coordinates) ** 2)
-    for start in range(0, rows.shape[0], n_together):
-        some = slice(start, start + n_together)
-        normals = ndtri(np.clip(uniforms[some], 1e-15, 1.0 - 1e-15))
-        out[some] = _draw_complete(layout, model, rows[some], components[some], normals)
-    return out
-
-
-def _draw_complete(
-    layout: Layout, model: Model, rows: np.ndarray, components: np.ndarray, normals: np.ndarray
-) -> np.ndarray:
-    C, bent = layout.n_coordinates, is_gaussian(layout)
-    noisy = n_noise_columns(layout, rows) > 0
-    values, locations = rows[:, :C], model.location[components]
-    seen = ~np.isnan(values)
-    masks = seen & bent
-    roots = roots_of(layout, model, components)
-    covariances = roots @ roots.transpose(0, 2, 1)
-    both = masks[:, :, None] & masks[:, None, :]
-    total = np.where(both, covariances, 0.0) + np.eye(C) * ~masks[:, None, :]
-    drawn = locations + (roots @ normals[:, :C, None])[..., 0]
-    difference = values - drawn
-    if noisy:
-        noise = noise_matrices(layout, rows)
-        total = total + noise
-        spread, axes = np.linalg.eigh(noise)
-        spread = np.sqrt(np.maximum(spread, 0.0))
-        difference = difference - (axes @ (spread * normals[:, C:])[:, :, None])[..., 0]
-    moved = np.linalg.solve(total, np.where(masks, difference, 0.0)[:, :, None])
-    drawn = drawn + (covariances @ np.where(masks[:, :, None], moved, 0.0))[..., 0]
-    known = seen & ~bent if noisy else seen
-    return np.where(known, values, drawn)
 
 
 class PartialReference(Reference):
@@ -292,19 +251,6 @@ class PartialReference(Reference):
         joint, squares = self._pairs(layout, model, rows, candidates)
         return joint, as_complete(model, candidates, squares)
 
-    def completed(
-        self,
-        layout: Layout,
-        model: Model,
-        rows: np.ndarray,
-        components: np.ndarray,
-        uniforms: np.ndarray,
-    ) -> np.ndarray:
-        """Coordinates (B, C) of complete rows, drawn given what was seen."""
-        if not is_partial(layout, rows):
-            return super().completed(layout, model, rows, components, uniforms)
-        return draw_complete(layout, model, rows, components, uniforms)
-
     @staticmethod
     def _pairs(
         layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
@@ -314,7 +260,8 @@ class PartialReference(Reference):
         squares = np.zeros(candidates.shape)
         for k in np.unique(candidates[candidates >= 0]).tolist():
             row, place = np.nonzero(candidates == k)
-            found = condition(layout, model, np.array([k]), rows[row])
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = condition(layout, model, np.array([k]), rows[row])
             joint[row, place], squares[row, place] = found.log_joint[0], found.squares[0]
         return joint, squares
 

@@ -1,7 +1,7 @@
 """Kernels for rows seen in part: sweeps through blocks, dense E-steps, and pairs."""
 
 # Numba infers types in the kernels.
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 import math
@@ -12,19 +12,29 @@ from pickmix.compiled import kernel, part
 from pickmix.selection.kernels import uniform
 from pickmix.sweep.lane_products import add_moments, evaluate, find_away
 from pickmix.sweep.partial_kernels import (
+    add_completed_row,
+    add_full_rows,
     add_group,
+    add_hidden,
     add_levels,
     add_noisy_row,
     add_noisy_rows,
     add_other_columns,
+    end_group,
     exponentiate,
     factorise,
+    factorise_hidden,
+    find_hidden,
     finish,
 )
 from pickmix.sweep.partial_workspace import NOTHING, look, make_workspace, prepare
 
 # Components that meet a row together where all do.
 TOGETHER = 32
+# Factors of T serve all rows of a group. Where a group has few rows, of which much was seen, these
+# are evaluated as complete rows are, and what is missing is then taken off: if places are so many
+# times as many as rows.
+_ALONE = 6
 
 
 @part()
@@ -40,6 +50,18 @@ def _choose(values, n, u, greedy):
         best += 1
         running += values[0, best]
     return best
+
+
+@part()
+def _end_group(
+    layout, tables, rows, i, members, place, n, n_seen, n_hidden, direct, counts, work
+) -> None:
+    """Add what a group of rows like row i brings to the sums of the block."""
+    if direct:
+        add_hidden(n_hidden, work)
+    else:
+        add_group(layout, n_seen, n_hidden, work)
+    end_group(layout, tables, rows, i, members, place, n, counts, work)
 
 
 @kernel()
@@ -82,11 +104,11 @@ def sweep_partial_blocks(
         if begin == end:
             continue
         prepare(layout, model, members, place, n, work)
-        n_seen, n_hidden = 0, 0
+        n_seen, n_hidden, direct = 0, 0, False
         for i in range(begin, end):
             if i == begin or n_noise > 0 or patterns[i] != patterns[i - 1]:
                 if i > begin and wanted and n_noise == 0:
-                    add_group(
+                    _end_group(
                         layout,
                         model.tables,
                         rows,
@@ -96,24 +118,49 @@ def sweep_partial_blocks(
                         n,
                         n_seen,
                         n_hidden,
+                        direct,
                         sums[4],
                         work,
                     )
                 n_seen, n_hidden = look(rows, i, n_columns, work)
-                factorise(n_seen, n_noise > 0, work)
-            find_away(rows, i, work.seen, n_seen, work.location, work.away)
-            evaluate(
-                work.factor,
-                C,
-                work.begin,
-                n_seen,
-                work.away,
-                work.normaliser,
-                beta,
-                NOTHING,
-                work.squares,
-                work.values,
-            )
+                n_alike = 1
+                while i + n_alike < end and patterns[i + n_alike] == patterns[i]:
+                    n_alike += 1
+                direct = n_noise == 0 and max(2 * n_hidden, _ALONE * n_alike) <= n_seen
+                if direct:
+                    factorise_hidden(n_seen, n_hidden, work)
+                else:
+                    factorise(n_seen, work)
+            targets = work.seen if direct else work.numbers
+            find_away(rows, i, work.seen, n_seen, work.location, targets, work.away)
+            if direct:
+                evaluate(
+                    work.plain,
+                    C,
+                    work.first,
+                    C,
+                    work.away,
+                    work.normaliser,
+                    beta,
+                    NOTHING,
+                    work.squares,
+                    work.values,
+                )
+                if n_hidden:
+                    find_hidden(n_hidden, beta, work)
+            else:
+                evaluate(
+                    work.factor,
+                    C,
+                    work.begin,
+                    n_seen,
+                    work.away,
+                    work.normaliser,
+                    beta,
+                    NOTHING,
+                    work.squares,
+                    work.values,
+                )
             if has_others:
                 add_other_columns(
                     rows,
@@ -126,6 +173,7 @@ def sweep_partial_blocks(
                     work.first,
                     work.seen,
                     work.linear,
+                    targets,
                     work.away,
                     layout[3],
                     model.tables,
@@ -137,12 +185,17 @@ def sweep_partial_blocks(
             if wants_log_sums:
                 log_sum = largest + math.log(total) if largest > NOTHING else -np.inf
                 log_sums[order[i]] = log_sum
-            if wanted and n_noise > 0:
-                add_noisy_row(n_seen, n_hidden, row_weights[i] / total, work)
-            elif wanted:
+            if not wanted:
+                continue
+            scale = row_weights[i] / total
+            if n_noise > 0:
+                add_noisy_row(n_seen, n_hidden, scale, work)
+            elif direct:
+                add_completed_row(n_hidden, scale, work)
+            else:
                 add_moments(
                     work.values,
-                    row_weights[i] / total,
+                    scale,
                     work.away,
                     C,
                     work.begin,
@@ -152,12 +205,12 @@ def sweep_partial_blocks(
                     work.means,
                     work.products,
                 )
-                if n_columns > C:
-                    add_levels(rows, i, C, n, place, layout[3], work.values, sums[4])
+            if n_columns > C:
+                add_levels(rows, i, C, n, place, layout[3], work.values, sums[4])
         if wanted and n_noise > 0:
             add_noisy_rows(layout, work)
         elif wanted:
-            add_group(
+            _end_group(
                 layout,
                 model.tables,
                 rows,
@@ -167,9 +220,11 @@ def sweep_partial_blocks(
                 n,
                 n_seen,
                 n_hidden,
+                direct,
                 sums[4],
                 work,
             )
+            add_full_rows(layout, work)
         if wanted:
             finish(layout, place, n, sums, work)
 
@@ -192,8 +247,8 @@ def evaluate_partial(layout, model, rows, patterns, out, start, stop):
         for i in range(rows.shape[0]):
             if i == 0 or n_noise > 0 or patterns[i] != patterns[i - 1]:
                 n_seen = look(rows, i, n_columns, work)[0]
-                factorise(n_seen, n_noise > 0, work)
-            find_away(rows, i, work.seen, n_seen, work.location, work.away)
+                factorise(n_seen, work)
+            find_away(rows, i, work.seen, n_seen, work.location, work.numbers, work.away)
             evaluate(
                 work.factor,
                 C,
@@ -218,13 +273,15 @@ def evaluate_partial(layout, model, rows, patterns, out, start, stop):
                     work.first,
                     work.seen,
                     work.linear,
+                    work.numbers,
                     work.away,
                     layout[3],
                     model.tables,
                     work.values,
                 )
             for g in range(n):
-                out[place + g, i] = work.values[0, g]
+                value = work.values[0, g]
+                out[place + g, i] = value if value > NOTHING else -np.inf
 
 
 @kernel()
@@ -244,25 +301,14 @@ def add_partial(layout, model, rows, patterns, weights, responsibilities, sums, 
         for i in range(B + 1):
             fresh = i == 0 or i == B or n_noise > 0 or patterns[i] != patterns[i - 1]
             if fresh and i > 0 and n_noise == 0:
-                add_group(
-                    layout,
-                    model.tables,
-                    rows,
-                    i - 1,
-                    members,
-                    place,
-                    n,
-                    n_seen,
-                    n_hidden,
-                    sums[4],
-                    work,
-                )
+                add_group(layout, n_seen, n_hidden, work)
+                end_group(layout, model.tables, rows, i - 1, members, place, n, sums[4], work)
             if i == B:
                 break
             if fresh:
                 n_seen, n_hidden = look(rows, i, n_columns, work)
-                factorise(n_seen, n_noise > 0, work)
-            find_away(rows, i, work.seen, n_seen, work.location, work.away)
+                factorise(n_seen, work)
+            find_away(rows, i, work.seen, n_seen, work.location, work.numbers, work.away)
             work.values[:] = 0.0
             for g in range(n):
                 work.values[0, g] = responsibilities[place + g, i]
@@ -321,8 +367,8 @@ def evaluate_partial_pairs(
             continue
         if not same or n_noise > 0 or patterns[i] != patterns[before]:
             n_seen = look(rows, i, n_columns, work)[0]
-            factorise(n_seen, n_noise > 0, work)
-        find_away(rows, i, work.seen, n_seen, work.location, work.away)
+            factorise(n_seen, work)
+        find_away(rows, i, work.seen, n_seen, work.location, work.numbers, work.away)
         evaluate(
             work.factor,
             C,
@@ -347,13 +393,15 @@ def evaluate_partial_pairs(
                 work.first,
                 work.seen,
                 work.linear,
+                work.numbers,
                 work.away,
                 layout[3],
                 model.tables,
                 work.values,
             )
         for g in range(n):
-            log_joint[i, places[g]] = work.values[0, g]
+            value = work.values[0, g]
+            log_joint[i, places[g]] = value if value > NOTHING else -np.inf
             squares[i, places[g]] = work.squares[0, g]
 
 
@@ -369,8 +417,8 @@ def add_partial_pairs(layout, model, rows, members, offsets, pairs, weights, sum
         for p in range(offsets[slot], offsets[slot + 1]):
             i = pairs[p]
             n_seen, n_hidden = look(rows, i, n_columns, work)
-            factorise(n_seen, n_noise > 0, work)
-            find_away(rows, i, work.seen, n_seen, work.location, work.away)
+            factorise(n_seen, work)
+            find_away(rows, i, work.seen, n_seen, work.location, work.numbers, work.away)
             work.values[:] = 0.0
             work.values[0, 0] = 1.0
             if n_noise > 0:
@@ -390,19 +438,8 @@ def add_partial_pairs(layout, model, rows, members, offsets, pairs, weights, sum
             )
             if n_columns > C:
                 add_levels(rows, i, C, 1, slot, layout[3], work.values, sums[4])
-            add_group(
-                layout,
-                model.tables,
-                rows,
-                i,
-                members,
-                slot,
-                1,
-                n_seen,
-                n_hidden,
-                sums[4],
-                work,
-            )
+            add_group(layout, n_seen, n_hidden, work)
+            end_group(layout, model.tables, rows, i, members, slot, 1, sums[4], work)
         if n_noise > 0:
             add_noisy_rows(layout, work)
         finish(layout, slot, 1, sums, work)

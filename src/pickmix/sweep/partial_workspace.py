@@ -8,6 +8,7 @@ completed stand in `hidden`.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from pickmix.compiled import part
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
 from pickmix.sweep.lane_products import LANES
 
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 # What a component that explains nothing is given.
 NOTHING = -1e300
 
@@ -32,12 +34,17 @@ class Workspace(NamedTuple):
         m, l, and l m - m for counts.
     covariance : (C C, W) array
         S, row by row.
+    plain, precision : (C C, W) arrays
+        The factor F of complete rows, and S^-1 = F' F.
+    plain_normaliser : (1, W) array
+        Log-weights with the normaliser of complete rows.
     log_weight, normaliser : (1, W) arrays
         Log-weights, and these with the normaliser of what was seen.
     seen, begin : (C,) int64 arrays
         The coordinate at each place, and the first place that it depends on; for counts, the next.
-    hidden, low, high : (C,) int64 arrays
-        Coordinates to complete, and the places low..high that each depends on.
+    hidden, low, high, hidden_begin : (C,) int64 arrays
+        Coordinates to complete, the places low..high that each depends on, and the first of the
+        hidden ones that does so with it.
     noise : (C, C) array
     root, factor : (C C, W) arrays
         The Cholesky factor of T, and its inverse, by places.
@@ -48,6 +55,9 @@ class Workspace(NamedTuple):
     products : (C C, W) array
         Weighted sums over the rows of a group, by places.
     mass : (1, W) array
+    full_means : (C, W) array
+    full_products : (C C, W) array
+        Weighted sums over completed rows of a block, by coordinates.
     solved, gains : (C C, W) arrays
         root^-1 S and T^-1 S, row h C + a for hidden coordinate h and place a.
     cross, shift : (C, W) arrays
@@ -67,6 +77,9 @@ class Workspace(NamedTuple):
     linear: np.ndarray
     constants: np.ndarray
     covariance: np.ndarray
+    plain: np.ndarray
+    precision: np.ndarray
+    plain_normaliser: np.ndarray
     log_weight: np.ndarray
     normaliser: np.ndarray
     seen: np.ndarray
@@ -74,6 +87,7 @@ class Workspace(NamedTuple):
     hidden: np.ndarray
     low: np.ndarray
     high: np.ndarray
+    hidden_begin: np.ndarray
     noise: np.ndarray
     root: np.ndarray
     factor: np.ndarray
@@ -83,6 +97,8 @@ class Workspace(NamedTuple):
     means: np.ndarray
     products: np.ndarray
     mass: np.ndarray
+    full_means: np.ndarray
+    full_products: np.ndarray
     solved: np.ndarray
     gains: np.ndarray
     cross: np.ndarray
@@ -113,8 +129,12 @@ def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
         np.zeros((C, W)),
         np.zeros((C, W)),
         np.zeros((C * C, W)),
+        np.zeros((C * C, W)),
+        np.zeros((C * C, W)),
         np.zeros((1, W)),
         np.zeros((1, W)),
+        np.zeros((1, W)),
+        np.zeros(C, dtype=np.int64),
         np.zeros(C, dtype=np.int64),
         np.zeros(C, dtype=np.int64),
         np.zeros(C, dtype=np.int64),
@@ -129,6 +149,8 @@ def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
         np.zeros((C, W)),
         np.zeros((C * C, W)),
         np.zeros((1, W)),
+        np.zeros((C, W)),
+        np.zeros((C * C, W)),
         np.zeros((C * C, W)),
         np.zeros((C * C, W)),
         np.zeros((C, W)),
@@ -145,7 +167,7 @@ def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
 @part()
 def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) -> None:
     """Load the n components members[place : place + n], and clear their sums."""
-    first, _, starts, _ = layout
+    first, last, starts, _ = layout
     C, W = first.shape[0], work.log_weight.shape[1]
     has_linear = model.linear.shape[0] > 0
     root = np.zeros((C, C))
@@ -156,15 +178,20 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
     for g in range(n, W):
         # Lanes beyond the last component are unit Gaussians that weigh nothing.
         work.log_weight[0, g] = NOTHING
+        work.plain_normaliser[0, g] = NOTHING
         for c in range(C):
             work.location[c, g] = 0.0
             for d in range(C):
-                work.covariance[c * C + d, g] = 1.0 if c == d else 0.0
+                unit = 1.0 if c == d else 0.0
+                work.covariance[c * C + d, g] = unit
+                work.plain[c * C + d, g] = unit
+                work.precision[c * C + d, g] = unit
     for g in range(n):
         k = members[place + g]
         f = 0 if model.factor.shape[0] == 1 else k
         weight = max(model.log_mass[k] + model.decay[LOG_SCALE], model.decay[LOG_FLOOR])
         work.log_weight[0, g] = weight
+        normaliser = weight
         for c in range(C):
             work.location[c, g] = model.location[k, c]
             if has_linear and first[c] > c:
@@ -176,6 +203,15 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
             if first[i] > i:
                 continue
             base = starts[i] - first[i]
+            normaliser += math.log(model.factor[f, base + i]) - HALF_LOG_2PI
+            for j in range(first[i], i + 1):
+                work.plain[i * C + j, g] = model.factor[f, base + j]
+                total = 0.0
+                for m in range(i, last[i] + 1):
+                    here = starts[m] - first[m]
+                    total += model.factor[f, here + i] * model.factor[f, here + j]
+                work.precision[i * C + j, g] = total
+                work.precision[j * C + i, g] = total
             diagonal = 1.0 / model.factor[f, base + i]
             for j in range(first[i], i):
                 total = 0.0
@@ -189,6 +225,7 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
                     total += root[i, m] * root[j, m]
                 work.covariance[i * C + j, g] = total
                 work.covariance[j * C + i, g] = total
+        work.plain_normaliser[0, g] = normaliser
 
 
 @part()
@@ -217,6 +254,10 @@ def look(rows, i, n_columns, work: Workspace):
         while high < n_seen and work.group[work.seen[high]] == work.group[work.hidden[h]]:
             high += 1
         work.low[h], work.high[h] = low, high
+        begin = h
+        while begin > 0 and work.hidden[begin - 1] >= work.first[work.hidden[h]]:
+            begin -= 1
+        work.hidden_begin[h] = begin
     if n_noise == C:
         for c in range(C):
             work.noise[c, c] = rows[i, n_columns + c]

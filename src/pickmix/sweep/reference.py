@@ -212,17 +212,6 @@ class Reference:
         joint = self.log_joint(layout, model, rows, candidates)
         return joint, joint - log_weights(model)[candidates]
 
-    def completed(
-        self,
-        layout: Layout,
-        model: Model,
-        rows: np.ndarray,
-        components: np.ndarray,
-        uniforms: np.ndarray,
-    ) -> np.ndarray:
-        """Coordinates (B, C) of rows, which are complete."""
-        return np.asarray(rows[:, : layout.n_coordinates])
-
     def sums_of_all(
         self,
         layout: Layout,
