@@ -16,7 +16,7 @@ import numpy as np
 from pickmix.families.base import Prior
 from pickmix.families.covariance_forms import CovarianceForm
 from pickmix.families.layout import Moments
-from pickmix.families.leave_one_out import Witnesses, leave_one_out_scores
+from pickmix.families.leave_one_out import Witnesses, leave_one_out_scores, told_shares
 
 # Pseudo-rows of a component that has not been asked yet.
 _FIRST_PSEUDO_ROWS = 10.0
@@ -25,6 +25,8 @@ _ALL = 1e12
 # Pseudo-rows to choose from, and weights with which common correlations lean on none.
 _PSEUDO_ROWS = np.array([0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 8.0, 20.0, 50.0, 150.0, 600.0, _ALL])
 _DAMPINGS = np.array([0.0, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.6, 0.9, 1.0])
+# Per parameter of a covariance at most, where rows were seen in part.
+_PSEUDO_ROWS_PER_PARAMETER = 1.5
 # Before rows have been asked.
 _FIRST_DAMPING = 0.1
 # Steps of empirical Bayes, and what every choice is given beforehand, in components.
@@ -304,7 +306,8 @@ class LeaningPrior(Prior):
         if noise is not None:
             noise = noise[asked] * scale[:, None, :, None] * scale[:, None, None, :]
         self._choose_damping(n, residuals, weights, noise)
-        leanings = _PSEUDO_ROWS / (n[:, None] + _PSEUDO_ROWS)
+        pseudo = self._allowed(self._scaled(own, scale), residuals, weights, noise)
+        leanings = pseudo / (n[:, None] + pseudo)
         scores = n[:, None] * leave_one_out_scores(
             self._scaled(own, scale),
             self._scaled(target, scale),
@@ -320,8 +323,30 @@ class LeaningPrior(Prior):
         others = counts[enough]
         self.pseudo_rows[chosen] = _pseudo_rows((posterior * leanings).sum(axis=1), n)
         # Those that were not asked lean as the others do on average.
-        usual = (_PSEUDO_ROWS / (others[:, None] + _PSEUDO_ROWS)) @ shares
+        typical = pseudo.mean(axis=0)
+        usual = (typical / (others[:, None] + typical)) @ shares
         self.pseudo_rows[enough] = _pseudo_rows(usual, others)
+
+    def _allowed(
+        self,
+        own: np.ndarray,
+        residuals: np.ndarray,
+        weights: np.ndarray,
+        noise: np.ndarray | None,
+    ) -> np.ndarray:
+        """Pseudo-rows (M, L) to choose from.
+
+        What was not seen is filled in as the covariance in use says, so own covariances are drawn
+        to it, and hardly differ from what they lean on. Then rows cannot tell leaning from not
+        leaning, and there is a limit: some pseudo-rows per parameter.
+        """
+        if noise is None and not np.isnan(residuals).any():
+            return np.broadcast_to(_PSEUDO_ROWS, (own.shape[0], _PSEUDO_ROWS.shape[0]))
+        told = np.clip(told_shares(own, residuals, weights, noise), 0.01, 1.0)
+        D = self.form.n_features
+        most = _PSEUDO_ROWS_PER_PARAMETER * D * (D + 1.0) / 2.0
+        most = most / (told * np.maximum(1.0 - told, 1e-9))
+        return np.asarray(np.minimum(_PSEUDO_ROWS, most[:, None]))
 
     def _scaled(self, packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
         """Covariances (M, D, D) of packed ones (M, P) with reg_covar, rows and columns scaled."""

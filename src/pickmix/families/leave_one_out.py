@@ -144,6 +144,26 @@ def leave_one_out_scores(
     return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
 
 
+def told_shares(
+    covariances: np.ndarray,
+    residuals: np.ndarray,
+    weights: np.ndarray,
+    noise: np.ndarray | None,
+) -> np.ndarray:
+    """How much rows (M, m, D) tell of a covariance (M, D, D), as a share of complete ones, (M,).
+
+    As much as the pairs of columns that were seen of them; and of values with noise the less, the
+    wider that is.
+    """
+    told = (~np.isnan(residuals)).astype(np.float64)
+    if noise is not None:
+        own = np.diagonal(covariances, axis1=1, axis2=2)[:, None, :]
+        told *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
+    pairs = np.square(told.sum(axis=2))
+    total = np.maximum(weights.sum(axis=1) * residuals.shape[2] ** 2, 1e-300)
+    return np.asarray((pairs * weights).sum(axis=1) / total)
+
+
 def _partial_scores(
     covariances: np.ndarray,
     targets: np.ndarray,
@@ -172,15 +192,9 @@ def _partial_scores(
         away = np.where(seen, residuals[part], 0.0)[..., None]
         w = weights[part]
         firm = targets[part] + _FIRMNESS * np.eye(D)
-        # Rows tell as much of a covariance as the pairs of columns that were seen of them; and of
-        # values with noise, the less the wider that is.
-        told = np.where(both, 1.0, 0.0)
-        if noise is not None:
-            own = np.diagonal(firm, axis1=1, axis2=2)[:, None, :]
-            told_each = own / (own + np.diagonal(noise[part], axis1=2, axis2=3))
-            told = told * told_each[:, :, :, None] * told_each[:, :, None, :]
-        share = np.einsum("kmij,km->k", told, w) / np.maximum(w.sum(axis=1) * D * D, 1e-300)
-        n = np.maximum(counts[part] * share, _LEAST_COUNT)[:, None]
+        own_noise = None if noise is None else noise[part]
+        told = told_shares(firm, residuals[part], w, own_noise)
+        n = np.maximum(counts[part] * told, _LEAST_COUNT)[:, None]
         for choice in range(leanings.shape[1]):
             leaning = leanings[part, choice][:, None]
             mixed = covariances[part] + leaning[:, :, None] * (firm - covariances[part])
