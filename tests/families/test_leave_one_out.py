@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
+from pickmix.families import leave_one_out
 from pickmix.families.leave_one_out import leave_one_out_scores, without_row
 
 D = 3
@@ -208,3 +209,70 @@ def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
     assert scores[0] < scores[2] - 10.0
     expected = [all_left_out(rows, np.ones(4), target, leaning).mean() for leaning in (0.3, 1.0)]
     assert scores[2] - scores[3] == pytest.approx(expected[0] - expected[1], rel=1e-8)
+
+
+class TestRowsSeenInPart:
+    @staticmethod
+    def case(seed=0, D=4, m=12):
+        rng = np.random.default_rng(seed)
+        roots = rng.normal(size=(2, 3, D, D))
+        covariances, targets = roots @ roots.transpose(0, 1, 3, 2) + 0.3 * np.eye(D)
+        residuals = rng.normal(size=(3, m, D))
+        weights, counts = rng.uniform(0.2, 1.0, (3, m)), np.array([15.0, 40.0, 200.0])
+        leanings = np.tile([0.05, 0.4, 1.0], (3, 1))
+        return covariances, targets, counts, residuals, weights, leanings
+
+    @staticmethod
+    def same_but_for_constants(found, expected):
+        """Scores (M, L) are up to a constant per component."""
+        difference = found - expected
+        np.testing.assert_allclose(difference - difference[:, :1], 0.0, atol=1e-7)
+
+    def test_complete_rows_give_the_same_scores(self):
+        arguments = self.case()
+        expected = leave_one_out_scores(*arguments, kept=0.3)
+        found = leave_one_out._partial_scores(*arguments, 0.3, None)
+        self.same_but_for_constants(found, expected)
+
+    def test_a_column_that_nobody_saw_does_not_matter(self):
+        covariances, targets, counts, residuals, weights, leanings = self.case()
+        residuals[:, :, 2] = np.nan
+        rest = np.array([0, 1, 3])
+        # Of 16 pairs of columns 9 were seen.
+        expected = leave_one_out_scores(
+            covariances[:, rest[:, None], rest],
+            targets[:, rest[:, None], rest],
+            counts * 9.0 / 16.0,
+            residuals[:, :, rest],
+            weights,
+            leanings,
+            0.3,
+        )
+        found = leave_one_out_scores(
+            covariances, targets, counts, residuals, weights, leanings, 0.3
+        )
+        self.same_but_for_constants(found, expected)
+
+    def test_noise_to_infinity_tends_to_missing(self):
+        covariances, targets, counts, residuals, weights, leanings = self.case()
+        missing = residuals.copy()
+        missing[:, ::2, 1] = np.nan
+        noise = np.zeros((*residuals.shape, residuals.shape[2]))
+        noise[:, ::2, 1, 1] = 1e9
+        one = leave_one_out_scores(covariances, targets, counts, missing, weights, leanings)
+        other = leave_one_out_scores(
+            covariances, targets, counts, residuals, weights, leanings, noise=noise
+        )
+        # But for the width of the noise, which no leaning changes.
+        difference = other - one
+        np.testing.assert_allclose(difference - difference[:, :1], 0.0, atol=1e-6)
+
+    def test_rows_tell_as_much_as_pairs_that_were_seen(self):
+        residuals = np.zeros((1, 2, 4))
+        residuals[0, 0, :2] = np.nan
+        weights = np.array([[3.0, 1.0]])
+        told = leave_one_out.told_shares(np.eye(4)[None], residuals, weights, None)
+        np.testing.assert_allclose(told, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
+        noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
+        told = leave_one_out.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
+        np.testing.assert_allclose(told, [0.25])
