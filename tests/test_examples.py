@@ -83,6 +83,21 @@ def test_choosing(tmp_path, capsys):
     assert "true mixture" in capsys.readouterr().out
 
 
+def test_galaxy_colours(tmp_path, capsys):
+    script = example("galaxy_colours")
+    behind, as_seen, scores = script.run(tmp_path, n_rows=2000)
+    assert_pictures(tmp_path, "galaxy-colours.png")
+    assert scores[0] > scores[1] + 1.0
+    # The red sequence is 0.03 wide behind errors of 0.06 in the middle.
+    for mixture, low, high in ((behind, 0.02, 0.04), (as_seen, 0.06, 0.15)):
+        sequence = mixture.means_[:, 0].argmax()
+        assert low < np.sqrt(mixture.covariances_[sequence, 0, 0]) < high
+    # The blue cloud: 0.45 * 0.09 / sqrt((0.45 * 0.09)^2 + 0.02^2).
+    cloud = behind.covariances_[behind.means_[:, 0].argmin()]
+    assert cloud[0, 1] / np.sqrt(cloud[0, 0] * cloud[1, 1]) == pytest.approx(0.897, abs=0.07)
+    assert "fit with errors" in capsys.readouterr().out
+
+
 @pytest.fixture
 def data():
     if not os.environ.get("PICKMIX_DATA"):

@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pickmix.data.open_rows import open_rows as open_rows
+    from pickmix.estimators.conditional_mixtures import ConditionalMixtures as ConditionalMixtures
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
     from pickmix.estimators.mixture import Mixture as Mixture
     from pickmix.estimators.persistence import load as load
     from pickmix.estimators.persistence import save as save
+    from pickmix.estimators.questions_explain import Explanation as Explanation
     from pickmix.estimators.sum_product_transform_network import (
         SumProductTransformNetwork as SumProductTransformNetwork,
     )
+    from pickmix.estimators.table_conditionals import TableConditionals as TableConditionals
+    from pickmix.estimators.table_explanation import TableExplanation as TableExplanation
     from pickmix.estimators.table_mixture import TableMixture as TableMixture
     from pickmix.selection.proposals import Proposal as Proposal
     from pickmix.selection.settings import RandomPartition as RandomPartition
@@ -25,6 +29,8 @@ __version__ = "0.2.0.dev0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {
+    "ConditionalMixtures": "pickmix.estimators.conditional_mixtures",
+    "Explanation": "pickmix.estimators.questions_explain",
     "FamilyMixture": "pickmix.estimators.family_mixture",
     "FlowMixture": "pickmix.estimators.flow_mixture",
     "GaussianMixture": "pickmix.estimators.gaussian_mixture",
@@ -33,6 +39,8 @@ _MODULES = {
     "RandomPartition": "pickmix.selection.settings",
     "SearchSet": "pickmix.selection.settings",
     "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
+    "TableConditionals": "pickmix.estimators.table_conditionals",
+    "TableExplanation": "pickmix.estimators.table_explanation",
     "TableMixture": "pickmix.estimators.table_mixture",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.data.open_rows",

@@ -185,9 +185,11 @@ class TestPacked:
             write_table(tmp_path / f"part-{number}.csv.gz", {"a": part[:, 0], "b": part[:, 1]})
         run_well("fit", tmp_path / "part-*.csv.gz", *QUICK, "--out", tmp_path / "model")
         assert same_model(tmp_path / "model", places / "model")
-        message = error_of("fit", places / "rows.csv.gz", *QUICK, "--cache", tmp_path / "cache")
-        assert "--cache cannot keep the rows of" in message
-        assert "rows.csv.gz (unpack it first)" in message
+        for _ in range(2):
+            kept = ["--cache", tmp_path / "cache", "--out", tmp_path / "again"]
+            run_well("fit", places / "rows.csv.gz", *QUICK, *kept)
+            assert same_model(tmp_path / "again", places / "model")
+        assert any((tmp_path / "cache").iterdir())
 
     def test_what_is_packed_counts_by_what_is_in_it(self, places, monkeypatch):
         path = places / "rows.csv.gz"
@@ -244,6 +246,18 @@ class TestColumns:
         header, *rows = lines_of(run_well("explain", *named, "--top", 1).stdout)
         assert header[:3] == ["who", "row", "log_density"]
         assert rows[0][:2] == [f"No. {scores.argmin()}, x", str(scores.argmin() + 1)]
+
+    def test_an_id_with_the_name_of_a_result_is_refused(self, tmp_path, places):
+        text = (places / "named.csv").read_text()
+        for verb, name in (("score", "log_density"), ("assign", "component_1"), ("explain", "row")):
+            path = tmp_path / f"{verb}.csv"
+            path.write_text(text.replace("who", name, 1))
+            options = [verb, places / "model", path, "--id", name]
+            message = error_of(*options, "--out", tmp_path / "out.csv")
+            assert f"--id {name}: the result has a column of that name too" in message
+            assert not (tmp_path / "out.csv").exists()
+        # Other verbs have other names.
+        run_well("assign", places / "model", tmp_path / "score.csv", "--id", "log_density")
 
     def test_the_model_remembers_the_id(self, tmp_path, places):
         options = [*QUICK, "--out", tmp_path / "model"]

@@ -175,3 +175,20 @@ def test_names_that_are_nearly_right_are_shown(tmp_path):
     path = text(tmp_path, f"{many}\n" + ",".join("1" * 1000) + "\n")
     with pytest.raises(ValueError, match=r"no column 'q'; there are .*x29, \.\.\. or 0 to 999$"):
         read_table(path, columns=["q"])
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "n_columns"),
+    [
+        ("a, b|c\nd|e\n", "|", 2),
+        ("a,b\tc\n1,2\n", ",", 2),
+        ("a;b,c\n1;2,5\n", ";", 2),
+        # Cells are missing in the last row: the likeliest mark is taken, so that it is refused.
+        ("a;b|c\n1;2|3\n4\n", ";", 2),
+    ],
+)
+def test_the_delimiter_is_a_mark_that_parts_all_rows_alike(tmp_path, text, delimiter, n_columns):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    layout = text_layout(path)
+    assert (layout.delimiter, layout.n_columns) == (delimiter, n_columns)

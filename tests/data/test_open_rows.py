@@ -1,6 +1,7 @@
 """Every kind of data: rows in ranges equal an independent reading, and what is wrong is named."""
 
 import builtins
+import gzip
 import itertools
 import json
 import os
@@ -554,3 +555,62 @@ def test_without_pyarrow_the_extra_is_offered(tmp_path, monkeypatch):
         open_rows(path)
     with open_rows(lambda: [frame()]) as source:
         assert source.n_rows == 120
+
+
+class TestTexts:
+    ROWS = np.random.default_rng(0).normal(size=(60, 2)).round(3)
+
+    def write(self, path, rows, delimiter=",", decimal=".", end="\n"):
+        lines = [delimiter.join(["x", "y"])]
+        lines += [delimiter.join(str(v).replace(".", decimal) for v in row) for row in rows]
+        text = "".join(line + end for line in lines).encode()
+        path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+        return path
+
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    def test_packed_ones_are_read_in_place(self, tmp_path, end):
+        self.write(tmp_path / "a.csv.gz", self.ROWS[:25], end=end)
+        self.write(tmp_path / "b.csv.gz", self.ROWS[25:], end=end)
+        with open_rows(tmp_path / "*.csv.gz", columns=["y", "x"]) as source:
+            np.testing.assert_array_equal(source.read(0, 60), self.ROWS[:, ::-1])
+            assert source.place(26) == "b.csv.gz, row 2"
+        # Packed and plain ones are of one kind.
+        self.write(tmp_path / "c.csv", self.ROWS, end=end)
+        with open_rows(f"{tmp_path}/*.csv*") as source:
+            assert source.n_rows == 120
+
+    def test_a_packed_one_is_kept_by_a_cache(self, tmp_path):
+        path = self.write(tmp_path / "a.csv.gz", self.ROWS)
+        for _ in range(2):
+            with open_rows(path, cache=tmp_path / "cache") as source:
+                np.testing.assert_array_equal(source.read(0, 60), self.ROWS)
+
+    def test_the_decimal_mark_is_found_or_asked_for(self, tmp_path):
+        path = self.write(tmp_path / "a.tsv", self.ROWS, "\t", ",")
+        for decimal in (None, ","):
+            with open_rows(path, decimal=decimal) as source:
+                np.testing.assert_array_equal(source.read(0, 60), self.ROWS)
+        with pytest.raises(ValueError, match="say so with decimal=','"):
+            open_rows(path, decimal=".")
+        with pytest.raises(ValueError, match=r'decimal must be "\." or ","'):
+            open_rows(path, decimal=";")
+
+    def test_a_cache_tells_decimal_marks_apart(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("1,5\n2,5\n")
+        for decimal in (None, ",", "."):
+            expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
+            with open_rows(path, decimal=decimal, cache=tmp_path / "cache") as source:
+                np.testing.assert_array_equal(source.read(0, 2), expected)
+
+    def test_rows_of_missing_values_between_tabs_are_rows(self, tmp_path):
+        path = tmp_path / "a.tsv"
+        path.write_text("x\ty\n1\t2\n\t\n3\t4\n")
+        with open_rows(path) as source:
+            np.testing.assert_array_equal(source.read(0, 3), [[1, 2], [np.nan] * 2, [3, 4]])
+
+    def test_a_damaged_one_is_named(self, tmp_path):
+        path = self.write(tmp_path / "a.csv.gz", self.ROWS)
+        path.write_bytes(path.read_bytes()[:-20])
+        with pytest.raises(ValueError, match=r"a\.csv\.gz: the file is damaged or cut short"):
+            open_rows(path)

@@ -186,3 +186,51 @@ class TestRefused:
         other = clone(mixture).fit(rows).set_params(n_components=4)
         with pytest.raises(ValueError, match="n_components=3 and family="):
             other.partial_fit(rows)
+
+
+class TestFloorsOfColumns:
+    FLOORS = (0.5, 7.0, 0.25, 7.0)
+
+    def test_one_component_has_the_covariance_of_the_rows_and_its_floors(self, tmp_path):
+        rows, _ = mixed_rows(300)
+        mixture = FamilyMixture(GROUPS, 1, algorithm="em", reg_covar=self.FLOORS).fit(rows)
+        numbers = rows[:, [0, 2]]
+        expected = np.cov(numbers.T, bias=True) + np.diag([0.5, 0.25])
+        np.testing.assert_allclose(mixture.parameters_["full1_covariances"][0], expected)
+        again = pickmix.load(pickmix.save(mixture, tmp_path / "model"))
+        assert again.reg_covar == self.FLOORS
+        np.testing.assert_array_equal(again.score_samples(rows), mixture.score_samples(rows))
+        np.testing.assert_array_equal(clone(mixture).fit(rows).weights_, mixture.weights_)
+
+    def test_arrays_are_saved_and_go_on(self, tmp_path):
+        rows, _ = mixed_rows(300)
+        floors = np.array(self.FLOORS)
+        mixture = FamilyMixture(GROUPS, 2, reg_covar=floors, warm_start=True, random_state=0)
+        mixture.fit(rows)
+        again = pickmix.load(pickmix.save(mixture, tmp_path / "model.npz"))
+        np.testing.assert_array_equal(again.reg_covar, floors)
+        again.fit(rows)
+        variances = np.diagonal(again.parameters_["full1_covariances"], axis1=1, axis2=2)
+        assert (variances > [0.5, 0.25]).all()
+
+    def test_a_marginal_has_the_floors_of_its_columns(self):
+        rows, _ = mixed_rows(300)
+        mixture = FamilyMixture(GROUPS, 2, reg_covar=self.FLOORS, random_state=0).fit(rows)
+        np.testing.assert_array_equal(mixture.marginal([2, 1]).reg_covar, [0.25, 7.0])
+
+    @pytest.mark.parametrize(
+        ("floors", "message"),
+        [
+            ([0.1, 0.1], r"each of the 4 columns of X, got shape \(2,\)"),
+            ([0.1] * 5, r"each of the 4 columns of X, got shape \(5,\)"),
+            ([0.1, -0.1, 0.1, 0.1], "not negative, got"),
+            ([0.1, np.nan, 0.1, 0.1], "finite and"),
+            (np.ones((4, 4)), "one per column"),
+            (["a", "b", "c", "d"], "one per column"),
+            (-1.0, "reg_covar"),
+        ],
+    )
+    def test_refused(self, floors, message):
+        rows, _ = mixed_rows(50)
+        with pytest.raises(ValueError, match=message):
+            FamilyMixture(GROUPS, 2, reg_covar=floors).fit(rows)

@@ -1,6 +1,7 @@
 """Marginals, conditionals and regression, against SciPy, quadrature and enumeration."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -303,9 +304,12 @@ def test_errors():
         (lambda: mixture.impute(rows, n_draws=2), 'strategy="draw"'),
         (lambda: mixture.impute(rows + np.inf), "infinity"),
         (lambda: mixture.impute(rows[:, :3]), "features"),
-        (lambda: mixture.impute("rows.npy"), "in memory"),
+        (lambda: mixture.impute("rows.npy"), "the path 'rows.npy'.*numpy.load.*`pickmix impute`"),
+        (lambda: mixture.explain("rows.csv"), "the path 'rows.csv'.*open_rows.*`pickmix explain`"),
+        (lambda: mixture.predict_columns(Path("rows.npy"), 0), "got the path 'rows.npy'"),
+        (lambda: mixture.conditional("rows.npy"), "given must be an array or a data frame"),
         (lambda: mixture.impute(rows, noise=np.zeros(3)), "noise must have the shape"),
-        (lambda: mixture.impute(rows, noise=-np.ones(rows.shape)), "finite variances >= 0"),
+        (lambda: mixture.impute(rows, noise=-np.ones(rows.shape)), "noise must hold"),
         (lambda: mixture.explain(rows, top=0), "top"),
     ]:
         with pytest.raises(ValueError, match=words):

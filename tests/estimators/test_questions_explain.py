@@ -7,6 +7,15 @@ from scipy import stats
 from scipy.special import logsumexp, softmax
 
 from pickmix import GaussianMixture
+from pickmix.estimators import questions_explain
+
+
+@pytest.fixture(autouse=True, params=["numpy", "compiled"])
+def path(request, monkeypatch):
+    """All of it holds whichever way full covariances go."""
+    if request.param == "compiled":
+        monkeypatch.setattr(questions_explain, "_MUCH_WORK", 0.0)
+    return request.param
 
 
 @pytest.fixture(params=FAMILIES)
@@ -206,3 +215,33 @@ def test_text_and_frames():
     assert len(frame) == 15
     np.testing.assert_array_equal(frame["column"].astype(int), explanation.ranked.ravel())
     assert (frame.groupby("row")["log_conditional"].diff().dropna() >= 0.0).all()
+
+
+def test_many_rows_take_the_kernel_and_say_the_same(path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6)) @ rng.normal(size=(6, 6)) + 1e3
+    mixture = GaussianMixture(11, max_iter=3, tol=0.0, random_state=0, n_jobs=2).fit(X)
+    X[rng.random(X.shape) < 0.3] = np.nan
+    noise = rng.uniform(0.0, 0.1, X.shape)
+    monkeypatch.setattr(questions_explain, "_MUCH_WORK", np.inf)
+    plain = mixture.explain(X), mixture.explain(X, noise=noise)
+    calls = []
+    inner = questions_explain.DensePart.leave_out_of
+    monkeypatch.setattr(
+        questions_explain.DensePart,
+        "leave_out_of",
+        lambda *arguments: calls.append(1) or inner(*arguments),
+    )
+    mixture.explain(X[:20])
+    assert not calls
+    # 20 rows of 11 components and 36 numbers each.
+    monkeypatch.setattr(questions_explain, "_MUCH_WORK", 20 * 11 * 36 * 7.0 / 6.0)
+    mixture.explain(X[:20])
+    assert not calls
+    compiled = mixture.explain(X), mixture.explain(X, noise=noise)
+    assert calls
+    for a, b in zip(plain, compiled, strict=True):
+        np.testing.assert_array_equal(a.log_density, b.log_density)
+        np.testing.assert_allclose(a.log_conditional, b.log_conditional, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(a.expected, b.expected, rtol=1e-9)
+        np.testing.assert_allclose(a.spread, b.spread, rtol=1e-8)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pickmix import FamilyMixture, TableMixture
+from pickmix import TableMixture
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
 from pickmix.families.registry import make_family
@@ -103,14 +103,3 @@ def test_dates_of_ties_are_bounded_too():
     scores = mixture.score_samples({"day": days})
     assert (scores <= bound + np.log(1.0 / 3.0) + 1e-6).all()
     assert (scores > bound + np.log(1.0 / 3.0) - 0.1).all()
-
-
-def test_a_family_mixture_still_takes_one_number_only():
-    rows = np.random.default_rng(0).normal(size=(50, 2))
-    with pytest.raises(ValueError, match="reg_covar must be a finite number"):
-        FamilyMixture("diag", 1, reg_covar=-1.0).fit(rows)
-    first = FamilyMixture("full", 2, reg_covar=1e-3, random_state=0).fit(rows)
-    by_array = make_family("full", rows, np.full(2, 1e-3))
-    by_number = make_family("full", rows, 1e-3)
-    np.testing.assert_array_equal(by_array.floors, by_number.floors)
-    assert np.linalg.eigvalsh(first.parameters_["covariances"]).min() > 1e-3

@@ -120,7 +120,7 @@ def load_model(path: Path) -> Saved:
 @contextlib.contextmanager
 def asking(saved: Saved, place: Place) -> Iterator[Iterator[Piece]]:
     """The rows to ask a model about, all at once or chunk by chunk."""
-    with ready(place) as kept, explained():
+    with ready(place) as kept, explained(name_of(place)):
         kept = _with_id(saved, kept)
         pieces = _pieces(saved, kept, name_of(place))
         with contextlib.closing(pieces):
@@ -241,7 +241,8 @@ def read_for(saved: Saved, place: Place, name: str) -> tuple[WholeTable, dict[st
     table = read_whole(place)
     if saved.is_table:
         own, _ = _table_columns(saved, place, table, name)
-        return table, {column: column for column in own}, table.original(own)
+        rows = table.original(own, saved.estimator.schema_)
+        return table, {column: column for column in own}, rows
     columns, absent = _columns(saved, place)
     numbers = range(len(table.names)) if columns is None else columns
     names, _ = heading(place)

@@ -11,9 +11,9 @@ from typing import IO, Any, Self
 import click
 import numpy as np
 
-from pickmix.cli.cells import quoted
 from pickmix.cli.reading import STANDARD
 from pickmix.data.files import check_writable, replacing, write_table
+from pickmix.data.text_cells import quoted
 from pickmix.data.text_files import TEXT, is_packed, table_suffix, write_text
 
 # Rows shown when there is no --out.
@@ -82,6 +82,12 @@ class Delivery:
     def add(self, columns: dict[str, np.ndarray], ids: dict[str, np.ndarray] | None = None) -> None:
         """Take the next rows; what names them comes first, if the file can have it."""
         if not self._numbers_only:
+            both = [name for name in ids or {} if name in columns]
+            if both:
+                raise ValueError(
+                    f"--id {both[0]}: the result has a column of that name too; rename that of the "
+                    "data"
+                )
             columns = {**(ids or {}), **columns}
         for name, values in columns.items():
             if self._numbers_only and values.dtype.kind not in "fiub":

@@ -10,10 +10,10 @@ import click
 import numpy as np
 
 from pickmix.cli.asking import Piece, Saved, asking, asking_options, load_model, need_questions
-from pickmix.cli.cells import as_text
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.delivery import Delivery, out_option
 from pickmix.cli.reading import Place
+from pickmix.data.text_cells import as_text
 
 
 @dataclass
@@ -86,7 +86,7 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **place: Any)
         if not found:
             raise ValueError(f"{place['data']}: expected a row with a value, got only missing ones")
         if out is not None:
-            delivery.add(_columns(found))
+            delivery.add(*_columns(found))
     if out is None:
         _show(found)
         return
@@ -125,11 +125,10 @@ def _explain(saved: Saved, piece: Piece, top: int, reasons: int) -> list[Unusual
     return found
 
 
-def _columns(found: list[Unusual]) -> dict[str, np.ndarray]:
-    """The explanation as a table."""
+def _columns(found: list[Unusual]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The explanation as a table, and what names its rows."""
     lines = [
         {
-            **unusual.id,
             "row": unusual.row,
             "log_density": unusual.log_density,
             "column": column,
@@ -141,7 +140,11 @@ def _columns(found: list[Unusual]) -> dict[str, np.ndarray]:
         for unusual in found
         for column, observed, expected, spread, log_conditional in unusual.reasons
     ]
-    return {name: _array([line[name] for line in lines]) for name in lines[0]}
+    ids = [unusual.id for unusual in found for _ in unusual.reasons]
+    columns, named = (
+        {name: _array([line[name] for line in some]) for name in some[0]} for some in (lines, ids)
+    )
+    return columns, named
 
 
 def _array(values: list[Any]) -> np.ndarray:

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, notes, show_table
-from pickmix.cli.fit_data import Data, example, find_schema, naming_gaps, read_data
+from pickmix.cli.fit_data import Data, example, find_schema, read_data
 from pickmix.cli.fit_options import FLOW_COMPONENTS, fit_options
 from pickmix.cli.models import CLOSED_FORM, DEEP, KINDS, SectionedCommand, given_parameters
 from pickmix.cli.reading import STANDARD, Place
@@ -126,7 +126,7 @@ def fit(
             )
             if model in DEEP:
                 click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
-        with notes(), naming_gaps(table):
+        with notes():
             estimator.fit(table.rows)
             # A saved model is to be asked, not to go on from checkpoints that may be gone.
             for part in (estimator, getattr(estimator, "mixture_", estimator)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -161,20 +160,5 @@ def find_schema(data: Data, estimator: Any) -> TableSchema:
     names = list(data.rows.columns)
     if estimator.schema:
         column_numbers(data.origin, list(estimator.schema), names, len(names), "--kind")
-    with explained():
+    with explained(data.origin):
         return infer_schema(data.rows, estimator.schema, (), estimator.max_levels)
-
-
-@contextlib.contextmanager
-def naming_gaps(data: Data) -> Iterator[None]:
-    """Call a NaN in rows that are read piece by piece what it is, and say what helps."""
-    try:
-        yield
-    except ValueError as error:
-        if not data.by_pieces or "got nan in" not in str(error):
-            raise
-        where = str(error).partition("got nan in ")[2].rstrip(".")
-        raise ValueError(
-            f"{data.origin}: a missing value in {where}; rows that are read piece by piece must be "
-            "complete: take --model table, which reads them as a whole"
-        ) from error

@@ -24,7 +24,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         cls=ModelOption,
         help="Gaussians, components for columns of all types, real NVP flows, or a "
-        "sum-product-transform network. auto: gaussian for numbers without gaps, else table.",
+        "sum-product-transform network. auto: gaussian for numbers without gaps, and for all that "
+        "are read piece by piece; else table.",
     ),
     word_option(
         "--algorithm",

@@ -10,12 +10,12 @@ import click
 import numpy as np
 
 from pickmix.cli.asking import Saved, asking_options, load_model, need_questions, read_for
-from pickmix.cli.cells import Cells, as_text, quoted
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.delivery import SHOWN, Delivery, out_option
 from pickmix.cli.preparing import name_of, ready
 from pickmix.cli.reading import Place, explained
 from pickmix.cli.whole_tables import WholeTable
+from pickmix.data.text_cells import Cells, as_text, quoted
 
 
 @dataclass
@@ -80,8 +80,13 @@ def impute(
     saved = load_model(model)
     need_questions(saved, "impute")
     asked = Place(**place)
-    with notes(), Delivery(out) as delivery, ready(asked) as kept, explained():
+    with notes(), Delivery(out) as delivery, ready(asked) as kept, explained(name_of(asked)):
         table, names, rows = read_for(saved, kept, name_of(asked))
+        if draws > 1 and "draw" in table.names:
+            raise ValueError(
+                f"{name_of(asked)}: the result of several --draws has a column 'draw' of its own; "
+                "rename that of the data"
+            )
         filled = _fill(saved, table, names, rows, strategy, draws, seed)
         n_filled = sum(int(flags.sum()) for flags in filled.missing.values())
         some = f"{n_filled:,} of {table.n_rows * len(filled.missing):,} cells filled"
@@ -106,14 +111,19 @@ def _fill(
     seed: int,
 ) -> Filled:
     """Ask the model. `names` are those of the model's columns in the table."""
-    answer = saved.estimator.impute(rows, strategy, n_draws=draws, random_state=seed)
+    if saved.is_table:
+        # What --columns and --exclude leave out is no surprise.
+        left_out = [name for name in saved.labels if name in table.names and name not in names]
+        answer = saved.estimator._impute(rows, strategy, draws, seed, left_out)
+    else:
+        answer = saved.estimator.impute(rows, strategy, n_draws=draws, random_state=seed)
     answers = list(answer) if draws > 1 else [answer]
     missing, tables = {}, []
     for label, name in names.items():
         if isinstance(rows, np.ndarray):
             missing[name] = np.isnan(rows[:, saved.labels.index(label)])
         else:
-            missing[name] = table.missing(name)
+            missing[name] = table.missing(name, saved.estimator.schema_[label])
     for found in answers:
         if isinstance(found, np.ndarray):
             found = dict(zip(saved.labels, found.T, strict=True))

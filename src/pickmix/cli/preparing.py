@@ -1,4 +1,4 @@
-"""Before rows are read: standard input, packed parts, and which columns there are."""
+"""Before rows are read: standard input, and which columns there are."""
 
 from __future__ import annotations
 
@@ -11,20 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pickmix.cli.cells import column_cells
 from pickmix.cli.reading import STANDARD, Place, explained
 from pickmix.data.files import column_numbers, import_parquet, read_table
 from pickmix.data.open_rows import find_files, open_rows
 from pickmix.data.readers import naming_parquet
 from pickmix.data.temporary import TemporaryFolder
-from pickmix.data.text_files import (
-    TEXT,
-    is_packed,
-    open_text,
-    table_suffix,
-    text_layout,
-    with_points,
-)
+from pickmix.data.text_cells import column_cells
+from pickmix.data.text_files import TEXT, table_suffix, text_layout
 
 STANDARD_INPUT = "standard input"
 # How files begin; what begins otherwise is text.
@@ -35,16 +28,13 @@ _MARKS = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x
 def ready(place: Place) -> Iterator[Place]:
     """A place whose rows can be read by path.
 
-    Standard input goes to a temporary file; texts that are read piece by piece are unpacked, and
-    get the decimal points that were asked for. Messages name what the user named.
+    Standard input goes to a temporary file. Messages name what the user named.
     """
     with contextlib.ExitStack() as stack:
         kept = place
         if place.data == STANDARD:
             path = _keep_standard_input(_folder(stack))
             kept = replace(place, data=path)
-        if not kept.is_small:
-            kept = _plain(kept, stack)
         try:
             yield kept
         except (ValueError, TypeError, OSError) as error:
@@ -79,34 +69,6 @@ def _keep_standard_input(folder: Path) -> Path:
         file.write(start)
         shutil.copyfileobj(stream, file, 1 << 20)
     return path
-
-
-def _plain(place: Place, stack: contextlib.ExitStack) -> Place:
-    """The same rows in texts that can be read piece by piece."""
-    paths = find_files(str(place.data))
-    if not all(table_suffix(path) in TEXT for path in paths):
-        return place
-    packed = [path for path in paths if is_packed(path)]
-    if not packed and place.decimal != ",":
-        return place
-    if place.cache is not None:
-        what = f"{packed[0]} (unpack it first)" if packed else "texts with --decimal ,"
-        raise ValueError(f"--cache cannot keep the rows of {what}")
-    folder = _folder(stack)
-    for number, path in enumerate(paths):
-        name = path.stem if is_packed(path) else path.name
-        # Two files of one name may come from two folders.
-        target = folder / (name if len(paths) == 1 else f"{number:06d}-{name}")
-        with open_text(path) as text, open(target, "w", encoding="utf-8", newline="") as plain:
-            if place.decimal == ",":
-                layout = text_layout(path, ",")
-                for line_number, line in enumerate(text, start=1):
-                    is_row = line_number > layout.n_skipped
-                    plain.write(with_points(line) if is_row else line)
-            else:
-                shutil.copyfileobj(text, plain, 1 << 20)
-    data = target if len(paths) == 1 else folder / f"*{target.suffix}"
-    return replace(place, data=data, decimal=None)
 
 
 def heading(place: Place) -> tuple[list[str] | None, int]:

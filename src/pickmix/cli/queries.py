@@ -21,7 +21,8 @@ from pickmix.cli.delivery import Delivery, out_option
 from pickmix.cli.reading import Place, explained
 from pickmix.data.files import column_numbers
 from pickmix.data.text_files import is_missing, is_number
-from pickmix.data.typed_readers import _csv_column as csv_column
+from pickmix.data.typed_levels import as_fitted
+from pickmix.data.typed_text import text_column
 
 
 @click.command()
@@ -148,7 +149,11 @@ def _draw(saved: Saved, n_rows: int, given: tuple[str, ...], seed: int) -> dict[
     if len(conditions) < len(given):
         raise ValueError(f"--given must name each column once, got {', '.join(given)}")
     if saved.is_table:
-        values = {name: csv_column(name, (text,)).value(0) for name, text in conditions.items()}
+        known = saved.estimator.schema_
+        values = {
+            name: as_fitted(known[name], text_column(name, [text])).value(0)
+            for name, text in conditions.items()
+        }
         table = saved.estimator.sample(n_rows, random_state=seed, given=values or None)
         columns = table if isinstance(table, dict) else {n: table[n] for n in table.column_names}
         return {name: np.asarray(column) for name, column in columns.items()}
@@ -174,9 +179,14 @@ def _condition(saved: Saved, text: str) -> tuple[str, str]:
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:
         raise ValueError(f"--given must be NAME=VALUE, got {text!r}")
-    place = next((p for p in reversed(places) if text[:p].strip() in saved.labels), places[0])
+    labels = saved.labels
+    if saved.is_table:
+        # Constants may be given, too, though they say nothing.
+        columns = saved.estimator.schema_.columns.values()
+        labels = labels + [column.name for column in columns if column.kind == "constant"]
+    place = next((p for p in reversed(places) if text[:p].strip() in labels), places[0])
     name, value = text[:place].strip(), text[place + 1 :].strip()
-    (number,) = column_numbers(saved.path, [name], saved.labels, len(saved.labels), "--given")
+    (number,) = column_numbers(saved.path, [name], labels, len(labels), "--given")
     if is_missing(value):
         raise ValueError(f"--given {name} must have a value, got {value!r}")
-    return saved.labels[number], value
+    return labels[number], value

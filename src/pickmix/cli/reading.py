@@ -22,6 +22,8 @@ from pickmix.estimators.row_sources import ranges_of
 LARGEST_FILE = 256 * 2**20
 # Rows that stand for all of them in pictures and measurements, and how many lie together.
 SAMPLED_ROWS, _BLOCK_ROWS = 100_000, 1000
+# How messages about what is in a table begin.
+_OF_CONTENT = ("Column ", "Columns ", "The table ")
 # Standard input or output, as a path.
 STANDARD = Path("-")
 
@@ -175,16 +177,20 @@ def open_place(place: Place, columns: list[str] | None = None) -> RowSource:
             columns=place.columns if columns is None else columns,
             cache=place.cache,
             chunk_size="auto" if place.chunk_size is None else place.chunk_size,
+            decimal=place.decimal,
         )
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Name options where messages name parameters."""
+def explained(name: str | None = None) -> Iterator[None]:
+    """Name options where messages name parameters, and the file if `name` tells it."""
     try:
         yield
     except ValueError as error:
-        raise ValueError(_as_options(str(error))) from error
+        message = _as_options(str(error))
+        if name is not None and message.startswith(_OF_CONTENT):
+            message = f"{name}: {message[0].lower()}{message[1:]}"
+        raise ValueError(message) from error
     except OSError as error:
         if error.strerror is None or "cache=" not in error.strerror:
             raise
@@ -208,9 +214,7 @@ def chunks(source: RowSource, gaps: bool) -> Iterator[np.ndarray]:
     """The rows of a source, chunk by chunk; tells where a value is none that a model takes."""
     ranges = ranges_of(source)
     for (first, _), rows in zip(ranges, read_ahead(source, ranges), strict=True):
-        refuse_bad(
-            source, first, np.nan_to_num(rows, posinf=np.inf, neginf=-np.inf) if gaps else rows
-        )
+        refuse_bad(source, first, rows, allow_nan=gaps)
         yield rows
 
 

@@ -9,17 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.cli.cells import Cells, read_cells
 from pickmix.cli.preparing import chosen_columns
 from pickmix.cli.reading import Place
 from pickmix.data.files import import_parquet, read_table
 from pickmix.data.open_rows import find_files
 from pickmix.data.readers import naming_parquet
-from pickmix.data.text_files import TEXT, is_missing, is_number, table_suffix, with_points
-from pickmix.data.typed_checks import as_numbers
-from pickmix.data.typed_readers import _csv_column as csv_column
+from pickmix.data.text_cells import Cells, read_cells
+from pickmix.data.text_files import TEXT, table_suffix
+from pickmix.data.typed_checks import as_numbers, settled
+from pickmix.data.typed_levels import as_fitted
 from pickmix.data.typed_readers import read_typed
+from pickmix.data.typed_schema import ColumnSchema, TableSchema
 from pickmix.data.typed_tables import TypedColumn, TypedTable, make_table
+from pickmix.data.typed_text import column_of_cells, name_columns, text_column
 
 
 @dataclass
@@ -50,28 +52,24 @@ class WholeTable:
             return read_typed({name: self.columns[name] for name in names})
         return read_typed(self.columns.select(list(names)))
 
-    def original(self, names: Sequence[str]) -> Any:
+    def original(self, names: Sequence[str], schema: TableSchema) -> Any:
         """Some columns as a table that a model gives back filled: of pyarrow, or a dict."""
         if self.cells is not None:
             columns = self.typed(names).columns
-            return {name: _as_list(column) for name, column in columns.items()}
+            return {
+                name: _as_list(as_fitted(schema[name], column)) for name, column in columns.items()
+            }
         if isinstance(self.columns, dict):
             return {name: self.columns[name] for name in names}
         return self.columns.select(list(names))
 
-    def missing(self, name: str) -> np.ndarray:
-        """Which cells of a column are missing, (N,)."""
-        return self.typed([name]).columns[name].missing
+    def missing(self, name: str, schema: ColumnSchema) -> np.ndarray:
+        """Which cells (N,) of a column are missing to a model."""
+        return settled(schema, self.typed([name]).columns[name]).missing
 
     def _text_column(self, name: str) -> TypedColumn:
         assert self.cells is not None
-        values = self.cells.values(self.names.index(name))
-        if self.cells.layout.decimal == ",":
-            distinct = set(values)
-            if all(is_number(value, ",") or is_missing(value) for value in distinct):
-                points = {value: with_points(value) for value in distinct}
-                values = [points[value] for value in values]
-        return csv_column(name, tuple(values))
+        return column_of_cells(name, self.cells, self.names.index(name))
 
     def values(self, name: str) -> np.ndarray:
         """A column as it is, for tables of another form."""
@@ -98,6 +96,8 @@ class WholeTable:
 
 def _as_list(column: TypedColumn) -> list[Any]:
     """Values as Python has them, so that whole numbers stay whole; None where one is missing."""
+    if column.missing.all():
+        return [None] * column.missing.shape[0]
     values = column.values if column.levels is None else column.levels[column.values]
     pairs = zip(values.tolist(), column.missing.tolist(), strict=True)
     return [None if is_missing else value for value, is_missing in pairs]
@@ -134,31 +134,17 @@ def read_whole(place: Place) -> WholeTable:
 def _read_file(path: Path, place: Place) -> WholeTable:
     suffix = table_suffix(path)
     if suffix in TEXT:
-        if path.stat().st_size == 0:
-            raise ValueError(f"{path}: expected rows, got an empty file")
         cells = read_cells(path, place.decimal)
-        names = cells.layout.names or _numbered(cells.layout.n_columns)
-        return WholeTable(_distinct(path, names), len(cells.rows), cells)
+        names = name_columns(path, cells.layout.names, cells.layout.n_columns)
+        return WholeTable(names, len(cells.rows), cells)
     if suffix == ".parquet":
         with naming_parquet(path), import_parquet(path).ParquetFile(path) as file:
             columns = file.read()
-        return WholeTable(_distinct(path, columns.column_names), columns.num_rows, None, columns)
+        names = name_columns(path, columns.column_names, columns.num_columns)
+        return WholeTable(names, columns.num_rows, None, columns)
     rows, found = read_table(path, key=place.key)
-    names = _distinct(path, found or _numbered(rows.shape[1]))
+    names = name_columns(path, found, rows.shape[1])
     return WholeTable(names, rows.shape[0], None, dict(zip(names, rows.T, strict=True)))
-
-
-def _numbered(n_columns: int) -> list[str]:
-    return [f"column_{number}" for number in range(n_columns)]
-
-
-def _distinct(path: Path, names: list[str]) -> list[str]:
-    # Spreadsheets and R leave the name of the row numbers empty.
-    names = [name or f"column_{number}" for number, name in enumerate(names)]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"{path}: two columns are named {name!r}; rename one of them")
-    return names
 
 
 def chosen_names(place: Place, table: WholeTable) -> list[str]:
@@ -171,13 +157,9 @@ def chosen_names(place: Place, table: WholeTable) -> list[str]:
 
 def take(table: TypedTable, rows: np.ndarray) -> TypedTable:
     """Some rows of a typed table."""
-    columns = {
-        name: replace(column, values=column.values[rows], missing=column.missing[rows])
-        for name, column in table.columns.items()
-    }
-    return TypedTable(columns, len(rows), table.origin)
+    return table.take(rows)
 
 
 def all_missing(name: str, n_rows: int) -> TypedColumn:
     """A column of which nothing is known."""
-    return csv_column(name, ("",) * n_rows)
+    return text_column(name, [""] * n_rows)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pickmix.data.checks import check_integer
 from pickmix.data.conversion import convert
-from pickmix.data.files import READABLE
+from pickmix.data.files import PACKABLE, READABLE
 from pickmix.data.object_readers import (
     arrow_table_reader,
     dataset_reader,
@@ -25,10 +25,9 @@ from pickmix.data.object_readers import (
 from pickmix.data.raw_files import RawSource, find_mapped_file, open_npy_files
 from pickmix.data.readers import ArchiveReader, ParquetReader, Reader, ScatteredReader, TextReader
 from pickmix.data.sources import ArraySource, RowSource, check_columns, read_ahead
+from pickmix.data.text_files import TEXT, table_suffix
 
 __all__ = ["RowSource", "is_source", "open_rows", "read_ahead"]
-
-_TEXT = (".csv", ".tsv", ".txt")
 
 
 def open_rows(
@@ -38,6 +37,7 @@ def open_rows(
     chunk_size: int | str = "auto",
     cache: str | os.PathLike[str] | None = None,
     dtype: Any = None,
+    decimal: str | None = None,
 ) -> RowSource:
     """Open rows of numbers that need not fit into memory.
 
@@ -51,8 +51,9 @@ def open_rows(
 
         - a 2-D array of real numbers, a data frame, or a source (which is returned);
         - an `np.memmap`. The file behind it is read, not the mapping;
-        - a path or a glob to .npy, .npz, .csv, .tsv, .txt or .parquet files, or a folder of
-          Parquet files. Several files, sorted by name, are one table and have the same columns;
+        - a path or a glob to .npy, .npz, .csv, .tsv, .txt (also packed: .csv.gz) or .parquet files,
+          or a folder of Parquet files. Several files, sorted by name, are one table and have the
+          same columns;
         - a `pyarrow.dataset.Dataset` or a `pyarrow.Table`;
         - an object with a length whose slices `data[a:b]` are 2-D arrays, data frames or tables,
           like `lightgbm.Sequence`;
@@ -70,11 +71,13 @@ def open_rows(
         they are converted anew each time and never kept.
     dtype : {"float32", "float64"}, optional
         Type of the rows. By default float32 if all columns are float32 or float16, else float64.
+    decimal : {".", ","}, optional
+        Decimal mark of text files. By default it is found: a comma only between semicolons or tabs.
 
     Returns
     -------
     source : RowSource
-        Rows are in the order of the data. Missing values are NaN, which a fit refuses by place.
+        Rows are in the order of the data. Missing values are NaN.
 
     Examples
     --------
@@ -108,8 +111,10 @@ def open_rows(
     asked = None if dtype is None else np.dtype(dtype)
     if asked is not None and asked not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64; got {dtype!r}")
+    if decimal not in (None, ".", ","):
+        raise ValueError(f'decimal must be "." or ",", or None; got {decimal!r}')
     folder = None if cache is None else Path(cache)
-    source = _open(data, columns, folder, asked)
+    source = _open(data, columns, folder, asked, decimal)
     if asked is not None and asked != source.dtype:
         source = source.with_dtype(asked)
     if chunk_size != "auto":
@@ -153,13 +158,17 @@ def _has_slices(data: Any) -> bool:
 
 
 def _open(
-    data: Any, columns: list[str | int] | None, cache: Path | None, dtype: np.dtype[Any] | None
+    data: Any,
+    columns: list[str | int] | None,
+    cache: Path | None,
+    dtype: np.dtype[Any] | None,
+    decimal: str | None,
 ) -> RowSource:
     """A source of its own with the chosen columns; only converted rows have the dtype already."""
     if isinstance(data, RowSource):
         return data if columns is None else data.with_columns(columns)
     if isinstance(data, str | os.PathLike):
-        return _open_path(data, columns, cache, dtype)
+        return _open_path(data, columns, cache, dtype, decimal)
     if isinstance(data, np.ndarray):
         source = _open_array(data)
         return source if columns is None else source.with_columns(columns)
@@ -206,6 +215,7 @@ def _open_path(
     columns: list[str | int] | None,
     cache: Path | None,
     dtype: np.dtype[Any] | None,
+    decimal: str | None,
 ) -> RowSource:
     name = os.fspath(data)
     paths = find_files(name)
@@ -222,7 +232,7 @@ def _open_path(
     elif kinds == [".npz"]:
         reader = ArchiveReader(name, paths, columns)
     else:
-        reader = TextReader(name, paths, columns)
+        reader = TextReader(name, paths, columns, decimal)
     return convert(reader, cache, dtype)
 
 
@@ -261,7 +271,8 @@ def _files_of_folder(folder: Path) -> list[Path]:
 
 
 def _kind(path: Path) -> str:
-    suffix = path.suffix.lower()
+    suffix = table_suffix(path)
     if suffix not in READABLE:
-        raise ValueError(f"{path}: expected a file ending in {', '.join(READABLE)}, got {suffix!r}")
-    return ".csv" if suffix in _TEXT else suffix
+        known = ", ".join((*PACKABLE, *READABLE))
+        raise ValueError(f"{path}: expected a file ending in {known}, got {suffix!r}")
+    return ".csv" if suffix in TEXT else suffix

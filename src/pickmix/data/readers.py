@@ -25,6 +25,7 @@ from pickmix.data.files import (
 )
 from pickmix.data.raw_files import RawSource, Stamp, describe_file, short_labels
 from pickmix.data.sources import working_dtype
+from pickmix.data.text_files import text_lines
 
 # Bytes of a batch of rows as they are written: small enough for the processor's cache.
 BATCH = 2 << 20
@@ -201,14 +202,19 @@ def naming_parquet(path: Path) -> Iterator[None]:
 
 
 class TextReader(FileReader):
-    """Rows of text files, by blocks of lines."""
+    """Rows of text files, packed by gzip or not, by blocks of lines."""
 
     def __init__(
-        self, name: str, paths: Sequence[Path], columns: Sequence[str | int] | None = None
+        self,
+        name: str,
+        paths: Sequence[Path],
+        columns: Sequence[str | int] | None = None,
+        decimal: str | None = None,
     ) -> None:
         super().__init__("text", name, paths)
         self.dtype = np.dtype(np.float64)
-        self._layouts = [text_layout(path) for path in self.paths]
+        self._decimal = decimal
+        self._layouts = [text_layout(path, decimal) for path in self.paths]
         self._numbers: list[list[int]] = []
         for path, layout in zip(self.paths, self._layouts, strict=True):
             chosen: Sequence[str | int] = range(layout.n_columns)
@@ -230,6 +236,15 @@ class TextReader(FileReader):
         if self.n_columns is None:
             self.n_rows = 0
 
+    def origin(self) -> dict[str, Any] | None:
+        """What other files have, and the decimal mark if it was asked for."""
+        origin = super().origin()
+        return (
+            origin
+            if origin is None or self._decimal is None
+            else {**origin, "decimal": self._decimal}
+        )
+
     def batches(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of the file, rows)."""
         assert self.n_columns is not None
@@ -238,10 +253,8 @@ class TextReader(FileReader):
             layout = self._layouts[number]
             if not layout.has_rows:
                 continue
-            with open(path, encoding="utf-8-sig") as file:
-                for _ in range(layout.n_skipped):
-                    next(file)
-                lines = (line for line in file if line.split("#", 1)[0].strip())
+            with contextlib.closing(text_lines(path)) as numbered:
+                lines = (line for place, line in numbered if place > layout.n_skipped)
                 n_rows = n_batch
                 while n_rows == n_batch:
                     first = next(lines, None)

@@ -14,17 +14,19 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
-from pickmix.data.typed_readers import MISSING_CELLS
-
 TEXT = (".csv", ".tsv", ".txt")
 PACKED = ".gz"
+#: Cells that mean: nothing is known.
+MISSING_CELLS = frozenset(
+    ["", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "NaT"]
+)
 _GZIP_MARK = b"\x1f\x8b"
 # Rows that are looked at to find the decimal mark.
 _START = 200
@@ -277,33 +279,37 @@ def _split(line: str, delimiter: str | None) -> list[str]:
     return [field.strip() for field in next(csv.reader([line], delimiter=delimiter))]
 
 
-def _find_delimiter(line: str, marks: str) -> str | None:
+def _find_delimiters(line: str, marks: str) -> list[str | None]:
+    """Marks that may part the cells of a line, the likeliest first; None stands for blanks."""
     # A mark within quotes is part of a name, one within a comment only what a # may begin.
     outside = _QUOTED.sub("", line)
     kept = outside.split("#", 1)[0]
     for text in (kept, outside):
-        found = next((mark for mark in marks if mark in text), None)
-        if found is not None or all(map(is_number, kept.split())):
-            return found
-    return None
+        found: list[str | None] = [mark for mark in marks if mark in text]
+        if found or all(map(is_number, kept.split())):
+            break
+    return found or [None]
 
 
 def _look_at_start(path: Path, decimal: str | None) -> tuple[str | None, list[list[str]], int]:
     """Find the delimiter, the first rows and the number of the first one's line."""
-    found: list[list[str]] = []
-    delimiter: str | None = None
-    first_line = 0
-    for number, line in itertools.islice(text_lines(path), _START):
-        if not found:
-            delimiter = _find_delimiter(line, "\t;|" if decimal == "," else "\t;,|")
-            first_line = number
-        found.append(_fields(line, delimiter))
-    if not found:
+    start = list(itertools.islice(text_lines(path), _START))
+    if not start:
         raise ValueError(f"{path}: expected rows of numbers, got only blank lines and comments")
-    return delimiter, found, first_line
+    lines = [line for _, line in start]
+    delimiters = _find_delimiters(lines[0], "\t;|" if decimal == "," else "\t;,|")
+    # Marks within words are not in all rows, or not as often.
+    for delimiter in delimiters:
+        found = [_fields(line, delimiter) for line in lines]
+        if len(set(map(len, found))) == 1:
+            break
+    else:
+        delimiter = delimiters[0]
+        found = [_fields(line, delimiter) for line in lines]
+    return delimiter, found, start[0][0]
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path) -> Generator[tuple[int, str], None, None]:
     """Yield (line number from 1, text) of the lines that are not blank and no comments."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):

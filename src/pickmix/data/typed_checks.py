@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pickmix.data.typed_kinds import parse_numbers, parse_times
+from pickmix.data.typed_kinds import parse_numbers, parse_times, readable_cells
+from pickmix.data.typed_schema import ColumnSchema
 from pickmix.data.typed_tables import TypedColumn
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+_ZONE = re.compile(r"\[\w+, *(?:tz=)?([^\]]+)\]")
+#: Kinds whose cells may be written as text.
+READ_KINDS = ("number", "integer", "count", "date")
+
+
+def warn_caller(message: str) -> None:
+    """Warn in the name of the line that called pickmix."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def without_unreadable(column: TypedColumn, kind: str) -> TypedColumn:
+    """A column of text in which what spells no number, or no date, is missing."""
+    return replace(column, missing=~readable_cells(column, kind))
+
+
+def settled(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
+    """A column of another table, in which cells are missing that the schema takes for missing."""
+    if schema.lenient and column.storage == "text" and schema.kind in READ_KINDS:
+        return without_unreadable(column, schema.kind)
+    return column
+
+
+def check_usable(column: TypedColumn) -> None:
+    """Refuse a column that no model can have."""
+    if column.problem:
+        raise ValueError(column.problem)
+
+
+def zone_of(form: Mapping[str, Any]) -> str | None:
+    """The time zone of a column of times, None if it has none."""
+    found = _ZONE.search(str(form.get("dtype", "")))
+    zone = found[1].strip() if found else form.get("time_zone") or form.get("text_zone")
+    return str(zone) if zone else None
 
 
 def check_finite(name: str, column: TypedColumn) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,13 @@ from pickmix.data.typed_checks import (
     as_times,
     check_booleans,
     check_counts,
+    check_usable,
     level_values,
+    settled,
+    warn_caller,
 )
-from pickmix.data.typed_kinds import Step
+from pickmix.data.typed_kinds import Step, from_origin
+from pickmix.data.typed_levels import as_fitted, level_places, levels_of, usual_levels
 from pickmix.data.typed_schema import (
     DAY,
     GAUSSIAN_KINDS,
@@ -24,7 +27,7 @@ from pickmix.data.typed_schema import (
     ColumnSchema,
     TableSchema,
 )
-from pickmix.data.typed_tables import TypedColumn, TypedTable, as_objects
+from pickmix.data.typed_tables import TypedColumn, TypedTable, whole_array
 
 # Levels that a warning names.
 _MOST_NAMED = 3
@@ -75,7 +78,7 @@ def encode(
         )
     unasked = [name for name in lacking if name not in absent]
     if unasked:
-        _warn(f"The table lacks {_named(unasked)}: all cells there count as missing.")
+        warn_caller(f"The table lacks {_named(unasked)}: all cells there count as missing.")
     rows = np.full((table.n_rows, len(schema.modelled)), np.nan)
     log_units = np.zeros_like(rows)
     for place, column in enumerate(schema.modelled):
@@ -88,10 +91,6 @@ def encode(
     return rows, log_units
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=5)
-
-
 def _named(names: Sequence[str]) -> str:
     return f"the column{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
@@ -100,6 +99,8 @@ def encode_column(
     schema: ColumnSchema, column: TypedColumn
 ) -> tuple[np.ndarray, np.ndarray | float]:
     """Coordinates (N,) of a column, and what log-densities gain by its units."""
+    check_usable(column)
+    column = _readable(schema, column)
     if column.missing.all():
         return np.full(column.values.shape[0], np.nan), 0.0
     if schema.kind in LEVEL_KINDS:
@@ -118,12 +119,25 @@ def encode_column(
         found = as_numbers(schema.name, column)
         if schema.kind == "count":
             check_counts(schema.name, found)
-        values = found.values.astype(np.float64)
+        values = from_origin(found.values, schema.origin)
     # What stands at missing places may be anything.
     coordinates = np.where(column.missing, np.nan, values) / schema.scale
     if schema.kind not in GAUSSIAN_KINDS:
         return coordinates, 0.0
     return coordinates, np.where(column.missing, 0.0, -np.log(schema.scale))
+
+
+def _readable(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
+    """The column without what is no number or date, if the fit has left such cells out, too."""
+    found = settled(schema, column)
+    lost = found.missing & ~column.missing
+    if lost.any():
+        warn_caller(
+            f"Column {schema.name!r} holds {int(np.count_nonzero(lost)):,} value(s) that are no "
+            f"{'dates' if schema.kind == 'date' else 'numbers'}, such as "
+            f"{column.value(int(lost.argmax()))!r}. They count as missing."
+        )
+    return found
 
 
 def _origin(schema: ColumnSchema) -> Any:
@@ -137,18 +151,9 @@ def _encode_levels(schema: ColumnSchema, column: TypedColumn) -> tuple[np.ndarra
             column = _known_booleans(schema, column)
         check_booleans(schema.name, column)
         return np.where(column.missing, np.nan, column.values.astype(np.float64)), np.zeros(1)
-    values, numbers = level_values(column)
-    known = {level: place for place, level in enumerate(schema.levels)}
-    if schema.storage in ("text", "time"):
-        # Levels of text may come as something else, such as numbers, in another table.
-        spelled = {str(level): place for place, level in enumerate(schema.levels)}
-        known = spelled | known
-    places = np.array([known.get(v, known.get(str(v), -1)) for v in values], dtype=np.int64)
-    found = np.where(column.missing, -1, places[numbers])
-    unseen = (found < 0) & ~column.missing
-    if unseen.any():
-        new = [repr(v) for v, place in zip(values, places.tolist(), strict=True) if place < 0]
-        _warn_of_unseen(schema, new, unseen)
+    found, unseen = level_places(schema, column)
+    if unseen:
+        _warn_of_unseen(schema, list(map(repr, unseen)), (found < 0) & ~column.missing)
     codes = np.append(np.array(schema.codes, dtype=np.float64), np.nan)
     log_shares = np.append(np.log(np.array(schema.shares)), 0.0)
     return codes[found], log_shares[found]
@@ -165,7 +170,7 @@ def _known_booleans(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
 
 def _warn_of_unseen(schema: ColumnSchema, levels: Sequence[str], unseen: np.ndarray) -> None:
     more = f" and {len(levels) - _MOST_NAMED} more" if len(levels) > _MOST_NAMED else ""
-    _warn(
+    warn_caller(
         f"Column {schema.name!r} holds levels that were not there in the fit: "
         f"{', '.join(levels[:_MOST_NAMED])}{more}. Their {int(np.count_nonzero(unseen))} cell(s) "
         "count as missing."
@@ -174,6 +179,8 @@ def _warn_of_unseen(schema: ColumnSchema, levels: Sequence[str], unseen: np.ndar
 
 def _check_constant(schema: ColumnSchema, column: TypedColumn) -> None:
     """Say if a column that had one value in the fit has others now."""
+    check_usable(column)
+    column = as_fitted(schema, column)
     if column.missing.all():
         return
     constant = decode_column(schema, np.zeros(1))
@@ -184,7 +191,7 @@ def _check_constant(schema: ColumnSchema, column: TypedColumn) -> None:
         same = [str(value) == str(schema.levels[0]) for value in values]
         other = ~column.missing & ~np.array(same)[numbers]
     if other.any():
-        _warn(
+        warn_caller(
             f"Column {schema.name!r} was constant in the fit ({schema.levels[0]!r}), so it is not "
             f"part of the model: {int(np.count_nonzero(other))} row(s) with other values, such as "
             f"{column.value(int(other.argmax()))!r}, are not marked by it."
@@ -241,6 +248,9 @@ def decode_column(
         whole = np.rint(n_steps).astype(np.int64) * schema.multiple
         return made(_origin(schema) + whole.astype(f"m8[{schema.unit}]"))
     values = coordinates * schema.scale
+    if schema.origin:
+        steps = Step(schema.multiple, schema.decimals).snap(values)
+        return made(_from_large(schema, np.rint(steps)))
     if schema.kind == "count":
         values = np.rint(values)
     elif schema.kind == "integer":
@@ -248,6 +258,16 @@ def decode_column(
     # Beyond that they are no int64; the writer knows their type.
     fits = schema.whole and bool((np.abs(values) < 2.0**63).all())
     return made(np.rint(values).astype(np.int64) if fits else values)
+
+
+def _from_large(schema: ColumnSchema, differences: np.ndarray) -> np.ndarray:
+    """The sums (N,) of a large origin and whole numbers, not rounded, as far as 64 bits go."""
+    sums = [schema.origin + int(difference) for difference in differences.tolist()]
+    signed = schema.highest < 2**63
+    lowest, highest = (-(2**63), 2**63 - 1) if signed else (0, 2**64 - 1)
+    found = whole_array([min(max(value, lowest), highest) for value in sums])
+    assert found is not None
+    return found
 
 
 def _decode_levels(
@@ -258,28 +278,18 @@ def _decode_levels(
         if schema.storage == "boolean":
             return made(codes == 1)
         return made(codes if schema.whole else codes.astype(np.float64))
+    numbers = usual_levels(schema)[codes]
     of_level = np.array(schema.codes)
-    shares = np.array(schema.shares)
-    # The most frequent level of each code.
-    order = np.argsort(shares, kind="stable")
-    usual = np.zeros(of_level.max() + 1, dtype=np.int64)
-    usual[of_level[order]] = order
-    numbers = usual[codes]
     n_alike = np.bincount(of_level)
     if random is not None and n_alike.max() > 1:
+        shares = np.array(schema.shares)
         pooled = int(n_alike.argmax())
         alike = np.flatnonzero(of_level == pooled)
         drawn = codes == pooled
         numbers[drawn] = random.choice(
             alike, size=int(np.count_nonzero(drawn)), p=shares[alike] / shares[alike].sum()
         )
-    if schema.storage == "text":
-        return made(numbers, as_objects(schema.levels))
-    if schema.storage == "time":
-        letter = "m" if schema.form.get("duration") else "M"
-        return made(np.array(schema.levels, dtype=f"{letter}8")[numbers])
-    levels = np.array(schema.levels)
-    return made(levels[numbers])
+    return made(*levels_of(schema, numbers))
 
 
 def level_names(schema: ColumnSchema) -> list[Any]:
@@ -289,22 +299,3 @@ def level_names(schema: ColumnSchema) -> list[Any]:
         return [column.levels[number] for number in column.values.tolist()]
     listed: list[Any] = column.values.tolist()
     return listed
-
-
-def given_rows(schema: TableSchema, given: Mapping[str, Any], n_rows: int) -> TypedTable:
-    """A table of `n_rows` rows out of single values, or of n values, by column."""
-    from pickmix.data.typed_readers import read_typed
-
-    for name in given:
-        if name not in schema.columns or not schema.columns[name].is_modelled:
-            known = ", ".join(repr(column.name) for column in schema.modelled)
-            raise ValueError(f"given names {name!r}, expected columns of the model: {known}.")
-    listed: dict[str, Any] = {}
-    for name, value in given.items():
-        single = isinstance(value, str) or not hasattr(value, "__len__")
-        listed[name] = [value] * n_rows if single else value
-        if len(listed[name]) != n_rows:
-            raise ValueError(
-                f"given[{name!r}] must be one value or {n_rows}, got {len(listed[name])}."
-            )
-    return read_typed(listed)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pickmix.data.typed_checks import (
+    READ_KINDS,
     as_numbers,
     as_times,
     check_booleans,
     check_counts,
     check_finite,
+    check_usable,
     level_values,
+    without_unreadable,
 )
 from pickmix.data.typed_kinds import (
     KINDS,
     Step,
     find_step,
     find_time_step,
+    from_origin,
     looks_like_counts,
     parse_times,
+    readable_cells,
 )
 from pickmix.data.typed_schema import DAY, LEVEL_KINDS, ColumnSchema, TableSchema
 from pickmix.data.typed_tables import TypedColumn, TypedTable
@@ -29,6 +36,11 @@ from pickmix.data.typed_tables import TypedColumn, TypedTable
 # Text with so many different values, and in half of the rows or more, is no category.
 _FEWEST_IDENTIFIERS = 20
 _FEWEST_ALL_DIFFERENT = 10
+# Text of which this share are numbers, or dates, is no category by itself if it has some values.
+_NEARLY_ALL, _FEWEST_NEARLY = 0.9, 20
+_LEADING_ZERO = re.compile(r"[+-]?0\d+\Z")
+# Whole numbers beyond this count from the smallest one: float64 divides larger ones too coarsely.
+_LARGE = 2**48
 
 
 def infer_schema(
@@ -104,6 +116,20 @@ def infer_column(
     share = float(column.missing.mean()) if column.missing.size else 0.0
     if kind == "skip":
         return ColumnSchema(name, "skip", column.storage, column.form, share)
+    check_usable(column)
+    found = column
+    if kind in READ_KINDS and column.storage == "text":
+        readable = without_unreadable(column, kind)
+        # Where most cells are something else, the kind is a mistake.
+        if 2 * np.count_nonzero(readable.missing & ~column.missing) < column.observed.shape[0]:
+            column, share = readable, float(readable.missing.mean())
+    schema = _infer_column(name, column, kind, max_levels, share)
+    return replace(schema, lenient=bool((column.missing & ~found.missing).any()))
+
+
+def _infer_column(
+    name: str, column: TypedColumn, kind: str | None, max_levels: int, share: float
+) -> ColumnSchema:
     if column.missing.all():
         raise ValueError(f"Column {name!r} has no value in any row. {_remedy(name)}")
     check_finite(name, column)
@@ -131,6 +157,8 @@ def _settle(
 ) -> tuple[TypedColumn, str]:
     """The kind of a column, and the column as that kind needs it."""
     if column.storage == "text" and kind is None:
+        if "categories" not in column.form:
+            _refuse_nearly_all(name, column)
         if column.mixes:
             mixed = f"mixes {column.mixes}"
             if column.mixes == "other":
@@ -188,6 +216,39 @@ def _refuse_identifier(name: str, n_levels: int, column: TypedColumn) -> None:
             f"Column {name!r} looks like an identifier: {n_levels:,} different texts in "
             f"{n_values:,} rows, which say nothing of other rows. {_remedy(name)} If it is a "
             f'category all the same: schema={{"{name}": "category"}}.'
+        )
+
+
+def _refuse_nearly_all(name: str, column: TypedColumn) -> None:
+    """Refuse text that is numbers or dates but for a few cells, and numbers beyond 64 bits."""
+    n_values = int(np.count_nonzero(~column.missing))
+    assert column.levels is not None
+    used = [str(column.levels[code]) for code in np.unique(column.observed).tolist()]
+    if any(map(_LEADING_ZERO.match, used)):
+        # Zip codes, say.
+        return
+    for kind, things in (("number", "numbers"), ("date", "dates")):
+        readable = readable_cells(column, kind)
+        n_readable = int(np.count_nonzero(readable))
+        if n_values > n_readable >= _NEARLY_ALL * n_values and n_values >= _FEWEST_NEARLY:
+            row = int((~column.missing & ~readable).argmax())
+            raise ValueError(
+                f"Column {name!r} holds {n_readable:,} {things} among {n_values:,} values, but row "
+                f"{row} holds {column.value(row)!r}. To take what is no {kind} for missing: "
+                f'schema={{"{name}": "{kind}"}}. To take all values for levels: '
+                f'schema={{"{name}": "category"}}.'
+            )
+        if kind == "number" and n_readable == n_values:
+            _refuse_long(name, max(used, key=len))
+
+
+def _refuse_long(name: str, longest: str) -> None:
+    """Refuse whole numbers that 64 bits cannot hold; float64 would make many of them equal."""
+    if longest.lstrip("+-").isdigit() and not -(2**63) <= int(longest) < 2**64:
+        raise ValueError(
+            f"Column {name!r} looks like an identifier: whole numbers such as {longest}, which 64 "
+            f"bits cannot hold. {_remedy(name)} If it is a category, or 16 digits are enough: "
+            f'schema={{"{name}": "category"}} or schema={{"{name}": "number"}}.'
         )
 
 
@@ -253,16 +314,20 @@ def _number_column(common: dict[str, Any], column: TypedColumn) -> ColumnSchema:
     values = column.observed
     step = find_step(values) if common["kind"] == "integer" else None
     size = step or Step(1, 0)
-    as_float = values.astype(np.float64)
+    whole, origin = values.dtype.kind in "iu", 0
+    if whole and max(-int(values.min()), int(values.max())) > _LARGE:
+        origin = int(values.min())
+    as_float = from_origin(values, origin)
     return ColumnSchema(
         **common,
         lowest=values.min().item(),
         highest=values.max().item(),
         step=None if step is None else size.size,
         scale=1.0 if common["kind"] == "count" else spread_of(as_float),
-        whole=values.dtype.kind in "iu",
+        whole=whole,
         multiple=size.multiple,
         decimals=size.decimals,
+        origin=origin,
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.data.typed_tables import TypedColumn
+from pickmix.data.text_files import with_points
+from pickmix.data.typed_tables import TypedColumn, whole_array
 
 #: Kinds of columns. The last three are not part of a model.
 KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
@@ -18,6 +19,7 @@ _MOST_DECIMALS = 9
 # Counts by Poisson distributions: no larger mean, and no larger value.
 _MOST_MEAN, _MOST_COUNT = 10.0, 1000
 _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})(?:([T ])(\d{2}:\d{2}(?::\d{2}(?:\.(\d{1,9}))?)?)(Z?))?\Z")
+_DIGITS = re.compile(r"\s*[+-]?\d{1,300}\s*\Z")
 _TIME_STEPS = (
     ("D", 1),
     ("h", 1),
@@ -76,7 +78,8 @@ def find_step(values: np.ndarray) -> Step | None:
     noise = np.finfo(distinct.dtype).eps if distinct.dtype.kind == "f" else 0.0
     if noise == 0.0 and distinct.dtype != np.float64:
         whole = distinct if distinct.dtype.kind == "u" else np.abs(distinct.astype(np.int64))
-        return _largest_step(int(np.gcd.reduce(whole)), 0)
+        # The smallest int64 has no positive counterpart: its bits are those of 2**63.
+        return _largest_step(int(np.gcd.reduce(whole.astype(np.uint64))), 0)
     distinct = distinct.astype(np.float64)
     largest = float(np.abs(distinct).max(initial=0.0))
     for decimals in range(_MOST_DECIMALS + 1):
@@ -146,6 +149,16 @@ def looks_like_counts(values: np.ndarray) -> bool:
     return bool(skewness >= 0.5 / np.sqrt(mean))
 
 
+def from_origin(values: np.ndarray, origin: int) -> np.ndarray:
+    """Numbers (N,) less a whole one, as floats; the difference is taken without rounding."""
+    if not origin:
+        return values.astype(np.float64)
+    if values.dtype.kind not in "iu":
+        return values.astype(np.float64) - origin
+    # Python's own numbers: differences may be beyond 64 bits.
+    return np.array([value - origin for value in values.tolist()], dtype=np.float64)
+
+
 def parse_times(column: TypedColumn) -> tuple[TypedColumn | None, Any]:
     """Text of ISO dates or times as a column of times, or None and a level that is none.
 
@@ -187,12 +200,52 @@ def parse_numbers(column: TypedColumn) -> tuple[TypedColumn | None, Any]:
         values = column.values.astype(np.int64)
         return TypedColumn("number", values, column.missing, form=column.form), None
     assert column.levels is not None
-    parsed = np.full(len(column.levels) + 1, np.nan)
-    for code in np.unique(column.observed).tolist():
-        try:
-            parsed[code] = float(column.levels[code])
-        except (TypeError, ValueError):
+    used = np.unique(column.observed).tolist()
+    numbers: list[Any] = []
+    for code in used:
+        number = _as_number(column.levels[code], column.form.get("decimal", "."))
+        if number is None:
             return None, column.levels[code]
-    if np.isfinite(parsed[:-1]).all() and (parsed[:-1] == np.rint(parsed[:-1])).all():
-        parsed = np.nan_to_num(parsed).astype(np.int64)
+        numbers.append(number)
+    whole = None
+    if all(isinstance(number, int) for number in numbers):
+        whole = whole_array(numbers)
+    found = np.array(numbers, dtype=np.float64) if whole is None else whole
+    parsed = np.zeros(len(column.levels) + 1, dtype=found.dtype)
+    parsed[used] = found
     return TypedColumn("number", parsed[column.values], column.missing, form=column.form), None
+
+
+def _as_number(level: Any, decimal: str = ".") -> int | float | None:
+    """The number that a level spells, whole if it is and no digit is lost by that."""
+    if isinstance(level, str) and decimal == ",":
+        level = with_points(level)
+    try:
+        if isinstance(level, int) or (isinstance(level, str) and _DIGITS.match(level)):
+            return int(level)
+        number = float(level)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2.0**53 else number
+
+
+def readable_cells(column: TypedColumn, kind: str) -> np.ndarray:
+    """Which cells (N,) of a column of text spell a number, or a date; False where one is missing.
+
+    Parameters
+    ----------
+    column : TypedColumn
+        Of text.
+    kind : str
+        "date", or a kind of numbers.
+    """
+    assert column.levels is not None
+    flags = np.zeros(len(column.levels) + 1, dtype=np.bool_)
+    for code in np.unique(column.observed).tolist():
+        level = column.levels[code]
+        if kind == "date":
+            flags[code] = isinstance(level, str) and _ISO.match(level) is not None
+        else:
+            number = _as_number(level, column.form.get("decimal", "."))
+            flags[code] = number is not None and bool(np.isfinite(float(number)))
+    return np.asarray(flags[column.values] & ~column.missing)

@@ -5,42 +5,30 @@ No library is imported that the user's table does not come from.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import importlib
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pickmix.data.text_files import TEXT, table_suffix
 from pickmix.data.typed_tables import (
     TypedColumn,
     TypedTable,
     as_objects,
     check_name,
-    factorise,
     from_array,
     from_codes,
     from_objects,
     make_table,
+    unusable,
 )
+from pickmix.data.typed_text import read_text
 from pickmix.data.typed_writers import numpy_array
-
-#: Cells of a CSV file that mean: nothing is known.
-MISSING_CELLS = frozenset(
-    ["", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "NaT"]
-)
-_BOOLEANS = {"true": True, "false": False, "True": True, "False": False, "TRUE": True}
-_BOOLEANS["FALSE"] = False
-_INTEGER = re.compile(r"[+-]?\d{1,18}\Z")
-# A number would lose the zeros of a zip code.
-_LEADING_ZERO = re.compile(r"[+-]?0\d")
-_SUFFIXES = (".csv", ".tsv", ".txt")
 
 
 def read_typed(table: Any) -> TypedTable:
@@ -50,7 +38,8 @@ def read_typed(table: Any) -> TypedTable:
     ----------
     table : DataFrame of pandas or polars, Table or RecordBatch of pyarrow, dict, or path
         A dict has arrays or lists of one length as values. A path ends in .csv, .tsv or .txt
-        (perhaps .gz after it), or in .parquet, or is a folder of Parquet files.
+        (perhaps .gz after it), or in .parquet, or is a folder of Parquet files. How a text is
+        written is found, see `read_text`.
 
     Returns
     -------
@@ -98,18 +87,30 @@ def open_table(table: Any) -> tuple[Any, TypedTable]:
     return original, typed
 
 
+def _tried(read: Callable[[str, Any], TypedColumn], name: str, values: Any) -> TypedColumn:
+    """A column, or what is wrong with it: perhaps nobody asks for that column."""
+    try:
+        return read(name, values)
+    except (ValueError, NotImplementedError) as error:
+        return unusable(len(values), str(error))
+
+
 def _dict_columns(table: Mapping[Any, Any]) -> Iterator[tuple[Any, TypedColumn]]:
     for name, values in table.items():
         check_name(name)
-        if isinstance(values, np.ndarray):
-            yield name, from_array(name, values)
-        elif hasattr(values, "dtype") and hasattr(values, "to_numpy"):
-            # A column of another library.
-            yield name, from_array(name, np.asarray(values.to_numpy()))
-        elif isinstance(values, str) or not hasattr(values, "__len__"):
+        zero_dimensions = isinstance(values, np.ndarray) and values.ndim == 0
+        if isinstance(values, str) or not hasattr(values, "__len__") or zero_dimensions:
             raise ValueError(f"Column {name!r} must be an array or a list, got {values!r}.")
-        else:
-            yield name, from_objects(name, list(values), {"dtype": "list"})
+        yield name, _tried(_dict_column, name, values)
+
+
+def _dict_column(name: str, values: Any) -> TypedColumn:
+    if isinstance(values, np.ndarray):
+        return from_array(name, values)
+    if hasattr(values, "dtype") and hasattr(values, "to_numpy"):
+        # A column of another library.
+        return from_array(name, np.asarray(values.to_numpy()))
+    return from_objects(name, list(values), {"dtype": "list"})
 
 
 # pandas
@@ -118,7 +119,7 @@ def _dict_columns(table: Mapping[Any, Any]) -> Iterator[tuple[Any, TypedColumn]]
 def _pandas_columns(table: Any) -> Iterator[tuple[Any, TypedColumn]]:
     for place, name in enumerate(table.columns):
         check_name(name)
-        yield name, _pandas_column(name, table.iloc[:, place])
+        yield name, _tried(_pandas_column, name, table.iloc[:, place])
 
 
 def _pandas_column(name: str, series: Any) -> TypedColumn:
@@ -151,13 +152,18 @@ def _pandas_column(name: str, series: Any) -> TypedColumn:
     if types.is_numeric_dtype(dtype):
         if isinstance(dtype, np.dtype):
             return TypedColumn("number", series.to_numpy(), missing, form=form)
-        width = np.int64 if types.is_integer_dtype(dtype) else np.float64
+        width: Any = np.int64 if types.is_integer_dtype(dtype) else np.float64
+        width = np.uint64 if types.is_unsigned_integer_dtype(dtype) else width
         return TypedColumn("number", series.to_numpy(width, na_value=0), missing, form=form)
     if isinstance(dtype, pd.DatetimeTZDtype):
         series = series.dt.tz_convert("UTC").dt.tz_localize(None)
     if types.is_datetime64_any_dtype(dtype) or types.is_timedelta64_dtype(dtype):
         return TypedColumn("time", series.to_numpy(), missing, form=form)
-    codes, distinct = pd.factorize(series)
+    try:
+        codes, distinct = pd.factorize(series)
+    except TypeError:
+        # Values that have no hash, such as lists; this says which.
+        return from_objects(name, series.tolist(), form)
     return from_codes(np.asarray(codes, dtype=np.int64), list(distinct), form)
 
 
@@ -174,7 +180,7 @@ def _plain(name: str, levels: list[Any]) -> list[Any]:
 def _arrow_columns(table: Any) -> Iterator[tuple[Any, TypedColumn]]:
     for name, column in zip(table.schema.names, table.columns, strict=True):
         column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-        yield name, _arrow_column(name, column)
+        yield name, _tried(_arrow_column, name, column)
 
 
 def _arrow_column(name: str, column: Any) -> TypedColumn:
@@ -224,15 +230,18 @@ def _arrow_column(name: str, column: Any) -> TypedColumn:
 
 def _polars_columns(table: Any) -> Iterator[tuple[Any, TypedColumn]]:
     for name in table.columns:
-        series = table.get_column(name)
-        dtype = str(series.dtype)
-        form: dict[str, Any] = {"dtype": dtype.partition("(")[0]}
-        if form["dtype"] in ("Datetime", "Duration"):
-            form |= {"unit": series.dtype.time_unit}
-            form |= {"time_zone": getattr(series.dtype, "time_zone", None)}
-        if form["dtype"] in ("Categorical", "Enum"):
-            form["categories"] = series.cat.get_categories().to_list()
-        yield name, from_objects(name, series.to_list(), form)
+        yield name, _tried(_polars_column, name, table.get_column(name))
+
+
+def _polars_column(name: str, series: Any) -> TypedColumn:
+    dtype = str(series.dtype)
+    form: dict[str, Any] = {"dtype": dtype.partition("(")[0]}
+    if form["dtype"] in ("Datetime", "Duration"):
+        form |= {"unit": series.dtype.time_unit}
+        form |= {"time_zone": getattr(series.dtype, "time_zone", None)}
+    if form["dtype"] in ("Categorical", "Enum"):
+        form["categories"] = series.cat.get_categories().to_list()
+    return from_objects(name, series.to_list(), form)
 
 
 # Files
@@ -242,9 +251,8 @@ def _read_file(path: Path) -> tuple[Any, TypedTable]:
     """A table of pyarrow, or None for a text file; and the same as a typed one."""
     if not path.exists():
         raise FileNotFoundError(f"{path}: expected a table, found nothing there.")
-    inner = path.with_suffix("") if path.suffix == ".gz" else path
-    if inner.suffix.lower() in _SUFFIXES:
-        return None, make_table(_csv_columns(path), "dict")
+    if path.is_file() and table_suffix(path) in TEXT:
+        return None, read_text(path)
     if path.suffix.lower() in (".parquet", ".pq") or path.is_dir():
         table = _read_parquet(path)
         return table, make_table(_arrow_columns(table), "pyarrow")
@@ -264,62 +272,3 @@ def _read_parquet(path: Path) -> Any:
         return parquet.read_table(path)
     except (ValueError, OSError) as error:
         raise ValueError(f"{path}: expected a Parquet file, but {error}") from error
-
-
-def _csv_columns(path: Path) -> list[tuple[str, TypedColumn]]:
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        file.seek(0)
-        lines = csv.reader(file, delimiter=_delimiter(first))
-        names = [name.strip() for name in next(lines, [])]
-        rows = [line for line in lines if line]
-    if not names:
-        raise ValueError(f"{path}: expected a first line with the names of columns, got none.")
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    if (lengths != len(names)).any():
-        number = int((lengths != len(names)).argmax())
-        raise ValueError(
-            f"{path}: expected {len(names)} cells in each row, as in the first line, but row "
-            f"{number} has {lengths[number]}."
-        )
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
-    return [(name, _csv_column(name, cells)) for name, cells in zip(names, columns, strict=True)]
-
-
-def _delimiter(line: str) -> str:
-    """The mark that parts the most cells of the first line."""
-    return max(",;\t|", key=line.count)
-
-
-def _csv_column(name: str, cells: tuple[str, ...]) -> TypedColumn:
-    """A column of text cells: numbers or booleans where all cells are."""
-    codes, raw = factorise(name, cells)
-    distinct = [cell.strip() for cell in raw]
-    absent = np.array([cell in MISSING_CELLS for cell in distinct], dtype=np.bool_)
-    there = [cell for cell in distinct if cell not in MISSING_CELLS]
-    form = {"dtype": "list"}
-    values: np.ndarray | None = None
-    if there and all(cell in _BOOLEANS for cell in there):
-        values = np.array([_BOOLEANS.get(cell, False) for cell in distinct])
-    elif there and not any(map(_LEADING_ZERO.match, there)):
-        values = _parse_cells(["0" if cell in MISSING_CELLS else cell for cell in distinct])
-    if values is None:
-        plain = [None if cell in MISSING_CELLS else cell for cell in distinct]
-        return from_codes(codes, plain, form)
-    missing = absent[codes]
-    storage = "boolean" if values.dtype == np.bool_ else "number"
-    values = values[codes]
-    if storage == "number":
-        missing |= np.isnan(values)
-    return TypedColumn(storage, values, missing, form=form)
-
-
-def _parse_cells(cells: list[str]) -> np.ndarray | None:
-    """Whole numbers, or numbers, or None if there are others."""
-    if all(map(_INTEGER.match, cells)):
-        return np.array(list(map(int, cells)), dtype=np.int64)
-    try:
-        return np.array(list(map(float, cells)))
-    except ValueError:
-        return None

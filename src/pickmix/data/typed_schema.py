@@ -43,7 +43,13 @@ class ColumnSchema:
     multiple, decimals : int
         The step in whole numbers, multiple / 10**decimals; of dates in units.
     unit : str
-        Of dates, as NumPy has it, and `origin` their smallest value in such units.
+        Of dates, as NumPy has it.
+    origin : int
+        Of dates: their smallest value, in such units. Of whole numbers so large that float64 would
+        lose digits: the smallest one. Coordinates count from there.
+    lenient : bool
+        Whether cells that are no numbers or dates count as missing. So it is if the fit had some
+        and the kind was given.
     """
 
     name: str
@@ -63,6 +69,7 @@ class ColumnSchema:
     decimals: int = 0
     unit: str = ""
     origin: int = 0
+    lenient: bool = False
 
     @property
     def is_modelled(self) -> bool:

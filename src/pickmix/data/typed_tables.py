@@ -6,7 +6,7 @@ import datetime
 import decimal
 import numbers
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,10 @@ class TypedColumn:
         What the column was in its own table, as JSON: enough to make such a column again.
     mixes : str
         Of text that was made out of values of several types: which types. Otherwise empty.
+    written : TypedColumn or None
+        Of numbers and booleans out of a text file: the cells as they were written.
+    problem : str
+        Why the column can be no part of a model. Its values then have no meaning.
     """
 
     storage: str
@@ -40,6 +44,8 @@ class TypedColumn:
     levels: np.ndarray | None = None
     form: dict[str, Any] = field(default_factory=dict)
     mixes: str = ""
+    written: TypedColumn | None = None
+    problem: str = ""
 
     @property
     def observed(self) -> np.ndarray:
@@ -53,6 +59,11 @@ class TypedColumn:
         if self.levels is not None:
             return self.levels[self.values[row]]
         return self.values[row].item() if self.storage != "time" else str(self.values[row])
+
+    def take(self, rows: np.ndarray) -> TypedColumn:
+        """Some rows of the column."""
+        written = None if self.written is None else self.written.take(rows)
+        return replace(self, values=self.values[rows], missing=self.missing[rows], written=written)
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,18 @@ class TypedTable:
     columns: dict[str, TypedColumn]
     n_rows: int
     origin: str
+
+    def take(self, rows: np.ndarray) -> TypedTable:
+        """Some rows of the table, by their numbers."""
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
+        return TypedTable(columns, int(rows.shape[0]), self.origin)
+
+
+def unusable(n_rows: int, problem: str) -> TypedColumn:
+    """A column that can be no part of a model; it does no harm where it is not looked at."""
+    nothing = np.ones(n_rows, dtype=np.bool_)
+    codes = np.zeros(n_rows, dtype=np.int64)
+    return TypedColumn("text", codes, nothing, as_objects([]), problem=problem)
 
 
 def make_table(columns: Iterable[tuple[Any, TypedColumn]], origin: str) -> TypedTable:
@@ -129,14 +152,7 @@ def from_array(name: str, array: np.ndarray, form: dict[str, Any] | None = None)
 
 
 def _also_missing(column: TypedColumn, missing: np.ndarray) -> TypedColumn:
-    return TypedColumn(
-        column.storage,
-        column.values,
-        column.missing | missing,
-        column.levels,
-        column.form,
-        column.mixes,
-    )
+    return replace(column, missing=column.missing | missing)
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
@@ -184,7 +200,9 @@ def from_codes(codes: np.ndarray, distinct: Sequence[Any], form: dict[str, Any])
         return TypedColumn("boolean", np.array([*true, False])[codes], missing, form=form)
     if present == ["number"]:
         plain = [0 if kind == "missing" else v for v, kind in zip(distinct, kinds, strict=True)]
-        return TypedColumn("number", _number_array([*plain, 0])[codes], missing, form=form)
+        array = _number_array([*plain, 0])
+        if array is not None:
+            return TypedColumn("number", array[codes], missing, form=form)
     if present in (["time"], ["duration"]):
         plain = [None if kind == "missing" else v for v, kind in zip(distinct, kinds, strict=True)]
         if any(getattr(value, "tzinfo", None) is not None for value in plain):
@@ -230,13 +248,19 @@ def _kind_of(value: Any) -> str:
     return "time" if isinstance(value, datetime.date) else "other"
 
 
-def _number_array(values: Sequence[Any]) -> np.ndarray:
+def _number_array(values: Sequence[Any]) -> np.ndarray | None:
+    """Numbers as an array; None for whole ones that 64 bits cannot hold."""
     if all(isinstance(value, numbers.Integral) for value in values):
-        try:
-            return np.array([int(value) for value in values], dtype=np.int64)
-        except OverflowError:
-            pass
+        return whole_array([int(value) for value in values])
     return np.array([float(value) for value in values])
+
+
+def whole_array(values: Sequence[int]) -> np.ndarray | None:
+    """Whole numbers in 64 bits, with a sign if need be; None if they do not fit."""
+    lowest, highest = min(values, default=0), max(values, default=0)
+    if lowest >= -(2**63) and highest < 2**63:
+        return np.array(values, dtype=np.int64)
+    return np.array(values, dtype=np.uint64) if lowest >= 0 and highest < 2**64 else None
 
 
 def _time_array(values: Sequence[Any], kind: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.data.typed_checks import zone_of
 from pickmix.data.typed_tables import TypedColumn, TypedTable, as_objects
 
 _TEXT_TYPES = ("str", "string", "large_string", "string_view", "String", "Utf8")
@@ -54,11 +55,14 @@ def replace_columns(table: Any, origin: str, columns: Mapping[str, TypedColumn])
     if origin == "pyarrow":
         for name, column in columns.items():
             place = table.schema.get_field_index(name)
-            array = _arrow_array(column, table.schema.field(name).type)
-            table = table.set_column(place, table.schema.field(place), array)
+            field = table.schema.field(place)
+            array = _arrow_array(column, _fitting_type(column, field.type))
+            table = table.set_column(place, field.with_type(array.type), array)
         return table
     if origin == "polars":
-        found = [_polars_series(n, c, table.schema[n]) for n, c in columns.items()]
+        found = [
+            _polars_series(n, c, _fitting_polars(c, table.schema[n])) for n, c in columns.items()
+        ]
         return table.with_columns(found)
     out = dict(table)
     for name, column in columns.items():
@@ -103,10 +107,20 @@ def _objects(column: TypedColumn) -> np.ndarray:
 def _clipped(values: np.ndarray, dtype: Any) -> np.ndarray:
     """Numbers in another type; whole ones beyond its range become its limits."""
     target = np.dtype(dtype)
-    if target.kind in "iu":
-        limits = np.iinfo(target)
-        values = np.clip(np.rint(values), limits.min, limits.max)
-    return values.astype(target)
+    if target.kind not in "iu" or values.dtype == target:
+        return values.astype(target)
+    limits = np.iinfo(target)
+    if values.dtype.kind in "iu":
+        # Without floats, which would lose digits.
+        own = np.iinfo(values.dtype)
+        lowest, highest = max(limits.min, own.min), min(limits.max, own.max)
+        return np.asarray(np.clip(values, lowest, highest), dtype=target)
+    # The limits themselves may be no floats.
+    rounded = np.rint(values)
+    low, high = rounded <= float(limits.min), rounded >= float(limits.max)
+    whole = np.where(low | high, 0.0, rounded).astype(target)
+    whole[low], whole[high] = limits.min, limits.max
+    return whole
 
 
 def numpy_array(column: TypedColumn) -> np.ndarray:
@@ -141,7 +155,10 @@ def _numpy_array(column: TypedColumn) -> np.ndarray:
 def _pandas_series(column: TypedColumn) -> Any:
     pd: Any = importlib.import_module("pandas")
 
-    dtype = str(column.form.get("dtype", "object"))
+    dtype = str(column.form.get("dtype", ""))
+    if not dtype:
+        # Of a table of another kind, so that pandas' own choice is as good as any.
+        return pd.Series(_objects(column) if column.levels is not None else column.values)
     if "arrow" in column.form:
         return pd.Series(pd.arrays.ArrowExtensionArray(_arrow_array(column)))
     if "categories" in column.form:
@@ -208,10 +225,39 @@ def _arrow_dictionary(column: TypedColumn, kind: Any) -> Any:
     return pa.DictionaryArray.from_arrays(indices, dictionary, ordered=kind.ordered)
 
 
+def _fitting_type(column: TypedColumn, kind: Any) -> Any:
+    """The type of an Arrow column, or another if that cannot hold values of this storage."""
+    import pyarrow as pa
+
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    is_text = is_text or types.is_dictionary(kind)
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    is_time = types.is_timestamp(kind) or types.is_duration(kind) or types.is_date(kind)
+    fits = {"text": is_text, "number": is_number or is_text, "time": is_time or is_text}
+    if column.storage == "boolean":
+        is_fitting = types.is_boolean(kind) or is_number or is_text
+    else:
+        is_fitting = fits[column.storage]
+    if is_time and column.storage == "time" and zone_of(column.form) is not None:
+        # What had no value had no zone either, perhaps.
+        is_fitting = getattr(kind, "tz", None) is not None
+    return kind if is_fitting else _arrow_type(column)
+
+
+def _fitting_polars(column: TypedColumn, kind: Any) -> Any:
+    """The type of a column of polars, or None if that cannot hold levels."""
+    texts = ("String", "Utf8", "Categorical", "Enum")
+    is_text = str(kind).partition("(")[0] in texts
+    return None if str(kind) == "Null" or (column.levels is not None and not is_text) else kind
+
+
 def _arrow_type(column: TypedColumn) -> Any:
     """The type of an Arrow column out of its name."""
     import pyarrow as pa
 
+    if "dtype" not in column.form:
+        return pa.string() if column.levels is not None else pa.array(column.values).type
     name = str(column.form.get("dtype", ""))
     if "value_type" in column.form:
         values = pa.type_for_alias(column.form["value_type"])
@@ -234,7 +280,7 @@ def _arrow_type(column: TypedColumn) -> Any:
 def _polars_series(name: str, column: TypedColumn, kind: Any = None) -> Any:
     polars: Any = importlib.import_module("polars")
 
-    if kind is None:
+    if kind is None and "dtype" in column.form:
         kind = getattr(polars, str(column.form["dtype"]))
         if "unit" in column.form and column.form["dtype"] == "Datetime":
             kind = polars.Datetime(column.form["unit"], column.form["time_zone"])
@@ -250,4 +296,4 @@ def _polars_series(name: str, column: TypedColumn, kind: Any = None) -> Any:
         zone = getattr(kind, "time_zone", None)
         if zone:
             series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    return series.cast(kind)
+    return series if kind is None else series.cast(kind)

@@ -68,7 +68,8 @@ class ConditionalMixtures:
             raise IndexError(f"there are {n} conditional mixtures, got number {i}.")
         number %= n
         noise = None if self._asked.noise is None else self._asked.noise[[number]]
-        alone = AskedRows(self._mixture, self._asked.rows[[number]], noise)
+        rows, weights_of = self._asked.rows[[number]], self._asked.level_weights
+        alone = AskedRows(self._mixture, rows, noise, weights_of)
         row = alone.seen_rows(np.array([0]))
         parameters = [
             part.conditional(row.of(part.columns), places)
@@ -104,6 +105,7 @@ class ConditionalMixtures:
                 if isinstance(part, LevelPart):
                     for place, target in zip(places, among, strict=True):
                         shares = some.average_components(part.tables[place])
+                        shares *= self._weights_of(target)
                         means[some.numbers, target] = shares.argmax(axis=1)
                     continue
                 rows = some.rows.of(part.columns)
@@ -181,9 +183,17 @@ class ConditionalMixtures:
             everyone = np.arange(some.numbers.shape[0])
             for part, places, among in self._parts:
                 found = part.modes(some.rows.of(part.columns), everyone, some.best, places)
+                if isinstance(part, LevelPart):
+                    for m, (place, target) in enumerate(zip(places, among, strict=True)):
+                        shares = part.tables[place][some.best] * self._weights_of(target)
+                        found[:, m] = shares.argmax(axis=1)
                 centre = self._asked.centre[part.columns[places]]
                 modes[some.numbers[:, None], among] = found + centre
         return modes
+
+    def _weights_of(self, target: int) -> np.ndarray | float:
+        """What probabilities of a column's levels are multiplied by to find the largest."""
+        return self._asked.level_weights.get(int(self.columns[target]), 1.0)
 
     def probabilities(self, column: str | int) -> np.ndarray:
         """Probabilities (n, L) of the levels of a category."""
@@ -210,7 +220,7 @@ class ConditionalMixtures:
         rows = self._asked.rows.copy()
         rows[:, self.columns] = values
         check_cells(self._mixture, rows, "Y")
-        joint = AskedRows(self._mixture, rows, self._asked.noise)
+        joint = AskedRows(self._mixture, rows, self._asked.noise, self._asked.level_weights)
         return np.asarray(joint.log_densities() - self._asked.log_densities())
 
     def sample(self, n_draws: int = 1, random_state: RandomSeed = None) -> np.ndarray:

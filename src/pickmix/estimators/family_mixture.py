@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
@@ -38,8 +39,10 @@ class FamilyMixture(ClosedFormMixture):
     max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
     callbacks, checkpoint, checkpoint_every
         As in `GaussianMixture`.
-    reg_covar : float, default=1e-6
-        Added to the diagonal of covariances, for groups that have them.
+    reg_covar : float or array-like of shape (D,), default=1e-6
+        Added to the diagonal of covariances, for groups that have them: one number, or one per
+        column. Columns that hold rounded values, say, want at least step^2 / 12. Spherical groups
+        take the mean of their columns'.
     init_params : {"auto", "k-means++", "random_from_data"}, default="auto"
         As in `GaussianMixture`.
 
@@ -88,7 +91,7 @@ class FamilyMixture(ClosedFormMixture):
         max_time: float | None = None,
         tol: float = 1e-3,
         evaluate_every: int | str | Sequence[int] = "auto",
-        reg_covar: float = 1e-6,
+        reg_covar: float | ArrayLike = 1e-6,
         n_init: int = 1,
         init_params: str = "auto",
         random_state: RandomSeed = None,
@@ -128,13 +131,38 @@ class FamilyMixture(ClosedFormMixture):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_number("reg_covar", self.reg_covar, 0.0)
+        if np.ndim(self.reg_covar) == 0:
+            check_number("reg_covar", self.reg_covar, 0.0)
+            return
+        try:
+            floors = np.asarray(self.reg_covar, dtype=np.float64)
+            sound = floors.ndim == 1 and bool((np.isfinite(floors) & (floors >= 0.0)).all())
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise ValueError(
+                "reg_covar must be a number >= 0.0, or one per column, finite and not negative, "
+                f"got {self.reg_covar!r}."
+            )
+
+    def _floors(self, n_columns: int) -> float | np.ndarray:
+        """`reg_covar` as a number, or as one per column."""
+        floors = np.asarray(self.reg_covar, dtype=np.float64)
+        if floors.ndim == 0:
+            return float(floors)
+        if floors.shape[0] != n_columns:
+            raise ValueError(
+                f"reg_covar must be a number, or one for each of the {n_columns} columns of X, got "
+                f"shape {floors.shape}."
+            )
+        return floors
 
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+        floors = self._floors(rows.shape[1])
         if goes_on:
             # A mixture that goes on has the levels that it has; others are refused.
-            return make_family(self.family, self.column_limits_[None], self.reg_covar)
-        return make_family(self.family, rows, self.reg_covar)
+            return make_family(self.family, self.column_limits_[None], floors)
+        return make_family(self.family, rows, floors)
 
     def _fitted_family(self) -> Family:
         return make_family(self._fitted_description, self.column_limits_[None], 0.0)

@@ -54,11 +54,6 @@ SAVEABLE: dict[str, Saveable] = {
         ("_chain", "_effective_counts", "_fitted_description", "_passes"),
     ),
     "TableMixture": Saveable("pickmix.estimators.table_mixture"),
-    # The mixture inside a TableMixture.
-    "EncodedMixture": Saveable(
-        "pickmix.estimators.table_mixture",
-        ("_chain", "_effective_counts", "_fitted_description", "_passes"),
-    ),
     "FlowMixture": Saveable(
         "pickmix.estimators.flow_mixture", ("_chain", "_passes", "_split_seed")
     ),
@@ -67,7 +62,7 @@ SAVEABLE: dict[str, Saveable] = {
     ),
     "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes", "_split_seed")),
 }
-_ANY_SAVEABLE = " or ".join(name for name in SAVEABLE if name != "EncodedMixture")
+_ANY_SAVEABLE = " or ".join(SAVEABLE)
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -116,9 +117,8 @@ class Questions:
             if both.size:
                 named = ", ".join(labels_of(self)[column] for column in both)
                 raise ValueError(f"columns must not be given as well, got both for {named}.")
-        return ConditionalMixtures(
-            self, AskedRows(self, rows, read_noise(self, noise, rows)), targets
-        )
+        asked = AskedRows(self, rows, read_noise(self, noise, rows))
+        return ConditionalMixtures(self, asked, targets)
 
     def predict_columns(
         self,
@@ -210,6 +210,7 @@ class Questions:
         -------
         filled : (N, D) array, or (n_draws, N, D) if n_draws > 1
             float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws.
+            Filled columns of a frame are floats, whole numbers too: `TableMixture` keeps types.
 
         Examples
         --------
@@ -223,6 +224,18 @@ class Questions:
         array([[ 1.,  3.],
                [-2., -6.]])
         """
+        return self._impute(X, strategy, n_draws, random_state, noise)
+
+    def _impute(
+        self,
+        X: Any,
+        strategy: str,
+        n_draws: int,
+        random_state: RandomSeed,
+        noise: ArrayLike | None = None,
+        level_weights: Mapping[int, np.ndarray] | None = None,
+    ) -> Any:
+        """As `impute`; `level_weights` is as in `AskedRows`."""
         check_is_fitted(self)
         check_choice("strategy", strategy, ("mean", "mode", "draw"))
         check_integer("n_draws", n_draws, 1)
@@ -236,7 +249,7 @@ class Questions:
         covariances = read_noise(self, noise, rows)
         if with_holes.size:
             some = None if covariances is None else covariances[with_holes]
-            asked = AskedRows(self, rows[with_holes], some)
+            asked = AskedRows(self, rows[with_holes], some, level_weights)
             mixtures = ConditionalMixtures(self, asked, targets)
             if strategy == "draw":
                 found = mixtures.sample(n_draws, random_state).transpose(1, 0, 2)
@@ -305,11 +318,21 @@ class Questions:
         >>> explanation.expected[0, :2].round(1), explanation.ranked[0]
         (array([-1.,  3.]), array([1, 0]))
         """
+        return self._explain(X, top, noise)
+
+    def _explain(
+        self,
+        X: Any,
+        top: int | None = None,
+        noise: ArrayLike | None = None,
+        level_weights: Mapping[int, np.ndarray] | None = None,
+    ) -> Explanation:
+        """As `explain`; `level_weights` is as in `AskedRows`."""
         check_is_fitted(self)
         if top is not None:
             check_integer("top", top, 1)
         rows = read_rows(self, X).astype(np.float64)
-        asked = AskedRows(self, rows, read_noise(self, noise, rows))
+        asked = AskedRows(self, rows, read_noise(self, noise, rows), level_weights)
         return explain_rows(asked, labels_of(self), top)
 
     def _over_columns(

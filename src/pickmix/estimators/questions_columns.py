@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import numbers
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -74,11 +75,7 @@ def is_frame(X: Any) -> bool:
 
 def read_rows(mixture: Any, X: Any, parameter: str = "X") -> np.ndarray:
     """Rows (N, D) in float64 or float32, NaN where nothing is seen, checked."""
-    if is_large(X):
-        raise ValueError(
-            f"{parameter} must be an array or a data frame in memory, got {type(X)!r}. "
-            "Read it in pieces, and ask about one after another."
-        )
+    refuse_large(X, parameter)
     rows = validate_data(
         mixture,
         X,
@@ -87,6 +84,19 @@ def read_rows(mixture: Any, X: Any, parameter: str = "X") -> np.ndarray:
         ensure_all_finite="allow-nan",
     )
     return check_cells(mixture, rows, parameter)
+
+
+def refuse_large(X: Any, parameter: str) -> None:
+    """Say what helps where rows are asked about that are not in memory."""
+    if is_large(X):
+        is_path = isinstance(X, str | os.PathLike)
+        found = f"the path {str(X)!r}" if is_path else repr(type(X))
+        raise ValueError(
+            f"{parameter} must be an array or a data frame in memory, got {found}. Read it first, "
+            "for example by numpy.load or pandas.read_csv; of a large one, a piece at a time: "
+            "pickmix.open_rows(...).read(first, last). On the command line, `pickmix impute` and "
+            "`pickmix explain` read files."
+        )
 
 
 def check_cells(mixture: Any, rows: np.ndarray, parameter: str) -> np.ndarray:
@@ -137,6 +147,7 @@ def read_given(mixture: Any, given: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def read_others(mixture: Any, X: Any, targets: np.ndarray) -> np.ndarray:
     """Rows (N, D) with NaN in the target columns, from rows that may have them or not."""
+    refuse_large(X, "X")
     D = int(mixture.n_features_in_)
     others = np.setdiff1d(np.arange(D), targets)
     if is_frame(X) and names_of(mixture) is not None:

@@ -13,7 +13,8 @@ from pickmix.estimators.conditional_mixtures import ConditionalMixtures
 from pickmix.estimators.queries import refuse_overflow
 from pickmix.estimators.questions_rows import AskedRows, log_sum_exp
 from pickmix.families.conditioning import LevelPart, Part
-from pickmix.families.conditioning_dense import as_dense
+from pickmix.families.conditioning_dense import DensePart, as_dense
+from pickmix.threads import Threads, resolve_n_jobs
 
 # Numbers in the largest arrays, one per component, row and column: 1 MB stays in the cache.
 _BLOCK_NUMBERS = 150_000
@@ -24,6 +25,8 @@ _AGAIN = 100_000
 _FAR = -1e5
 _SLACK = 40.0
 _ROUNDING = 1e-13
+# Numbers of covariances to factorise that take NumPy about four seconds.
+_MUCH_WORK = 2e8
 # Rows in the printed form.
 _MOST_SHOWN = 3
 
@@ -143,13 +146,19 @@ def explain_rows(asked: AskedRows, names: list[str], top: int | None) -> Explana
     """
     shape = asked.rows.shape
     parts = asked.parts if asked.noise is None else [as_dense(part) for part in asked.parts]
+    threads = Threads(resolve_n_jobs(asked.mixture.n_jobs))
+    compiled = [part for part in parts if isinstance(part, DensePart) and _is_much(asked, part)]
+    plain = [part for part in parts if part not in compiled]
     log_density = np.zeros(shape[0])
     log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
     answers = _Answers(log_conditional, expected, spread, np.zeros(shape, dtype=bool))
     for numbers, log_joint in asked.log_joints():
         log_density[numbers] = log_sum_exp(log_joint)
-        for some in _alike(asked, numbers):
-            _explain_block(asked, parts, numbers[some], log_joint[:, some], log_density, answers)
+        for part in compiled:
+            _explain_compiled(asked, part, numbers, log_joint, log_density, answers, threads)
+        for some in _alike(asked, numbers) if plain else ():
+            _explain_block(asked, plain, numbers[some], log_joint[:, some], log_density, answers)
+    threads.close()
     refuse_overflow(log_density)
     log_density[~asked.seen.any(axis=1)] = 0.0
     _ask_again(asked, log_density, answers)
@@ -175,7 +184,7 @@ def _ask_again(asked: AskedRows, log_density: np.ndarray, answers: _Answers) -> 
         rows = asked.rows[cells[0]]
         rows[np.arange(rows.shape[0]), cells[1]] = np.nan
         noise = None if asked.noise is None else asked.noise[cells[0]]
-        again = AskedRows(asked.mixture, rows, noise)
+        again = AskedRows(asked.mixture, rows, noise, asked.level_weights)
         answers.log_conditional[cells] = log_density[cells[0]] - again.log_densities()
         if noise is not None:
             # Noise may tie cells together, which the values behind it do not know.
@@ -184,6 +193,35 @@ def _ask_again(asked: AskedRows, log_density: np.ndarray, answers: _Answers) -> 
         means, deviations = ConditionalMixtures(asked.mixture, again, targets).describe()
         answers.expected[cells] = means[np.arange(rows.shape[0]), which]
         answers.spread[cells] = deviations[np.arange(rows.shape[0]), which]
+
+
+def _is_much(asked: AskedRows, part: DensePart) -> bool:
+    """Whether the work is worth a kernel, which takes some seconds to compile the first time."""
+    n_rows, d = asked.rows.shape[0], part.columns.shape[0]
+    n_factors = n_rows if asked.noise is not None else int(asked.patterns.max()) + 1
+    # Factors for a pattern take NumPy some six times as long as what rows of it take then.
+    return bool((n_factors + n_rows / 6.0) * asked.n_components * d * d > _MUCH_WORK)
+
+
+def _explain_compiled(
+    asked: AskedRows,
+    part: DensePart,
+    numbers: np.ndarray,
+    log_joint: np.ndarray,
+    log_density: np.ndarray,
+    answers: _Answers,
+    threads: Threads,
+) -> None:
+    """Write the answers of any rows, of one part."""
+    rows = asked.seen_rows(numbers).of(part.columns)
+    found = part.leave_out_of(rows, log_joint, _FAR, _SLACK, threads)
+    which, places = np.nonzero(rows.seen)
+    cells = numbers[which], part.columns[places]
+    log_others, mean, spread, doubtful = found[:, which, places]
+    answers.log_conditional[cells] = log_density[cells[0]] - log_others
+    answers.expected[cells] = mean + asked.centre[cells[1]]
+    answers.spread[cells] = spread
+    answers.doubtful[cells] = doubtful > 0.0
 
 
 def _alike(asked: AskedRows, numbers: np.ndarray) -> Iterator[slice]:
@@ -231,6 +269,7 @@ def _explain_block(
         if isinstance(part, LevelPart):
             for m, place in enumerate(np.flatnonzero(own.seen[0])):
                 probabilities = shares[:, :, m].T @ part.tables[place]
+                probabilities *= asked.level_weights.get(int(columns[m]), 1.0)
                 best = probabilities.argmax(axis=1)
                 expected[numbers, columns[m]] = best
                 spread[numbers, columns[m]] = probabilities[np.arange(best.shape[0]), best]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,9 +77,18 @@ class AskedRows:
         NaN where nothing is seen.
     noise : (N, D) or (N, D, D) array, default=None
         Variances or covariances of noise on what is seen, 0 elsewhere.
+    level_weights : dict of (L,) arrays, default=None
+        By number of a column of levels: what probabilities are multiplied by to find the most
+        probable level, if some of its levels stand for several.
     """
 
-    def __init__(self, mixture: Any, rows: np.ndarray, noise: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        mixture: Any,
+        rows: np.ndarray,
+        noise: np.ndarray | None = None,
+        level_weights: Mapping[int, np.ndarray] | None = None,
+    ) -> None:
         # Arrays have no names: a mixture that has forgotten its own does not miss them.
         self.mixture = copy.copy(mixture)
         if hasattr(self.mixture, "feature_names_in_"):
@@ -87,6 +96,7 @@ class AskedRows:
         self.rows = np.asarray(rows, dtype=np.float64)
         self.seen = ~np.isnan(self.rows)
         self.noise = noise
+        self.level_weights = level_weights or {}
         self.n_components = int(mixture.weights_.shape[0])
         family = mixture._fitted_family()
         self.centre = mixture._fitted_centre(family)

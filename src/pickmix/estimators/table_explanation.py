@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.data.typed_encoding import decode_column, level_names
+from pickmix.data.typed_levels import as_fitted
 from pickmix.data.typed_schema import LEVEL_KINDS, ColumnSchema, TableSchema
 from pickmix.data.typed_tables import TypedColumn, TypedTable
 from pickmix.estimators.questions_explain import Explanation
@@ -172,6 +173,7 @@ def explain_table(
 
 def _cells(schema: ColumnSchema, column: TypedColumn, seen: np.ndarray) -> list[Any]:
     """Seen values of a column as plain objects; dates as text."""
+    column = as_fitted(schema, column)
     values = column.values[seen]
     if column.storage == "time" and schema.kind == "date":
         values = values.astype(f"{values.dtype.kind}8[{schema.unit}]")
@@ -187,5 +189,5 @@ def _expected(column: ColumnSchema, coordinates: np.ndarray) -> list[Any]:
         return [names[code] for code in coordinates.astype(np.int64).tolist()]
     if column.kind == "date":
         return [str(value) for value in decode_column(column, coordinates).values]
-    plain: list[Any] = (coordinates * column.scale).tolist()
+    plain: list[Any] = (coordinates * column.scale + column.origin).tolist()
     return plain

@@ -15,6 +15,7 @@ from pickmix.data.typed_encoding import encode
 from pickmix.data.typed_inference import infer_schema
 from pickmix.data.typed_readers import read_typed
 from pickmix.data.typed_schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
+from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.estimators.queries import DensityQueries
 from pickmix.estimators.table_questions import TableQuestions
@@ -32,18 +33,6 @@ from pickmix.selection.settings import RandomPartition, SearchSet
 
 # Parameters that say what the table holds, and not how the mixture is fitted.
 _OF_TABLES = ("schema", "exclude", "max_levels", "covariance_type")
-
-
-class EncodedMixture(FamilyMixture):
-    """A `FamilyMixture` whose `reg_covar` has a floor of the variance for each column."""
-
-    def _check_parameters(self) -> None:
-        floors = self.reg_covar
-        self.reg_covar = float(np.max(floors))
-        try:
-            super()._check_parameters()
-        finally:
-            self.reg_covar = floors
 
 
 class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
@@ -81,7 +70,7 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
     In tables that come later, columns are found by name. Columns that the fit did not have are not
     looked at. Columns that are absent count as missing in all rows, with a warning; so do cells
     with a level that the fit has not seen. A value of another kind, such as text among numbers, is
-    an error that names column, row and value.
+    an error that names column, row and value. Dates with a time zone are computed in UTC.
 
     Parameters
     ----------
@@ -89,6 +78,8 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
         K.
     schema : dict, default=None
         Kinds of columns, where they are not as found: ``{"zip": "category", "note": "skip"}``.
+        Where a kind of numbers or "date" is given, text that spells none counts as missing, with a
+        warning. Without a kind, such text among numbers is an error if it is rare.
     exclude : sequence of str, default=()
         Columns to leave out, as "skip" in `schema`.
     max_levels : int, default=1000
@@ -137,7 +128,7 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
     """
 
     schema_: TableSchema
-    mixture_: EncodedMixture
+    mixture_: FamilyMixture
 
     def __init__(
         self,
@@ -204,11 +195,12 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
         Parameters
         ----------
         X : DataFrame of pandas or polars, Table of pyarrow, dict of arrays, or path
-            A path ends in .csv, .tsv or .txt (perhaps with .gz), or .parquet; it is read whole. CSV
-            files have a first line of names.
+            A path ends in .csv, .tsv or .txt (perhaps with .gz), or .parquet; it is read whole. Of
+            a text the delimiter, the decimal mark and the header are found; without a header,
+            columns are called column_0, column_1, ...
         y : ignored
         sample_weight : array-like of shape (N,), default=None
-            Non-negative weights. A zero removes the row.
+            Non-negative weights. A zero removes the row, before kinds and levels are found.
 
         Returns
         -------
@@ -217,7 +209,7 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
         check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_integer("max_levels", self.max_levels, 2)
-        table = read_typed(X)
+        table, sample_weight = _with_weight(read_typed(X), sample_weight)
         goes_on = bool(self.warm_start) and hasattr(self, "mixture_")
         schema = self.schema_ if goes_on else self._infer_schema(table)
         rows, _ = encode(schema, table)
@@ -226,7 +218,7 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
             del settings[name]
         settings["family"] = describe_family(schema, self.covariance_type)
         settings["reg_covar"] = floors_of(schema, float(self.reg_covar))
-        mixture = self.mixture_ if goes_on else EncodedMixture()
+        mixture = self.mixture_ if goes_on else FamilyMixture()
         mixture.set_params(**settings)
         # Not its `fit`, which would warn in its own name.
         mixture._fit(rows, sample_weight, self.max_iter, self.max_steps, checkpoint=self.checkpoint)
@@ -339,6 +331,22 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
     def _encode(self, X: Any, absent: Sequence[str] = ()) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
         return encode(self.schema_, read_typed(X), absent)
+
+
+def _with_weight(
+    table: TypedTable, sample_weight: ArrayLike | None
+) -> tuple[TypedTable, ArrayLike | None]:
+    """The rows that count: what others hold must not shape the schema."""
+    if sample_weight is None:
+        return table, None
+    weights = np.asarray(sample_weight)
+    if weights.shape != (table.n_rows,) or weights.dtype.kind not in "biuf":
+        # The fit says what is wrong with them.
+        return table, sample_weight
+    kept = np.flatnonzero(weights != 0)
+    if kept.size in (0, table.n_rows):
+        return table, sample_weight
+    return table.take(kept), weights[kept]
 
 
 def describe_family(schema: TableSchema, covariance_type: str) -> list[tuple[str, list[int]]]:

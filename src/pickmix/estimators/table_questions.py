@@ -9,18 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.data.typed_checks import as_numbers, as_times
-from pickmix.data.typed_encoding import decode, decode_column, encode, given_rows
+from pickmix.data.typed_checks import settled
+from pickmix.data.typed_encoding import decode, encode
+from pickmix.data.typed_filling import filled_column
+from pickmix.data.typed_given import as_given, encode_given, given_rows, n_given
+from pickmix.data.typed_levels import level_weights
 from pickmix.data.typed_readers import open_table, read_typed
-from pickmix.data.typed_schema import GAUSSIAN_KINDS, ColumnSchema, TableSchema
-from pickmix.data.typed_tables import TypedColumn, TypedTable
+from pickmix.data.typed_schema import TableSchema
+from pickmix.data.typed_tables import TypedTable
 from pickmix.data.typed_writers import replace_columns, write_typed
+from pickmix.estimators.conditional_mixtures import ConditionalMixtures
+from pickmix.estimators.questions_rows import AskedRows
+from pickmix.estimators.table_conditionals import TableConditionals
 from pickmix.estimators.table_explanation import TableExplanation, explain_table
 from pickmix.estimators.validation import RandomSeed, check_flag, check_generator, check_integer
 
 
 class TableQuestions:
-    """Samples, imputation, regression and explanations of a fitted `TableMixture`."""
+    """Samples, imputation, conditionals, regression and explanations of a `TableMixture`."""
 
     schema_: TableSchema
     mixture_: Any
@@ -45,8 +51,8 @@ class TableQuestions:
         random_state : int, RandomState, Generator or None, default=None
             None takes the estimator's own.
         given : dict, default=None
-            Values of some columns, each one value or n_samples of them. The others are drawn from
-            their distribution given these.
+            Values of some columns, each one value or n_samples of them. They come back as they
+            are; the others are drawn from their distribution given these.
 
         Examples
         --------
@@ -60,43 +66,38 @@ class TableQuestions:
         check_is_fitted(self)
         check_integer("n_samples", n_samples, 1)
         random = check_generator(self.random_state if random_state is None else random_state)
-        if not given:
+        n_rows = 1 if n_given(given or {}) is None else n_samples
+        seen = given_rows(self.schema_, given or {}, n_rows)
+        if seen is None:
             rows = self.mixture_.sample(n_samples, random)[0]
             # They come grouped by component.
             rows = rows[random.permutation(n_samples)]
             return write_typed(decode(self.schema_, rows, random=random))
-        several = any(not isinstance(v, str) and hasattr(v, "__len__") for v in given.values())
-        seen = given_rows(self.schema_, given, n_samples if several else 1)
-        rows = self._encode_given(seen)
+        rows = encode_given(self.schema_, seen)
         free = np.flatnonzero(np.isnan(rows).all(axis=0))
         rows = np.repeat(rows, n_samples // rows.shape[0], axis=0)
         if np.isnan(rows).any():
-            rows = self.mixture_.impute(rows, "draw", random_state=random)
+            rows = self.mixture_._impute(rows, "draw", 1, random)
         drawn = decode(self.schema_, rows, random=random)
         columns = dict(drawn.columns)
         names = [column.name for column in self.schema_.modelled]
         for place, name in enumerate(names):
             if place not in free:
-                columns[name] = _as_given(self.schema_[name], seen.columns[name], columns[name])
+                columns[name] = as_given(self.schema_[name], seen.columns[name], columns[name])
         return write_typed(TypedTable(columns, n_samples, drawn.origin))
 
-    def _encode_given(self, table: TypedTable) -> np.ndarray:
-        """Rows of given values; an unknown level is a mistake here."""
-        absent = [column.name for column in self.schema_.modelled]
-        unknown = []
-        for column in self.schema_.modelled:
-            if column.kind == "category" and column.name in table.columns:
-                levels = table.columns[column.name]
-                values = {
-                    str(levels.value(row)) for row in np.flatnonzero(~levels.missing).tolist()
-                }
-                unknown += [
-                    f"given[{column.name!r}] must be a level that the fit has seen, got {value!r}."
-                    for value in sorted(values - {str(level) for level in column.levels})
-                ]
-        if unknown:
-            raise ValueError(unknown[0])
-        return encode(self.schema_, table, absent)[0]
+    def _level_weights(self) -> dict[int, np.ndarray]:
+        """Of encoded columns whose rare levels share a code: see `level_weights`."""
+        found = {place: level_weights(c) for place, c in enumerate(self.schema_.modelled)}
+        return {place: weights for place, weights in found.items() if weights is not None}
+
+    def _conditionals(
+        self, rows: np.ndarray, targets: Sequence[int], names: Sequence[str]
+    ) -> TableConditionals:
+        """The distributions of encoded columns given encoded rows."""
+        asked = AskedRows(self.mixture_, rows, level_weights=self._level_weights())
+        mixtures = ConditionalMixtures(self.mixture_, asked, np.array(targets, dtype=np.int64))
+        return TableConditionals(self, mixtures, names)
 
     def impute(
         self,
@@ -109,8 +110,9 @@ class TableQuestions:
         """Fill in missing cells, in the types of the table; all others stay as they are.
 
         Integers and dates are rounded to their step, counts to whole numbers; categories get a
-        level. Columns that are "skip", or that the fit did not have, are not touched; a column
-        that was constant in the fit gets its value.
+        level. Draws may lie beyond the range of the table that was fitted, as those of `sample`.
+        Columns that are "skip", or that the fit did not have, are not touched; a column that was
+        constant in the fit gets its value.
 
         Parameters
         ----------
@@ -129,16 +131,30 @@ class TableQuestions:
         filled : table of the same kind, or list of n_draws tables
             A Parquet file gives a pyarrow Table, a CSV file a dict of arrays.
         """
+        return self._impute(X, strategy, n_draws, random_state)
+
+    def _impute(
+        self,
+        X: Any,
+        strategy: str,
+        n_draws: int,
+        random_state: RandomSeed,
+        absent: Sequence[str] = (),
+    ) -> Any:
+        """As `impute`, for tables that need not have the columns `absent`."""
         check_is_fitted(self)
         original, table = open_table(X)
-        rows, _ = encode(self.schema_, table)
+        rows, _ = encode(self.schema_, table, absent)
         own = self.random_state if random_state is None else random_state
         random = check_generator(own) if strategy == "draw" else None
-        filled = self.mixture_.impute(rows, strategy, n_draws=n_draws, random_state=random)
+        filled = self.mixture_._impute(
+            rows, strategy, n_draws, random, level_weights=self._level_weights()
+        )
+        alike = table.origin == self.schema_.origin
         made = []
         for complete in filled if n_draws > 1 else [filled]:
             columns = {
-                name: _filled(self.schema_[name], table.columns[name], values, random)
+                name: filled_column(self.schema_[name], table.columns[name], values, random, alike)
                 for name, values in self._with_gaps(table, complete)
             }
             made.append(replace_columns(original, table.origin, columns))
@@ -150,7 +166,7 @@ class TableQuestions:
         found = []
         for name, column in table.columns.items():
             known = name in self.schema_.columns and self.schema_[name].kind != "skip"
-            if known and column.missing.any():
+            if known and settled(self.schema_[name], column).missing.any():
                 own = rows[:, place[name]] if name in place else np.zeros(rows.shape[0])
                 found.append((name, own))
         return found
@@ -195,18 +211,10 @@ class TableQuestions:
         names = [columns] if isinstance(columns, str) else list(columns)
         targets = self._places(names)
         rows = self._rows_without(X, targets)
-        asked: dict[str, Any] = {"return_std": return_std, "quantiles": quantiles}
-        answers = self.mixture_.predict_columns(rows, targets, **asked)
-        answers = list(answers) if isinstance(answers, tuple) else [answers]
-        found: list[dict[str, Any]] = []
-        for number, answer in enumerate(answers):
-            is_std = return_std and number == 1
-            of_columns = {}
-            for among, name in enumerate(names):
-                values = answer[:, among]
-                schema = self.schema_[name]
-                of_columns[name] = values * schema.scale if is_std else _plain(schema, values)
-            found.append(of_columns)
+        answers = self._conditionals(rows, targets, names)
+        found = list(answers.describe()) if return_std else [answers.mean()]
+        if quantiles is not None:
+            found.append(answers.quantile(quantiles))
         plain = [answer[columns] for answer in found] if isinstance(columns, str) else found
         return plain[0] if len(plain) == 1 else tuple(plain)
 
@@ -226,15 +234,94 @@ class TableQuestions:
         """
         check_is_fitted(self)
         targets = self._places([column])
-        schema = self.schema_[column]
-        if not schema.codes:
+        answers = self._conditionals(self._rows_without(X, targets), targets, [column])
+        return answers.probabilities(column)
+
+    def conditional(
+        self, given: Any, columns: str | Sequence[str] | None = None
+    ) -> TableConditionals:
+        """The distributions of some columns given values of others, one for each row of values.
+
+        Parameters
+        ----------
+        given : dict or table
+            ``{name: value or n values}``, or a table of n rows whose columns are given. Cells
+            without a value are not given.
+        columns : str or list of str, default=None
+            What to ask for. None is every column that is not given.
+
+        Returns
+        -------
+        answers : TableConditionals
+            With `mean`, `std`, `quantile`, `mode`, `probabilities`, `sample` and `score_samples`;
+            ``answers[i]`` is a fitted `TableMixture` of these columns.
+        """
+        check_is_fitted(self)
+        if isinstance(given, Mapping):
+            n_rows = n_given(given)
+            table = given_rows(self.schema_, given, 1 if n_rows is None else n_rows)
+        else:
+            table = read_typed(given)
+        rows = np.full((1, len(self.schema_.modelled)), np.nan)
+        if table is not None:
+            known = any(column.name in table.columns for column in self.schema_.modelled)
+            rows = np.repeat(rows, table.n_rows, axis=0)
+            rows = encode_given(self.schema_, table) if known else rows
+        is_given = ~np.isnan(rows).all(axis=0)
+        places = {column.name: place for place, column in enumerate(self.schema_.modelled)}
+        if columns is None:
+            names = [n for n in self.schema_.columns if n in places and not is_given[places[n]]]
+            if not names:
+                raise ValueError("given must leave a column to ask for, got values of all of them.")
+        else:
+            names = [columns] if isinstance(columns, str) else list(columns)
+        targets = self._places(names)
+        both = [name for name in names if is_given[places[name]]]
+        if both:
             raise ValueError(
-                f"column must be a category or boolean, got the {schema.kind} {column!r}."
+                f"columns must not be given as well, got both for {', '.join(map(repr, both))}."
             )
-        mixtures = self.mixture_.conditional(self._rows_without(X, targets), targets)
-        shares = mixtures.probabilities(targets[0])
-        probabilities = shares[:, list(schema.codes)] * np.array(schema.shares)
-        return np.array(schema.levels), np.asarray(probabilities)
+        return self._conditionals(rows, targets, names)
+
+    def marginal(self, columns: str | Sequence[str]) -> Any:
+        """The mixture of some of the columns.
+
+        Parameters
+        ----------
+        columns : str or list of str
+            Columns of the model. Their order is that of the new mixture's tables.
+
+        Returns
+        -------
+        mixture : fitted TableMixture
+            Its density is the integral of this one's over all other columns.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import TableMixture
+        >>> table = {"sex": ["f", "m"] * 50, "height": np.repeat([[160, 180]], 50, axis=0).ravel()}
+        >>> mixture = TableMixture(2, random_state=0).fit(table)
+        >>> mixture.marginal("sex").score_samples({"sex": ["f"]}).round(2)
+        array([-0.69])
+        """
+        check_is_fitted(self)
+        names = [columns] if isinstance(columns, str) else list(columns)
+        targets = self._places(names)
+        return self._of_columns(names, self.mixture_.marginal(sorted(targets)))
+
+    def _of_columns(self, names: Sequence[str], mixture: Any) -> Any:
+        """A mixture of tables with these columns; its encoded columns stand by name."""
+        mine: Any = self
+        settings = mine.get_params(deep=False)
+        kinds = {name: kind for name, kind in (settings["schema"] or {}).items() if name in names}
+        settings |= {"schema": kinds or None, "exclude": (), "checkpoint": None}
+        made = type(mine)(**settings | {"n_components": int(mixture.weights_.shape[0])})
+        made.schema_ = TableSchema([self.schema_[name] for name in names], self.schema_.origin)
+        made.mixture_ = mixture
+        made.feature_names_in_ = np.array(list(names), dtype=object)
+        made.n_features_in_ = len(names)
+        return made
 
     def explain(self, X: Any, top: int | None = None) -> TableExplanation:
         """Which cells make a row unusual: each cell given all others of its row.
@@ -256,7 +343,8 @@ class TableQuestions:
         rows, log_units = encode(self.schema_, table)
         if top is not None:
             check_integer("top", top, 1)
-        return explain_table(self.schema_, table, self.mixture_.explain(rows), log_units, top)
+        found = self.mixture_._explain(rows, level_weights=self._level_weights())
+        return explain_table(self.schema_, table, found, log_units, top)
 
     def _places(self, names: Sequence[str]) -> list[int]:
         """Numbers of encoded columns."""
@@ -281,46 +369,3 @@ class TableQuestions:
             # Nothing is given: every row has the distribution of the whole.
             return np.full((table.n_rows, len(self.schema_.modelled)), np.nan)
         return encode(self.schema_, TypedTable(others, table.n_rows, table.origin), names)[0]
-
-
-def _plain(schema: ColumnSchema, values: np.ndarray) -> np.ndarray:
-    """Coordinates as values of the table; numbers are not rounded."""
-    if schema.kind in ("number", "integer", "count"):
-        return np.asarray(values * schema.scale)
-    column = decode_column(schema, values.ravel())
-    plain = column.values if column.levels is None else column.levels[column.values]
-    return np.asarray(plain).reshape(values.shape)
-
-
-def _as_given(schema: ColumnSchema, given: TypedColumn, decoded: TypedColumn) -> TypedColumn:
-    """Given numbers to the last digit, which are perhaps no multiples of the step."""
-    if schema.kind not in GAUSSIAN_KINDS or schema.whole or given.missing.any():
-        return decoded
-    values = as_numbers(schema.name, given).values.astype(np.float64)
-    values = np.repeat(values, decoded.values.shape[0] // values.shape[0])
-    return TypedColumn(decoded.storage, values, decoded.missing, None, decoded.form)
-
-
-def _filled(
-    schema: ColumnSchema, column: TypedColumn, coordinates: np.ndarray, random: Any
-) -> TypedColumn:
-    """A column with its gaps filled, all other values as they are."""
-    gaps = np.flatnonzero(column.missing)
-    found = decode_column(schema, coordinates[gaps], random)
-    complete = np.zeros_like(column.missing)
-    if found.levels is not None and column.levels is not None:
-        values = column.values.copy()
-        values[gaps] = len(column.levels) + found.values
-        levels = np.concatenate([column.levels, found.levels])
-        return TypedColumn("text", values, complete, levels, column.form)
-    if found.storage == "time":
-        column = as_times(schema.name, column) if not column.missing.all() else column
-    elif found.storage == "number" and not column.missing.all():
-        column = as_numbers(schema.name, column)
-    if column.missing.all():
-        filled = found.values
-    else:
-        filled = column.values.astype(np.promote_types(column.values.dtype, found.values.dtype))
-        filled[gaps] = found.values
-    form = column.form if column.form.get("dtype") not in (None, "null") else schema.form
-    return TypedColumn(found.storage, filled, complete, found.levels, form)

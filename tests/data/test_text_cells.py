@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from pickmix.cli.cells import quoted, raw_cells, read_cells, unquoted
+from pickmix.data.text_cells import quoted, raw_cells, read_cells, unquoted
 
 LINES = [
     "a,b",

@@ -199,7 +199,10 @@ class TestImpute:
         path.write_text("a,b,mass\n1,2,3\n3,x,y\n")
         for model, column, value in (("numbers", "b", "x"), ("table", "mass", "y")):
             message = error_of("impute", places / model, path)
-            assert f"Column '{column}' must hold numbers, but row 2 holds '{value}'" in message
+            assert (
+                f"words.csv: column '{column}' must hold numbers, but row 2 holds '{value}'"
+                in message
+            )
 
     def test_without_out_the_filled_cells_are_shown(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
@@ -310,7 +313,7 @@ class TestSampleGiven:
             ("numbers", "a=", "--given a must have a value, got ''"),
             ("table", "specie=Adelie", "no column 'specie', but 'species'"),
             ("table", "species=Emperor", "--given species must be a level that the fit has seen"),
-            ("table", "born=May", "'born' must hold dates"),
+            ("table", "born=May", "--given born must hold dates, such as 2024-05-31, got 'May'"),
         ],
     )
     def test_bad_conditions(self, places, model, given, message):
@@ -319,3 +322,59 @@ class TestSampleGiven:
     def test_a_column_twice(self, places):
         given = ["--given", "a=1", "--given", "a=2"]
         assert "must name each column once" in error_of("sample", places / "numbers", *given)
+
+
+@pytest.fixture(scope="module")
+def levels_model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("levels")
+    words, truths = ("1.50", "2.00", "n/s"), ("TRUE", "FALSE", "maybe")
+    rows = [f"{words[i % 3]},{truths[i % 3]},{i % 3}.{i % 10},kg" for i in range(120)]
+    (folder / "fit.csv").write_text("v,t,y,unit\n" + "\n".join(rows) + "\n")
+    run_well("fit", folder / "fit.csv", *QUICK, "--out", folder / "model")
+    return folder / "model"
+
+
+class TestLevelsAsTheyAreWritten:
+    """Columns of levels of which a later file holds only those that look like something else."""
+
+    def test_gaps_beside_them_are_filled(self, levels_model, tmp_path):
+        (tmp_path / "gaps.csv").write_text("v,t,y\nNA,TRUE,\n1.50,NA,\nNA,NA,0.3\n")
+        result = run_well("impute", levels_model, tmp_path / "gaps.csv", "--out", "-")
+        lines = lines_of(result.stdout)
+        assert [line[:2] for line in lines[1:3]] == [["1.50", "TRUE"]] * 2
+        assert all(line[2] for line in lines[1:])
+        assert "not there in the fit" not in result.stderr
+        (tmp_path / "none.csv").write_text("v,t,y\n,,0.3\n,,1.5\n")
+        result = run_well("impute", levels_model, tmp_path / "none.csv", "--out", "-")
+        assert all(all(line) for line in lines_of(result.stdout))
+
+    def test_they_are_scored_and_given(self, levels_model, tmp_path):
+        (tmp_path / "few.csv").write_text("v,t,y,unit\n1.50,TRUE,0.3,kg\n2.00,FALSE,1.3,kg\n")
+        result = run_well("score", levels_model, tmp_path / "few.csv", "--out", "-")
+        assert "note" not in result.stderr
+        table = {"v": ["1.50", "2.00"], "t": ["TRUE", "FALSE"], "y": [0.3, 1.3], "unit": ["kg"] * 2}
+        expected = pickmix.load(levels_model).score_samples(table)
+        np.testing.assert_allclose([float(x[0]) for x in lines_of(result.stdout)[1:]], expected)
+        drawn = run_well(
+            "sample", levels_model, "--given", "v=1.50", "--given", "unit=kg", "--out", "-"
+        )
+        assert lines_of(drawn.stdout)[1][0] == "1.50"
+        message = error_of("sample", levels_model, "--given", "unit=g")
+        assert "--given unit must be 'kg', the only value in the fit, got 'g'" in message
+
+    def test_what_columns_leave_out_is_no_surprise(self, levels_model, tmp_path):
+        (tmp_path / "gaps.csv").write_text("v,t,y,unit\nNA,TRUE,,kg\n")
+        options = ["--columns", "t,y", "--out", "-"]
+        result = run_well("impute", levels_model, tmp_path / "gaps.csv", *options)
+        assert "lacks" not in result.stderr
+        assert lines_of(result.stdout)[1][:2] == ["NA", "TRUE"]
+
+    def test_marks_among_numbers_are_filled_like_gaps(self, tmp_path):
+        rows = "".join(f"{i % 9}.{i % 7},{i % 4}\n" for i in range(60))
+        (tmp_path / "t.csv").write_text("a,b\n" + rows + "?,2\n")
+        kind = ["--kind", "a=number"]
+        run_well("fit", tmp_path / "t.csv", *kind, *QUICK, "--out", tmp_path / "model")
+        result = run_well("impute", tmp_path / "model", tmp_path / "t.csv", "--out", "-")
+        lines = lines_of(result.stdout)
+        assert 0.0 <= float(lines[-1][0]) <= 9.0
+        assert "1 value(s) that are no numbers, such as '?'" in result.stderr

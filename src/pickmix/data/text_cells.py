@@ -45,6 +45,8 @@ class Cells:
 
 def read_cells(path: Path, decimal: str | None = None) -> Cells:
     """Read a text file without changing anything; rows of another length are refused by line."""
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: expected rows, got an empty file")
     layout = text_layout(path, decimal)
     cells = Cells(layout)
     for number, text, row in _records(path, layout, cells.before):

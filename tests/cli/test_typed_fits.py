@@ -1,10 +1,12 @@
 """Tables with text, dates and gaps on the command line: fit, score, assign."""
 
 import gzip
+import warnings
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
 from pickmix.cli import main
@@ -162,8 +164,13 @@ class TestFit:
     def test_a_word_far_down_still_makes_a_table(self, tmp_path):
         rows = "".join(f"{row % 7},{row % 5}\n" for row in range(400))
         (tmp_path / "late.csv").write_text("a,b\n" + rows + "1,x\n")
-        run_well("fit", tmp_path / "late.csv", *QUICK, "--quiet", "--out", tmp_path / "model")
-        assert kinds_of(tmp_path / "model")["b"] == "category"
+        line = error_of("fit", tmp_path / "late.csv", *QUICK, "--out", tmp_path / "model")
+        assert "late.csv: column 'b' holds 400 numbers among 401 values, but row 401 holds" in line
+        for kind in ("category", "integer"):
+            options = ["--kind", f"b={kind}", *QUICK, "--quiet", "--out", tmp_path / kind]
+            result = run_well("fit", tmp_path / "late.csv", *options)
+            assert kinds_of(tmp_path / kind)["b"] == kind
+        assert "note: Column 'b' holds 1 value(s) that are no numbers, such as 'x'" in result.stderr
 
     def test_kinds_can_be_given(self, tmp_path, places):
         kinds = ["--kind", "mass=number", "--kind", "born=category", "--kind", "name=skip"]
@@ -197,7 +204,7 @@ class TestFit:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ([], "Column 'name' looks like an identifier: 240 different texts"),
+            ([], "people.csv: column 'name' looks like an identifier: 240 different texts"),
             ([], "Leave it out: --exclude name or --kind name=skip."),
             (["--kind", "massa=count"], "no column 'massa', but 'mass'; there are"),
             (["--kind", "mass=counts"], "--kind must be NAME=KIND, with one of number, integer,"),
@@ -228,6 +235,30 @@ class TestFit:
         (tmp_path / "gaps.csv").write_text("a,b\n1,2\n3,\n")
         line = error_of("fit", tmp_path / "gaps.csv", "--model", "flow", "--out", tmp_path / "m")
         assert "gaps.csv: a missing value in row 2 of column 'b';" in line
+
+    def test_numbers_with_gaps_are_fitted_piece_by_piece(self, tmp_path):
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(200, 2)) + 5.0 * rng.integers(0, 2, (200, 1))
+        X[rng.random(X.shape) < 0.1] = np.nan
+        X = X[~np.isnan(X).all(axis=1)]
+        write_table(tmp_path / "rows.csv", {"a": X[:, 0], "b": X[:, 1]})
+        options = [*QUICK, "--no-plot", "--chunk-size", 50, "--out", tmp_path / "m"]
+        run_well("fit", tmp_path / "rows.csv", *options)
+        found = pickmix.load(tmp_path / "m")
+        del found.feature_names_in_
+        mine = pickmix.GaussianMixture(**found.get_params())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mine.fit(X)
+        # The sample of a small table is all of it; chunks add in another order.
+        np.testing.assert_allclose(found.score(X), mine.score(X), atol=0.2)
+        out = tmp_path / "scores.csv"
+        run_well("score", tmp_path / "m", tmp_path / "rows.csv", "--chunk-size", 50, "--out", out)
+        np.testing.assert_allclose(read_table(out)[0][:, 0], found.score_samples(X), rtol=1e-9)
+        # What is infinite is none of these.
+        (tmp_path / "bad.csv").write_text("a,b\n1,2\n3,inf\n4,\n")
+        message = error_of("fit", tmp_path / "bad.csv", *options)
+        assert "got inf in" in message
 
 
 class TestQueries:
@@ -283,3 +314,23 @@ class TestQueries:
             assert f"`pickmix {verb}` asks models of Gaussians and of tables" in message
         message = error_of("sample", tmp_path / "flow", "--given", "a=1")
         assert "not a FlowMixture" in message
+
+
+@pytest.mark.parametrize("layout", [(",", "."), (";", ","), ("\t", ","), ("|", ".")])
+@pytest.mark.parametrize("header", [True, False])
+def test_python_and_the_command_line_read_a_text_alike(people, tmp_path, layout, header):
+    text = as_csv(people, *layout, gap="NA")
+    path = tmp_path / "people.csv.gz"
+    if not header:
+        text = text.partition("\n")[2]
+    path.write_bytes(gzip.compress(text.encode()))
+    run_well("fit", path, *QUICK, "--model", "table", "--exclude", "0", "--out", tmp_path / "model")
+    theirs = pickmix.load(tmp_path / "model")
+    name = "name" if header else "column_0"
+    mine = pickmix.TableMixture(**theirs.get_params()).set_params(exclude=[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mine.fit(path)
+    theirs_by_name = {name: theirs.schema_[name] for name in theirs.schema_.kinds}
+    assert {name: mine.schema_[name] for name in theirs_by_name} == theirs_by_name
+    np.testing.assert_array_equal(mine.score_samples(path), theirs.score_samples(path))
