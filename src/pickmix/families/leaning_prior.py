@@ -27,6 +27,8 @@ _PSEUDO_ROWS = np.array([0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 8.0, 20.0, 50.0, 150.0, 
 _DAMPINGS = np.array([0.0, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.6, 0.9, 1.0])
 # Per parameter of a covariance at most, where rows were seen in part.
 _PSEUDO_ROWS_PER_PARAMETER = 1.5
+# Rows that are asked for one damping of all, where they were seen in part.
+_DAMPING_ROWS = 2000
 # Before rows have been asked.
 _FIRST_DAMPING = 0.1
 # Steps of empirical Bayes, and what every choice is given beforehand, in components.
@@ -366,14 +368,20 @@ class LeaningPrior(Prior):
         D = self.form.n_features
         # Residuals about means of their own are too small.
         stretched = residuals * np.sqrt(counts / (counts - 1.0))[:, None, None]
+        rows, row_weights = stretched.reshape(-1, D), weights.ravel()
+        some = np.arange(rows.shape[0])
+        if noise is not None or np.isnan(rows).any():
+            # Every one takes long, and some are enough for one number.
+            some = np.flatnonzero(row_weights > 0.0)
+            some = some[:: max(1, some.shape[0] // _DAMPING_ROWS)]
         scores = leave_one_out_scores(
             self.form.unpack(self.correlations[None]),
             np.eye(D)[None],
             np.maximum((counts - 1.0).sum(keepdims=True), 2.0),
-            stretched.reshape(1, -1, D),
-            weights.reshape(1, -1),
+            rows[None, some],
+            row_weights[None, some],
             _DAMPINGS[None],
-            noise=None if noise is None else noise.reshape(1, -1, D, D),
+            noise=None if noise is None else noise.reshape(1, -1, D, D)[:, some],
         )
         self.damping = float(_DAMPINGS[scores[0].argmax()])
 

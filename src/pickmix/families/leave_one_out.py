@@ -196,6 +196,9 @@ def _partial_scores(
         told = told_shares(firm, residuals[part], w, own_noise)
         n = np.maximum(counts[part] * told, _LEAST_COUNT)[:, None]
         for choice in range(leanings.shape[1]):
+            if choice and np.array_equal(leanings[part, choice], leanings[part, choice - 1]):
+                scores[part, choice] = scores[part, choice - 1]
+                continue
             leaning = leanings[part, choice][:, None]
             mixed = covariances[part] + leaning[:, :, None] * (firm - covariances[part])
             # A covariance of few rows may be singular.
