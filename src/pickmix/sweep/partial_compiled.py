@@ -10,7 +10,7 @@ import numpy as np
 from pickmix.data.partial_rows import find_patterns
 from pickmix.families.layout import Layout, Model
 from pickmix.selection.partitions import Partition
-from pickmix.sweep import partial_sweep
+from pickmix.sweep import partial_pairs, partial_sweep
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import Rows
 from pickmix.sweep.partial_reference import as_complete, is_partial
@@ -75,7 +75,7 @@ class PartialCompiled(Compiled):
         patterns = find_patterns(rows[:, : layout.n_columns])
         order = np.lexsort((patterns, candidates[:, 0]))
         self._threads.run(
-            partial_sweep.evaluate_partial_pairs,
+            partial_pairs.evaluate_partial_pairs,
             candidates.shape[0],
             candidates.size * self._partial_work(layout),
             layout,
@@ -101,8 +101,8 @@ class PartialCompiled(Compiled):
         order, patterns = _sort(layout, rows)
         out = np.empty((K, rows.shape[0]))
         self._threads.run(
-            partial_sweep.evaluate_partial,
-            -(-K // partial_sweep.TOGETHER),
+            partial_pairs.evaluate_partial,
+            -(-K // partial_pairs.TOGETHER),
             2.0 * out.size * self._work_of(layout),
             layout,
             model,
@@ -130,8 +130,8 @@ class PartialCompiled(Compiled):
         K = responsibilities.shape[0]
         sums = no_sums(K, layout)
         self._threads.run(
-            partial_sweep.add_partial,
-            -(-K // partial_sweep.TOGETHER),
+            partial_pairs.add_partial,
+            -(-K // partial_pairs.TOGETHER),
             2.0 * responsibilities.size * self._work_of(layout),
             layout,
             model,
@@ -165,7 +165,7 @@ class PartialCompiled(Compiled):
         )
         sums = no_sums(members.shape[0], layout)
         self._threads.run(
-            partial_sweep.add_partial_pairs,
+            partial_pairs.add_partial_pairs,
             members.shape[0],
             components.size * self._partial_work(layout),
             layout,
