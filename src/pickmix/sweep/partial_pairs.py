@@ -8,14 +8,13 @@ import numpy as np
 
 from pickmix.compiled import kernel
 from pickmix.sweep.lane_products import add_moments, evaluate, find_away
-from pickmix.sweep.partial_kernels import (
+from pickmix.sweep.partial_kernels import add_other_columns, factorise
+from pickmix.sweep.partial_moments import (
     add_group,
     add_levels,
     add_noisy_row,
     add_noisy_rows,
-    add_other_columns,
     end_group,
-    factorise,
     finish,
 )
 from pickmix.sweep.partial_workspace import NOTHING, look, make_workspace, prepare

@@ -12,6 +12,13 @@ from pickmix.compiled import kernel, part
 from pickmix.selection.kernels import uniform
 from pickmix.sweep.lane_products import add_moments, evaluate, find_away
 from pickmix.sweep.partial_kernels import (
+    add_other_columns,
+    exponentiate,
+    factorise,
+    factorise_hidden,
+    find_hidden,
+)
+from pickmix.sweep.partial_moments import (
     add_completed_row,
     add_full_rows,
     add_group,
@@ -19,12 +26,7 @@ from pickmix.sweep.partial_kernels import (
     add_levels,
     add_noisy_row,
     add_noisy_rows,
-    add_other_columns,
     end_group,
-    exponentiate,
-    factorise,
-    factorise_hidden,
-    find_hidden,
     finish,
 )
 from pickmix.sweep.partial_workspace import NOTHING, look, make_workspace, prepare
