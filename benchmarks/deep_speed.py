@@ -59,6 +59,7 @@ def make_inputs(
         log_q=jnp.zeros((n_steps, B, M), dtype),
         log_q_current=jnp.zeros((n_steps, B), dtype),
         uniforms=jnp.asarray(rng.random((n_steps, B, M)), dtype),
+        noise=jnp.zeros((n_steps, 0), dtype),
         beta=jnp.ones(n_steps, dtype),
         rate=jnp.full(n_steps, RATE, dtype),
         gamma=jnp.full(n_steps, 0.01, dtype),
@@ -117,8 +118,8 @@ def flows(n_components: int) -> ComponentMixture:
     return ComponentMixture(RealNVP(), n_components, D)
 
 
-def sptn(n_partitions: int) -> SumProductTransform:
-    return SumProductTransform(CHILDREN, n_partitions, LAYERS, D)
+def sptn(n_partitions: int, transforms: str) -> SumProductTransform:
+    return SumProductTransform(CHILDREN, n_partitions, LAYERS, D, transforms)
 
 
 def evaluations_of(network: Network, algorithm: str) -> int:
@@ -143,15 +144,18 @@ def make_cases() -> tuple[dict[str, Case], str]:
         if k <= 1024:
             add(f"flows {k} sgd", "flows", flows(k), "sgd", f"{k}")
     for b in (1, 2, 8):
-        for algorithm in ("mhsaem", "sgd"):
-            trees = f"{CHILDREN}^{sptn(b).n_slots}"
-            add(f"sptn {b} {algorithm}", f"SPTN, b = {b}", sptn(b), algorithm, trees)
+        for transforms in ("triangular", "rotations"):
+            network = sptn(b, transforms)
+            for algorithm in ("mhsaem", "sgd"):
+                trees = f"{CHILDREN}^{network.n_slots}"
+                name = f"{transforms} {b} {algorithm}"
+                add(name, f"SPTN, {transforms}, b = {b}", network, algorithm, trees)
     try:
         import deep_step_torch
     except ImportError as error:
         return cases, f"PyTorch's steps are left out: {error}."
     differences = []
-    for name, network in (("flows 128", flows(128)), ("sptn 1", sptn(1))):
+    for name, network in (("flows 128", flows(128)), ("rotations 1", sptn(1, "rotations"))):
         differences.append(deep_step_torch.check(network))
         steps = deep_step_torch.Steps(network, *make_inputs(network))
         like = cases[f"{name} mhsaem"]
@@ -201,16 +205,23 @@ def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:
     rows = [
         ("flows, K = 1024: SGD / MHSAEM-U", ratio("flows 1024 sgd", "flows 1024 mhsaem"), ">= 50"),
         ("flows, K = 128: SGD / MHSAEM-U", ratio("flows 128 sgd", "flows 128 mhsaem"), ">= 6"),
-        ("SPTN, s^l = 1024, b = 1: SGD / MHSAEM-U", ratio("sptn 1 sgd", "sptn 1 mhsaem"), ">= 50"),
-        ("SPTN, s^l = 1024, b = 2: SGD / MHSAEM-U", ratio("sptn 2 sgd", "sptn 2 mhsaem"), ""),
-        ("SPTN, s^l = 1024, b = 8: SGD / MHSAEM-U", ratio("sptn 8 sgd", "sptn 8 mhsaem"), ""),
         (
             "flows, MHSAEM-U: K = 16384 / K = 128",
             ratio("flows 16384 mhsaem", "flows 128 mhsaem"),
             "<= 2",
         ),
     ]
-    for name, label in (("flows 128", "flows, K = 128"), ("sptn 1", "SPTN, b = 1")):
+    for b in (1, 2, 8):
+        triangular, rotations = f"triangular {b} mhsaem", f"rotations {b} mhsaem"
+        label = f"SPTN, s^l = 1024, b = {b}"
+        own = ratio(f"triangular {b} sgd", triangular)
+        rows.append((f"{label}, triangular: SGD / MHSAEM-U", own, ">= 50"))
+        own = ratio(f"rotations {b} sgd", rotations)
+        rows.append((f"{label}, rotations: SGD / MHSAEM-U", own, ">= 50" if b == 1 else ""))
+        steps = ratio(rotations, triangular)
+        rows.append((f"{label}, MHSAEM-U: rotations / triangular", steps, ">= 3"))
+    torch_cases = (("flows 128", "flows, K = 128"), ("rotations 1", "SPTN, rotations, b = 1"))
+    for name, label in torch_cases:
         torches = [case for case in cases if case.startswith(f"{name} torch")]
         if torches:
             best = min(torches, key=lambda case: cases[case].median)

@@ -366,9 +366,9 @@ def check(network: Network, n_steps: int = 3) -> float:
 def main() -> None:
     networks = {
         "flows, K = 128": ComponentMixture(RealNVP(), 128, 30),
-        "SPTN, s = 32, l = 2, b = 1": SumProductTransform(32, 1, 2, 30),
-        "SPTN, s = 32, l = 2, b = 2": SumProductTransform(32, 2, 2, 30),
-        "SPTN, s = 32, l = 2, b = 8": SumProductTransform(32, 8, 2, 30),
+        "SPTN, s = 32, l = 2, b = 1": SumProductTransform(32, 1, 2, 30, "rotations"),
+        "SPTN, s = 32, l = 2, b = 2": SumProductTransform(32, 2, 2, 30, "rotations"),
+        "SPTN, s = 32, l = 2, b = 8": SumProductTransform(32, 8, 2, 30, "rotations"),
     }
     for name, network in networks.items():
         difference = check(network)

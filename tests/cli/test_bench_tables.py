@@ -6,10 +6,11 @@ from click.testing import CliRunner
 
 from pickmix.cli import main
 from pickmix.data import uci
-from pickmix.experiments import bench
+from pickmix.experiments import apart
 from pickmix.experiments.real_tables import TABLES
-from pickmix.experiments.results import Results
 from pickmix.experiments.rivals import RIVALS
+from pickmix.experiments.runs import BenchRun
+from pickmix.experiments.store import Store, make_history
 
 DEFAULTS = ("sklearn-kmeans-one-thread", "pickmix", "em")
 
@@ -38,12 +39,12 @@ def made(monkeypatch):
     """Runs that were asked for, in the place of real ones."""
     asked = []
 
-    def run_apart(run, max_seconds):
-        asked.append((*run, max_seconds))
-        held_out = -1.0 if run.rival == "pickmix" else -1.5
-        return [{"kind": "end", "outcome": "converged", "held_out": held_out, "seconds": 2.0}]
+    def perform_apart(run, max_seconds):
+        asked.append((run.setting, run.algorithm, run.seed, max_seconds))
+        test = -1.0 if run.algorithm == "pickmix" else -1.5
+        return make_history(run, [{"seconds": 2.0}], {"outcome": "converged", "test": test})
 
-    monkeypatch.setattr(bench, "run_apart", run_apart)
+    monkeypatch.setattr(apart, "perform_apart", perform_apart)
     return asked
 
 
@@ -66,12 +67,13 @@ def test_a_real_run_from_end_to_end(folder):
     result = run("--quick", "--table", "skin", "--table", "bike", "--rival", "em", "--out", folder)
     assert result.exit_code == 0, result.output
     assert "missing: bike: expected tables/bike.npz" in result.output
-    (row,) = (row for row in Results(folder / "tables.csv").rows if row["kind"] == "end")
-    assert (row["setting"], row["rival"], row["seed"]) == ("skin-k8", "em", 0)
-    assert (row["n_rows"], row["n_features"], row["n_components"]) == (180, 2, 8)
-    assert row["outcome"] in ("converged", "max_iter")
-    assert np.isfinite([row[name] for name in ("held_out", "seconds", "peak_megabytes")]).all()
-    assert row["evaluations_per_row"] > 0
+    (history,) = Store(folder / "tables.csv").histories().values()
+    assert history.run == BenchRun("em", 0, 0, setting="skin-k8")
+    facts, series = history.facts, history.series
+    assert (facts["n_rows"], facts["n_features"], facts["n_components"]) == (180, 2, 8)
+    assert facts["outcome"] in ("converged", "max_iter")
+    assert np.isfinite([facts["test"], facts["peak_megabytes"], series["seconds"][-1]]).all()
+    assert series["evaluations"][-1] > 0
     page = (folder / "tables.md").read_text()
     assert "| skin | 8 | 180 | 2 |" in page
     assert "- bike: expected tables/bike.npz" in page
@@ -131,8 +133,8 @@ def test_draw_only_fits_nothing(folder, made):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--table", "skim"], "table must be one of shuttle, "),
-        (["--rival", "sklearn"], "rival must be one of sklearn-kmeans"),
+        (["--table", "skim"], "'skim' is not one of 'shuttle', "),
+        (["--rival", "sklearn"], "'sklearn' is not one of 'sklearn-kmeans'"),
         (["--components", "0"], "0 is not in the range"),
         (["--draw-only"], "--draw-only: expected results in"),
         (["--table", "bike"], "--table: expected a table that is there"),

@@ -1,13 +1,15 @@
 """`pickmix bench`: what it prints, writes and refuses. Fits are made up."""
 
+from dataclasses import replace
+
 import pytest
 from click.testing import CliRunner
 
 from pickmix.cli import main
-from pickmix.experiments import bench
-from pickmix.experiments.results import Results
+from pickmix.experiments import apart
 from pickmix.experiments.rivals import RIVALS
 from pickmix.experiments.settings import SETTINGS
+from pickmix.experiments.store import Store, make_history
 
 
 def run(*arguments):
@@ -19,12 +21,12 @@ def made(monkeypatch):
     """Runs that were asked for, each with a limit."""
     asked = []
 
-    def run_apart(run, max_seconds):
-        asked.append((*run, max_seconds))
-        end = {"kind": "end", "outcome": "converged", "held_out": -1.25, "seconds": 2.0}
-        return [{**end, "held_out_some": -1.25, "evaluations_per_row": 10.0}]
+    def perform_apart(run, max_seconds):
+        asked.append((run.setting, run.algorithm, run.seed, max_seconds))
+        record = {"seconds": 2.0, "evaluations": 10.0, "validation": -1.25}
+        return make_history(run, [record], {"outcome": "converged", "test": -1.25})
 
-    monkeypatch.setattr(bench, "run_apart", run_apart)
+    monkeypatch.setattr(apart, "perform_apart", perform_apart)
     return asked
 
 
@@ -85,8 +87,27 @@ def test_all_settings_and_rivals_by_default(tmp_path, made, monkeypatch):
     assert {row[0] for row in made} == set(SETTINGS)
     dense = {name for name, rival in RIVALS.items() if rival.dense}
     assert dense.isdisjoint(row[1] for row in made if row[0] == "k10000")
-    listed = {row["rival"] for row in Results(tmp_path / "gaussian.csv").rows}
+    histories = Store(tmp_path / "gaussian.csv").histories().values()
+    listed = {history.run.algorithm for history in histories}
     assert listed == set(RIVALS)
+
+
+def test_dense_rivals_are_left_out_where_there_are_too_many_components(tmp_path, made):
+    choice = ["--setting", "k10000", "--setting", "small", "--rival", "em", "--rival", "pickmix"]
+    run("gaussian", *choice, "--seeds", 2, "--out", tmp_path)
+    assert [row[:3] for row in made] == [
+        *(("small", rival, seed) for seed in (0, 1) for rival in ("pickmix", "em")),
+        *(("k10000", "pickmix", seed) for seed in (0, 1)),
+    ]
+
+
+def test_a_library_that_is_missing_is_a_result_that_is_tried_again(tmp_path, made, monkeypatch):
+    monkeypatch.setitem(RIVALS, "gmmx", replace(RIVALS["gmmx"], needs="no_such_library"))
+    choice = ["gaussian", "--quick", "--rival", "gmmx", "--out", tmp_path]
+    assert "seed 0: not installed: no_such_library" in run(*choice).output
+    assert "not installed: no_such_library" in (tmp_path / "gaussian.md").read_text()
+    monkeypatch.setitem(RIVALS, "gmmx", replace(RIVALS["gmmx"], needs=None))
+    assert "seed 0: converged" in run(*choice).output
 
 
 def test_draw_only_fits_nothing(tmp_path, made):
@@ -101,26 +122,26 @@ def test_draw_only_fits_nothing(tmp_path, made):
 
 
 def test_interrupt_keeps_what_there_is(tmp_path, made, monkeypatch):
-    whole = bench.run_apart
+    whole = apart.perform_apart
 
-    def run_apart(run, max_seconds):
-        if run.rival == "em":
+    def perform_apart(run, max_seconds):
+        if run.algorithm == "em":
             raise KeyboardInterrupt
         return whole(run, max_seconds)
 
-    monkeypatch.setattr(bench, "run_apart", run_apart)
+    monkeypatch.setattr(apart, "perform_apart", perform_apart)
     result = run("gaussian", "--quick", "--out", tmp_path)
     assert result.exit_code == 130
     assert "the same command goes on from here" in result.output
-    assert len(Results(tmp_path / "gaussian.csv").rows) == 2
+    assert len(Store(tmp_path / "gaussian.csv").histories()) == 2
     assert (tmp_path / "gaussian.md").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--setting", "mixsom"], "setting must be one of small, mixsim"),
-        (["--rival", "sklearn"], "rival must be one of sklearn-kmeans"),
+        (["--setting", "mixsom"], "'mixsom' is not one of 'small', 'mixsim'"),
+        (["--rival", "sklearn"], "'sklearn' is not one of 'sklearn-kmeans'"),
         (["--seeds", "0"], "0 is not in the range"),
         (["--max-seconds", "0"], "0.0 is not in the range"),
         (["--draw-only"], "--draw-only: expected results in"),

@@ -308,7 +308,7 @@ def test_a_verb_imports_no_other_verb():
         "import sys\n"
         "from pickmix.cli import main\n"
         "main(['fit', '--help'], standalone_mode=False)\n"
-        "others = ('bench', 'reproduction', 'bench_command', 'reproduce_command', 'queries')\n"
+        "others = ('apart', 'catalogue', 'bench_command', 'reproduce_command', 'queries')\n"
         "loaded = {name.split('.')[2] for name in sys.modules if name.count('.') > 1\n"
         "          and name.startswith(('pickmix.cli', 'pickmix.experiments'))}\n"
         "print(sorted(loaded.intersection(others)), file=sys.stderr)"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pickmix import GaussianMixture, Mixture
-from pickmix.experiments.reproduction.fits.full_gaussian import FullGaussian
+from pickmix.experiments.fits.gradient_bias import FullGaussian
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -59,7 +59,9 @@ SHARED = [
     ("step_size", 2.0, r"lie in \(0, 1\], got 2\.0"),
     ("annealing", "down", "None, 'anti' or a callable t -> beta_t, got 'down'"),
     ("gradient_clip", -1.0, r"a finite number > 0\.0, got -1\.0"),
-    ("init_params", "k-means++", "one of 'auto', 'data', 'paper', got 'k-means"),
+    ("init_params", "k-means++", "one of 'auto', 'gaussian', 'data', 'paper', got 'k-means"),
+    ("reg_covar", -1e-6, r"a finite number >= 0\.0, got -1e-06"),
+    ("noise", -0.1, r"a finite number >= 0\.0, got -0\.1"),
     ("standardize", "yes", "one of 'auto', 'whiten', 'columns', got 'yes'"),
     ("standardize", True, "one of 'auto', 'whiten', 'columns', got True"),
     ("validation_fraction", 1.0, r"None or a number in \[0, 1\), got 1\.0"),
@@ -90,12 +92,14 @@ FLOW = [
     ("scale_activation", None, "one of 'relu', .* got None"),
     ("bounded_scale", 1, "True or False, got 1"),
     ("identity_start", "no", "True or False, got 'no'"),
+    ("linear", 1, "True or False, got 1"),
+    ("gaussian_share", 1.0, r"a number in \[0, 1\), got 1\.0"),
 ]
 NETWORK = [
     ("n_children", 0, "an integer >= 1, got 0"),
     ("n_partitions", True, "an integer >= 1, got True"),
     ("n_layers", -1, "an integer >= 1, got -1"),
-    ("transforms", 0, "True or False, got 0"),
+    ("transforms", "none", "'triangular', 'rotations', True or False, got 'none'"),
 ]
 
 
@@ -114,6 +118,35 @@ class TestRefused:
     def test_by_mixtures(self, name, value, message):
         with pytest.raises(ValueError, match=f"^{name} must be {message}"):
             Mixture(Good(), 2).set_params(**{name: value}).fit(rows())
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"init_params": "paper"}, "^n_components must be an integer with init_params='paper'"),
+            ({"linear": False}, "^n_components must be an integer with linear=False, got 'auto'"),
+            (
+                {"n_components": 4, "linear": False, "init_params": "gaussian"},
+                "^init_params must not be 'gaussian' with linear=False",
+            ),
+            ({"n_components": "many"}, "^n_components must be one of 'auto', got 'many'"),
+        ],
+        ids=["start", "no affine map", "no Gaussians", "another word"],
+    )
+    def test_where_nothing_can_be_chosen(self, settings, message):
+        with pytest.raises(ValueError, match=message):
+            FlowMixture(**settings).fit(rows())
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"n_components": "auto"}, "^n_components must be an integer for a component without"),
+            ({"init_params": "gaussian"}, "^init_params must be 'auto', 'data' or 'paper' for a"),
+        ],
+        ids=["number", "start"],
+    )
+    def test_components_that_cannot_be_gaussians(self, settings, message):
+        with pytest.raises(ValueError, match=message):
+            Mixture(Good(), 2).set_params(**settings).fit(rows())
 
     @pytest.mark.parametrize(
         ("settings", "message"),

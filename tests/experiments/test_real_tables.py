@@ -2,14 +2,13 @@ import numpy as np
 import pytest
 
 from pickmix.data import uci
-from pickmix.experiments import one_run, real_tables
+from pickmix.experiments import real_tables
+from pickmix.experiments.fits.bench_run import find_setting
 from pickmix.experiments.real_tables import (
     COMPONENTS,
     TABLES,
-    TableSetting,
     choose,
-    find_tables,
-    parse_setting,
+    setting_of,
     split_rows,
 )
 from pickmix.experiments.settings import SETTINGS
@@ -42,7 +41,7 @@ def test_all_tables_are_there_under_names_of_their_own():
 
 
 def test_rows_are_shuffled_split_and_standardised(folder):
-    train, held_out = find_tables(["skin"])[0].split()
+    train, held_out = TABLES["skin"].split()
     assert (train.shape, held_out.shape) == ((150, 3), (50, 3))
     assert train.dtype == held_out.dtype == np.float64
     np.testing.assert_allclose(train.mean(axis=0), 0.0, atol=1e-12)
@@ -78,14 +77,14 @@ def test_uci_rows_are_those_of_the_papers_protocol(folder):
     place.mkdir(parents=True)
     for seed, file in enumerate(("normal.txt", "easy.txt")):
         np.savetxt(place / file, np.random.default_rng(seed).normal(size=(50, 4)))
-    data = TableSetting(TABLES["iris"], 2).make(seed=3)
+    data = setting_of(TABLES["iris"], 2).make(3)
     split = uci.load("iris", "paper")
     np.testing.assert_array_equal(data.train, split.train)
     np.testing.assert_array_equal(data.held_out, split.test)
 
 
 def test_rows_decide_on_the_numbers_of_components(folder):
-    choice = choose(find_tables(["skin", "bike"]), (32, 8, 8, 11, 12))
+    choice = choose([TABLES["bike"], TABLES["skin"]], (32, 8, 8, 11, 12))
     names = [setting.name for setting in choice.settings]
     # 45 and 150 rows to fit.
     assert names == ["bike-k8", "bike-k11", "skin-k8", "skin-k11", "skin-k12", "skin-k32"]
@@ -100,7 +99,7 @@ def test_what_cannot_be_read_is_missing_with_its_reason(folder, monkeypatch):
     np.savez(tables / "kdd-log.npz", X=np.full((9, 2), np.nan))
     np.savez(tables / "elevators.npz", X=np.zeros((1, 2)))
     names = ["shuttle", "kin40k", "kdd-log", "elevators", "cytometry", "wine", "bike"]
-    choice = choose(find_tables([*names, "sklearn-california-housing"]), [8])
+    choice = choose([TABLES[name] for name in (*names, "sklearn-california-housing")], [8])
     assert [setting.name for setting in choice.settings] == ["bike-k8"]
     assert set(choice.missing) == {*names, "sklearn-california-housing"} - {"bike"}
     assert choice.missing["cytometry"] == (
@@ -114,14 +113,14 @@ def test_what_cannot_be_read_is_missing_with_its_reason(folder, monkeypatch):
     # Nobody made a cache of scikit-learn's.
     assert not (folder / "scikit-learn").exists()
     monkeypatch.delenv("PICKMIX_DATA")
-    assert choose(find_tables(["skin"]), [8]).missing["skin"].endswith("but it is not set")
+    assert choose([TABLES["skin"]], [8]).missing["skin"].endswith("but it is not set")
 
 
 def test_a_run_finds_its_setting_by_name(folder):
-    setting = one_run._find_setting("kegg-directed-k128")
+    setting = find_setting("kegg-directed-k128")
     assert (setting.name, setting.n_components) == ("kegg-directed-k128", 128)
     assert "K = 128" in setting.summary
-    assert one_run._find_setting("small") is SETTINGS["small"]
+    assert find_setting("small") is SETTINGS["small"]
     for name in ("no-such-table-k8", "skin"):
         with pytest.raises(KeyError):
-            parse_setting(name)
+            find_setting(name)

@@ -3,14 +3,7 @@ import pytest
 
 from pickmix.data import mixsim, rotated
 from pickmix.experiments import settings
-from pickmix.experiments.settings import (
-    SETTINGS,
-    FileSetting,
-    MixSimSetting,
-    RotatedSetting,
-    UciSetting,
-    find_settings,
-)
+from pickmix.experiments.settings import SETTINGS, ellipsoids, from_file, from_mixsim, from_uci
 
 
 def test_all_settings_are_there():
@@ -22,22 +15,18 @@ def test_all_settings_are_there():
 
 
 def test_sizes_are_as_named():
-    big = SETTINGS["k1000-overlapping-power"]
-    assert isinstance(big, RotatedSetting)
-    assert (big.n_features, big.n_components, big.n_rows) == (8, 1000, 200_000)
-    assert (big.width, big.weights) == (0.2, "power")
-    huge = SETTINGS["k10000"]
-    assert isinstance(huge, RotatedSetting)
-    assert (huge.n_features, huge.n_components, huge.n_rows) == (16, 10_000, 1_000_000)
-    assert "K = 1,000" in big.summary
-    assert "power-law" in big.summary
+    big, huge = SETTINGS["k1000-overlapping-power"], SETTINGS["k10000"]
+    assert big.summary == (
+        "ellipsoids in the unit cube, D = 8, K = 1,000, N = 200,000, width 0.2, power-law weights"
+    )
+    assert "D = 16, K = 10,000, N = 1,000,000" in huge.summary
+    assert (big.n_components, huge.n_components) == (1000, 10_000)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [MixSimSetting("tiny", 2, 3, 50, 0.1), RotatedSetting("tiny", 2, 3, 50, 0.1, weights="power")],
-)
-def test_drawn_rows_and_their_truth(setting, monkeypatch):
+@pytest.mark.parametrize("make", [from_mixsim, ellipsoids])
+def test_drawn_rows_and_their_truth(make, monkeypatch):
+    weights = {"weights": "power"} if make is ellipsoids else {}
+    setting = make("tiny", 2, 3, 50, 0.1, **weights)
     monkeypatch.setattr(settings, "HELD_OUT_ROWS", 40)
     first, again, other = setting.make(0), setting.make(0), setting.make(1)
     assert first.train.shape == (50, 2)
@@ -47,7 +36,7 @@ def test_drawn_rows_and_their_truth(setting, monkeypatch):
     assert not np.array_equal(first.train, other.train)
     assert not np.isin(first.held_out[:, 0], first.train[:, 0]).any()
     generator = np.random.default_rng(0)
-    if isinstance(setting, MixSimSetting):
+    if make is from_mixsim:
         truth = mixsim.generate(3, 2, 0.1, random_state=generator)
     else:
         truth = rotated.generate(3, 2, 0.1, weights="power", random_state=generator)
@@ -58,7 +47,7 @@ def test_rows_of_a_file_are_split_and_standardised(tmp_path, monkeypatch):
     monkeypatch.setenv("PICKMIX_DATA", str(tmp_path))
     rows = np.random.default_rng(0).normal(50.0, 7.0, size=(100, 2))
     np.savetxt(tmp_path / "rows.txt", rows)
-    data = FileSetting("tiny", "rows.txt", "made up", 5).make(3)
+    data = from_file("tiny", "rows.txt", "made up", 5).make(3)
     assert (data.train.shape, data.held_out.shape) == ((80, 2), (20, 2))
     np.testing.assert_allclose(data.train.mean(axis=0), 0.0, atol=1e-12)
     np.testing.assert_allclose(data.train.std(axis=0), 1.0)
@@ -82,10 +71,5 @@ def test_uci_rows_are_those_of_the_split(tmp_path, monkeypatch):
     folder.mkdir(parents=True)
     for file in ("normal.txt", "easy.txt"):
         np.savetxt(folder / file, np.random.default_rng(0).normal(size=(50, 4)))
-    data = UciSetting("iris-2", "iris", 2).make(0)
+    data = from_uci("iris", 2).make(0)
     assert (data.train.shape, data.held_out.shape, data.n_components) == ((32, 4), (10, 4), 2)
-
-
-def test_unknown_names_are_told_with_all_known_ones():
-    with pytest.raises(ValueError, match=r"setting must be one of small, mixsim, .*; got 'mixsom'"):
-        find_settings(["mixsim", "mixsom"])

@@ -147,7 +147,7 @@ def test_due_by_the_clock(tmp_path):
         ("pickmix.fitting.checkpoint", "io.FileIO"),
         ("pickmix.fitting.checkpoint", "Path"),
         ("pickmix.gradient.compilation", "Path"),
-        ("pickmix.experiments.bench", "subprocess.Popen"),
+        ("pickmix.experiments.apart", "subprocess.Popen"),
         ("pickmix.fitting.checkpoint", "os.system"),
     ],
 )

@@ -32,6 +32,18 @@ def wall(angles, n):
     return matrix
 
 
+def triangle(own, n):
+    """Matrix and shift of a triangular transform of n coordinates, its frame multiplied out."""
+    width = len(own["log_scale"])
+    matrix = np.diag(np.exp(own["log_scale"]))
+    numbers = iter(own.get("below", ()))
+    for column in range(width):
+        for row in range(column + 1, width):
+            matrix[row, column] = next(numbers)
+    matrix = matrix[:n, :n] * np.exp(own["log_unit"][:n])
+    return matrix, own["shift"][:n] - matrix @ own["origin"][:n]
+
+
 def log_softmax(logits):
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
@@ -39,7 +51,7 @@ def log_softmax(logits):
 
 def every_tree(network):
     """All trees (n_trees, n_slots)."""
-    choices = itertools.product(range(network.n_children), repeat=network.n_slots)
+    choices = itertools.product(*map(range, network.n_choices))
     return np.array(list(choices), dtype=np.int32)
 
 
@@ -68,6 +80,9 @@ def tree_as_affine_map(named, choices, n_partitions, n_layers, n_features):
         slots_before[depth] += 1
         own = {name: np.asarray(value[slot]) for name, value in named[depth].items()}
         matrix, shift = np.eye(size), np.zeros(size)
+        if "origin" in own:
+            matrix, shift = triangle(own, size)
+            own = {"logits": own.get("logits")}
         if "angles_in" in own:
             matrix = wall(own["angles_in"], size) @ matrix
         if "log_scale" in own:

@@ -1,4 +1,4 @@
-"""Three small models, and their log-joints without JAX."""
+"""Small models, and their log-joints without JAX."""
 
 from functools import partial
 
@@ -43,12 +43,15 @@ NETWORKS = {
     "gaussians": ComponentMixture(DiagonalGaussian(), K, D),
     "flows": ComponentMixture(RealNVP(hidden=2), K, 3),
     # Scopes (3) and (2, 1): padded places, and 2 * 2^2 trees.
-    "trees": SumProductTransform(2, 2, 2, 3),
+    "trees": SumProductTransform(2, 2, 2, 3, transforms="rotations"),
+    # Three children at the root, two below.
+    "triangular trees": SumProductTransform((3, 2), 2, 2, 3, transforms="triangular"),
     "plain trees": SumProductTransform(2, 2, 2, 3, transforms=False),
 }
 LOG_JOINTS = {
     "gaussians": gaussian_log_joint,
     "trees": partial(tree_log_joint, NETWORKS["trees"]),
+    "triangular trees": partial(tree_log_joint, NETWORKS["triangular trees"]),
     "plain trees": partial(tree_log_joint, NETWORKS["plain trees"]),
 }
 

@@ -45,12 +45,13 @@ def make_batches(network, n_rows, n_steps, n_samples, seed=0, beta=1.0, rate=0.0
     return Batch(
         rows=np.tile(np.arange(n_rows, dtype=np.int32), (n_steps, 1)),
         weights=np.full(shape[:2], 1.0 / n_rows),
-        candidates=rng.integers(network.n_children, size=(*shape, network.n_slots)).astype(
+        candidates=rng.integers(network.n_choices, size=(*shape, network.n_slots)).astype(
             np.int32
         ),
         log_q=np.zeros(shape),
         log_q_current=np.zeros(shape[:2]),
         uniforms=rng.random(shape),
+        noise=np.zeros((*shape[:2], 0)),
         beta=np.full(n_steps, beta),
         rate=np.full(n_steps, rate),
         gamma=np.full(n_steps, gamma),
@@ -87,7 +88,7 @@ def same_bits(one, other):
 
 def numbers_of(network, trees):
     """Number of each tree among all, as `every_tree` lists them."""
-    return np.ravel_multi_index(np.moveaxis(trees, -1, 0), (network.n_children,) * network.n_slots)
+    return np.ravel_multi_index(np.moveaxis(trees, -1, 0), network.n_choices)
 
 
 def p_value(numbers, probabilities):

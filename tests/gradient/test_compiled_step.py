@@ -53,6 +53,7 @@ def shapes_of_arguments(network, block_size=None):
             zeros(*shape),
             zeros(*shape[:2]),
             zeros(*shape[:2], 2) if block_size else zeros(*shape),
+            zeros(*shape[:2], 0),
             *[zeros(N_STEPS)] * 3,
             zeros(N_STEPS, dtype=jnp.int32),
         )

@@ -76,7 +76,7 @@ def draw_blocks(partitions, number, tables):
 def one_batch(n_rows, uniforms, beta=1.0):
     rows = np.arange(n_rows, dtype=np.int32)
     nothing = np.zeros(n_rows)
-    return Batch(rows, nothing, nothing, nothing, nothing, uniforms, beta, 0.0, 0.0, 1)
+    return Batch(rows, nothing, nothing, nothing, nothing, uniforms, nothing, beta, 0.0, 0.0, 1)
 
 
 def selector(network):

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from explicit_trees import pairs_of_wall, wall
 from quick_jit import quick_jit
+from scipy import stats
 
 from pickmix.gradient.precision import precision
 from pickmix.gradient.rotations import (
+    angles_of,
     matrices,
     n_pairs,
     pull_back,
@@ -49,6 +51,20 @@ def test_matrices_are_products_of_single_rotations(n):
         np.testing.assert_allclose(matrix, expected, atol=1e-14)
         np.testing.assert_allclose(matrix @ matrix.T, np.eye(n), atol=1e-14)
         assert np.linalg.det(matrix) == pytest.approx(1.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 7, 8])
+def test_every_rotation_is_a_wall(n):
+    drawn = stats.special_ortho_group.rvs(n, size=4, random_state=n) if n > 1 else np.ones(4)
+    # Signs and exchanges of coordinates: many entries are already zero.
+    signs = np.diag(np.r_[-np.ones(n // 2 * 2), np.ones(n % 2)])
+    exchange = np.roll(np.eye(n), 1, axis=0)
+    exchange[0] *= np.linalg.det(exchange)
+    rotations = np.concatenate([drawn.reshape(4, n, n), [np.eye(n), signs, exchange]])
+    angles = angles_of(rotations)
+    assert not angles[:, ~rotation_mask(n, n)].any()
+    for found, rotation in zip(angles, rotations, strict=True):
+        np.testing.assert_allclose(wall(found, n), rotation, atol=1e-13)
 
 
 @pytest.mark.parametrize("n", [3, 6])

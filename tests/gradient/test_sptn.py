@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import logsumexp
 from step_inputs import numbers_of, p_value
 
-from pickmix.gradient.network import gather
+from pickmix.gradient.network import flatten, gather
 from pickmix.gradient.precision import precision
 from pickmix.gradient.sptn import SumProductTransform
 
@@ -26,6 +26,14 @@ SHAPES = {
     "clipped": (2, 8, 2, 3, True),
     "one coordinate": (3, 2, 2, 1, True),
     "no products": (2, 1, 2, 3, True),
+    "triangular, one layer": (3, 1, 1, 2, "triangular"),
+    "triangular, even": (2, 2, 2, 4, "triangular"),
+    "triangular, uneven": (2, 2, 3, 5, "triangular"),
+    "triangular, clipped": (2, 8, 2, 3, "triangular"),
+    "triangular, no products": (2, 1, 2, 3, "triangular"),
+    "children by layer": ((3, 2, 1), 2, 3, 5, "triangular"),
+    "children by layer, rotations": ((2, 3), 2, 2, 3, True),
+    "children by layer, no transforms": ((1, 3), 2, 2, 3, False),
     "no transforms": (2, 2, 3, 5, False),
     "no transforms, one layer": (3, 2, 1, 2, False),
 }
@@ -135,15 +143,19 @@ def test_trees_are_as_many_as_the_recursion_says(s, b, n_layers):
 def test_trees_and_parameters_are_counted_where_scopes_are_short(name):
     s, b, n_layers, n_features, transforms = SHAPES[name]
 
+    by_layer = (s,) * n_layers if isinstance(s, int) else s
+
     def count(size, n_left):
         """Trees and free parameters of a sum node and all below."""
+        s = by_layer[n_layers - n_left]
         angles = size * (size - 1) // 2
         own = 0
         if transforms or n_left == 1:
             own += 2 * size
         if transforms:
             # The rotation behind the scaling counts only where a product divides the scope.
-            own += angles * (2 if n_left > 1 and b > 1 else 1)
+            two = transforms is True and n_left > 1 and b > 1
+            own += angles * (2 if two else 1)
         trees, below = 1, 0
         if n_left > 1:
             for part in split_scope(size, b):
@@ -153,6 +165,11 @@ def test_trees_and_parameters_are_counted_where_scopes_are_short(name):
 
     network = SumProductTransform(*SHAPES[name])
     assert (network.n_trees, network.n_parameters) == count(n_features, n_layers)
+
+
+def test_children_are_given_for_every_layer():
+    with pytest.raises(ValueError, match="one number for each of the 2 layers"):
+        SumProductTransform((3, 2, 2), 2, 2, 4)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -170,6 +187,14 @@ def test_trees_share_a_row_when_they_agree_on_the_way_to_it(name):
             assert len(set(rows[:, slot].tolist())) == len(set(ways))
 
 
+def trained(kind):
+    """Which numbers of a record (width,) training may change."""
+    example = {name: np.full(value.shape, 1.0) for name, value in kind.example.items()}
+    for name in kind.constants:
+        example[name] *= 0.0
+    return np.asarray(flatten(example, 0))
+
+
 # -- single trees -------------------------------------------------------------------------
 
 
@@ -183,7 +208,10 @@ def test_every_tree_is_a_gaussian(case):
 def test_the_gradient_written_by_hand_is_the_derivative(case):
     rng = np.random.default_rng(8)
     step = 1e-5
-    directions = [rng.normal(size=record.shape) for record in case.records]
+    directions = [
+        rng.normal(size=record.shape) * trained(kind)
+        for kind, record in zip(case.network.kinds, case.records, strict=True)
+    ]
     values = []
     for sign in (1.0, -1.0):
         moved = tuple(
@@ -200,8 +228,9 @@ def test_the_gradient_written_by_hand_is_the_derivative(case):
     np.testing.assert_allclose(differences, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_the_gradient_written_by_hand_is_the_one_jax_derives(cases):
-    case = cases["uneven"]
+@pytest.mark.parametrize("name", ["uneven", "triangular, uneven", "triangular, no products"])
+def test_the_gradient_written_by_hand_is_the_one_jax_derives(name, cases):
+    case = cases[name]
     network = case.network
 
     def objective(parameters):
@@ -213,20 +242,23 @@ def test_the_gradient_written_by_hand_is_the_one_jax_derives(cases):
         np.testing.assert_allclose(by_hand, by_jax, atol=1e-10)
 
 
-def test_parameters_of_padded_places_do_nothing(cases):
+# Scopes (5), (3, 2), (2, 1, 1, 1): two rotations above, one in the last layer, or a triangle each.
+@pytest.mark.parametrize(
+    ("name", "n_mixing"),
+    [("uneven", 2 * (10 + 3 + 1) + 1), ("triangular, uneven", 10 + 3 + 1 + 1)],
+)
+def test_parameters_of_padded_places_do_nothing(name, n_mixing, cases):
     """No gradient reaches them: as many numbers are moved as the tree has parameters."""
-    case = cases["uneven"]
+    case = cases[name]
     network = case.network
     moved = sum((gradient[0] != 0.0).sum() for gradient in case.gradient)
-    # Scopes (5), (3, 2), (2, 1, 1, 1): two rotations above, one in the last layer, scale and
-    # shift, and two logits for each sum node below the root.
-    angles = 2 * (10 + 3 + 1) + 1
-    assert moved == angles + 2 * 15 + 2 * 6
+    # Scale and shift, and two logits for each sum node below the root.
+    assert moved == n_mixing + 2 * 15 + 2 * 6
     assert moved < sum(record[0].size for record in case.records)
     assert network.layers[2].sizes == (2, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["uneven", "no transforms"])
+@pytest.mark.parametrize("name", ["uneven", "triangular, uneven", "no transforms"])
 def test_transforms_invert_and_know_their_jacobian(name, cases):
     network, records = cases[name].network, cases[name].records
     rng = np.random.default_rng(6)
@@ -258,7 +290,7 @@ def test_transforms_invert_and_know_their_jacobian(name, cases):
         np.testing.assert_array_equal(y[:, padded], x[:, padded])
 
 
-@pytest.mark.parametrize("name", ["uneven", "no transforms"])
+@pytest.mark.parametrize("name", ["uneven", "triangular, uneven", "no transforms"])
 def test_samples_have_the_trees_mean_and_covariance(name, cases):
     case = cases[name]
     number = len(case.trees) // 3
@@ -298,11 +330,19 @@ def test_the_most_probable_tree_is_found(case):
     np.testing.assert_array_equal(case.best, case.trees[case.log_joint.argmax(axis=0)])
 
 
-@pytest.mark.parametrize("shape", [(3, 2, 2, 1, True), (2, 2, 2, 2, True)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (3, 2, 2, 1, True),
+        (2, 2, 2, 2, True),
+        (2, 2, 2, 2, "triangular"),
+        (2, 1, 2, 2, "triangular"),
+    ],
+)
 def test_densities_integrate_to_one(shape):
     network = SumProductTransform(*shape)
     # Smooth and negligible at the ends, so plain sums are as good as any quadrature.
-    ticks = np.linspace(-20.0, 20.0, 401)
+    ticks = np.linspace(-30.0, 30.0, 601)
     grid = np.stack(np.meshgrid(*[ticks] * network.n_features), -1).reshape(-1, network.n_features)
     with precision("float64"):
         by_child = quick_jit(network.log_density_all)(random_tables(network), grid)
@@ -337,7 +377,7 @@ def test_columns_that_are_not_observed_are_integrated_out(cases):
     np.testing.assert_allclose(every, 0.0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["uneven", "clipped"])
+@pytest.mark.parametrize("name", ["uneven", "clipped", "children by layer"])
 def test_draws_follow_the_posterior_of_trees(name, cases):
     case = cases[name]
     network = case.network
@@ -357,7 +397,7 @@ def test_draws_follow_the_posterior_of_trees(name, cases):
 
 
 def test_the_start_is_the_papers():
-    network = SumProductTransform(64, 2, 2, 2)
+    network = SumProductTransform(64, 2, 2, 2, "rotations")
     tables = network.start(0, jnp.float32)
     assert tuple(table.shape for table in tables) == network.shapes
     for kind, table in zip(network.kinds, tables, strict=True):
@@ -375,7 +415,7 @@ def test_the_start_is_the_papers():
             np.testing.assert_array_equal(params["logits"], 0.0)
 
 
-@pytest.mark.parametrize("name", ["even", "no transforms"])
+@pytest.mark.parametrize("name", ["even", "triangular, even", "no transforms"])
 def test_placed_trees_lie_around_the_centre_of_their_first_choice(name):
     shape = SHAPES[name]
     network = SumProductTransform(*shape)
@@ -417,8 +457,9 @@ def test_placed_trees_are_the_same_in_every_process():
     assert len(said) == 1
 
 
-def test_a_network_of_the_papers_largest_size_is_evaluated():
-    network = SumProductTransform(128, 8, 2, 30)
+@pytest.mark.parametrize("transforms", ["rotations", "triangular"])
+def test_a_network_of_the_papers_largest_size_is_evaluated(transforms):
+    network = SumProductTransform(128, 8, 2, 30, transforms)
     assert network.n_trees == 128**9
     rng = np.random.default_rng(0)
     tables = tuple(0.3 * rng.normal(size=shape).astype(np.float32) for shape in network.shapes)

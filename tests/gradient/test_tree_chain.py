@@ -39,14 +39,14 @@ def p_values(name, trees, beta):
     return [p_value(*pair) for pair in zip(halves, posteriors(name, beta), strict=True)]
 
 
-@pytest.mark.parametrize("name", ["gaussians", "trees"])
+@pytest.mark.parametrize("name", ["gaussians", "trees", "triangular trees"])
 def test_moves_are_those_of_metropolis_and_hastings(name, programs):
     """M moves by the book, with the same candidates and uniforms and any numbers for log q."""
     network, n_samples, beta = NETWORKS[name], 3, 0.7
     tables, logits = random_parameters(name)
     x = random_rows(name)
     rng = np.random.default_rng(6)
-    chain = rng.integers(network.n_children, size=(N_ROWS, network.n_slots))
+    chain = rng.integers(network.n_choices, size=(N_ROWS, network.n_slots))
     batches = make_batches(network, N_ROWS, LENGTHS[n_samples], n_samples, beta=beta)
     batches.log_q[0] = rng.normal(size=(N_ROWS, n_samples))
     batches.log_q_current[0] = rng.normal(size=N_ROWS)
@@ -73,7 +73,8 @@ def test_moves_are_those_of_metropolis_and_hastings(name, programs):
 
 @pytest.mark.parametrize("beta", [1.0, 0.5])
 @pytest.mark.parametrize(
-    ("name", "n_samples"), [("gaussians", 1), ("gaussians", 3), ("plain trees", 1), ("trees", 3)]
+    ("name", "n_samples"),
+    [("gaussians", 1), ("gaussians", 3), ("plain trees", 1), ("trees", 3), ("triangular trees", 3)],
 )
 def test_the_chain_settles_on_the_exact_posterior(name, n_samples, beta, programs):
     network = NETWORKS[name]

@@ -6,21 +6,21 @@ import functools
 import importlib.util
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
-from pickmix.experiments import tables_page
-from pickmix.experiments.bench import plan, run_all
-from pickmix.experiments.real_tables import COMPONENTS, TABLES, choose, find_tables
-from pickmix.experiments.results import Results, Row, Run
-from pickmix.experiments.rivals import RIVALS, find_rivals
-from pickmix.experiments.settings import SETTINGS, find_settings
-from pickmix.experiments.tables import markdown, settings_of
+from pickmix.experiments import apart
+from pickmix.experiments.catalogue import Figure, Panel
+from pickmix.experiments.real_tables import COMPONENTS, TABLES, choose
+from pickmix.experiments.rivals import RIVALS, Rival
+from pickmix.experiments.runs import BenchRun
+from pickmix.experiments.settings import SETTINGS, Setting
+from pickmix.experiments.store import NOT_INSTALLED, Store, make_history
 
 QUICK_SETTINGS = ("small",)
 QUICK_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em", "tsaem")
@@ -30,8 +30,9 @@ TABLE_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em")
 QUICK_TABLES = ("sklearn-iris", "sklearn-wine", "sklearn-diabetes")
 QUICK_COMPONENTS = COMPONENTS[:1]
 
-Deliver = Callable[[Results], None]
+Deliver = Callable[[Store], None]
 Command = Callable[..., Any]
+Thing = TypeVar("Thing")
 
 
 @click.group()
@@ -64,6 +65,7 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
             "--rival",
             "rivals",
             multiple=True,
+            type=click.Choice(list(RIVALS)),
             metavar="NAME",
             help=f"Who fits; repeat for more. [{rivals}]",
         ),
@@ -103,7 +105,12 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
 
 @bench.command()
 @click.option(
-    "--setting", "settings", multiple=True, metavar="NAME", help="Data; repeat for more. [all]"
+    "--setting",
+    "settings",
+    multiple=True,
+    type=click.Choice(list(SETTINGS)),
+    metavar="NAME",
+    help="Data; repeat for more. [all]",
 )
 @_shared_options(rivals="all", quick="One small setting, few rivals, one seed.", listed="settings")
 @clear_errors
@@ -139,13 +146,13 @@ def gaussian(
         dense = ", ".join(rival.name for rival in RIVALS.values() if rival.dense)
         click.echo(f"Too large for rivals that evaluate every component ({dense}): {names}")
         return
-    chosen_settings = find_settings(settings or (QUICK_SETTINGS if quick else SETTINGS))
-    chosen_rivals = find_rivals(rivals or (QUICK_RIVALS if quick else RIVALS))
+    chosen_settings = _named(SETTINGS, settings or (QUICK_SETTINGS if quick else SETTINGS))
+    chosen_rivals = _named(RIVALS, rivals or (QUICK_RIVALS if quick else RIVALS))
     path = out / "gaussian.csv"
     if draw_only:
-        _deliver_gaussian(_results_of_before(path))
+        _deliver_gaussian(_store_of_before(path))
         return
-    runs = plan(chosen_settings, chosen_rivals, _n_seeds(seeds, quick))
+    runs = _plan(chosen_settings, chosen_rivals, _n_seeds(seeds, quick))
     if not runs:
         raise ValueError("--rival: the settings are too large for rivals that evaluate everything")
     _carry_out(runs, path, max_seconds, _deliver_gaussian)
@@ -153,7 +160,12 @@ def gaussian(
 
 @bench.command()
 @click.option(
-    "--table", "tables", multiple=True, metavar="NAME", help="Table; repeat for more. [all]"
+    "--table",
+    "tables",
+    multiple=True,
+    type=click.Choice(list(TABLES)),
+    metavar="NAME",
+    help="Table; repeat for more. [all]",
 )
 @click.option(
     "--components",
@@ -202,11 +214,11 @@ def tables(
         show_table((table.name, table.summary) for table in TABLES.values())
         _list_rivals()
         return
-    chosen_tables = find_tables(tables or (QUICK_TABLES if quick else TABLES))
-    chosen_rivals = find_rivals(rivals or TABLE_RIVALS)
+    chosen_tables = _named(TABLES, tables or (QUICK_TABLES if quick else TABLES))
+    chosen_rivals = _named(RIVALS, rivals or TABLE_RIVALS)
     path = out / "tables.csv"
     if draw_only:
-        _deliver_tables({}, _results_of_before(path))
+        _deliver_tables({}, _store_of_before(path))
         return
     choice = choose(chosen_tables, components or (QUICK_COMPONENTS if quick else COMPONENTS))
     for name, reason in choice.missing.items():
@@ -221,8 +233,13 @@ def tables(
         raise ValueError(
             "--table: expected a table that is there and has 4 K rows to fit, got none"
         )
-    runs = plan(choice.settings, chosen_rivals, _n_seeds(seeds, quick))
+    runs = _plan(choice.settings, chosen_rivals, _n_seeds(seeds, quick))
     _carry_out(runs, path, max_seconds, functools.partial(_deliver_tables, choice.missing))
+
+
+def _named(known: Mapping[str, Thing], names: Collection[str]) -> list[Thing]:
+    """Things by name, in the order of those that are known, each once."""
+    return [thing for name, thing in known.items() if name in names]
 
 
 def _list_rivals() -> None:
@@ -239,64 +256,112 @@ def _n_seeds(seeds: int, quick: bool) -> int:
     return 1 if quick and source == ParameterSource.DEFAULT else seeds
 
 
-def _results_of_before(path: Path) -> Results:
+def _plan(settings: list[Setting], rivals: list[Rival], n_seeds: int) -> list[BenchRun]:
+    """All runs, in order: a setting after the other, and in it a seed after the other.
+
+    Rivals that evaluate every component are left out where a setting is too large for them.
+    """
+    # Seeds outside rivals: a machine that gets slower on the way slows all rivals alike.
+    return [
+        BenchRun(rival.name, 0, seed, setting=setting.name)
+        for setting in settings
+        for seed in range(n_seeds)
+        for rival in rivals
+        if setting.dense or not rival.dense
+    ]
+
+
+def _store_of_before(path: Path) -> Store:
+    _require_pandas()
     if not path.is_file():
         raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
-    return Results(path)
+    return Store(path)
 
 
-def _carry_out(runs: list[Run], path: Path, max_seconds: float, deliver: Deliver) -> None:
+def _require_pandas() -> None:
+    if importlib.util.find_spec("pandas") is None:
+        raise ImportError("bench needs pandas: pip install 'pickmix[bench]'")
+
+
+def _carry_out(runs: list[BenchRun], path: Path, max_seconds: float, deliver: Deliver) -> None:
     """Make the runs that the file lacks, and deliver what there is, even after Ctrl-C."""
+    _require_pandas()
     if os.name != "posix":
         raise OSError(f"fits are timed by a POSIX timer, and there is none on {os.name!r}")
     out = path.parent
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise PermissionError(f"--out: cannot write to {out}")
-    results = Results(path)
+    store = Store(path)
     click.echo(f"{len(runs)} runs, results in {out}")
     interrupted = False
     try:
-        run_all(runs, results, max_seconds, _report)
+        for number, run in enumerate(runs, start=1):
+            there = store.has(run)
+            if not there:
+                _make(run, store, max_seconds)
+            _report(f"[{number}/{len(runs)}]", run, store, there)
     except KeyboardInterrupt:
         interrupted = True
-    if results.rows:
-        deliver(results)
+    store.compact()
+    if store.histories():
+        deliver(store)
     if interrupted:
         click.echo("Interrupted; the same command goes on from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 
-def _report(number: int, total: int, run: Run, end: Row, there: bool) -> None:
-    line = f"[{number}/{total}] {run.setting}, {run.rival}, seed {run.seed}: {end['outcome']}"
-    if not math.isnan(end["held_out"]):
-        line += f", {end['held_out']:.4f} held out in {end['seconds']:.2f} s"
+def _make(run: BenchRun, store: Store, max_seconds: float) -> None:
+    """Make a run in a process of its own; one that fails is a result like any other."""
+    rival = RIVALS[run.algorithm]
+    if rival.installed:
+        store.add(apart.perform_apart(run, max_seconds))
+    else:
+        store.add(make_history(run, [], {"outcome": f"{NOT_INSTALLED}: {rival.needs}"}))
+
+
+def _report(place: str, run: BenchRun, store: Store, there: bool) -> None:
+    history = store.get(run)
+    assert history is not None
+    line = f"{place} {run.setting}, {run.algorithm}, seed {run.seed}: {history.facts['outcome']}"
+    if not math.isnan(history.facts["test"]):
+        seconds = history.series["seconds"][-1]
+        line += f", {history.facts['test']:.4f} held out in {seconds:.2f} s"
     click.echo(line + (" (from before)" if there else ""))
 
 
-def _deliver_gaussian(results: Results) -> None:
+def _deliver_gaussian(store: Store) -> None:
     """Write page and pictures of all there is, beside the results."""
-    out = results.path.parent
+    # Here and not above: pandas and matplotlib are extras.
+    from pickmix.experiments.drawing.figures import draw
+    from pickmix.experiments.tables.bench import ends_of, gaussian_page, ordered
+
+    out, ends, histories = store.path.parent, ends_of(store), store.histories()
     drawn = []
     if _can_draw():
-        # Here and not above: matplotlib is an extra.
-        from pickmix.experiments.curves import draw
-
-        for setting in settings_of(results):
-            if draw(results, setting, out / f"gaussian-{setting}.png") is not None:
+        for setting in ordered(ends["setting"], SETTINGS):
+            figure = bench_figure(setting, [h.run for h in histories.values()])
+            if draw(figure, histories, out / f"gaussian-{setting}.png", pdf=False) is not None:
                 drawn.append(setting)
-    _write_page(out / "gaussian.md", markdown(results, pictures=drawn), len(drawn))
+    _write_page(out / "gaussian.md", gaussian_page(ends, drawn), len(drawn))
 
 
-def _deliver_tables(missing: Mapping[str, str], results: Results) -> None:
+def bench_figure(setting: str, runs: list[Any]) -> Figure:
+    """Held-out log-likelihood of one setting, the ends marked."""
+    order = list(RIVALS)
+    some = [run for run in runs if run.setting == setting]
+    some.sort(key=lambda run: order.index(run.algorithm) if run.algorithm in order else len(order))
+    return Figure(setting, (Panel("", "validation", tuple(some), "ends"),), (50.0, 50.0))
+
+
+def _deliver_tables(missing: Mapping[str, str], store: Store) -> None:
     """Write page and picture of all there is, beside the results."""
-    out = results.path.parent
-    drawn = False
-    if _can_draw():
-        from pickmix.experiments.tables_picture import draw
+    from pickmix.experiments.drawing.gains import draw_gains
+    from pickmix.experiments.tables.bench import Cases, ends_of, tables_page
 
-        drawn = draw(results, out / tables_page.PICTURE) is not None
-    page = tables_page.markdown(results, missing=missing, picture=drawn)
+    out, ends = store.path.parent, ends_of(store)
+    drawn = _can_draw() and draw_gains(Cases(ends), out / "tables.png") is not None
+    page = tables_page(ends, missing=missing, picture=drawn)
     _write_page(out / "tables.md", page, int(drawn))
 
 

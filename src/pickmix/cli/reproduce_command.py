@@ -13,23 +13,21 @@ from tqdm import tqdm
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
 from pickmix.data import uci
-from pickmix.experiments.reproduction import cost
-from pickmix.experiments.reproduction.experiments import (
+from pickmix.experiments import cost
+from pickmix.experiments.catalogue import (
     EXPERIMENTS,
     PAPER,
     QUICK,
     Experiment,
     Scale,
-    find_experiments,
 )
-from pickmix.experiments.reproduction.history import History
-from pickmix.experiments.reproduction.runs import ALGORITHMS, Run
-from pickmix.experiments.reproduction.store import Store
-from pickmix.experiments.reproduction.workers import cluster_workers, local_workers, make_all
+from pickmix.experiments.runs import ALGORITHMS, Run
+from pickmix.experiments.store import NO_DATA, History, Store
+from pickmix.experiments.workers import cluster_workers, local_workers, make_all
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, type=click.Choice(list(EXPERIMENTS)), metavar="[NAME]...")
 @click.option("--list", "show_list", is_flag=True, help="List the names.")
 @click.option("--all", "every", is_flag=True, help="All figures and tables.")
 @click.option("--quick", is_flag=True, help="A fiftieth of the steps, small grids, one seed.")
@@ -112,9 +110,9 @@ def reproduce(
 ) -> None:
     """Redraw figures and tables of the paper behind pickmix.
 
-    Runs are kept in the folder as they finish, in Parquet, one row per evaluation. Ctrl-C or a
-    crash costs the runs under way; the same command goes on and repeats nothing. Figures that share
-    runs share them here too. At the paper's scale the figures take about two days of one core,
+    Runs are kept in the folder as they finish, and in the end in Parquet, one row per evaluation.
+    Ctrl-C or a crash costs the runs under way; the same command goes on and repeats nothing.
+    Figures that share runs share them here too. At the paper's scale the figures take about two days of one core,
     table-fixed four, and table-best, with thousands of large networks, years: --quick shows that
     all works, --budget, --steps and --max-seconds cut it to what there is time for.
 
@@ -133,15 +131,15 @@ def reproduce(
         raise ValueError("expected names or --all; `pickmix reproduce --list` shows the names")
     if (quick, budget is not None, steps is not None).count(True) > 1:
         raise ValueError("--quick, --budget and --steps exclude each other")
-    _require("matplotlib", "pyarrow")
-    experiments = find_experiments(EXPERIMENTS if every else names)
+    _require("matplotlib", "pandas", "pyarrow")
+    experiments = [e for name, e in EXPERIMENTS.items() if every or name in names]
     scale = QUICK if quick else replace(PAPER, step_factor=steps or 1.0)
     scale = replace(scale, repetitions=repetitions or scale.repetitions, sets=sets or scale.sets)
     scale = replace(scale, reduced_grid=reduced_grid or scale.reduced_grid)
     if budget is not None:
         scale = _within(budget, experiments, scale)
     interrupted = False
-    store = Store(out)
+    store = Store(out / "results.parquet")
     if not draw_only:
         runs = _runs_of(experiments, scale)
         if algorithms:
@@ -211,18 +209,17 @@ def _make(
     )
     done = 0
 
-    def report(run: Run, result: History | Exception) -> None:
+    def report(run: Run, history: History) -> None:
         nonlocal done
         done += 1
         # Sums of floats in another order: not a hair beyond the end.
         bar.update(min(weights[run], bar.total - bar.n))
-        if isinstance(result, Exception):
-            without_data[str(result)] = None
-            return
-        if result.facts["outcome"] == "interrupted":
-            return
-        store.add(result)
-        bar.set_postfix_str(f"run {done} of {len(missing)}: {_describe(run)}")
+        outcome = history.facts["outcome"]
+        if outcome.startswith(NO_DATA):
+            without_data[outcome] = None
+        elif outcome != "interrupted":
+            store.add(history)
+            bar.set_postfix_str(f"run {done} of {len(missing)}: {_describe(run)}")
 
     workers = local_workers(jobs) if cluster is None else cluster_workers(cluster)
     try:
@@ -232,7 +229,7 @@ def _make(
         interrupted = True
     store.compact()
     for message in without_data:
-        click.echo(f"no data: {message}", err=True)
+        click.echo(message, err=True)
     return interrupted
 
 
@@ -249,12 +246,27 @@ def _duration(seconds: float) -> str:
 
 
 def _deliver(experiments: list[Experiment], scale: Scale, store: Store, out: Path) -> None:
-    # Here and not above: matplotlib is an extra.
-    from pickmix.experiments.reproduction.deliver import deliver
+    """Draw experiments from what the store has of them; fit nothing."""
+    # Here and not above: other commands need none of it.
+    from pickmix.experiments.drawing import figures
+    from pickmix.experiments.tables import deep, table
+    from pickmix.experiments.tables.figures import figure_tables
 
+    make = {"table-best": deep.best_tables, "table-fixed": deep.fixed_tables}
+    make |= {"table-all": deep.all_tables, "table-start": deep.start_tables}
     for experiment in experiments:
-        written = deliver(experiment, scale, store, out)
-        if written:
-            click.echo(f"{experiment.name}: wrote {', '.join(path.name for path in written)}")
-        else:
-            click.echo(f"{experiment.name}: no runs yet", err=True)
+        written: list[Path] = []
+        runs = experiment.runs(scale)
+        histories = {run.key: history for run in runs if (history := store.get(run)) is not None}
+        if histories and experiment.draws:
+            path, figure = out / f"{experiment.name}.png", experiment.figure(scale)
+            if figures.draw(figure, histories, path) is not None:
+                tables = figure_tables(figure, histories)
+                written = [path, path.with_suffix(".pdf")]
+                written += table.write(tables, out, experiment.name)
+        elif histories:
+            tables = make[experiment.name](runs, histories)
+            written = table.write(tables, out, experiment.name)
+        names = ", ".join(path.name for path in written)
+        line = f"{experiment.name}: wrote {names}" if written else f"{experiment.name}: no runs yet"
+        click.echo(line, err=not written)

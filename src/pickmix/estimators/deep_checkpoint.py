@@ -11,6 +11,7 @@ from pickmix.estimators.deep_frame import Frame
 from pickmix.fitting.checkpoint import Checkpoints, say_resumed
 from pickmix.fitting.loop import Moment
 from pickmix.gradient.engine import GradientEngine
+from pickmix.gradient.gaussian_start import Gaussians
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.start import Start
 
@@ -47,6 +48,24 @@ class DeepStage:
         return Start(state["tables"], state["root"][0], state["chain"])
 
 
+@dataclass(frozen=True)
+class DeepSearch:
+    """What a fit that chooses its number of components begins with, kept beside its fits.
+
+    Attributes
+    ----------
+    frame : Frame
+    candidates : list of Gaussians
+        The most promising first.
+    seconds : float
+        What the search took.
+    """
+
+    frame: Frame
+    candidates: list[Gaussians]
+    seconds: float
+
+
 @dataclass
 class DeepKeeper:
     """Writes the moments of the loop with what the engine holds."""
@@ -75,6 +94,12 @@ def resume(checkpoints: Checkpoints) -> DeepStage | None:
     if found is not None:
         ended = f", where it had ended ({found.moment.outcome})" if found.has_ended else ""
         say_resumed(checkpoints.folder, f"step {found.moment.step}{ended}")
+    return found
+
+
+def resume_search(checkpoints: Checkpoints) -> DeepSearch | None:
+    """What the search of this call has found, if it was made before."""
+    found: DeepSearch | None = checkpoints.read({})
     return found
 
 

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from pickmix.data.partial_rows import fill
 from pickmix.data.rows import Batches
 from pickmix.estimators.checkpointing import fingerprint_of
-from pickmix.estimators.deep_checkpoint import DeepKeeper, DeepStage, check_keepable, resume
+from pickmix.estimators.deep_checkpoint import (
+    DeepKeeper,
+    DeepSearch,
+    DeepStage,
+    check_keepable,
+    resume,
+    resume_search,
+)
+from pickmix.estimators.deep_engine import check_memory, make_engine, make_schedules
 from pickmix.estimators.deep_frame import Frame, find_frame
+from pickmix.estimators.deep_gaussians import GaussianFits
 from pickmix.estimators.deep_plan import DeepPlan
 from pickmix.fitting import loop
 from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
-from pickmix.gradient.engine import GradientEngine, Schedules
+from pickmix.gradient.chains import draw_chain
+from pickmix.gradient.engine import GradientEngine
+from pickmix.gradient.gaussian_start import Gaussians, gaussian_start
 from pickmix.gradient.network import Network
-from pickmix.gradient.partitions import Partitions
-from pickmix.gradient.proposals import TreeProposal
-from pickmix.gradient.start import Clusters, Start, choose_start, find_clusters, random_trees
-from pickmix.gradient.state import Options
+from pickmix.gradient.start import Clusters, Start, choose_start, find_clusters
+from pickmix.gradient.stream import Moments
 
-# Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
-_PROBE_EVALUATIONS = 500_000
-_FEWEST_PROBED = 100
+#: A frame, and a start in it.
+Beginning = tuple[Frame, Start]
 # With fewer rows than this, none is watched.
 _FEWEST_SPLIT = 20
 
@@ -45,13 +53,22 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a fit has come to and another may go on; steps and passes are those of all so far."""
+    """Where a fit has come to and another may go on; steps and passes are those of all so far.
+
+    `moments` are Adam's, for a stream that goes on.
+    """
 
     parameters: Parameters
     chain: np.ndarray
     n_steps: int
     passes: float
     split_seed: int
+    moments: Moments | None = None
+
+    @property
+    def n_children(self) -> int:
+        """Children of the root."""
+        return int(self.parameters.weights.shape[0])
 
     def fingerprint(self) -> dict[str, Any]:
         """What tells where one fit has come to from where others have."""
@@ -72,12 +89,49 @@ class DeepFit:
     outcome: Outcome
     n_evaluations: int
     best_validation: float
+    start_validation: float
     start_seconds: float
     compile_seconds: float
 
+    @property
+    def work_seconds(self) -> float:
+        """Seconds of steps."""
+        return float(self.trace["seconds"][-1]) if self.trace.size else 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows of a fit and all that does not depend on the network.
+
+    Attributes
+    ----------
+    plan : DeepPlan
+    X : (N, D) array
+        Rows to learn from.
+    weights : (N,) array or None
+    watched : (V, D) array or None
+    seed, split_seed : int
+    show : callable
+        What callbacks get from the parameters as they stand.
+    """
+
+    plan: DeepPlan
+    X: np.ndarray
+    weights: np.ndarray | None
+    watched: np.ndarray | None
+    seed: int
+    split_seed: int
+    show: Callable[[Parameters], Any]
+
+    def gaussian_fits(self, frame: Frame) -> GaussianFits:
+        """How Gaussian mixtures to begin with are fitted: with the user's seed, if it is one."""
+        plan = self.plan
+        seed = self.seed % 2**32 if plan.random_state is None else plan.random_state
+        return GaussianFits(frame, plan.gaussian_form, plan.reg_covar, seed)
+
 
 def fit_network(
-    network: Network,
+    make_network: Callable[[int | None], Network],
     plan: DeepPlan,
     X: np.ndarray,
     weights: np.ndarray | None,
@@ -91,7 +145,8 @@ def fit_network(
 
     Parameters
     ----------
-    network : Network
+    make_network : callable
+        From the number of the root's children to a network; None is the number that was asked for.
     plan : DeepPlan
     X : (N, D) array
     weights : (N,) array or None
@@ -106,31 +161,121 @@ def fit_network(
         Where the fit keeps what it has, and from where it goes on.
     """
     started = time.perf_counter()
-    check_memory(network, plan.dtype)
-    stage = None if checkpoints is None else resume(checkpoints)
     # A fit that goes on must not learn from rows that were watched before.
     split_seed = seed if former is None else former.split_seed
     if watched is None:
         X, weights, watched = _split(X, weights, plan.validation_share, split_seed)
-    if stage is not None:
-        frame = stage.frame
-        rows = frame.to_model(X)
-        start = stage.start()
-    elif former is None:
-        frame, rows, clusters = _choose_frame(network, plan, X, seed)
-        start = choose_start(network, clusters, rows, seed, plan.dtype)
+    task = Task(plan, X, weights, watched, seed, split_seed, show)
+    if former is not None:
+        network = make_network(former.n_children)
+        return _fit_one(network, task, lambda: _go_on(network, former, task), former, checkpoints)
+    if plan.chooses:
+        return _fit_best(make_network, task, checkpoints, started)
+    network = make_network(None)
+    return _fit_one(network, task, lambda: _begin(network, task), None, checkpoints)
+
+
+def _fit_best(
+    make_network: Callable[[int | None], Network],
+    task: Task,
+    checkpoints: Checkpoints | None,
+    started: float,
+) -> DeepFit:
+    """Fit from several Gaussian mixtures, and keep the fit that explains watched rows best."""
+    search = None if checkpoints is None else resume_search(checkpoints)
+    if search is None:
+        search = _search(task, started)
+        if checkpoints is not None:
+            checkpoints.write(search, {})
+    frame, candidates, plan = search.frame, search.candidates, task.plan
+    rows = frame.to_model(task.X)
+    limits = plan.limits
+    if limits.max_time is not None:
+        limits = replace(limits, max_time=limits.max_time / len(candidates))
+    task = replace(task, plan=replace(plan, limits=limits))
+    fits: list[DeepFit] = []
+    for gaussians in candidates:
+        network = make_network(gaussians.n_components)
+
+        def start(network: Network = network, gaussians: Gaussians = gaussians) -> Beginning:
+            return frame, gaussian_start(network, gaussians, rows, task.seed, plan.dtype)
+
+        own = None if checkpoints is None else checkpoints.within(str(gaussians.n_components))
+        fits.append(_fit_one(network, task, start, None, own))
+        if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
+            break
+    best = max(
+        fits,
+        key=lambda fit: -math.inf if math.isnan(fit.best_validation) else fit.best_validation,
+    )
+    return replace(
+        best,
+        n_evaluations=sum(fit.n_evaluations for fit in fits),
+        # Trying other numbers of components is part of finding the start.
+        start_seconds=search.seconds
+        + sum(fit.start_seconds for fit in fits)
+        + sum(fit.work_seconds for fit in fits if fit is not best),
+        compile_seconds=sum(fit.compile_seconds for fit in fits),
+    )
+
+
+def _search(task: Task, started: float) -> DeepSearch:
+    """Gaussian mixtures to begin with, the most promising first."""
+    frame = find_frame(task.X, task.plan.frames[0])
+    candidates = task.gaussian_fits(frame).choose(task.X, task.weights, task.watched)
+    return DeepSearch(frame, candidates, time.perf_counter() - started)
+
+
+def first_start(
+    make_network: Callable[[int | None], Network], task: Task
+) -> tuple[Network, Frame, Start]:
+    """The network, the frame and the start of a fit of which no rows are watched."""
+    if not task.plan.chooses:
+        network = make_network(None)
+        return network, *_begin(network, task)
+    search = _search(task, time.perf_counter())
+    gaussians = search.candidates[0]
+    network = make_network(gaussians.n_components)
+    rows = search.frame.to_model(task.X)
+    start = gaussian_start(network, gaussians, rows, task.seed, task.plan.dtype)
+    return network, search.frame, start
+
+
+def _fit_one(
+    network: Network,
+    task: Task,
+    begin: Callable[[], Beginning],
+    former: Reached | None,
+    checkpoints: Checkpoints | None,
+) -> DeepFit:
+    """Fit a network from one start, or go on from a checkpoint."""
+    plan, seed = task.plan, task.seed
+    started = time.perf_counter()
+    check_memory(network, plan.dtype)
+    stage = None if checkpoints is None else resume(checkpoints)
+    if stage is None:
+        frame, start = begin()
     else:
-        frame = former.parameters.frame
-        rows = frame.to_model(X)
-        start = _go_on(network, former, rows.shape[0], seed)
+        frame, start = stage.frame, stage.start()
+    rows = frame.to_model(task.X)
     first_step, passes_before = 1, 0.0
     if former is not None:
         first_step, passes_before = 1 + former.n_steps, former.passes
     n_rows = rows.shape[0]
     batches = Batches(n_rows, min(plan.batch_size or n_rows, n_rows), seed)
-    watched_rows = None if watched is None else frame.to_model(watched)
-    engine = _make_engine(
-        network, plan, start, rows, weights, watched_rows, batches, seed, first_step, frame
+    watched_rows = None if task.watched is None else frame.to_model(task.watched)
+    engine = make_engine(
+        GradientEngine,
+        network,
+        plan,
+        start,
+        rows,
+        task.weights,
+        watched_rows,
+        batches,
+        make_schedules(plan, batches.n_batches, first_step),
+        seed,
+        frame,
     )
     if checkpoints is not None and engine.proposal is not None:
         check_keepable(engine.proposal)
@@ -151,11 +296,13 @@ def fit_network(
         limits=plan.limits,
         steps_per_pass=batches.n_batches,
         passes_before=passes_before,
-        evaluate_every=plan.evaluate_every,
-        plateau=plan.plateau(),
+        evaluate_every=plan.records(batches.n_batches),
+        plateau=plan.plateau(first_value),
         progress=_progress(plan, stage, first_step),
         callbacks=plan.callbacks,
-        snapshot=lambda: show(Parameters(frame, engine.parameters(), np.exp(engine.log_weights()))),
+        snapshot=lambda: task.show(
+            Parameters(frame, engine.parameters(), np.exp(engine.log_weights()))
+        ),
         remember=engine.remember,
         best_before=-math.inf if first_value is None else first_value,
         first_step=first_step,
@@ -169,15 +316,32 @@ def fit_network(
     tables, log_weights = engine.best()
     parameters = Parameters(frame, tables, np.exp(log_weights))
     return DeepFit(
-        Reached(parameters, engine.chain(), result.n_steps, passes, split_seed),
+        Reached(parameters, engine.chain(), result.n_steps, passes, task.split_seed),
         n_passes=max(1, -(-n_new_steps // batches.n_batches)),
         trace=trace,
         outcome=result.outcome,
         n_evaluations=engine.counters.evaluations,
         best_validation=float(np.fmax.reduce(trace["validation"], initial=first)),
+        start_validation=first,
         start_seconds=start_seconds,
         compile_seconds=compile_seconds,
     )
+
+
+def _begin(network: Network, task: Task) -> Beginning:
+    """The frame and the start of a fit whose number of components is given."""
+    plan, seed = task.plan, task.seed
+    if plan.init_params == "gaussian" or (plan.init_params == "auto" and network.takes_gaussians):
+        if not network.takes_gaussians:
+            raise ValueError(
+                "init_params must be 'auto', 'data' or 'paper' for a component without a method "
+                "from_gaussian(params, mean, precision_cholesky), got 'gaussian'."
+            )
+        frame = find_frame(task.X, plan.frames[0])
+        gaussians = task.gaussian_fits(frame).fit(task.X, task.weights, network.n_children)
+        return frame, gaussian_start(network, gaussians, frame.to_model(task.X), seed, plan.dtype)
+    frame, rows, clusters = _choose_frame(network, plan, task.X, seed)
+    return frame, choose_start(network, clusters, rows, seed, plan.dtype)
 
 
 def _progress(plan: DeepPlan, stage: DeepStage | None, first_step: int) -> Progress:
@@ -208,11 +372,14 @@ def _choose_frame(
 
     Among several frames, take the one in which clusters explain rows that they have not seen best.
     """
-    searches = len(plan.frames) > 1 or (plan.places and network.places)
+    searches = len(plan.frames) > 1 or (plan.init_params != "paper" and network.places)
     choices: list[tuple[float, Frame, np.ndarray, Clusters | None]] = []
     for kind in plan.frames:
         frame = find_frame(X, kind)
         rows = frame.to_model(X)
+        if np.isnan(rows).any():
+            # Distances need all columns. Only the start sees what is filled in.
+            rows = fill(rows)
         clusters, score = None, 0.0
         if searches:
             clusters, score = find_clusters(rows, network.n_children, seed)
@@ -220,104 +387,14 @@ def _choose_frame(
     return max(choices, key=lambda choice: choice[0])[1:]
 
 
-def _go_on(network: Network, former: Reached, n_rows: int, seed: int) -> Start:
+def _go_on(network: Network, former: Reached, task: Task) -> Beginning:
     """Take the last fit's parameters, and its chains if they belong to as many rows."""
-    chain = former.chain
-    if chain.shape[0] != n_rows:
-        chain = random_trees(network, n_rows, seed)
+    parameters, chain = former.parameters, former.chain
     with np.errstate(divide="ignore"):
-        log_weights = np.log(former.parameters.weights)
-    return Start(former.parameters.tables, log_weights, chain)
-
-
-def _make_engine(
-    network: Network,
-    plan: DeepPlan,
-    start: Start,
-    rows: np.ndarray,
-    weights: np.ndarray | None,
-    watched: np.ndarray | None,
-    batches: Batches,
-    seed: int,
-    first_step: int,
-    frame: Frame,
-) -> GradientEngine:
-    n_rows = rows.shape[0]
-    proposal = None
-    if plan.proposal is not None:
-        sizes = (n_rows, network.n_slots, network.n_children, plan.n_samples)
-        proposal = TreeProposal(plan.proposal, *sizes, seed, plan.dtype)
-    partitions = None
-    if plan.partition is not None:
-        partitions = Partitions(network, plan.partition, batches, seed)
-    probe, watched = _choose_probe(n_rows, watched, network.n_evaluated_by_all)
-    return GradientEngine(
-        network,
-        start,
-        _options(plan, proposal),
-        rows,
-        weights,
-        proposal,
-        batches,
-        _schedules(plan, batches.n_batches, first_step),
-        seed,
-        probe,
-        watched,
-        plan.dtype,
-        log_volume=frame.log_volume(),
-        partitions=partitions,
-    )
-
-
-def _options(plan: DeepPlan, proposal: TreeProposal | None) -> Options:
-    propose_again = None
-    if proposal is not None and not proposal.proposal.independent and plan.n_samples > 1:
-        propose_again = proposal.propose_again
-    return Options(
-        plan.step,
-        plan.n_samples,
-        row_adam=plan.row_adam,
-        closed_form_weights=plan.closed_form_weights,
-        reuse_log_joint=plan.reuse_log_joint,
-        gradient_clip=plan.gradient_clip,
-        propose_again=propose_again,
-    )
-
-
-def _schedules(plan: DeepPlan, steps_per_pass: int, first_step: int) -> Schedules:
-    """Learning rate, gamma and beta. Schedules with an end count the steps of this fit."""
-    rate, annealing = plan.rate, plan.annealing
-    return Schedules(
-        lambda step: rate(step - first_step + 1),
-        plan.step_size(steps_per_pass),
-        None if annealing is None else lambda step: annealing(step - first_step + 1),
-    )
-
-
-def _choose_probe(
-    n_rows: int, watched: np.ndarray | None, evaluations_per_row: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Rows on which the training log-likelihood is measured, and validation rows to watch.
-
-    As many as can be afforded, the same in every fit.
-    """
-    affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // evaluations_per_row)
-    generator = np.random.Generator(np.random.Philox(key=0))
-    probe = np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
-    if watched is not None and watched.shape[0] > 2 * affordable:
-        watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
-    return probe, watched
-
-
-def check_memory(network: Network, dtype: np.dtype) -> None:
-    """Refuse a model that cannot fit into memory before it is built."""
-    # Parameters, two moments and the best parameters so far.
-    needed = 4 * sum(rows * width for rows, width in network.shapes) * dtype.itemsize
-    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        if needed > there:
-            raise MemoryError(
-                f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
-                f"parameters and their moments; this machine has {there / 1e9:.3g} GB. Take fewer "
-                "components, children or layers."
-            )
+        log_weights = np.log(parameters.weights)
+    if chain.shape[0] != task.X.shape[0]:
+        rows = parameters.frame.to_model(task.X)
+        chain = draw_chain(
+            network, parameters.tables, log_weights, rows, task.seed, task.plan.dtype
+        )
+    return parameters.frame, Start(parameters.tables, log_weights, chain)

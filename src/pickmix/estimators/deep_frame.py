@@ -38,9 +38,20 @@ class Frame:
             return volume
         return volume + float(np.linalg.slogdet(self.whitening)[1])
 
+    def log_volume_by_column(self) -> np.ndarray:
+        """What each column adds to `log_volume`, (D,), if columns are not mixed."""
+        return -np.log(self.scale)
+
+    def log_volume_of(self, rows: np.ndarray) -> np.ndarray | float:
+        """log|det| of `to_model` for what was seen of each row (N, D): one number if all was."""
+        missing = np.isnan(rows)
+        if not missing.any():
+            return self.log_volume()
+        return np.asarray(~missing @ self.log_volume_by_column())
+
 
 def find_frame(X: np.ndarray, kind: str) -> Frame:
-    """Frame of a kind, "whiten", "columns" or "none", for rows X (N, D).
+    """Frame of a kind, "whiten", "columns" or "none", for rows X (N, D); NaN is a missing value.
 
     Whitening takes the inverse square root of the columns' correlations, shrunk as Ledoit and Wolf
     (2004) advise for the number of rows; of all ways to whiten, it moves columns the least.
@@ -50,13 +61,16 @@ def find_frame(X: np.ndarray, kind: str) -> Frame:
         return Frame(np.zeros(n_features), np.ones(n_features), None)
     with np.errstate(over="ignore", invalid="ignore"):
         rows = X.astype(np.float64)
-        # From the first row: sums of far-off data would lose digits.
-        center = rows[0] + (rows - rows[0]).mean(axis=0)
-        scale = np.sqrt(np.mean((rows - center) ** 2, axis=0))
+        missing = np.isnan(rows)
+        mean = np.nanmean if missing.any() else np.mean
+        # From the first value that was seen: sums of far-off data would lose digits.
+        first = rows[missing.argmin(axis=0), np.arange(n_features)]
+        center = first + mean(rows - first, axis=0)
+        scale = np.sqrt(mean((rows - center) ** 2, axis=0))
     if not np.isfinite(scale).all():
         raise ValueError(
             "X must have columns whose squares fit into float64, got values up to "
-            f"{float(np.abs(X).max()):.3g}. Rescale it."
+            f"{float(np.nanmax(np.abs(X))):.3g}. Rescale it."
         )
     # A constant column, up to rounding, has no scale.
     constant = (scale <= 1e-12 * np.abs(center)) | (scale == 0.0)

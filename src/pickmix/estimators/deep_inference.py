@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators.deep_frame import Frame
+from pickmix.estimators.deep_rows import check_seen
 from pickmix.estimators.queries import DensityQueries, refuse_overflow
 from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_integer, check_randomness
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import jax
 
     from pickmix.gradient.network import Network
+    from pickmix.gradient.stream import Moments
 
 
 def require_jax() -> None:
@@ -37,18 +39,32 @@ class DeepInference(DensityQueries):
     scale_: np.ndarray
     whitening_: np.ndarray | None
     n_steps_: int
-    # What a fit that goes on takes from the one before: each row's tree, passes made, and the seed
-    # that set validation rows apart.
+    # What a fit that goes on takes from the one before: each row's tree, passes made, the seed that
+    # set validation rows apart, and Adam's moments of a stream.
     _chain: np.ndarray
     _passes: float = 0.0
     _split_seed: int = 0
+    _moments: Moments | None = None
 
     def __sklearn_is_fitted__(self) -> bool:
         # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
         return hasattr(self, "tables_")
 
-    def _network(self, n_features: int) -> Network:
+    def _network(self, n_features: int, n_children: int | None = None) -> Network:
+        """The network over D columns; without a number of children, that of the fitted tables."""
         raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
+
+    def _takes_missing(self) -> bool:
+        """Whether rows may have gaps (NaN), which are then integrated out."""
+        return False
+
+    def _partial_network(self, network: Network) -> Network:
+        """The same network for rows that have gaps."""
+        raise TypeError("Use SumProductTransformNetwork with transforms=False.")
+
+    def _n_children(self, asked: int | None) -> int:
+        """Children of the root: those asked for, or else those that were fitted."""
+        return int(self.weights_.shape[0] if asked is None else asked)
 
     @property
     def _frame(self) -> Frame:
@@ -57,8 +73,11 @@ class DeepInference(DensityQueries):
     def _prepare(self, X: Any) -> tuple[Network, np.ndarray]:
         require_jax()
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return self._network(X.shape[1]), self._frame.to_model(X)
+        X = check_seen(self, X)
+        network = self._network(X.shape[1])
+        if np.isnan(X).any():
+            network = self._partial_network(network)
+        return network, self._frame.to_model(X)
 
     def _log_weights(self) -> np.ndarray:
         with np.errstate(divide="ignore"):
@@ -79,7 +98,7 @@ class DeepInference(DensityQueries):
         network, rows = self._prepare(X)
         scores = score_samples(network, self.tables_, self._log_weights(), rows, self.dtype)
         refuse_overflow(scores)
-        return scores + self._frame.log_volume()
+        return np.asarray(scores + self._frame.log_volume_of(rows))
 
     @by_chunks
     def predict_proba(self, X: Any) -> np.ndarray:

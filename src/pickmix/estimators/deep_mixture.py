@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,7 +16,8 @@ from pickmix.estimators.checkpointing import fingerprint_of, open_checkpoints
 from pickmix.estimators.deep_inference import DeepInference, require_jax
 from pickmix.estimators.deep_parameters import DeepParameters
 from pickmix.estimators.deep_plan import make_plan
-from pickmix.estimators.deep_rows import read_table, read_watched
+from pickmix.estimators.deep_rows import read_batch, read_table, read_watched, refuse_dask
+from pickmix.estimators.row_sources import is_large, learn_by_chunks
 from pickmix.fitting.stopping import Outcome
 
 if TYPE_CHECKING:
@@ -51,15 +52,28 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         Last log-likelihood per row in `trace_`.
     best_validation_ : float
         Highest validation log-likelihood, the start's included; NaN without validation rows.
+    start_validation_ : float
+        That of the start, so that of the Gaussian mixture with `init_params="gaussian"`.
+    n_rows_seen_ : float
+        Rows that all fits and batches so far have learnt from or watched.
     """
 
-    def _check_family(self) -> int:
-        """Check the parameters of the family; return how many children the root has."""
+    def _check_family(self) -> int | None:
+        """Check the parameters of the family; return how many children the root has, if given."""
         raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
 
     def _can_whiten(self) -> bool:
         """Whether `standardize="auto"` may mix columns."""
         return False
+
+    def _gaussian_form(self) -> str:
+        """Covariances of the Gaussians that the family can begin with."""
+        return "full"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._takes_missing()
+        return tags
 
     def fit(
         self,
@@ -78,7 +92,8 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
             Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
             pyarrow Table or Dataset, an object with a length and slices, a function that returns
             a fresh iterator of batches, what `pickmix.open_rows` returns. All rows are read into
-            memory.
+            memory. `SumProductTransformNetwork(transforms=False)` takes NaN for missing values:
+            rows count by what was seen of them, and nothing is filled in.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.
@@ -94,13 +109,15 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         require_jax()
         from pickmix.estimators.deep_fit import fit_network
 
-        plan = make_plan(self, self._check_family(), self._can_whiten())
+        n_children = self._check_family()
+        plan = make_plan(self, n_children, self._can_whiten(), self._gaussian_form())
         random = validation.check_randomness(self.random_state)
         X, weights = read_table(self, X, sample_weight, columns)
         watched = read_watched(self, validation_data)
         seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
-        network = self._network(X.shape[1])
-        former = self._former(network) if self.warm_start else None
+        n_features = X.shape[1]
+        former = self._former(n_features, n_children) if self.warm_start else None
+        former_rows = float(getattr(self, "n_rows_seen_", 0.0))
         checkpoints = None
         if self.checkpoint is not None:
             rows = fingerprint_of(X)
@@ -114,27 +131,150 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
             seeds = seeds if noted is None else noted["seeds"]
         seed = seeds[0] * 2**31 + seeds[1]
         fitted = fit_network(
-            network, plan, X, weights, watched, seed, former, self._fitted_copy, checkpoints
+            self._network_maker(n_children, X, watched),
+            plan,
+            X,
+            weights,
+            watched,
+            seed,
+            former,
+            self._fitted_copy,
+            checkpoints,
         )
         self.proposal_ = plan.proposal_name
         self._take(fitted)
+        n_watched = 0 if validation_data is None or watched is None else watched.shape[0]
+        n_before = 0.0 if former is None else former_rows
+        self.n_rows_seen_ = n_before + X.shape[0] + n_watched
         validation.warn_about_outcome(self)
         return self
+
+    def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
+        """Learn from one batch of an unlimited stream; nothing is kept of its rows.
+
+        The first batch begins as `fit` does: it decides what the model sees (`standardize`), the
+        number of components if that is "auto", and the start; better it has many rows. Then, and
+        for every later batch, ten passes over the batch are made, `batch_size` rows per step.
+        New rows begin with components drawn from their exact posterior. Adam's moments and the
+        number of steps go on. No rows are watched, and there is no early end.
+
+        Goes on from whatever was there: a `partial_fit`, a `fit` or a loaded model. A `fit` starts
+        anew, or goes on from here with `warm_start=True`. `checkpoint` is for `fit` alone; `save`
+        keeps all that a stream needs to go on.
+
+        Parameters
+        ----------
+        X : array-like of shape (B, D), or rows from elsewhere
+            Each chunk of a file or of a source (see `fit`) is a batch. Networks without transforms
+            take NaN for missing values.
+        y : ignored
+        sample_weight : array-like of shape (B,), default=None
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        Schedules count the steps of all batches, and those of a `fit` before them. `trace_`,
+        `outcome_` and `n_iter_` tell of the last batch; `max_time` and `callbacks` end it early.
+        A batch with a step that was not finite ("non_finite") leaves the model as it was.
+        """
+        require_jax()
+        if is_large(X):
+            refuse_dask("X", X)
+            learn_by_chunks(self, X, sample_weight, hasattr(self, "tables_"))
+            return self
+        from pickmix.estimators.deep_online import learn_batch
+
+        n_children = self._check_family()
+        plan = make_plan(self, n_children, self._can_whiten(), self._gaussian_form())
+        if isinstance(self.learning_rate, str):
+            raise ValueError(
+                "learning_rate must be a number or a callable for partial_fit: a stream has no "
+                f"end, and {self.learning_rate!r} falls to zero at max_steps."
+            )
+        begun = hasattr(self, "tables_")
+        rows, weights = read_batch(self, X, sample_weight, reset=not begun)
+        if rows.shape[0] == 0:
+            return self
+        former = None
+        if begun:
+            former, seed = self._going_on(rows.shape[1], n_children), self._split_seed
+        else:
+            random = validation.check_randomness(self.random_state)
+            first, second = (int(random.randint(2**31 - 1)) for _ in range(2))
+            seed = first * 2**31 + second
+        n_before = float(getattr(self, "n_rows_seen_", 0.0)) if begun else 0.0
+        n_seen = n_before + rows.shape[0]
+        fitted = learn_batch(
+            self._network_maker(n_children, rows),
+            plan,
+            rows,
+            weights,
+            seed,
+            former,
+            n_seen,
+            self._fitted_copy,
+        )
+        evaluations = self.n_component_evaluations_ if begun else 0
+        self.proposal_ = plan.proposal_name
+        self._take(fitted)
+        self.n_component_evaluations_ += evaluations
+        self.n_rows_seen_ = n_before if fitted.outcome == Outcome.NON_FINITE else n_seen
+        validation.warn_about_outcome(self)
+        return self
+
+    def _network_maker(
+        self, n_children: int | None, *tables: np.ndarray | None
+    ) -> Callable[[int | None], Network]:
+        """From a number of children, or None for the one asked for, to a network for tables."""
+        given = [table for table in tables if table is not None]
+        partial = any(np.isnan(table).any() for table in given)
+
+        def make(chosen: int | None) -> Network:
+            network = self._network(given[0].shape[1], chosen or n_children)
+            return self._partial_network(network) if partial else network
+
+        return make
+
+    def _going_on(self, n_features: int, n_children: int | None) -> Reached:
+        """The last fit, which must have the tables of the network that is asked for."""
+        former = self._former(n_features, n_children)
+        if former is None:
+            asked = self._network(n_features, n_children)
+            n_there = sum(table.size for table in self.tables_)
+            n_asked = sum(n_rows * width for n_rows, width in asked.shapes)
+            raise ValueError(
+                "partial_fit goes on with the model that is there, of "
+                f"{self.weights_.shape[0]} components and {n_there:,} numbers in its tables, but "
+                f"the parameters ask for {asked.n_children} components and {n_asked:,} numbers. "
+                "Use fit to start anew."
+            )
+        return former
 
     def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
         return np.asarray(self.fit(X, sample_weight=sample_weight).predict(X))
 
-    def _former(self, network: Network) -> Reached | None:
-        """The last fit, if its tables are those of the network."""
+    def _former(self, n_features: int, n_children: int | None) -> Reached | None:
+        """The last fit, if its tables are those of the network that is asked for."""
         from pickmix.estimators.deep_fit import Parameters, Reached
 
-        if not hasattr(self, "tables_") or self.center_.shape[0] != network.n_features:
+        if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
             return None
+        network = self._network(n_features, n_children)
         if tuple(table.shape for table in self.tables_) != network.shapes:
             return None
         parameters = Parameters(self._frame, tuple(self.tables_), self.weights_)
-        return Reached(parameters, self._chain, self.n_steps_, self._passes, self._split_seed)
+        return Reached(
+            parameters,
+            self._chain,
+            self.n_steps_,
+            self._passes,
+            self._split_seed,
+            self._moments,
+        )
 
     def _fitted_copy(self, parameters: Parameters) -> Self:
         """A copy of the estimator with parameters of a fit that is under way."""
@@ -156,6 +296,7 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         values = fitted.trace["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else math.nan
         self.best_validation_ = fitted.best_validation
+        self.start_validation_ = fitted.start_validation
         self.outcome_ = str(fitted.outcome)
         self.converged_ = fitted.outcome == Outcome.CONVERGED
         self.n_steps_ = reached.n_steps
@@ -166,3 +307,4 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         self._chain = reached.chain
         self._passes = reached.passes
         self._split_seed = reached.split_seed
+        self._moments = reached.moments

@@ -61,15 +61,26 @@ class DeepParameters:
         Inverse temperature beta_t; not for "sgd".
     gradient_clip : float, default=None
         Largest norm of a step's gradient.
-    init_params : {"auto", "data", "paper"}, default="auto"
-        "data" places components by k-means and begins each chain at the nearest; "paper" does not
-        look at the data. "auto" is "data", where the components can be placed.
+    init_params : {"auto", "gaussian", "data", "paper"}, default="auto"
+        "gaussian" fits `GaussianMixture` with the same `random_state` first. Components begin as
+        its Gaussians, with its weights, and chains are drawn from its posterior, so the fit begins
+        where the Gaussian one has ended. "data" places components by k-means and begins each chain
+        at the nearest; "paper" does not look at the data. "auto" is "gaussian" for components that
+        can be Gaussians, else "data" for those that can be placed, else "paper".
+    reg_covar : float, default=1e-6
+        That of the Gaussian mixture that a fit begins with. Columns with spreads below 1e-2 or
+        above 1e2 are standardised for it.
+    noise : float, default=1e-4
+        Standard deviation of noise that is added to a row each time it is visited, in units of the
+        columns as the model sees them (standardised, if `standardize` says nothing else). It keeps
+        densities finite where columns are rounded or rows lie in a plane.
     standardize : {"auto", "whiten", "columns"} or False, default="auto"
         What the model sees: rows shifted and mapped to covariance one ("whiten"; correlations then
         need not be learnt by every component from its own few rows), columns shifted and scaled to
-        variance one, or the rows as they are. "auto" chooses one of the first two, by rows held out
-        from k-means, for flows and networks with transforms; else it is "columns". Only rows that
-        are learnt from decide. Densities are those of the data as they came.
+        variance one, or the rows as they are. "auto" is "columns"; with `init_params="data"` it
+        chooses one of the first two, by rows held out from k-means, for flows and networks with
+        transforms. Only rows that are learnt from decide. Densities are those of the data as they
+        came.
     validation_fraction : float or None, default=0.1
         Share of the rows that is watched and not learnt from; with fewer than 20 rows, none is.
         Watched rows count alike, whatever they weigh.
@@ -79,8 +90,8 @@ class DeepParameters:
     tol : float, default=1e-4
         Nats per row.
     evaluate_every : int, sequence of int or "auto", default="auto"
-        Steps between evaluations, or the steps after which to evaluate; "auto" makes a hundred
-        records of a whole fit.
+        Steps between evaluations, or the steps after which to evaluate. "auto" is two passes over
+        the rows, at least ten steps, and at most a hundredth of `max_steps`.
     dtype : {"float32", "float64"}, default="float32"
         What the model computes in. "float64" does not touch JAX's global setting.
     random_state : int, RandomState, Generator or None, default=None
@@ -115,6 +126,8 @@ class DeepParameters:
     annealing: str | Callable[[int], float] | None = None
     gradient_clip: float | None = None
     init_params: str = "auto"
+    reg_covar: float = 1e-6
+    noise: float = 1e-4
     standardize: str | bool = "auto"
     validation_fraction: float | None = 0.1
     patience: int | None = 20

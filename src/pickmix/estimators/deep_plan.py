@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +31,7 @@ from pickmix.selection.settings import RandomPartition
 
 ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
 PROPOSALS = ("uniform", "optimal", "table", "table-forgetting", "partition")
-STARTS = ("auto", "data", "paper")
+STARTS = ("auto", "gaussian", "data", "paper")
 FRAMES = ("auto", "whiten", "columns")
 _NAMED_PROPOSALS: dict[str, Callable[[], Proposal]] = {
     "uniform": UniformProposal,
@@ -41,8 +42,10 @@ _NAMED_PROPOSALS: dict[str, Callable[[], Proposal]] = {
 _BLOCK_SIZE = 4
 # Beyond this many children of the root, weights come in closed form.
 _MOST_GRADIENT_WEIGHTS = 1024
-# Records of a fit that makes all its steps.
+# Records of a fit that makes all its steps, at least; else one after so many passes and steps.
 _RECORDS = 100
+_PASSES_PER_RECORD = 2
+_FEWEST_STEPS = 10
 
 Step = Literal["mhsaem", "partition", "mcsaem", "em", "sgd"]
 
@@ -59,8 +62,14 @@ class DeepPlan:
         Kind of step; "mhsaem" has a `proposal`, "partition" a `partition`.
     proposal_name : str
         What `proposal_` says.
-    places : bool
-        Whether the start places components where the rows are, if it can.
+    init_params : str
+        As in the estimator.
+    gaussian_form : {"full", "diag"}
+        Covariances of the Gaussian mixture that a fit begins with.
+    chooses : bool
+        Whether the number of components is chosen.
+    noise : float
+        Standard deviation of the noise that rows get at each visit, as the model sees them.
     frames : tuple of str
         Kinds of `find_frame` to choose from.
     rate, annealing : schedules
@@ -79,7 +88,12 @@ class DeepPlan:
     batch_size: int | None
     row_adam: bool
     closed_form_weights: bool
-    places: bool
+    init_params: str
+    gaussian_form: str
+    chooses: bool
+    noise: float
+    reg_covar: float
+    random_state: int | None
     frames: tuple[str, ...]
     rate: Schedule
     annealing: Schedule | None
@@ -88,34 +102,55 @@ class DeepPlan:
     limits: Limits
     patience: int | None
     tol: float
-    evaluate_every: EvaluateEvery
+    evaluate_every: EvaluateEvery | None
     dtype: np.dtype
     verbose: int
     callbacks: tuple[Callback, ...]
 
-    def plateau(self) -> Plateau | None:
-        """A plateau that has seen nothing yet."""
-        return None if self.patience is None else Plateau(self.tol, patience=self.patience)
+    def plateau(self, first: float | None) -> Plateau | None:
+        """A plateau that has seen the start's value alone, if there is one."""
+        if self.patience is None:
+            return None
+        reference = -math.inf if first is None else first
+        return Plateau(self.tol, patience=self.patience, reference=reference)
+
+    def records(self, steps_per_pass: int) -> EvaluateEvery:
+        """Steps between evaluations, or the steps after which they come.
+
+        Where nothing is said, after some passes: a small table is learnt by heart soon. A fit that
+        makes all its steps has a hundred evaluations at least.
+        """
+        if self.evaluate_every is not None:
+            return self.evaluate_every
+        fewest = max(1, self.limits.last_step // _RECORDS)
+        return min(fewest, max(_FEWEST_STEPS, _PASSES_PER_RECORD * steps_per_pass))
 
 
-def make_plan(parameters: DeepParameters, n_children: int, can_whiten: bool) -> DeepPlan:
+def make_plan(
+    parameters: DeepParameters,
+    n_children: int | None,
+    can_whiten: bool = False,
+    gaussian_form: str = "full",
+) -> DeepPlan:
     """Check the parameters that all families share, and resolve them.
 
     Parameters
     ----------
     parameters : DeepParameters
-    n_children : int
-        Components, or children of the root.
+    n_children : int or None
+        Components, or children of the root; None chooses the number.
     can_whiten : bool
         Whether the family may see its columns mixed.
+    gaussian_form : {"full", "diag"}
+        Covariances of the Gaussians that the family can begin with.
     """
     given = parameters
     _check_numbers(given)
     step, proposal, partition, name = _resolve_proposal(given)
     steps = check.check_integer("max_steps", given.max_steps, 1)
     weights = given.weight_update
-    places = given.init_params != "paper"
-    auto_frames = ("columns", "whiten") if can_whiten and places else ("columns",)
+    # Gaussians of a start have their own correlations; places and spreads need a frame for them.
+    frames = ("columns", "whiten") if can_whiten and given.init_params == "data" else ("columns",)
     return DeepPlan(
         step=step,
         proposal=proposal,
@@ -127,9 +162,14 @@ def make_plan(parameters: DeepParameters, n_children: int, can_whiten: bool) -> 
         batch_size=given.batch_size,
         row_adam=given.adam == "row",
         closed_form_weights=weights == "closed_form"
-        or (weights == "auto" and step != "sgd" and n_children > _MOST_GRADIENT_WEIGHTS),
-        places=places,
-        frames=auto_frames if given.standardize == "auto" else (str(given.standardize or "none"),),
+        or (weights == "auto" and step != "sgd" and (n_children or 0) > _MOST_GRADIENT_WEIGHTS),
+        init_params=given.init_params,
+        gaussian_form=gaussian_form,
+        chooses=n_children is None,
+        noise=float(given.noise),
+        reg_covar=float(given.reg_covar),
+        random_state=given.random_state if isinstance(given.random_state, int) else None,
+        frames=frames if given.standardize == "auto" else (str(given.standardize or "none"),),
         rate=resolve_rate(given.learning_rate, steps),
         annealing=resolve_annealing(given.annealing, steps),
         step_size=lambda steps_per_pass: resolve_step_size(given.step_size, steps_per_pass),
@@ -137,9 +177,7 @@ def make_plan(parameters: DeepParameters, n_children: int, can_whiten: bool) -> 
         limits=Limits(steps, Outcome.MAX_STEPS, given.max_time),
         patience=given.patience,
         tol=given.tol,
-        evaluate_every=check.resolve_evaluate_every(
-            given.evaluate_every, max(1, steps // _RECORDS)
-        ),
+        evaluate_every=check.resolve_evaluate_every(given.evaluate_every, 0) or None,
         dtype=np.dtype(given.dtype),
         verbose=int(given.verbose),
         callbacks=tuple(check.check_callbacks(given.callbacks)),
@@ -165,6 +203,19 @@ def _resolve_proposal(
     if algorithm == "em":
         return "em", None, None, "optimal"
     return ("sgd" if algorithm == "sgd" else "mcsaem"), None, None, "optimal"
+
+
+def check_number_of(name: str, number: int | str, given: DeepParameters) -> int | None:
+    """Check a number of components; None stands for "auto", which needs a Gaussian start."""
+    if isinstance(number, str):
+        check.check_choice(name, number, ("auto",))
+        if given.init_params not in ("auto", "gaussian"):
+            raise ValueError(
+                f"{name} must be an integer with init_params={given.init_params!r}: 'auto' chooses "
+                "the number by Gaussian mixtures, got 'auto'."
+            )
+        return None
+    return check.check_integer(name, number, 1)
 
 
 def _check_numbers(given: DeepParameters) -> None:
@@ -195,6 +246,8 @@ def _check_numbers(given: DeepParameters) -> None:
                 f"got {given.validation_fraction!r}."
             )
     check.check_number("tol", given.tol, 0.0)
+    for name in ("noise", "reg_covar"):
+        check.check_number(name, getattr(given, name), 0.0)
     check_checkpoint(given.checkpoint, given.checkpoint_every)
     if not isinstance(given.verbose, bool):
         check.check_integer("verbose", given.verbose, 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
-from pickmix.estimators.validation import check_integer
+from pickmix.estimators.deep_plan import check_number_of
 
 if TYPE_CHECKING:
     from pickmix.gradient.components import Component
@@ -26,9 +26,12 @@ class Mixture(DeepMixture):
         row, for `sample`; `place(params, centre, scale)` returns parameters of a component moved to
         `centre` with spread `scale`, both (D,), for `init_params="data"`; `location(params)`
         returns a point (D,) amid the component, for `proposal="partition"` (else the mean of a few
-        samples is taken; without `sample`, blocks know no neighbours).
-    n_components : int, default=8
-        K.
+        samples is taken; without `sample`, blocks know no neighbours);
+        `from_gaussian(params, mean, precision_cholesky)` returns parameters of a component that is
+        N(mean, (L'L)^-1), L = `precision_cholesky` (D, D) lower triangular, for
+        `init_params="gaussian"`; `fixed` names keys of a dict of parameters that stay as they are.
+    n_components : int or "auto", default=8
+        K. "auto" chooses it, as FlowMixture does, for a component with a `from_gaussian`.
 
     Notes
     -----
@@ -55,12 +58,17 @@ class Mixture(DeepMixture):
     """
 
     component: Component | None = None
-    n_components: int = 8
+    n_components: int | str = 8
 
-    def _check_family(self) -> int:
-        check_integer("n_components", self.n_components, 1)
-        self._checked_component()
-        return self.n_components
+    def _check_family(self) -> int | None:
+        component = self._checked_component()
+        number = check_number_of("n_components", self.n_components, self)
+        if number is None and not hasattr(component, "from_gaussian"):
+            raise ValueError(
+                "n_components must be an integer for a component without a method "
+                "from_gaussian(params, mean, precision_cholesky), got 'auto'."
+            )
+        return number
 
     def _checked_component(self) -> Component:
         missing = [name for name in ("init", "log_prob") if not hasattr(self.component, name)]
@@ -71,7 +79,8 @@ class Mixture(DeepMixture):
             )
         return self.component
 
-    def _network(self, n_features: int) -> Network:
+    def _network(self, n_features: int, n_children: int | None = None) -> Network:
         from pickmix.gradient.components import ComponentMixture
 
-        return ComponentMixture(self._checked_component(), self.n_components, n_features)
+        component = self._checked_component()
+        return ComponentMixture(component, self._n_children(n_children), n_features)

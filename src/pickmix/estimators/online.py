@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import warnings
 from typing import Any, Self
 
@@ -15,24 +14,14 @@ from sklearn.utils.metaestimators import available_if
 from pickmix.closed_form.seeding import WEIGHT_FLOOR
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
-from pickmix.data.checks import check_weights
-from pickmix.data.dask_data import is_dask
-from pickmix.data.open_rows import read_ahead
 from pickmix.data.rows import ArrayRows
-from pickmix.data.sources import refuse_bad
 from pickmix.estimators import validation
 from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.inference import ClosedFormInference
 from pickmix.estimators.partial_tables import check_partial_table, check_rows, warn_about_unseen
 from pickmix.estimators.plan import partition_settings
-from pickmix.estimators.row_sources import (
-    is_large,
-    learn_names,
-    open_fitted,
-    open_for,
-    ranges_of,
-)
+from pickmix.estimators.row_sources import is_large, learn_by_chunks
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.selection.schedules import resolve_step_size
@@ -155,7 +144,8 @@ class OnlineFitting(ClosedFormInference):
         if is_large(X):
             if noise is not None:
                 raise ValueError("noise goes with rows in memory: read X into an array first.")
-            return self._learn_by_chunks(X, sample_weight)
+            learn_by_chunks(self, X, sample_weight, hasattr(self, "weights_"))
+            return self
         self._check_parameters()
         settings = partition_settings(self.algorithm, self.proposal)
         assert settings is not None
@@ -202,32 +192,6 @@ class OnlineFitting(ClosedFormInference):
         self._effective_counts = state.effective_counts()
         # No chain is kept: a warm fit lets its rows start at the nearest means.
         self._chain = np.empty(0, dtype=np.int32)
-        return self
-
-    def _learn_by_chunks(self, X: Any, sample_weight: Any) -> Self:
-        """Learn from the chunks of a source, one after another."""
-        if is_dask(X):
-            raise TypeError(
-                "partial_fit takes one batch at a time: compute the partitions of a Dask "
-                "collection one by one, or use fit, which leaves them where they are."
-            )
-        source = open_fitted(self, X) if hasattr(self, "weights_") else open_for(X)
-        # Chunks come without names: the columns have been chosen.
-        names = vars(self).pop("feature_names_in_", source.names)
-        ranges = ranges_of(source)
-        try:
-            weights = check_weights(sample_weight, source.n_rows)
-            with contextlib.closing(read_ahead(source, ranges)) as chunks:
-                for (first, last), rows in zip(ranges, chunks, strict=True):
-                    refuse_bad(source, first, rows, allow_nan=True)
-                    some = None if weights is None else weights[first:last]
-                    has_say = ~np.isnan(rows).all(axis=1)
-                    if (has_say if some is None else has_say & (some > 0.0)).any():
-                        self.partial_fit(rows, sample_weight=some)
-        finally:
-            if source is not X:
-                source.close()
-            learn_names(self, source.n_columns, None if names is None else list(names))
         return self
 
     def _check_same_mixture(self, n_columns: int) -> None:

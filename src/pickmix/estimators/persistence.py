@@ -10,7 +10,7 @@ import os
 import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,21 @@ _DESCRIPTION = "model"
 
 @dataclass(frozen=True)
 class Saveable:
-    """A class that can be saved: where it lives, and its state beyond names that end in `_`."""
+    """A class that can be saved.
+
+    Attributes
+    ----------
+    module : str
+        Where it lives.
+    private_state : tuple of str
+        Its state beyond names that end in `_`.
+    unnamed : dict
+        Parameters that older files do not name, and what they were then.
+    """
 
     module: str
     private_state: tuple[str, ...] = ()
+    unnamed: dict[str, Any] = field(default_factory=dict)
 
     def holds(self, attribute: str) -> bool:
         """Tell whether an attribute belongs to the fitted state."""
@@ -42,6 +53,8 @@ class Saveable:
         return public or attribute in self.private_state
 
 
+# Chains let warm_start go on where the fit ended, moments a stream.
+_DEEP_STATE = ("_chain", "_moments", "_passes", "_split_seed")
 # Modules go by name, so that loading one kind of model imports no other kind's engine.
 SAVEABLE: dict[str, Saveable] = {
     # The chains let warm_start go on where the fit ended.
@@ -54,13 +67,11 @@ SAVEABLE: dict[str, Saveable] = {
         ("_chain", "_effective_counts", "_fitted_description", "_passes"),
     ),
     "TableMixture": Saveable("pickmix.estimators.table_mixture"),
-    "FlowMixture": Saveable(
-        "pickmix.estimators.flow_mixture", ("_chain", "_passes", "_split_seed")
-    ),
+    "FlowMixture": Saveable("pickmix.estimators.flow_mixture", _DEEP_STATE, {"linear": False}),
     "SumProductTransformNetwork": Saveable(
-        "pickmix.estimators.sum_product_transform_network", ("_chain", "_passes", "_split_seed")
+        "pickmix.estimators.sum_product_transform_network", _DEEP_STATE
     ),
-    "Mixture": Saveable("pickmix.estimators.mixture", ("_chain", "_passes", "_split_seed")),
+    "Mixture": Saveable("pickmix.estimators.mixture", _DEEP_STATE),
 }
 _ANY_SAVEABLE = " or ".join(SAVEABLE)
 
@@ -210,7 +221,7 @@ def _decode_model(
         parameter: _decode(value, arrays) for parameter, value in description["parameters"].items()
     }
     _check_names(name, model, parameters or {})
-    model.set_params(**saved | (parameters or {}))
+    model.set_params(**entry.unnamed | saved | (parameters or {}))
     for attribute, value in description["attributes"].items():
         if not entry.holds(attribute):
             raise _Foreign(f"a {name} has no fitted attribute {attribute!r}.")

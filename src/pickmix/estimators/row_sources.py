@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from pickmix.data.checks import check_weights
 from pickmix.data.dask_data import is_dask
 from pickmix.data.open_rows import is_source, open_rows, read_ahead
 from pickmix.data.sources import RowSource, refuse_bad
@@ -170,6 +171,36 @@ def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any
     n_columns = {"predict_proba": estimator.weights_.shape[0]}.get(name, arguments.get("m"))
     dtype = {"predict": np.int64, "top_components": (np.int64, np.float64)}.get(name, np.float64)
     return lazily(getattr(estimator, name), X, dtype, n_columns, **arguments)
+
+
+def learn_by_chunks(estimator: Any, X: Any, sample_weight: Any, is_begun: bool) -> None:
+    """Call `partial_fit` with the chunks of a source, one after another.
+
+    If the estimator `is_begun`, the source must have its columns.
+    """
+    if is_dask(X):
+        raise TypeError(
+            "partial_fit takes one batch at a time: compute the partitions of a Dask "
+            "collection one by one, or use fit, which leaves them where they are."
+        )
+    source = open_fitted(estimator, X) if is_begun else open_for(X)
+    # Chunks come without names: the columns have been chosen.
+    names = vars(estimator).pop("feature_names_in_", source.names)
+    ranges = ranges_of(source)
+    allow_nan = get_tags(estimator).input_tags.allow_nan
+    try:
+        weights = check_weights(sample_weight, source.n_rows)
+        with contextlib.closing(read_ahead(source, ranges)) as chunks:
+            for (first, last), rows in zip(ranges, chunks, strict=True):
+                refuse_bad(source, first, rows, allow_nan=allow_nan)
+                some = None if weights is None else weights[first:last]
+                has_say = ~np.isnan(rows).all(axis=1)
+                if (has_say if some is None else has_say & (some > 0.0)).any():
+                    estimator.partial_fit(rows, sample_weight=some)
+    finally:
+        if source is not X:
+            source.close()
+        learn_names(estimator, source.n_columns, None if names is None else list(names))
 
 
 def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pickmix.estimators.deep_mixture import DeepMixture
+from pickmix.estimators.deep_plan import check_number_of
 from pickmix.estimators.tree_inference import TreeInference
-from pickmix.estimators.validation import check_flag, check_integer
+from pickmix.estimators.validation import check_integer
 
 if TYPE_CHECKING:
+    from pickmix.gradient.network import Network
     from pickmix.gradient.sptn import SumProductTransform
+
+
+# With "auto": children of the nodes below the root.
+_CHILDREN_BELOW = 4
 
 
 @dataclass(eq=False, repr=False)
@@ -24,15 +33,21 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
 
     Parameters
     ----------
-    n_children : int, default=8
-        s.
+    n_children : int, sequence of int or "auto", default="auto"
+        s, or a number for each layer, the root's first. "auto" chooses the root's by Gaussian
+        mixtures on the validation rows, as FlowMixture does, and takes 4 below.
     n_partitions : int, default=2
         b, clipped to the coordinates there are; 1 makes no products.
     n_layers : int, default=2
         l.
-    transforms : bool, default=True
-        False leaves the transforms out: a plain sum-product network, whose leaves are Gaussians
-        with a location and a scale each. Marginals and conditionals are then exact.
+    transforms : {"triangular", "rotations"} or bool, default="triangular"
+        "triangular" are affine maps with lower triangular matrices, which are fast. "rotations"
+        (also True) are the paper's: two rotations and scales between them. Both make Gaussians
+        with any covariance. With products (b > 1) rotations let each part look across all columns;
+        triangular matrices take from a part what is linear in the columns before it. False leaves
+        the transforms out: a plain sum-product network, whose leaves are Gaussians with a location
+        and a scale each. Marginals and conditionals are then exact, and rows may have gaps (NaN):
+        what was not seen is integrated out, in fits and in queries.
 
     Attributes
     ----------
@@ -59,26 +74,58 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
     (64, 16, (500, 3))
     """
 
-    n_children: int = 8
+    n_children: int | Sequence[int] | str = "auto"
     n_partitions: int = 2
     n_layers: int = 2
     _: KW_ONLY
-    transforms: bool = True
+    transforms: str | bool = "triangular"
 
-    def _check_family(self) -> int:
-        check_integer("n_children", self.n_children, 1)
+    def _check_family(self) -> int | None:
         check_integer("n_partitions", self.n_partitions, 1)
         check_integer("n_layers", self.n_layers, 1)
-        check_flag("transforms", self.transforms)
-        return self.n_children
+        if self.transforms not in ("triangular", "rotations", True, False):
+            raise ValueError(
+                "transforms must be 'triangular', 'rotations', True or False, "
+                f"got {self.transforms!r}."
+            )
+        if isinstance(self.n_children, int | str | np.integer):
+            return check_number_of("n_children", self.n_children, self)
+        numbers: list[int] = list(self.n_children) if isinstance(self.n_children, Sequence) else []
+        if len(numbers) != self.n_layers:
+            raise ValueError(
+                "n_children must be 'auto', an integer >= 1 or a sequence of them, one for each of "
+                f"the n_layers={self.n_layers} layers, got {self.n_children!r}."
+            )
+        checked = [check_integer("n_children", number, 1) for number in numbers]
+        return checked[0]
 
     def _can_whiten(self) -> bool:
         # Without transforms columns must stay apart, or there are no marginals.
         return bool(self.transforms)
 
-    def _network(self, n_features: int) -> SumProductTransform:
+    def _gaussian_form(self) -> str:
+        return "full" if self.transforms else "diag"
+
+    def _takes_missing(self) -> bool:
+        # Of rows whose columns are mixed, one gap would hide all.
+        return not self.transforms and self.standardize != "whiten"
+
+    def _partial_network(self, network: Network) -> Network:
+        from pickmix.gradient.marginals import PartialSumProduct
         from pickmix.gradient.sptn import SumProductTransform
 
+        assert isinstance(network, SumProductTransform)
+        return PartialSumProduct(network)
+
+    def _network(self, n_features: int, n_children: int | None = None) -> SumProductTransform:
+        from pickmix.gradient.sptn import SumProductTransform
+
+        root, below = self._n_children(n_children), self.n_children
+        numbers: int | list[int] = root
+        if isinstance(below, str):
+            numbers = [root] + [min(root, _CHILDREN_BELOW)] * (self.n_layers - 1)
+        elif isinstance(below, Sequence):
+            numbers = [root, *below[1:]]
         return SumProductTransform(
-            self.n_children, self.n_partitions, self.n_layers, n_features, bool(self.transforms)
+            numbers, self.n_partitions, self.n_layers, n_features, self.transforms
         )

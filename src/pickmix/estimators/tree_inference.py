@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 class TreeInference(DeepInference):
     """Trees, marginals and conditionals of a fitted network."""
 
-    transforms: bool
+    transforms: str | bool
     standardize: str | bool
 
     @abc.abstractmethod
-    def _network(self, n_features: int) -> SumProductTransform:
+    def _network(self, n_features: int, n_children: int | None = None) -> SumProductTransform:
         """The network that the tables belong to."""
 
     @property
@@ -51,10 +51,11 @@ class TreeInference(DeepInference):
         choices : (N, n_slots) int array
             The root's choice first, then layer by layer, part by part.
         """
+        from pickmix.gradient.sptn import SumProductTransform
         from pickmix.gradient.trees import most_probable_trees
 
-        rows = self._prepare(X)[1]
-        network = self._network(rows.shape[1])
+        network, rows = self._prepare(X)
+        assert isinstance(network, SumProductTransform)
         return most_probable_trees(network, self.tables_, self._log_weights(), rows, self.dtype)
 
     def score_marginal(self, X: Any, columns: Sequence[int]) -> np.ndarray:

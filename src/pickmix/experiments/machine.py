@@ -14,13 +14,7 @@ from pickmix import __version__
 
 
 def versions(packages: Sequence[str]) -> str:
-    """Versions of pickmix, Python and those of the packages that are installed.
-
-    Examples
-    --------
-    >>> versions(["numpy", "no-such-package"])
-    'pickmix ...; python 3...; numpy ...'
-    """
+    """Versions of pickmix, Python and those of the packages that are installed."""
     parts = [f"pickmix {__version__}", f"python {platform.python_version()}"]
     for name in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -21,13 +21,9 @@ class Meter:
 
     On Linux the peak of the resident memory can be set back, so that neither what came before the
     start nor what happens in a pause hides the peak of the work. Elsewhere the peak of the whole
-    process is all there is, and a pause may raise it.
-
-    Parameters
-    ----------
-    max_seconds : float or None
-        When the work has taken so long, the process is ended by the signal SIGALRM: the only way
-        that also ends a call into another library which never returns to Python.
+    process is all there is, and a pause may raise it. When the work has taken `max_seconds`, the
+    process is ended by the signal SIGALRM: the only way that also ends a call into another library
+    which never returns to Python.
     """
 
     def __init__(self, max_seconds: float | None = None) -> None:

@@ -9,12 +9,12 @@ scikit-learn's, too: 100 iterations, or less than 1e-3 per row gained.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pickmix.experiments.fitted import Fitted, Record
-from pickmix.experiments.scoring import GaussianParameters
+from pickmix.experiments.scoring import Fitted, GaussianParameters, Record
 
 MAX_ITERATIONS = 100
 TOLERANCE = 1e-3
@@ -30,8 +30,7 @@ def fit_faiss(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fi
     rows = np.ascontiguousarray(X, dtype=np.float32)
     kmeans = faiss.Kmeans(X.shape[1], n_components, seed=seed)
     kmeans.train(rows)
-    labels = kmeans.assign(rows)[1]
-    return Fitted(gaussians_of_clusters(X, labels, kmeans.centroids), "max_iter")
+    return Fitted(gaussians_of_clusters(X, kmeans.assign(rows)[1], kmeans.centroids), "max_iter")
 
 
 def gaussians_of_clusters(
@@ -39,30 +38,30 @@ def gaussians_of_clusters(
 ) -> GaussianParameters:
     """Turn clusters into a mixture.
 
-    Covariances are shrunk towards the mean covariance of all clusters, which counts as one row,
-    plus 1e-6 on the diagonal: clusters of a few rows would otherwise be singular.
-
-    Parameters
-    ----------
-    X : (N, D) array
-    labels : (N,) array of int
-    centroids : (K, D) array
-        Means of clusters without rows; the others have that of their rows.
+    X is (N, D), labels (N,). Centroids (K, D) are means of clusters without rows; the others have
+    that of their rows. Covariances are shrunk towards the mean covariance of all clusters, which
+    counts as one row, plus 1e-6 on the diagonal: clusters of few rows would else be singular.
     """
     means = np.array(centroids, dtype=np.float64)
     K, D = means.shape
     counts = np.bincount(labels, minlength=K)
-    order = np.argsort(labels, kind="stable")
-    ends = np.cumsum(counts)
+    parts = np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
     scatter = np.zeros((K, D, D))
     for k in np.flatnonzero(counts):
-        rows = X[order[ends[k] - counts[k] : ends[k]]].astype(np.float64)
+        rows = X[parts[k]].astype(np.float64)
         means[k] = rows.mean(axis=0)
         rows -= means[k]
         scatter[k] = rows.T @ rows
     pooled = scatter.sum(axis=0) / X.shape[0]
     covariances = (scatter + SHRINKAGE_ROWS * pooled) / (counts + SHRINKAGE_ROWS)[:, None, None]
     return GaussianParameters(counts / X.shape[0], means, covariances + REGULARISATION * np.eye(D))
+
+
+def _after(n_steps: int, X: np.ndarray, parameters: GaussianParameters, **more: float) -> Fitted:
+    """A fit by EM that made so many steps."""
+    outcome = "converged" if n_steps < MAX_ITERATIONS else "max_iter"
+    evaluations = n_steps * len(parameters.weights) * X.shape[0]
+    return Fitted(parameters, outcome, evaluations=evaluations, **more)
 
 
 def fit_gmmx(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -72,29 +71,18 @@ def fit_gmmx(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fit
 
     rows = jnp.asarray(X, dtype=jnp.float32)
     fitter = EMFitter(max_iter=MAX_ITERATIONS, tol=TOLERANCE, reg_covar=REGULARISATION)
+    start = partial(
+        GaussianMixtureModelJax.from_k_means, rows, n_components, reg_covar=REGULARISATION, n_init=1
+    )
     # JAX compiles for these sizes. Done ahead of the work it can be told apart; the start's part
     # is compiled by making one, from a k-means of one iteration.
     started = time.perf_counter()
-    start = GaussianMixtureModelJax.from_k_means(
-        rows, n_components, reg_covar=REGULARISATION, n_init=1, init="random", max_iter=1
-    )
-    compiled: Any = EMFitter.fit.lower(fitter, rows, start).compile()
+    compiled: Any = EMFitter.fit.lower(fitter, rows, start(init="random", max_iter=1)).compile()
     compile_seconds = time.perf_counter() - started
-    start = GaussianMixtureModelJax.from_k_means(
-        rows, n_components, reg_covar=REGULARISATION, n_init=1, random_state=seed
-    )
-    result = compiled(fitter, rows, start)
-    n_iterations = int(result.n_iter)
-    return Fitted(
-        GaussianParameters(
-            result.gmm.weights_numpy,
-            result.gmm.means_numpy,
-            result.gmm.covariances.values_numpy,
-        ),
-        "converged" if n_iterations < MAX_ITERATIONS else "max_iter",
-        evaluations=n_iterations * n_components * X.shape[0],
-        compile_seconds=compile_seconds,
-    )
+    result = compiled(fitter, rows, start(random_state=seed))
+    found = result.gmm.weights_numpy, result.gmm.means_numpy, result.gmm.covariances.values_numpy
+    n_steps = int(result.n_iter)
+    return _after(n_steps, X, GaussianParameters(*found), compile_seconds=compile_seconds)
 
 
 def fit_pomegranate(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -116,25 +104,16 @@ def fit_pomegranate(X: np.ndarray, n_components: int, seed: int, record: Record)
 
     kmeans = KMeans(n_components, n_init=1, random_state=seed).fit(X)
     start = gaussians_of_clusters(X, kmeans.labels_, kmeans.cluster_centers_)
-    components = [
-        Normal(mean.astype(np.float32), covariance.astype(np.float32), covariance_type="full")
-        for mean, covariance in zip(start.means, start.covariances, strict=True)
-    ]
-    model = CountingMixture(
-        components,
-        priors=start.weights.astype(np.float32),
-        max_iter=MAX_ITERATIONS,
-        # Of the sum over rows.
-        tol=TOLERANCE * X.shape[0],
+    weights, means, covariances = (
+        values.astype(np.float32) for values in (start.weights, start.means, start.covariances)
     )
+    pairs = zip(means, covariances, strict=True)
+    components = [Normal(*pair, covariance_type="full") for pair in pairs]
+    # The tolerance is of the sum over rows.
+    stopping = {"max_iter": MAX_ITERATIONS, "tol": TOLERANCE * X.shape[0]}
+    model = CountingMixture(components, priors=weights, **stopping)
     with torch.no_grad():
         model.fit(torch.as_tensor(X, dtype=torch.float32))
-    return Fitted(
-        GaussianParameters(
-            model.priors.numpy(force=True),
-            np.stack([component.means.numpy(force=True) for component in components]),
-            np.stack([component.covs.numpy(force=True) for component in components]),
-        ),
-        "converged" if model.n_steps < MAX_ITERATIONS else "max_iter",
-        evaluations=model.n_steps * n_components * X.shape[0],
-    )
+    found = ([getattr(c, name).numpy(force=True) for c in components] for name in ("means", "covs"))
+    parameters = GaussianParameters(model.priors.numpy(force=True), *map(np.stack, found))
+    return _after(model.n_steps, X, parameters)

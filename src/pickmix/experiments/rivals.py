@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,34 +11,23 @@ import numpy as np
 
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.experiments import other_libraries
-from pickmix.experiments.fitted import Fitted, Record
-from pickmix.experiments.scoring import GaussianParameters
+from pickmix.experiments.scoring import Fitted, GaussianParameters, Record
 
 FitFunction = Callable[[np.ndarray, int, int, Record], Fitted]
 
 
 @dataclass(frozen=True)
 class Rival:
-    """One contender.
+    """One contender: `fit` takes rows (N, D), K, a seed and `record`, which it may call on the way.
 
-    Attributes
-    ----------
-    name : str
-    summary : str
-    fit : callable
-        (X (N, D), K, seed, record) -> `Fitted`. It may call `record` on the way.
-    dense : bool
-        Evaluates every component on every row. Where K is very large it does not take part.
-    needs : str or None
-        The module that must be there.
-    packages : tuple of str
-        Packages whose versions belong to a result, beyond numpy, scikit-learn and pickmix.
+    One that is `dense` evaluates every component on every row, and takes no part where K is very
+    large. It may need a module. Versions of its packages belong to a result.
     """
 
     name: str
     summary: str
     fit: FitFunction
-    dense: bool
+    dense: bool = True
     needs: str | None = None
     packages: tuple[str, ...] = ()
 
@@ -48,7 +37,11 @@ class Rival:
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 
-def _fit_ours(**parameters: Any) -> FitFunction:
+def _parameters(model: Any) -> GaussianParameters:
+    return GaussianParameters(model.weights_, model.means_, model.covariances_)
+
+
+def _ours(name: str, summary: str, *, dense: bool = False, **parameters: Any) -> Rival:
     """`pickmix.GaussianMixture` with some parameters, the rest at their defaults."""
 
     def fit(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -65,17 +58,17 @@ def _fit_ours(**parameters: Any) -> FitFunction:
             work_seconds=model.start_seconds_ + float(model.trace_["seconds"][-1:].sum()),
         )
 
-    return fit
+    return Rival(name, f"{summary}, ours" if parameters else summary, fit, dense, None, ("numba",))
 
 
-def _fit_sklearn(init_params: str, n_blas_threads: int | None = None) -> FitFunction:
+def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Rival:
     """scikit-learn's mixture, at its defaults but for the start and the threads of BLAS."""
 
     def fit(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
         from sklearn.mixture import GaussianMixture as SklearnMixture
         from threadpoolctl import threadpool_limits
 
-        model = SklearnMixture(n_components, init_params=init_params, random_state=seed)
+        model = SklearnMixture(n_components, init_params=start, random_state=seed)
         with threadpool_limits(n_blas_threads, user_api="blas"):
             model.fit(X)
         # An E-step per iteration, and one for the labels at the end.
@@ -83,76 +76,36 @@ def _fit_sklearn(init_params: str, n_blas_threads: int | None = None) -> FitFunc
         outcome = "converged" if model.converged_ else "max_iter"
         return Fitted(_parameters(model), outcome, evaluations=evaluations)
 
-    return fit
+    return Rival(f"sklearn-{start}" + ("-one-thread" if n_blas_threads else ""), summary, fit)
 
 
-def _parameters(model: Any) -> GaussianParameters:
-    return GaussianParameters(model.weights_, model.means_, model.covariances_)
-
-
-def _ours(name: str, summary: str, *, dense: bool, **parameters: Any) -> Rival:
-    return Rival(name, summary, _fit_ours(**parameters), dense, packages=("numba",))
-
-
-def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Rival:
-    name = f"sklearn-{start}" + ("" if n_blas_threads is None else "-one-thread")
-    return Rival(name, summary, _fit_sklearn(start, n_blas_threads), dense=True)
-
-
+_FORGETS = "table-forgetting"
+_FAISS = "k-means by Faiss, then a Gaussian for each cluster"
+_GMMX = "EM in JAX, float32, from scikit-learn's k-means"
+_TORCH = "EM in PyTorch, float32, from scikit-learn's k-means"
 _ALL = (
     _sklearn("kmeans", "scikit-learn, all defaults: EM from k-means"),
     _sklearn("k-means++", "scikit-learn, EM from a k-means++ seeding"),
     # Products with D x D matrices are too small to share: BLAS is often faster alone.
     _sklearn("kmeans", "sklearn-kmeans with one thread in BLAS", n_blas_threads=1),
     _sklearn("k-means++", "sklearn-k-means++ with one thread in BLAS", n_blas_threads=1),
-    _ours("pickmix", "this library, all defaults", dense=False),
-    _ours("em", "exact EM, ours", dense=True, algorithm="em"),
-    _ours("saem", "minibatch EM, ours", dense=True, algorithm="saem"),
-    _ours("ssaem", "minibatch EM, best M kept, ours", dense=True, algorithm="ssaem"),
+    _ours("pickmix", "this library, all defaults"),
+    _ours("em", "exact EM", dense=True, algorithm="em"),
+    _ours("saem", "minibatch EM", dense=True, algorithm="saem"),
+    _ours("ssaem", "minibatch EM, best M kept", dense=True, algorithm="ssaem"),
+    _ours("tsaem", "truncated EM with search sets, M = 3", algorithm="tsaem", n_samples=3),
+    _ours("mcsaem", "M draws from exact posteriors", dense=True, algorithm="mcsaem"),
+    _ours("mhsaem-uniform", "the paper's chain, uniform proposal", proposal="uniform"),
     _ours(
-        "tsaem",
-        "truncated EM with search sets, M = 3, ours",
-        dense=False,
-        algorithm="tsaem",
-        n_samples=3,
+        f"mhsaem-{_FORGETS}", "the paper's chain, a table per row that forgets", proposal=_FORGETS
     ),
-    _ours("mcsaem", "M draws from exact posteriors, ours", dense=True, algorithm="mcsaem"),
-    _ours(
-        "mhsaem-uniform",
-        "the paper's chain, uniform proposal, ours",
-        dense=False,
-        algorithm="mhsaem",
-        proposal="uniform",
-    ),
-    _ours(
-        "mhsaem-table-forgetting",
-        "the paper's chain, a table per row that forgets, ours",
-        dense=False,
-        algorithm="mhsaem",
-        proposal="table-forgetting",
-    ),
-    Rival(
-        "faiss-kmeans",
-        "k-means by Faiss, then a Gaussian for each cluster",
-        other_libraries.fit_faiss,
-        # All distances, but those come from one matrix product and no density is evaluated.
-        dense=False,
-        needs="faiss",
-        packages=("faiss-cpu",),
-    ),
-    Rival(
-        "gmmx",
-        "EM in JAX, float32, from scikit-learn's k-means",
-        other_libraries.fit_gmmx,
-        dense=True,
-        needs="gmmx",
-        packages=("gmmx", "jax"),
-    ),
+    # All distances, but those come from one matrix product and no density is evaluated.
+    Rival("faiss-kmeans", _FAISS, other_libraries.fit_faiss, False, "faiss", ("faiss-cpu",)),
+    Rival("gmmx", _GMMX, other_libraries.fit_gmmx, True, "gmmx", ("gmmx", "jax")),
     Rival(
         "pomegranate",
-        "EM in PyTorch, float32, from scikit-learn's k-means",
+        _TORCH,
         other_libraries.fit_pomegranate,
-        dense=True,
         needs="pomegranate",
         packages=("pomegranate", "torch"),
     ),
@@ -160,25 +113,4 @@ _ALL = (
 RIVALS: dict[str, Rival] = {rival.name: rival for rival in _ALL}
 # The bench's yardstick: the start with the higher held-out log-likelihood, and of its two ways to
 # use threads the faster.
-YARDSTICKS = (
-    ("sklearn-kmeans", "sklearn-kmeans-one-thread"),
-    ("sklearn-k-means++", "sklearn-k-means++-one-thread"),
-)
-
-
-def find_rivals(names: Iterable[str]) -> list[Rival]:
-    """Rivals by name, in the order of `RIVALS`.
-
-    Examples
-    --------
-    >>> [rival.dense for rival in find_rivals(["em", "pickmix"])]
-    [False, True]
-    >>> find_rivals(["sklearn"])
-    Traceback (most recent call last):
-    ValueError: rival must be one of sklearn-kmeans, ..., pomegranate; got 'sklearn'
-    """
-    names = list(names)
-    for name in names:
-        if name not in RIVALS:
-            raise ValueError(f"rival must be one of {', '.join(RIVALS)}; got {name!r}")
-    return [rival for rival in RIVALS.values() if rival.name in names]
+YARDSTICKS = tuple((f"sklearn-{s}", f"sklearn-{s}-one-thread") for s in ("kmeans", "k-means++"))

@@ -1,7 +1,9 @@
-"""How well a Gaussian mixture explains rows: one measure for all rivals and for the truth."""
+"""What a rival hands back, and how well it explains rows: one measure for all and the truth."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +22,6 @@ class GaussianParameters(KnownMixture):
     """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, whoever fitted it.
 
     Rivals deliver different precisions and types; float64 arrays come out here.
-
-    Examples
-    --------
-    >>> standard = GaussianParameters([1.0], [[0.0, 0.0]], [np.eye(2)])
-    >>> standard.score_samples(np.zeros((1, 2))).round(6)  # -log(2 pi)
-    array([-1.837877])
     """
 
     def __post_init__(self) -> None:
@@ -37,13 +33,7 @@ class GaussianParameters(KnownMixture):
         super().__post_init__()
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """Log-density of each row of X (N, D), as (N,).
-
-        Raises
-        ------
-        ValueError
-            If a covariance is not positive definite.
-        """
+        """Log-density of each row of X (N, D), as (N,); an error if a covariance is singular."""
         K, D = self.means.shape
         # The estimator's kernels: many times faster than NumPy at thousands of components.
         mixture = GaussianMixture(K)
@@ -56,3 +46,32 @@ class GaussianParameters(KnownMixture):
         """Components that weigh at least half a row of n_rows."""
         shares = self.weights / self.weights.sum()
         return int(np.count_nonzero(shares * n_rows >= _LEAST_ROWS))
+
+
+# Called with the evaluations of a component on a row so far, and a function that gives the
+# parameters as they stand. The harness decides whether to measure; its clock stops meanwhile.
+Record = Callable[[int, Callable[[], GaussianParameters]], None]
+
+
+def record_nothing(evaluations: int, parameters: Callable[[], GaussianParameters]) -> None:
+    """Serve as a `Record` that keeps nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A fitted mixture, and how the fit ended: "converged", "max_iter" or another name.
+
+    Evaluations of a component on a row are counted without the start's, where that has a meaning.
+    Work seconds are by the library's own clock, where it has one; part of the time may have gone
+    into compilation.
+    """
+
+    parameters: GaussianParameters
+    outcome: str
+    evaluations: float = math.nan
+    compile_seconds: float = 0.0
+    work_seconds: float = math.nan
+
+    def score_samples(self, X: np.ndarray) -> np.ndarray:
+        """Log-density of each row of X (N, D), as (N,)."""
+        return self.parameters.score_samples(X)

@@ -1,12 +1,12 @@
-"""Data settings: what is fitted, with how many components, and what the fit is measured on."""
+"""Data of the benches: what is fitted, with how many components, and what it is measured on."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -23,16 +23,10 @@ _TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class BenchData:
-    """Rows to fit and rows to measure on.
+    """Rows to fit (N, D) and to measure on (M, D), and K, as told to every rival.
 
-    Attributes
-    ----------
-    train : (N, D) array
-    held_out : (M, D) array
-    n_components : int
-        K, as told to every rival.
-    true_log_density : (M,) array or None
-        Of the held-out rows under the mixture that made them, where it is known.
+    `true_log_density` (M,) is that of the held-out rows under the mixture that made them, where it
+    is known.
     """
 
     train: np.ndarray
@@ -41,137 +35,65 @@ class BenchData:
     true_log_density: np.ndarray | None = None
 
 
-class Setting(Protocol):
-    """A named source of `BenchData`."""
+@dataclass(frozen=True)
+class Setting:
+    """A named source of `BenchData`; the same seed gives the same rows.
 
-    @property
-    def name(self) -> str:
-        """How the command line calls it."""
-        ...
+    `dense` says whether rivals that evaluate every component on every row take part.
+    """
 
-    @property
-    def n_components(self) -> int:
-        """K."""
-        ...
-
-    @property
-    def dense(self) -> bool:
-        """Whether rivals that evaluate every component on every row take part."""
-        ...
-
-    @property
-    def summary(self) -> str:
-        """What it is, in a line."""
-        ...
-
-    def make(self, seed: int) -> BenchData:
-        """Make or read the rows; the same seed gives the same ones."""
-        ...
+    name: str
+    summary: str
+    n_components: int
+    make: Callable[[int], BenchData]
+    dense: bool = True
 
 
-def _draw(mixture: KnownMixture, n_rows: int, rng: np.random.Generator) -> BenchData:
-    """Training and held-out rows of a known mixture."""
-    train, _ = mixture.sample(n_rows, rng)
-    held_out, _ = mixture.sample(HELD_OUT_ROWS, rng)
+def _draw(generate: Callable[..., KnownMixture], n_rows: int, seed: int) -> BenchData:
+    """Draw a mixture, and training and held-out rows of it."""
+    rng = np.random.default_rng(seed)
+    mixture = generate(random_state=rng)
+    train, held_out = (mixture.sample(n, rng)[0] for n in (n_rows, HELD_OUT_ROWS))
     truth = GaussianParameters(mixture.weights, mixture.means, mixture.covariances)
-    return BenchData(train, held_out, mixture.weights.shape[0], truth.score_samples(held_out))
+    return BenchData(train, held_out, len(truth.weights), truth.score_samples(held_out))
 
 
-@dataclass(frozen=True)
-class MixSimSetting:
+def from_mixsim(name: str, D: int, K: int, N: int, max_overlap: float) -> Setting:
     """Rows of a MixSim mixture: the largest overlap of a pair is given."""
-
-    name: str
-    n_features: int
-    n_components: int
-    n_rows: int
-    max_overlap: float
-    dense: bool = True
-
-    @property
-    def summary(self) -> str:
-        """What it is, in a line."""
-        sizes = _sizes(self.n_features, self.n_components, self.n_rows)
-        return f"MixSim, {sizes}, largest overlap {self.max_overlap:g}"
-
-    def make(self, seed: int) -> BenchData:
-        """Draw a mixture and rows from it."""
-        rng = np.random.default_rng(seed)
-        mixture = mixsim.generate(
-            self.n_components, self.n_features, self.max_overlap, random_state=rng
-        )
-        return _draw(mixture, self.n_rows, rng)
+    summary = f"MixSim, D = {D}, K = {K:,}, N = {N:,}, largest overlap {max_overlap:g}"
+    return Setting(name, summary, K, partial(_draw, partial(mixsim.generate, K, D, max_overlap), N))
 
 
-@dataclass(frozen=True)
-class RotatedSetting:
+def ellipsoids(
+    name: str, D: int, K: int, N: int, width: float, weights: str = "equal", dense: bool = True
+) -> Setting:
     """Rows of a mixture of rotated ellipsoids in the unit cube."""
-
-    name: str
-    n_features: int
-    n_components: int
-    n_rows: int
-    width: float
-    weights: str = "equal"
-    dense: bool = True
-
-    @property
-    def summary(self) -> str:
-        """What it is, in a line."""
-        sizes = _sizes(self.n_features, self.n_components, self.n_rows)
-        law = "power-law" if self.weights == "power" else "equal"
-        return f"ellipsoids in the unit cube, {sizes}, width {self.width:g}, {law} weights"
-
-    def make(self, seed: int) -> BenchData:
-        """Draw a mixture and rows from it."""
-        rng = np.random.default_rng(seed)
-        mixture = rotated.generate(
-            self.n_components, self.n_features, self.width, weights=self.weights, random_state=rng
-        )
-        return _draw(mixture, self.n_rows, rng)
+    law = "power-law" if weights == "power" else "equal"
+    summary = f"ellipsoids in the unit cube, D = {D}, K = {K:,}, N = {N:,}, width {width:g}, "
+    generate = partial(rotated.generate, K, D, width, weights=weights)
+    return Setting(name, f"{summary}{law} weights", K, partial(_draw, generate, N), dense)
 
 
-@dataclass(frozen=True)
-class UciSetting:
+def from_uci(data_name: str, K: int) -> Setting:
     """Normal rows of a UCI set, standardised: the 64 % for training, and the 20 % for testing."""
 
-    name: str
-    data_name: str
-    n_components: int
-    dense: bool = True
+    def make(seed: int) -> BenchData:
+        split = uci.load(data_name, random_state=seed)
+        return BenchData(split.train, split.test, K)
 
-    @property
-    def summary(self) -> str:
-        """What it is, in a line."""
-        return f"UCI {self.data_name}, standardised, K = {self.n_components:,}"
-
-    def make(self, seed: int) -> BenchData:
-        """Read the set and split it."""
-        split = uci.load(self.data_name, random_state=seed)
-        return BenchData(split.train, split.test, self.n_components)
+    return Setting(f"{data_name}-{K}", f"UCI {data_name}, standardised, K = {K:,}", K, make)
 
 
-@dataclass(frozen=True)
-class FileSetting:
-    """Rows of a file in the folder that the environment variable PICKMIX_DATA names."""
+def from_file(name: str, file: str, origin: str, K: int) -> Setting:
+    """Rows of a file in the folder that PICKMIX_DATA names, split 80/20 and standardised."""
 
-    name: str
-    file: str
-    origin: str
-    n_components: int
-    dense: bool = True
-
-    @property
-    def summary(self) -> str:
-        """What it is, in a line."""
-        return f"{self.origin}, standardised, K = {self.n_components:,}"
-
-    def make(self, seed: int) -> BenchData:
-        """Read the file, split its rows 80/20 and standardise the columns by the first part."""
-        rows, _ = read_table(data_file(self.name, self.file))
+    def make(seed: int) -> BenchData:
+        rows, _ = read_table(data_file(name, file))
         rows = rows[np.random.default_rng(seed).permutation(rows.shape[0])]
         train, held_out = np.split(rows, [round(_TRAINING_SHARE * rows.shape[0])])
-        return BenchData(*standardised(train, held_out), self.n_components)
+        return BenchData(*standardised(train, held_out), K)
+
+    return Setting(name, f"{origin}, standardised, K = {K:,}", K, make)
 
 
 def data_file(name: str, file: str) -> Path:
@@ -190,15 +112,6 @@ def standardised(train: np.ndarray, held_out: np.ndarray) -> tuple[np.ndarray, n
     """Centre and scale the columns of both by those of the training rows, in float64.
 
     A column that is constant over the training rows is centred only.
-
-    Examples
-    --------
-    >>> train, held_out = standardised(np.array([[0.0, 5.0], [2.0, 5.0]]), np.array([[3.0, 7.0]]))
-    >>> train
-    array([[-1., 0.],
-           [ 1., 0.]])
-    >>> held_out
-    array([[2., 2.]])
     """
     train, held_out = train.astype(np.float64), held_out.astype(np.float64)
     # Not the standard deviation of it: that of equal numbers need not come out as zero.
@@ -208,50 +121,17 @@ def standardised(train: np.ndarray, held_out: np.ndarray) -> tuple[np.ndarray, n
     return (train - mean) / scale, (held_out - mean) / scale
 
 
-def _sizes(n_features: int, n_components: int, n_rows: int) -> str:
-    return f"D = {n_features}, K = {n_components:,}, N = {n_rows:,}"
-
-
-def _four(n_components: int, n_rows: int) -> list[RotatedSetting]:
-    """Separated or overlapping, with equal or power-law weights."""
-    return [
-        RotatedSetting(
-            f"k{n_components}-{kind}{suffix}", 8, n_components, n_rows, width, weights=weights
-        )
+_ALL = (
+    ellipsoids("small", 4, 80, 8_000, SEPARATED),
+    from_mixsim("mixsim", 10, 100, 10_000, 0.1),
+    *(
+        ellipsoids(f"k{K}-{kind}{suffix}", 8, K, 200 * K, width, weights)
+        for K in (300, 1000)
         for weights, suffix in (("equal", ""), ("power", "-power"))
         for kind, width in (("separated", SEPARATED), ("overlapping", OVERLAPPING))
-    ]
-
-
-_ALL: tuple[Setting, ...] = (
-    RotatedSetting("small", 4, 80, 8_000, SEPARATED),
-    MixSimSetting("mixsim", 10, 100, 10_000, 0.1),
-    *_four(300, 60_000),
-    *_four(1000, 200_000),
-    FileSetting("birch1", "birch/birch1.txt", "BIRCH1, 100,000 rows on a grid", 100),
-    *(
-        UciSetting(f"{name}-{n_components}", name, n_components)
-        for name in ("magic-telescope", "pendigits")
-        for n_components in (50, 200)
     ),
-    RotatedSetting("k10000", 16, 10_000, 1_000_000, SEPARATED, dense=False),
+    from_file("birch1", "birch/birch1.txt", "BIRCH1, 100,000 rows on a grid", 100),
+    *(from_uci(name, K) for name in ("magic-telescope", "pendigits") for K in (50, 200)),
+    ellipsoids("k10000", 16, 10_000, 1_000_000, SEPARATED, dense=False),
 )
-SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _ALL}
-
-
-def find_settings(names: Iterable[str]) -> list[Setting]:
-    """Settings by name, in the order of `SETTINGS`.
-
-    Examples
-    --------
-    >>> [setting.n_components for setting in find_settings(["k10000", "mixsim"])]
-    [100, 10000]
-    >>> find_settings(["mixim"])
-    Traceback (most recent call last):
-    ValueError: setting must be one of small, mixsim, ..., k10000; got 'mixim'
-    """
-    names = list(names)
-    for name in names:
-        if name not in SETTINGS:
-            raise ValueError(f"setting must be one of {', '.join(SETTINGS)}; got {name!r}")
-    return [setting for setting in SETTINGS.values() if setting.name in names]
+SETTINGS = {setting.name: setting for setting in _ALL}

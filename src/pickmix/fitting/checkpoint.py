@@ -110,6 +110,10 @@ class Checkpoints:
         for leftover in self.folder.glob(".checkpoint-*.tmp"):
             leftover.unlink(missing_ok=True)
 
+    def within(self, name: str) -> Checkpoints:
+        """The checkpoints of one of several fits of the same call, in a folder inside this one."""
+        return Checkpoints(self.folder / name, self.every, self.call, self.notes)
+
     def due(self) -> bool:
         """Whether it is time for the next one."""
         return time.monotonic() - self._last >= self.every

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from pickmix.gradient.network import (
     flatten,
     shape_of,
 )
+from pickmix.gradient.precision import DType
 
 
 class Component(Protocol):
@@ -37,8 +38,10 @@ class ComponentMixture(Network):
     """K components of a family.
 
     A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows,
-    `place(params, centre, scale) -> params`, which lets a start put it where the data are, and
-    `location(params) -> (D,)`, by which random partitions tell neighbours.
+    `place(params, centre, scale) -> params`, which lets a start put it where the data are,
+    `from_gaussian(params, mean, precision_cholesky) -> params`, which makes it a Gaussian, and
+    `location(params) -> (D,)`, by which random partitions tell neighbours. `fixed` may name keys of
+    its parameters, a dict then, that gradients leave alone.
 
     Parameters
     ----------
@@ -55,8 +58,10 @@ class ComponentMixture(Network):
         self.n_children = n_components
         self.slots = (1,)
         example = self._init_shape()
-        self.unflatten = Unflatten(example)
-        self.shapes = ((n_components, self.unflatten.width),)
+        self.fixed: tuple[str, ...] = tuple(getattr(component, "fixed", ()))
+        parts = self._split(example)
+        self.unflatteners = tuple(Unflatten(part) for part in parts)
+        self.shapes = tuple((n_components, each.width) for each in self.unflatteners)
 
     def _init_shape(self) -> Any:
         example = jax.eval_shape(
@@ -77,6 +82,40 @@ class ComponentMixture(Network):
         return example
 
     @property
+    def n_parameters(self) -> int:
+        """Free parameters, weights included; a component may know better than its arrays tell."""
+        count = getattr(self.component, "n_parameters", None)
+        if count is None:
+            return super().n_parameters
+        return int(self.n_children * (count(self.n_features) + 1) - 1)
+
+    def _split(self, params: Any) -> tuple[Any, ...]:
+        """Parameters that are learnt, and the fixed ones if there are any."""
+        if not self.fixed:
+            return (params,)
+        learnt = {name: value for name, value in params.items() if name not in self.fixed}
+        return learnt, {name: params[name] for name in self.fixed}
+
+    def _join(self, parts: Sequence[Any]) -> Any:
+        """Invert `_split`."""
+        return {**parts[0], **parts[1]} if self.fixed else parts[0]
+
+    def params_of(self, tables: Tables) -> Any:
+        """Named parameters of tables, or of other arrays (..., width)."""
+        return self._join(
+            [unflatten(table) for unflatten, table in zip(self.unflatteners, tables, strict=True)]
+        )
+
+    def tables_of(self, params: Any, dtype: DType) -> Tables:
+        """Tables of named parameters (K, ...)."""
+        return tuple(flatten(part, 1).astype(dtype) for part in self._split(params))
+
+    @property
+    def learns(self) -> tuple[bool, ...]:
+        """All but the table of fixed parameters."""
+        return (True, False) if self.fixed else (True,)
+
+    @property
     def key(self) -> tuple[Hashable, ...]:
         """The component, or its identity if it cannot be hashed, K and D."""
         component: Any = self.component
@@ -89,7 +128,7 @@ class ComponentMixture(Network):
     def start(self, seed: int, dtype: np.dtype) -> Tables:
         """Call the component's `init` K times."""
         keys = jax.random.split(jax.random.key(seed % 2**32), self.n_children)
-        return (_compiled_start(self, np.dtype(dtype))(keys),)
+        return _compiled_start(self, np.dtype(dtype))(keys)
 
     @property
     def places(self) -> bool:
@@ -99,8 +138,21 @@ class ComponentMixture(Network):
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
         """Call the component's `place`."""
         dtype = tables[0].dtype
-        place = _compiled_place(self)
-        return (place(tables[0], jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)),)
+        place = _compiled_method(self, "place")
+        return place(tables, jnp.asarray(centres, dtype), jnp.asarray(scales, dtype))
+
+    @property
+    def takes_gaussians(self) -> bool:
+        """Whether the component has a `from_gaussian`."""
+        return getattr(self.component, "from_gaussian", None) is not None
+
+    def take_gaussians(
+        self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
+    ) -> Tables:
+        """Call the component's `from_gaussian`."""
+        dtype = tables[0].dtype
+        take = _compiled_method(self, "from_gaussian")
+        return take(tables, jnp.asarray(means, dtype), jnp.asarray(cholesky, dtype))
 
     @property
     def location_draws(self) -> int:
@@ -111,7 +163,7 @@ class ComponentMixture(Network):
 
     def locations(self, tables: Tables) -> jax.Array:
         """Ask the components, or take the means of a few draws."""
-        params = self.unflatten(tables[0])
+        params = self.params_of(tables)
         tell = getattr(self.component, "location", None)
         if tell is not None:
             located: jax.Array = jax.vmap(tell)(params)
@@ -125,15 +177,15 @@ class ComponentMixture(Network):
 
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
         """The component is the row."""
-        return (choices,)
+        return (choices,) * len(self.shapes)
 
     def unpack(self, records: Tables) -> Any:
         """Name the parameters of records (..., 1, width)."""
-        return self.unflatten(records[0][..., 0, :])
+        return self.params_of(tuple(record[..., 0, :] for record in records))
 
     def pack(self, parameters: Any) -> Tables:
         """Join named parameters to records (R, 1, width)."""
-        return (flatten(parameters, 1)[:, None, :],)
+        return tuple(flatten(part, 1)[:, None, :] for part in self._split(parameters))
 
     def log_density(self, parameters: Any, choices: jax.Array, x: jax.Array) -> jax.Array:
         """Log-density of each row under the component it comes with."""
@@ -144,7 +196,7 @@ class ComponentMixture(Network):
         # Components outside, rows inside: products with one component's matrices become one
         # matrix product over rows.
         by_rows = jax.vmap(self.component.log_prob, in_axes=(None, 0))
-        return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(self.unflatten(tables[0]), x)
+        return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(self.params_of(tables), x)
 
     def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
         """Draw from the components, if they can."""
@@ -154,33 +206,33 @@ class ComponentMixture(Network):
                 f"sample needs a component with a method sample(params, key), and "
                 f"{type(self.component).__name__} has none."
             )
-        params = self.unflatten(jnp.take(tables[0], choices[:, 0], axis=0))
+        params = self.params_of(tuple(jnp.take(table, choices[:, 0], axis=0) for table in tables))
         drawn: jax.Array = jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
         return drawn
 
 
 @lru_cache(maxsize=64)
-def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Callable[[jax.Array], jax.Array]:
+def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Callable[[jax.Array], Tables]:
     @jax.jit
-    def start(keys: jax.Array) -> jax.Array:
+    def start(keys: jax.Array) -> Tables:
         params = jax.vmap(lambda key: network.component.init(key, network.n_features))(keys)
-        return flatten(params, 1).astype(dtype)
+        return network.tables_of(params, dtype)
 
     return start
 
 
 @lru_cache(maxsize=64)
-def _compiled_place(
-    network: ComponentMixture,
-) -> Callable[[jax.Array, jax.Array, jax.Array], jax.Array]:
-    component: Any = network.component
+def _compiled_method(
+    network: ComponentMixture, name: str
+) -> Callable[[Tables, jax.Array, jax.Array], Tables]:
+    """Compile a method of the component, (params, array, array) -> params, for all components."""
+    method = jax.vmap(getattr(network.component, name))
 
     @jax.jit
-    def place(table: jax.Array, centres: jax.Array, scales: jax.Array) -> jax.Array:
-        placed = jax.vmap(component.place)(network.unflatten(table), centres, scales)
-        return flatten(placed, 1).astype(table.dtype)
+    def apply(tables: Tables, first: jax.Array, second: jax.Array) -> Tables:
+        return network.tables_of(method(network.params_of(tables), first, second), tables[0].dtype)
 
-    return place
+    return apply
 
 
 def standard_normal(y: jax.Array) -> jax.Array:

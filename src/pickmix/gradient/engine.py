@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import jax
@@ -65,8 +66,9 @@ class GradientEngine:
     validation : (V, D) array or None
         Rows that are watched, not learnt from.
     dtype : dtype
-    log_volume : float
-        Added to log-likelihoods: log|det| of the way from the data to the rows.
+    log_volume : float or (D,) array
+        Added to log-likelihoods: log|det| of the way from the data to the rows. By columns for
+        rows that were seen in part: columns that are NaN add nothing.
     partitions : Partitions or None
         For "partition".
     """
@@ -88,7 +90,7 @@ class GradientEngine:
         probe: np.ndarray,
         validation: np.ndarray | None,
         dtype: DType,
-        log_volume: float = 0.0,
+        log_volume: float | np.ndarray = 0.0,
         partitions: Partitions | None = None,
     ) -> None:
         self.network = network
@@ -114,7 +116,7 @@ class GradientEngine:
             logits = jnp.array(start.log_weights, self.dtype)
             self.state = State(
                 copies,
-                tuple(Adam.start(table) for table in copies),
+                tuple(Adam.start(table) for table in compress(copies, network.learns)),
                 Root(logits, Adam.start(logits[None])),
                 jnp.array(start.chain, jnp.int32),
                 jnp.zeros(0, self.dtype),
@@ -248,6 +250,9 @@ class GradientEngine:
         scores = score_samples(
             self.network, self.state.tables, self.log_weights(), rows, self.dtype
         )
+        if isinstance(self.log_volume, np.ndarray):
+            scores = scores + ~np.isnan(rows) @ self.log_volume
+            return float(scores.mean())
         return float(scores.mean()) + self.log_volume
 
     # -- inputs of steps ------------------------------------------------------------------
@@ -294,6 +299,7 @@ class GradientEngine:
         log_q = np.zeros(shape, self.dtype)
         log_q_current = np.zeros(shape[:2], self.dtype)
         uniforms = np.zeros((*shape[:2], *(posterior_shape or shape[2:])), self.dtype)
+        noise = np.zeros((*shape[:2], self._data.shape[1] if self.options.noise else 0), self.dtype)
         beta, rate, gamma = np.ones((3, _MOST_STEPS), self.dtype)
         chain = None
         if self.proposal is not None and not self.proposal.is_fixed and n_steps:
@@ -317,6 +323,8 @@ class GradientEngine:
                 random = StepRandomness(self.seed, step)
                 drawn = random.uniforms(Stream.POSTERIOR, batch, int(np.prod(posterior_shape)))
                 uniforms[number, :n_here] = drawn.reshape(n_here, *posterior_shape)
+            if self.options.noise:
+                noise[number, :n_here] = self._draw_noise(batch, step)
             rate[number] = self.schedules.rate(step)
             gamma[number] = self.schedules.gamma(step)
             if self.schedules.beta is not None:
@@ -325,8 +333,19 @@ class GradientEngine:
         if self.options.propose_again is not None:
             candidates = candidates[:, :, :1]
             log_q = log_q[:, :, :1]
-        inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms]
+        inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms, noise]
         return Batch(*inputs, *map(jnp.asarray, (beta, rate, gamma, steps)))
+
+    def _draw_noise(self, rows: np.ndarray, step: int) -> np.ndarray:
+        """Noise (B, D) for rows (B,): normal draws of Box and Muller from the rows' uniforms."""
+        n_features = self._data.shape[1]
+        random = StepRandomness(self.seed, step)
+        drawn = random.uniforms(Stream.NOISE, rows, n_features + n_features % 2)
+        first, second = np.split(drawn, 2, axis=1)
+        radius = np.sqrt(-2.0 * np.log1p(-first))
+        angle = 2.0 * np.pi * second
+        normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return np.asarray(self.options.noise * normal[:, :n_features])
 
     def _weights(self, rows: np.ndarray) -> np.ndarray | float:
         """Weight of each row in the objective: its own over what as many rows weigh on average."""

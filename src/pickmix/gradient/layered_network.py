@@ -6,7 +6,8 @@ holds its transform and the logits of the sum nodes on its parts.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import math
+from collections.abc import Hashable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,8 @@ import numpy as np
 
 from pickmix.gradient.network import LOCATION_DRAWS, Network, Tables, flatten, gather
 from pickmix.gradient.scopes import divide
-from pickmix.gradient.transforms import Params, Transforms
+from pickmix.gradient.transforms import Params, RotatedTransforms, Transforms
+from pickmix.gradient.triangular import TriangularTransforms
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
 
@@ -24,71 +26,96 @@ class LayeredNetwork(Network):
 
     Parameters
     ----------
-    n_children : int
-        s.
+    n_children : int or sequence of int
+        s, for all layers or for each, the root first.
     n_partitions : int
         b, clipped to the coordinates there are.
     n_layers : int
         l.
     n_features : int
         D.
-    transforms : bool, default=True
-        False leaves the transforms out; leaves are then Gaussians with a location and a scale for
-        each coordinate.
+    transforms : {"triangular", "rotations"} or bool, default="triangular"
+        Affine maps by triangular matrices, or by rotations and scales (also True). False leaves
+        the transforms out; leaves are then Gaussians with a location and a scale for each
+        coordinate.
     """
 
     def __init__(
         self,
-        n_children: int,
+        n_children: int | Sequence[int],
         n_partitions: int,
         n_layers: int,
         n_features: int,
-        transforms: bool = True,
+        transforms: str | bool = "triangular",
     ) -> None:
         self.n_features = n_features
-        self.n_children = n_children
-        self.transforms = transforms
+        self.children = (
+            tuple(n_children) if isinstance(n_children, Sequence) else (int(n_children),) * n_layers
+        )
+        if len(self.children) != n_layers:
+            raise ValueError(
+                f"n_children must have one number for each of the {n_layers} layers, "
+                f"got {n_children!r}."
+            )
+        self.n_children = self.children[0]
+        self.transforms = "rotations" if transforms is True else transforms
         self.n_partitions = n_partitions
         self.layers = divide(n_features, n_partitions, n_layers)
         self.slots = tuple(len(layer.sizes) for layer in self.layers)
-        self.kinds: list[Transforms] = []
-        for depth, layer in enumerate(self.layers):
-            last = depth == n_layers - 1
-            n_parts = 0 if last else 1 + max(self.layers[depth + 1].parts)
-            self.kinds.append(
-                Transforms(
-                    layer,
-                    (0, 0) if last else (n_parts, n_children),
-                    rotates_in=transforms,
-                    scales=transforms or last,
-                    # What follows a lone part begins with a rotation of its own.
-                    rotates_out=transforms and n_parts > 1,
-                )
-            )
+        self.kinds = [self._kind(depth) for depth in range(n_layers)]
+        # Ways to get to a slot of each layer, the own choice included.
+        self.n_paths = tuple(math.prod(self.children[: depth + 1]) for depth in range(n_layers))
         self.shapes = tuple(
-            (n_slots * n_children ** (depth + 1), kind.unflatten.width)
-            for depth, (n_slots, kind) in enumerate(zip(self.slots, self.kinds, strict=True))
+            (n_slots * n_paths, kind.unflatten.width)
+            for n_slots, n_paths, kind in zip(self.slots, self.n_paths, self.kinds, strict=True)
+        )
+
+    def _kind(self, depth: int) -> Transforms:
+        """Transforms of a layer."""
+        layer, last = self.layers[depth], depth == len(self.layers) - 1
+        n_parts = 0 if last else 1 + max(self.layers[depth + 1].parts)
+        n_logits = (0, 0) if last else (n_parts, self.children[depth + 1])
+        if self.transforms == "triangular":
+            return TriangularTransforms(layer, n_logits)
+        rotates = self.transforms == "rotations"
+        return RotatedTransforms(
+            layer,
+            n_logits,
+            rotates_in=rotates,
+            scales=rotates or last,
+            # What follows a lone part begins with a rotation of its own.
+            rotates_out=rotates and n_parts > 1,
         )
 
     @property
     def key(self) -> tuple[Hashable, ...]:
         """The parameters."""
-        shape = (self.n_children, self.n_partitions, len(self.layers), self.n_features)
-        return (*shape, self.transforms)
+        return (self.children, self.n_partitions, self.n_features, self.transforms)
+
+    @property
+    def n_choices(self) -> tuple[int, ...]:
+        """Children at each slot."""
+        by_layer = zip(self.children, self.slots, strict=True)
+        return tuple(count for count, n_slots in by_layer for _ in range(n_slots))
+
+    @property
+    def n_evaluated_by_all(self) -> int:
+        """s^l, or the product of the layers' children."""
+        return self.n_paths[-1]
 
     @property
     def n_trees(self) -> int:
-        """K: one child at every slot, so s to the number of slots."""
-        return int(self.n_children**self.n_slots)
+        """K: one child at every slot."""
+        return math.prod(self.n_choices)
 
     @property
     def n_parameters(self) -> int:
         """Free parameters: no padding, and one weight less than children at every sum node."""
         total = 0
         for depth, kind in enumerate(self.kinds):
-            paths_above = self.n_children**depth
-            total += kind.n_parameters * paths_above * self.n_children
-            total += self.slots[depth] * paths_above * (self.n_children - 1)
+            n_children, n_paths = self.children[depth], self.n_paths[depth]
+            total += kind.n_parameters * n_paths
+            total += self.slots[depth] * (n_paths // n_children) * (n_children - 1)
         return total
 
     # -- where things are ---------------------------------------------------------------
@@ -98,14 +125,13 @@ class LayeredNetwork(Network):
         number = jnp.zeros((), jnp.int32)
         for step in range(depth + 1):
             places = np.array([path[step] for path in self.layers[depth].paths])
-            number = number * self.n_children + choices[..., places]
+            number = number * self.children[step] + choices[..., places]
         return number
 
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
         """Table rows of trees."""
         return tuple(
-            self._paths(choices, depth)
-            + np.arange(n_slots, dtype=np.int32) * self.n_children ** (depth + 1)
+            self._paths(choices, depth) + np.arange(n_slots, dtype=np.int32) * self.n_paths[depth]
             for depth, n_slots in enumerate(self.slots)
         )
 
@@ -126,16 +152,24 @@ class LayeredNetwork(Network):
     def _to_slots(self, x: jax.Array, depth: int) -> jax.Array:
         """Coordinates (R, D) as scopes (R, slots, width), with zeros where there is none."""
         layer = self.layers[depth]
-        if layer.real.all():
+        if layer.real.all() and self.transforms != "triangular":
             return x.reshape(x.shape[0], *layer.real.shape)
-        padded = jnp.pad(x, ((0, 0), (0, 1)))
-        return padded[:, layer.coordinates]
+        # A product with ones and zeros. XLA cannot see through it: else it would compute x anew,
+        # from as far back as it can, in each of the many places where a triangle reads it.
+        flat = x @ self._placement(depth).astype(x.dtype)
+        return flat.reshape(x.shape[0], *layer.real.shape)
 
     def _from_slots(self, y: jax.Array, depth: int) -> jax.Array:
         """Scopes (R, slots, width) as coordinates (R, D)."""
-        layer = self.layers[depth]
         flat = y.reshape(y.shape[0], -1)
-        return flat if layer.real.all() else flat[:, np.flatnonzero(layer.real.ravel())]
+        if self.layers[depth].real.all():
+            return flat
+        return flat @ self._placement(depth).T.astype(y.dtype)
+
+    def _placement(self, depth: int) -> np.ndarray:
+        """Which coordinate is at which place of which scope, (D, slots * width)."""
+        coordinates = self.layers[depth].coordinates.ravel()
+        return np.asarray(np.arange(self.n_features)[:, None] == coordinates)
 
     # -- one tree -----------------------------------------------------------------------
 
@@ -146,19 +180,19 @@ class LayeredNetwork(Network):
     def evaluate(
         self, parameters: list[Params], choices: jax.Array, x: jax.Array
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """Log-density, and the outputs (R, slots, width) of every layer."""
+        """Log-density, and what arrives at every layer and at the leaves, (R, D) each."""
         total = jnp.full(x.shape[0], -0.5 * self.n_features * LOG_2_PI, x.dtype)
-        outputs = []
+        arrived = [x]
         y = x
         for depth, (kind, params) in enumerate(zip(self.kinds, parameters, strict=True)):
-            outputs.append(kind.forward(params, self._to_slots(y, depth)))
-            y = self._from_slots(outputs[-1], depth)
+            y = self._from_slots(kind.forward(params, self._to_slots(y, depth)), depth)
+            arrived.append(y)
             if "log_scale" in params:
                 total = total + jnp.sum(kind.log_scale(params), axis=(1, 2))
             if depth + 1 < len(self.kinds):
                 log_weights, chosen = self._weights_below(params, choices, depth)
                 total = total + jnp.sum(jnp.where(chosen, log_weights, 0.0), axis=(1, 2))
-        return total - 0.5 * jnp.sum(y * y, axis=1), outputs
+        return total - 0.5 * jnp.sum(y * y, axis=1), arrived
 
     def gradient(
         self,
@@ -167,15 +201,17 @@ class LayeredNetwork(Network):
         remembered: list[jax.Array],
         weights: jax.Array,
     ) -> list[Params]:
-        """Gradient by undoing the transforms from the leaves up."""
+        """Gradient from the leaves up, given what arrived at every layer."""
         gradients: list[Params] = []
         by_row = weights[:, None, None]
-        arriving = -weights[:, None] * self._from_slots(remembered[-1], len(self.kinds) - 1)
+        gradient = -weights[:, None] * remembered[-1]
         for depth in reversed(range(len(self.kinds))):
             kind, params = self.kinds[depth], parameters[depth]
-            own, leaving = kind.pull_back(
-                params, remembered[depth], self._to_slots(arriving, depth)
+            x, y, pulled = (
+                self._to_slots(values, depth)
+                for values in (remembered[depth], remembered[depth + 1], gradient)
             )
+            own, pulled = kind.pull_back(params, x, y, pulled)
             if "log_scale" in own:
                 own["log_scale"] = own["log_scale"] + jnp.where(kind.real, by_row, 0.0)
             if depth + 1 < len(self.kinds):
@@ -183,7 +219,7 @@ class LayeredNetwork(Network):
                 logits = by_row * (chosen - jnp.exp(log_weights))
                 own["logits"] = self._to_parents(logits, depth + 1)
             gradients.insert(0, own)
-            arriving = self._from_slots(leaving, depth)
+            gradient = self._from_slots(pulled, depth)
         return gradients
 
     def _weights_below(
@@ -194,7 +230,7 @@ class LayeredNetwork(Network):
         first = sum(self.slots[: depth + 1])
         chosen = choices[:, first : first + self.slots[depth + 1], None]
         below = self._to_children(log_weights, depth + 1)
-        return below, chosen == np.arange(self.n_children, dtype=np.int32)
+        return below, chosen == np.arange(self.children[depth + 1], dtype=np.int32)
 
     def _to_children(self, by_parent: jax.Array, depth: int) -> jax.Array:
         """Values (R, slots above, parts, s) as (R, slots, s)."""
@@ -235,7 +271,7 @@ class LayeredNetwork(Network):
     def locations(self, tables: Tables) -> jax.Array:
         """Mean of the centres of a few trees under each child, with the same choices for all."""
         below = np.random.default_rng(0).integers(
-            self.n_children, size=(self.location_draws, self.n_slots - 1)
+            self.n_choices[1:], size=(self.location_draws, self.n_slots - 1)
         )
         children = np.arange(self.n_children).repeat(self.location_draws)
         trees = np.column_stack([children, np.tile(below, (self.n_children, 1))])

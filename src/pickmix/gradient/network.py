@@ -5,13 +5,15 @@ one child at every sum node that it reaches; for a plain mixture that is one cho
 The number of sum nodes that a tree reaches, its *slots*, does not depend on the choices.
 
 Parameters lie in one table per layer, one row per child; a tree touches `slots[j]` rows of table
-j. The weights of the root are apart, since every row of data touches them all.
+j. The weights of the root are apart, since every row of data touches them all. Some tables may be
+fixed: steps read them and do not change them.
 """
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Hashable, Sequence
+from itertools import compress
 from typing import Any
 
 import jax
@@ -38,7 +40,7 @@ class Network(abc.ABC):
     n_features : int
         D.
     n_children : int
-        s, children of every sum node; K for a plain mixture.
+        s, children of the root; K for a plain mixture.
     slots : tuple of int
         Sum nodes that a tree reaches in each layer; the first is 1.
     shapes : tuple of (int, int)
@@ -49,6 +51,11 @@ class Network(abc.ABC):
     n_children: int
     slots: tuple[int, ...]
     shapes: tuple[tuple[int, int], ...]
+
+    @property
+    def learns(self) -> tuple[bool, ...]:
+        """Which tables change by gradients; the others stay as the start has left them."""
+        return (True,) * len(self.shapes)
 
     @property
     @abc.abstractmethod
@@ -72,9 +79,15 @@ class Network(abc.ABC):
         return sum(self.slots)
 
     @property
+    def n_choices(self) -> tuple[int, ...]:
+        """Children that each of the choices of a tree is made among, (n_slots,)."""
+        return (self.n_children,) * self.n_slots
+
+    @property
     def n_parameters(self) -> int:
         """Free parameters, weights included."""
-        return sum(rows * width for rows, width in self.shapes) + self.n_children - 1
+        sizes = [rows * width for rows, width in self.shapes]
+        return sum(compress(sizes, self.learns)) + self.n_children - 1
 
     @abc.abstractmethod
     def start(self, seed: int, dtype: np.dtype) -> Tables:
@@ -88,6 +101,21 @@ class Network(abc.ABC):
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
         """Move the root's children to `centres` (s, D) with spreads `scales` (s, D)."""
         raise TypeError(f"{type(self).__name__} does not say how to place its components.")
+
+    @property
+    def takes_gaussians(self) -> bool:
+        """Whether the root's children can be Gaussians with full covariances."""
+        return False
+
+    def take_gaussians(
+        self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
+    ) -> Tables:
+        """Make the root's children N(means[k], (L_k' L_k)^-1).
+
+        `means` is (s, D); `cholesky` (s, D, D) has the L_k, lower triangular with a positive
+        diagonal.
+        """
+        raise TypeError(f"{type(self).__name__} does not say how to begin with Gaussians.")
 
     @property
     def location_draws(self) -> int:

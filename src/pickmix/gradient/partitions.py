@@ -47,11 +47,11 @@ class Partitions:
         self.network = network
         self.shuffle = settings.shuffle
         self.seed = seed
-        n_children = network.n_children
-        self.n_blocks = -(-n_children // settings.block_size)
+        most = max(network.n_choices)
+        self.n_blocks = -(-most // settings.block_size)
         #: Children in the largest block: G, or less if all blocks can do with less.
-        self.block_size = -(-n_children // self.n_blocks)
-        self.n_evaluations = n_children * network.location_draws
+        self.block_size = -(-most // self.n_blocks)
+        self.n_evaluations = network.n_children * network.location_draws
         # Short passes share a partition, lest drawing it takes longer than using it.
         by_pass = batches.n_rows * self.block_size
         n_passes = max(
@@ -71,10 +71,11 @@ class Partitions:
     def draw(self, number: int, tables: Tables) -> Blocks:
         """Draw a partition: a function of its number, the seed and the parameters."""
         random = StepRandomness(self.seed, number)
-        n_slots, n_children = self.network.n_slots, self.network.n_children
-        members = np.full((n_slots, self.n_blocks, self.block_size), -1, np.int32)
-        block_of = np.empty((n_slots, n_children), np.int32)
-        for slot in range(n_slots):
+        n_choices = self.network.n_choices
+        # Slots with fewer children leave places and blocks empty.
+        members = np.full((len(n_choices), self.n_blocks, self.block_size), -1, np.int32)
+        block_of = np.zeros((len(n_choices), max(n_choices)), np.int32)
+        for slot, n_children in enumerate(n_choices):
             points, shuffle = np.zeros((n_children, 1)), 1.0
             if slot == 0 and self.network.location_draws:
                 points, shuffle = self._locations(tables), self.shuffle
@@ -103,4 +104,5 @@ def _compiled_locations(network: Network) -> Any:
 def _fill(members: np.ndarray, partition: Partition) -> None:
     """Write a partition's blocks into the ends of the rows of members (n_blocks, G)."""
     sizes = np.diff(partition.offsets)
-    members[np.arange(members.shape[1]) >= members.shape[1] - sizes[:, None]] = partition.members
+    used = members[: sizes.shape[0]]
+    used[np.arange(members.shape[1]) >= members.shape[1] - sizes[:, None]] = partition.members

@@ -8,7 +8,8 @@ from: the candidate tree is the product of independent choices.
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -26,7 +27,10 @@ class TreeProposal:
     Parameters
     ----------
     proposal : Proposal
-    n_rows, n_slots, n_children : int
+    n_rows : int
+    n_choices : tuple of int
+        Children at each slot of a tree. Slots with equally many share one proposal; if there are
+        several numbers, each has a copy of it.
     n_draws : int
         M.
     seed : int
@@ -37,21 +41,24 @@ class TreeProposal:
         self,
         proposal: Proposal,
         n_rows: int,
-        n_slots: int,
-        n_children: int,
+        n_choices: tuple[int, ...],
         n_draws: int,
         seed: int,
         dtype: np.dtype,
     ) -> None:
         self.proposal = proposal
         self.n_rows = n_rows
-        self.n_slots = n_slots
-        self.n_children = n_children
+        self.n_slots = len(n_choices)
         self.n_draws = n_draws
         self.seed = seed
         self.dtype = dtype
-        proposal.operations = CompiledOperations(Threads())
-        proposal.start(n_rows * n_slots, n_children)
+        self._groups: list[_Group] = []
+        for number, n_children in enumerate(dict.fromkeys(n_choices)):
+            slots = np.flatnonzero(np.equal(n_choices, n_children))
+            own = copy.copy(proposal) if number else proposal
+            own.operations = CompiledOperations(Threads())
+            own.start(n_rows * slots.shape[0], n_children)
+            self._groups.append(_Group(own, slots))
 
     @property
     def is_fixed(self) -> bool:
@@ -63,28 +70,29 @@ class TreeProposal:
         """Whether the proposal wants to see chain states."""
         return type(self.proposal).observe is not Proposal.observe
 
-    def _places(self, rows: np.ndarray) -> np.ndarray:
-        """Number of each slot of each row, (B * n_slots,)."""
-        return (rows[:, None] * self.n_slots + np.arange(self.n_slots)).ravel()
-
     def propose(
         self, rows: np.ndarray, current: np.ndarray, n_draws: int, first_draw: int, step: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Candidates (B, n_draws, n_slots), log_q (B, n_draws) and log_q_current (B,)."""
-        shape = (rows.shape[0], self.n_slots)
-        candidates, log_q, log_q_current = propose_checked(
-            self.proposal,
-            self._places(rows),
-            np.ascontiguousarray(current, dtype=np.int32).ravel(),
-            n_draws,
-            first_draw,
-            StepRandomness(self.seed, step),
-        )
-        return (
-            candidates.reshape(*shape, n_draws).swapaxes(1, 2),
-            log_q.reshape(*shape, n_draws).sum(axis=1).astype(self.dtype),
-            log_q_current.reshape(shape).sum(axis=1).astype(self.dtype),
-        )
+        n_rows = rows.shape[0]
+        candidates = np.empty((n_rows, n_draws, self.n_slots), np.int32)
+        log_q = np.zeros((n_rows, n_draws))
+        log_q_current = np.zeros(n_rows)
+        random = StepRandomness(self.seed, step)
+        for number, (proposal, slots) in enumerate(self._groups):
+            shape = (n_rows, slots.shape[0])
+            drawn, own_log_q, own_log_q_current = propose_checked(
+                proposal,
+                _places(rows, slots),
+                np.ascontiguousarray(current[:, slots], dtype=np.int32).ravel(),
+                n_draws,
+                first_draw,
+                random.child(number) if number else random,
+            )
+            candidates[:, :, slots] = drawn.reshape(*shape, n_draws).swapaxes(1, 2)
+            log_q += own_log_q.reshape(*shape, n_draws).sum(axis=1)
+            log_q_current += own_log_q_current.reshape(shape).sum(axis=1)
+        return candidates, log_q.astype(self.dtype), log_q_current.astype(self.dtype)
 
     def propose_again(
         self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array
@@ -110,12 +118,19 @@ class TreeProposal:
         return drawn
 
     def export(self) -> dict[str, Any]:
-        """What the proposal has learnt: its attributes, but for how it does its work."""
-        return {name: value for name, value in vars(self.proposal).items() if name != "operations"}
+        """What the proposals have learnt: their attributes, but for how they do their work."""
+        learnt = {}
+        for number, group in enumerate(self._groups):
+            for name, value in vars(group.proposal).items():
+                if name != "operations":
+                    learnt[f"{name}:{number}" if number else name] = value
+        return learnt
 
     def take_up(self, learnt: dict[str, Any]) -> None:
-        """Go on with what another one has learnt."""
-        vars(self.proposal).update(learnt)
+        """Go on with what others have learnt."""
+        for name, value in learnt.items():
+            attribute, _, number = name.partition(":")
+            setattr(self._groups[int(number or 0)].proposal, attribute, value)
 
     def uniforms(self, rows: np.ndarray, step: int) -> np.ndarray:
         """Uniforms (B, M) for acceptance."""
@@ -124,5 +139,19 @@ class TreeProposal:
 
     def observe(self, rows: np.ndarray, states: np.ndarray, step_size: float) -> None:
         """Let the proposal learn from states (B, M, n_slots)."""
-        by_place = states.swapaxes(1, 2).reshape(-1, self.n_draws)
-        self.proposal.observe(self._places(rows), np.ascontiguousarray(by_place), step_size)
+        for proposal, slots in self._groups:
+            by_place = states[:, :, slots].swapaxes(1, 2).reshape(-1, self.n_draws)
+            proposal.observe(_places(rows, slots), np.ascontiguousarray(by_place), step_size)
+
+
+class _Group(NamedTuple):
+    """A proposal, and the slots (n,) of a tree that it draws for."""
+
+    proposal: Proposal
+    slots: np.ndarray
+
+
+def _places(rows: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Number of each of a group's slots of each row, (B * n,)."""
+    places: np.ndarray = rows[:, None] * slots.shape[0] + np.arange(slots.shape[0])
+    return places.ravel()

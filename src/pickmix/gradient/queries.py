@@ -31,6 +31,14 @@ def _compiled_scores(
     return scores
 
 
+def block_rows(network: Network, n_rows: int) -> int:
+    """Rows of a block in which all components are evaluated."""
+    per_row = network.n_evaluated_by_all * max(network.n_features, 8)
+    # Powers of two: few different sizes, so few programs are compiled.
+    size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
+    return int(2 ** int(np.log2(min(size, 2 * n_rows - 1))))
+
+
 def map_blocks(
     function: Callable[[jax.Array], Any],
     network: Network,
@@ -46,10 +54,7 @@ def map_blocks(
     results = []
     with precision(dtype):
         scores = _compiled_scores(network)
-        per_row = network.n_evaluated_by_all * max(network.n_features, 8)
-        # Powers of two: few different sizes, so few programs are compiled.
-        size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
-        size = 2 ** int(np.log2(min(size, 2 * len(rows) - 1)))
+        size = block_rows(network, len(rows))
         there = to_jax(tables, dtype)
         weights = jnp.asarray(log_weights, dtype)
         for start in range(0, len(rows), size):

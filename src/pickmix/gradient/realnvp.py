@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 
 from pickmix.gradient.components import standard_normal
 
@@ -34,6 +35,12 @@ class RealNVP:
     so on in turn. With conditioning half u and other half v:
     v <- exp(-beta(u) / 2) (v - alpha(u)), log-det = -1/2 sum beta. The base is N(0, I).
 
+    With `linear`, a row first passes an affine map of the component, y = A L (x - mu) + c, with
+    lower triangular A and L. mu and L are fixed: they come from a Gaussian, and gradients move A
+    and c, whose units are then the Gaussian's own widths. (Gradients of L itself would have to
+    cross all scales that narrow directions have.) A share of the component stays that Gaussian, so
+    a flow that has learnt its rows by heart gives no row a density of nearly zero.
+
     Parameters
     ----------
     n_layers : int, default=2
@@ -44,6 +51,10 @@ class RealNVP:
         beta = a tanh(net) with a learnt bound a, instead of beta = net.
     identity_start : bool, default=False
         Start with last layers of zero, where every flow is the identity; else small random ones.
+    linear : bool, default=False
+        Whether there is an affine map.
+    gaussian_share : float, default=0.0
+        Share of a component that stays N(mu, (L'L)^-1); for `linear`.
     """
 
     n_layers: int = 2
@@ -52,19 +63,45 @@ class RealNVP:
     scale_activation: str = "tanh"
     bounded_scale: bool = True
     identity_start: bool = False
+    linear: bool = False
+    gaussian_share: float = 0.0
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """Names of parameters that are not learnt."""
+        return ("frame",) if self.linear else ()
+
+    def n_parameters(self, n_features: int) -> int:
+        """Free parameters of one flow over D coordinates."""
+        total = n_features + n_features * (n_features + 1) // 2 if self.linear else 0
+        for n_in, n_out in self._shapes(n_features):
+            total += 2 * (n_in * self.hidden + self.hidden + self.hidden * n_out + n_out)
+            total += n_out if self.bounded_scale else 0
+        return total
+
+    def _shapes(self, n_features: int) -> list[tuple[int, int]]:
+        """Conditioning and changed coordinates of each layer."""
+        halves = [self._halves(layer, n_features) for layer in range(self.n_layers)]
+        return [
+            (len(range(n_features)[given]), len(range(n_features)[changed]))
+            for given, changed in halves
+        ]
 
     def _halves(self, layer: int, n_features: int) -> tuple[slice, slice]:
         """Conditioning coordinates and changed ones."""
         odd, even = slice(0, n_features, 2), slice(1, n_features, 2)
         return (odd, even) if layer % 2 == 0 else (even, odd)
 
-    def init(self, key: jax.Array, n_features: int) -> list[dict[str, Any]]:
-        """Draw weights: Glorot-uniform hidden layers, small last ones."""
-        halves = [self._halves(layer, n_features) for layer in range(self.n_layers)]
-        shapes = [
-            (len(range(n_features)[given]), len(range(n_features)[changed]))
-            for given, changed in halves
-        ]
+    def init(self, key: jax.Array, n_features: int) -> Any:
+        """Draw weights: Glorot-uniform hidden layers, small last ones; affine maps do nothing."""
+        layers = self._init_layers(key, n_features)
+        if not self.linear:
+            return layers
+        nothing = {"shift": jnp.zeros(n_features), "factor": jnp.zeros((n_features, n_features))}
+        return {"frame": nothing, "affine": nothing, "layers": layers}
+
+    def _init_layers(self, key: jax.Array, n_features: int) -> list[dict[str, Any]]:
+        shapes = self._shapes(n_features)
         sizes = [2 * (n_in * self.hidden + self.hidden * n + n) for n_in, n in shapes]
         # One draw for all: every call of a generator takes long to compile.
         draws = jnp.split(
@@ -102,8 +139,12 @@ class RealNVP:
     def place(self, params: Any, centre: jax.Array, scale: jax.Array) -> Any:
         """Shift the flow by `centre` (D,) and scale it by `scale`, raising the bound if need be.
 
-        The first layer that changes a half does it, by the biases of its nets.
+        The affine map does it, or else the first layer that changes a half, by the biases of its
+        nets.
         """
+        if self.linear:
+            frame = {"shift": centre, "factor": jnp.diag(-jnp.log(scale))}
+            return {**params, "frame": frame}
         placed = list(params)
         for layer in range(min(2, self.n_layers)):
             _, changed = self._halves(layer, centre.shape[0])
@@ -123,6 +164,25 @@ class RealNVP:
                 }
             )
         return placed
+
+    def from_gaussian(self, params: Any, mean: jax.Array, precision_cholesky: jax.Array) -> Any:
+        """Make the flow N(mean, (L'L)^-1), L = `precision_cholesky` (D, D) lower triangular.
+
+        With `linear` alone; layers then begin as the identity.
+        """
+        log_diagonal = jnp.log(jnp.diagonal(precision_cholesky))
+        factor = jnp.tril(precision_cholesky, -1) + jnp.diag(log_diagonal)
+        layers = [
+            layer
+            | {
+                name: layer[name]
+                | {end: jnp.zeros_like(layer[name][end]) for end in ("last", "last_bias")}
+                for name in ("translation", "log_scale")
+            }
+            for layer in params["layers"]
+        ]
+        nothing = jax.tree.map(jnp.zeros_like, params["affine"])
+        return {"frame": {"shift": mean, "factor": factor}, "affine": nothing, "layers": layers}
 
     def _net(self, params: dict[str, jax.Array], x: jax.Array, activation: Activation) -> jax.Array:
         hidden = activation(x @ params["hidden"] + params["hidden_bias"])
@@ -148,37 +208,82 @@ class RealNVP:
 
     def forward(self, params: Any, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Map a row (D,) to the base; also log |det| of the map."""
-        halves, log_det = self._to_base(params, x)
-        return _interleave(halves), log_det
+        if not self.linear:
+            halves, log_det = self._to_base(params, x)
+            return _interleave(halves), log_det
+        y = _lower(params["frame"], x - params["frame"]["shift"])
+        z = _lower(params["affine"], y) + params["affine"]["shift"]
+        halves, log_det = self._to_base(params["layers"], z)
+        return _interleave(halves), log_det + _log_det(params["frame"]) + _log_det(params["affine"])
 
     def inverse(self, params: Any, y: jax.Array) -> jax.Array:
         """Map a point of the base (D,) to a row."""
+        layers = params["layers"] if self.linear else params
         halves = [y[0::2], y[1::2]]
         for layer in reversed(range(self.n_layers)):
             given, changed = layer % 2, 1 - layer % 2
-            alpha, beta = self._translation_and_scale(params[layer], halves[given])
+            alpha, beta = self._translation_and_scale(layers[layer], halves[given])
             halves[changed] = jnp.exp(0.5 * beta) * halves[changed] + alpha
-        return _interleave(halves)
+        z = _interleave(halves)
+        if not self.linear:
+            return z
+        before = _solve_lower(params["affine"], z - params["affine"]["shift"])
+        x: jax.Array = _solve_lower(params["frame"], before) + params["frame"]["shift"]
+        return x
 
     def log_prob(self, params: Any, x: jax.Array) -> jax.Array:
         """Log-density of one row (D,)."""
+        if not self.linear:
+            return self._log_prob_of_layers(params, x)
+        y = _lower(params["frame"], x - params["frame"]["shift"])
+        z = _lower(params["affine"], y) + params["affine"]["shift"]
+        bent = self._log_prob_of_layers(params["layers"], z) + _log_det(params["affine"])
+        if self.gaussian_share:
+            share, rest = float(np.log(self.gaussian_share)), float(np.log1p(-self.gaussian_share))
+            bent = jnp.logaddexp(bent + rest, standard_normal(y) + share)
+        return bent + _log_det(params["frame"])
+
+    def _log_prob_of_layers(self, layers: Any, x: jax.Array) -> jax.Array:
         # The base looks the same in any order of coordinates.
-        (odd, even), log_det = self._to_base(params, x)
+        (odd, even), log_det = self._to_base(layers, x)
         return standard_normal(odd) + standard_normal(even) + log_det
 
     def location(self, params: Any) -> jax.Array:
         """Image (D,) of the base's mode."""
-        return self.inverse(params, jnp.zeros(*_base(params)))
+        return self.inverse(params, jnp.zeros(*self._base(params)))
 
     def sample(self, params: Any, key: jax.Array) -> jax.Array:
         """Draw one row (D,)."""
-        return self.inverse(params, jax.random.normal(key, *_base(params)))
+        if not (self.linear and self.gaussian_share):
+            return self.inverse(params, jax.random.normal(key, *self._base(params)))
+        of_normal, of_share = jax.random.split(key)
+        y = jax.random.normal(of_normal, *self._base(params))
+        straight = _solve_lower(params["frame"], y) + params["frame"]["shift"]
+        is_straight = jax.random.uniform(of_share) < self.gaussian_share
+        return jnp.where(is_straight, straight, self.inverse(params, y))
+
+    def _base(self, params: Any) -> tuple[tuple[int], Any]:
+        """Shape and dtype of the base's points."""
+        net = (params["layers"] if self.linear else params)[0]["translation"]
+        return (net["hidden"].shape[0] + net["last"].shape[1],), net["last"].dtype
 
 
-def _base(params: Any) -> tuple[tuple[int], Any]:
-    """Shape and dtype of the base's points."""
-    net = params[0]["translation"]
-    return (net["hidden"].shape[0] + net["last"].shape[1],), net["last"].dtype
+def _lower(affine: Any, x: jax.Array) -> jax.Array:
+    """L x, where `factor` holds L below its diagonal and the logs of L's diagonal."""
+    factor = affine["factor"]
+    return jnp.tril(factor, -1) @ x + jnp.exp(jnp.diagonal(factor)) * x
+
+
+def _log_det(affine: Any) -> jax.Array:
+    return jnp.trace(affine["factor"])
+
+
+def _solve_lower(affine: Any, y: jax.Array) -> jax.Array:
+    """Invert `_lower`."""
+    factor = affine["factor"]
+    matrix = jnp.tril(factor, -1) + jnp.diag(jnp.exp(jnp.diagonal(factor)))
+    solved: jax.Array = solve_triangular(matrix, y, lower=True)
+    return solved
 
 
 def _interleave(halves: list[jax.Array]) -> jax.Array:

@@ -200,3 +200,93 @@ def matrices(angles: jax.Array, n: int) -> jax.Array:
     identity = jnp.eye(n, dtype=angles.dtype)[:, :, None]
     columns = rotate(angles, jnp.broadcast_to(identity, (n, n, angles.shape[2])))
     return columns.transpose(2, 0, 1)
+
+
+def angles_of(matrices: np.ndarray, width: int | None = None) -> np.ndarray:
+    """Angles (C, width, pairs) of the walls that are the rotations `matrices` (C, n, n).
+
+    The way of Clements et al. (2016): rotations from the right and from the left, in turn, clear
+    one diagonal after the other, from the lower left corner. What remains is a diagonal of signs,
+    which the outer layers take up.
+
+    Parameters
+    ----------
+    matrices : (C, n, n) array
+        Orthogonal, with determinant 1.
+    width : int, optional
+        Coordinates of the walls, of which the first n are rotated; n unless said.
+
+    Examples
+    --------
+    >>> turned = np.array([[[0.6, -0.8], [0.8, 0.6]]])
+    >>> float(angles_of(turned)[0, 0, 0]) == float(np.arctan2(0.8, 0.6))
+    True
+    """
+    left = np.array(matrices, dtype=np.float64)
+    n = left.shape[1]
+    first_applied: list[tuple[int, np.ndarray]] = []
+    last_applied: list[tuple[int, np.ndarray]] = []
+    for diagonal in range(1, n):
+        for step in range(diagonal):
+            if diagonal % 2:
+                row, column = n - 1 - step, diagonal - 1 - step
+                # M = M' G(angle) on columns (column, column + 1), so that M'[row, column] = 0.
+                angle = np.arctan2(left[:, row, column], left[:, row, column + 1])
+                _turn(left.swapaxes(1, 2), column, angle)
+                first_applied.append((column, angle))
+            else:
+                row, column = n - diagonal + step, step
+                # M = G(angle) M' on rows (row - 1, row), so that M'[row, column] = 0.
+                angle = np.arctan2(left[:, row, column], left[:, row - 1, column])
+                _turn(left, row - 1, -angle)
+                last_applied.append((row - 1, angle))
+    signs = np.sign(np.diagonal(left, axis1=1, axis2=2)).copy()
+    # M = (last, in turn) diag(signs) (first, reversed). Signs move to the left: they turn angles.
+    in_order = first_applied
+    for place, angle in reversed(last_applied):
+        in_order.append((place, angle * signs[:, place] * signs[:, place + 1]))
+    return _scheduled(in_order, signs, width or n)
+
+
+def _turn(matrices: np.ndarray, place: int, angle: np.ndarray) -> None:
+    """Rotate rows (place, place + 1) of matrices (C, n, m) by angles (C,), in place."""
+    sine, cosine = np.sin(angle)[:, None], np.cos(angle)[:, None]
+    above, below = matrices[:, place].copy(), matrices[:, place + 1].copy()
+    matrices[:, place] = cosine * above - sine * below
+    matrices[:, place + 1] = sine * above + cosine * below
+
+
+def _scheduled(
+    in_order: list[tuple[int, np.ndarray]], signs: np.ndarray, width: int
+) -> np.ndarray:
+    """Put rotations (first coordinate, angles), the first applied first, into a wall's layers.
+
+    `signs` (C, n), an even number of them negative, are applied at the end.
+    """
+    n = signs.shape[1]
+    free = [0] * n
+    layers: list[dict[int, np.ndarray]] = [{} for _ in range(n)]
+    for place, angle in in_order:
+        # As early as those before it on the same coordinates allow.
+        layer = max(free[place], free[place + 1])
+        layers[layer][place] = angle
+        free[place] = free[place + 1] = layer + 1
+    for place in range(n - 1):
+        # A negative sign and its neighbour's are half a turn of the two.
+        flip = signs[:, place] < 0.0
+        signs[flip, place] *= -1.0
+        signs[flip, place + 1] *= -1.0
+        layer = n - 1
+        while place not in layers[layer]:
+            # On its way inwards, a change of one sign of a pair turns the pair's angle.
+            for beside in (place - 1, place + 1):
+                if beside in layers[layer]:
+                    angle = layers[layer][beside]
+                    layers[layer][beside] = np.where(flip, -angle, angle)
+            layer -= 1
+        layers[layer][place] = layers[layer][place] + np.pi * flip
+    angles = np.zeros((signs.shape[0], width, n_pairs(width)))
+    for layer, rotations in enumerate(layers):
+        for place, angle in rotations.items():
+            angles[:, layer, (place - layer) // 2 % n_pairs(width)] = angle
+    return angles

@@ -5,27 +5,29 @@ contiguous parts of its scope, with a sum node of the next layer on each part. T
 in N(0, I). No node is shared. A "component" is an induced tree: one child at every sum node that
 it reaches; there are K_1 = s, K_l = s K_(l-1)^b of them.
 
-The transform is y = U diag(d) V x + c with rotations U and V, so log|det| = sum log d. U is left
-out where it adds nothing: in the last layer, since N(0, I) looks the same from every side, and
-with b = 1, since each child below begins with a V of its own. The family of densities is the same.
+The transform is triangular (`triangular.py`), or it is the paper's y = U diag(d) V x + c with
+rotations U and V, so log|det| = sum log d. U is left out where it adds nothing: in the last layer,
+since N(0, I) looks the same from every side, and with b = 1, since each child below begins with a V
+of its own. The family of densities is the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
+from pickmix.gradient.gaussians_below import fit_below
 from pickmix.gradient.layered_network import LOG_2_PI, LayeredNetwork
 from pickmix.gradient.network import Scalar, Tables, draw_columns, flatten
+from pickmix.gradient.precision import DType
+from pickmix.gradient.transforms import Arrays
 
-_SMALLEST_SCALE = 1e-3
 # How far the children of lower layers are placed apart, in spreads of their parent.
 _SPREAD_BELOW = 0.5
-_ANGLES_PLACED = 0.01
 
 #: (values, axis=...) -> values without that axis.
 Combine = Callable[..., jax.Array]
@@ -83,7 +85,7 @@ class SumProductTransform(LayeredNetwork):
         for depth in reversed(range(len(self.kinds))):
             kind, params = self.kinds[depth], parameters[depth]
             if "log_scale" in params:
-                by_child = {"log_scale": params["log_scale"].swapaxes(0, 1)}
+                by_child = {name: value.swapaxes(0, 1) for name, value in params.items()}
                 log_det = jnp.where(counts[depth], kind.log_scale(by_child), 0.0).sum(-1).T
             else:
                 log_det = jnp.zeros(params["logits"].shape[:2], x.dtype)
@@ -136,7 +138,7 @@ class SumProductTransform(LayeredNetwork):
         """Values (slots, paths, B) of the sum nodes of a layer, given their children's."""
         n_slots, n_rows = value.shape[0], value.shape[2]
         log_weights = self._log_weights(logits, depth)
-        by_child = value.reshape(n_slots, -1, self.n_children, n_rows)
+        by_child = value.reshape(n_slots, -1, self.children[depth], n_rows)
         return combine(beta * log_weights[..., None] + by_child, axis=2)
 
     def draw(
@@ -166,7 +168,7 @@ class SumProductTransform(LayeredNetwork):
         for depth in range(1, len(self.kinds)):
             above = jnp.stack(trees, axis=1)
             rows = self._paths(above, depth - 1)
-            rows = rows + np.arange(self.slots[depth - 1]) * self.n_children**depth
+            rows = rows + np.arange(self.slots[depth - 1]) * self.n_paths[depth - 1]
             logits = self.kinds[depth - 1].unflatten(tables[depth - 1][rows])["logits"]
             log_weights_below = self._to_children(jax.nn.log_softmax(logits, axis=-1), depth)
             for slot in range(self.slots[depth]):
@@ -200,9 +202,9 @@ class SumProductTransform(LayeredNetwork):
             log_weights = self._log_weights(logits, depth)
             for slot, path in enumerate(self.layers[depth].paths):
                 node = jnp.zeros((), jnp.int32)
-                for place in path[:-1]:
-                    node = node * self.n_children + choices[place]
-                by_child = values[depth][slot].reshape(-1, self.n_children, n_rows)
+                for above, place in enumerate(path[:-1]):
+                    node = node * self.children[above] + choices[place]
+                by_child = values[depth][slot].reshape(-1, self.children[depth], n_rows)
                 scores = by_child[node, :, every] + beta * log_weights[slot, node]
                 choices.append(choose(scores, path[-1]).astype(jnp.int32))
         return jnp.stack(choices, axis=1)
@@ -210,23 +212,23 @@ class SumProductTransform(LayeredNetwork):
     # -- starts -------------------------------------------------------------------------
 
     def start(self, seed: int, dtype: np.dtype) -> Tables:
-        """Angles uniform on (0, 2 pi), d on (0, 1), c ~ 0.01 N(0, 1), uniform weights."""
+        """Transforms as the paper draws them, uniform weights."""
         generator = np.random.default_rng([seed, 3])
+        drawn = [
+            kind.draw(generator, n_rows)
+            for (n_rows, _), kind in zip(self.shapes, self.kinds, strict=True)
+        ]
+        return self._join(drawn, dtype)
+
+    def _join(self, by_layer: Sequence[Arrays], dtype: DType) -> Tables:
+        """Tables of transforms (rows, ...) by name; logits are zero where there are none."""
         tables = []
-        for (n_rows, _), kind in zip(self.shapes, self.kinds, strict=True):
-            params = {}
-            for name, example in kind.example.items():
-                shape = (n_rows, *example.shape)
-                if name.startswith("angles"):
-                    drawn = generator.uniform(0.0, 2.0 * np.pi, shape)
-                elif name == "log_scale":
-                    drawn = np.log(generator.uniform(_SMALLEST_SCALE, 1.0, shape))
-                elif name == "shift":
-                    drawn = 0.01 * generator.standard_normal(shape)
-                else:
-                    drawn = np.zeros(shape)
-                params[name] = jnp.asarray(drawn, dtype)
-            tables.append(flatten(params, 1))
+        for (n_rows, _), kind, own in zip(self.shapes, self.kinds, by_layer, strict=True):
+            shape = (n_rows, *np.shape(kind.example.get("logits", ())))
+            there = ({"logits": np.zeros(shape)} if "logits" in kind.example else {}) | own
+            assert there.keys() == kind.example.keys()
+            arrays = {name: jnp.asarray(value, dtype) for name, value in there.items()}
+            tables.append(flatten(arrays, 1))
         return tuple(tables)
 
     @property
@@ -241,37 +243,80 @@ class SumProductTransform(LayeredNetwork):
         Without, the leaves have the place and the spread of the root's child that they are under.
         """
         generator = np.random.default_rng([seed, 4])
-        dtype = tables[0].dtype
-        to, spread = jnp.asarray(centres, dtype), jnp.asarray(scales, dtype)
-        placed = []
-        for depth, (table, kind) in enumerate(zip(tables, self.kinds, strict=True)):
-            params = dict(kind.unflatten(table))
-            if "shift" in params:
-                shape = params["shift"].shape
-                apart = _SPREAD_BELOW * generator.standard_normal(shape)
-                params["shift"] = jnp.asarray(apart, dtype)
-                params["log_scale"] = jnp.asarray(0.1 * generator.standard_normal(shape), dtype)
+        placed: list[Arrays] = []
+        for depth, ((n_rows, _), kind) in enumerate(zip(self.shapes, self.kinds, strict=True)):
+            if "log_scale" not in kind.example:
+                placed.append({})
+                continue
+            shape = (n_rows, self.layers[depth].width)
             if self.transforms and depth == 0:
-                # Hardly rotated, so that the scales are those of the columns.
-                # In this order, not in a set's: that changes from process to process.
-                for name in sorted(params.keys() & {"angles_in", "angles_out"}):
-                    drawn = _ANGLES_PLACED * generator.standard_normal(params[name].shape)
-                    params[name] = jnp.asarray(drawn, dtype)
-                params["log_scale"] = -jnp.log(spread)
-                params["shift"] = jnp.zeros_like(to)
-                by_slot = {name: value[:, None] for name, value in params.items()}
-                params["shift"] = -kind.forward(by_slot, to[:, None])[:, 0]
-            elif not self.transforms and "shift" in params:
-                scale, own_spread = jnp.exp(params["log_scale"]), self._under(spread, depth)
-                params["shift"] = params["shift"] - self._under(to, depth) * scale / own_spread
-                params["log_scale"] = params["log_scale"] - jnp.log(own_spread)
-            placed.append(flatten(params, 1))
-        return tuple(placed)
+                own = kind.place(centres, scales)
+            else:
+                own = kind.place(np.zeros(shape), np.ones(shape))
+                own["shift"] = own["shift"] + _SPREAD_BELOW * generator.standard_normal(shape)
+                own["log_scale"] = own["log_scale"] + 0.1 * generator.standard_normal(shape)
+            if not self.transforms:
+                to, spread = self._under(centres, depth), self._under(scales, depth)
+                own["shift"] = own["shift"] - to * np.exp(own["log_scale"]) / spread
+                own["log_scale"] = own["log_scale"] - np.log(spread)
+            placed.append(own)
+        return self._join(placed, tables[0].dtype)
 
-    def _under(self, values: jax.Array, depth: int) -> jax.Array:
+    @property
+    def takes_gaussians(self) -> bool:
+        """Every network does."""
+        return True
+
+    def take_gaussians(
+        self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
+    ) -> Tables:
+        """Make the root's children N(means[k], (L_k' L_k)^-1), with the identity below them.
+
+        Networks without transforms take the variances alone: columns are independent in each
+        child.
+        """
+        roots = np.linalg.inv(cholesky)
+        spreads = np.sqrt((roots * roots).sum(axis=2))
+        taken: list[Arrays] = []
+        for depth, ((n_rows, _), kind) in enumerate(zip(self.shapes, self.kinds, strict=True)):
+            shape = (n_rows, self.layers[depth].width)
+            if "log_scale" not in kind.example:
+                taken.append({})
+            elif not self.transforms:
+                taken.append(kind.place(self._under(means, depth), self._under(spreads, depth)))
+            elif depth == 0:
+                taken.append(kind.take_gaussians(means, cholesky))
+            else:
+                taken.append(kind.place(np.zeros(shape), np.ones(shape)))
+        return self._join(taken, tables[0].dtype)
+
+    def take_gaussians_below(
+        self, tables: Tables, chain: np.ndarray, rows: np.ndarray, seed: int
+    ) -> tuple[Tables, np.ndarray]:
+        """Fit the layers below the root, one by one, in the coordinates that arrive there.
+
+        Parameters
+        ----------
+        tables : tuple of arrays
+            What `take_gaussians` returns.
+        chain : (N, n_slots) int array
+            Trees that the rows stand on. First choices stay, those below are drawn anew where
+            there is something to choose.
+        rows : (N, D) array
+        seed : int
+
+        Returns
+        -------
+        tables : tuple of arrays
+        chain : (N, n_slots) int array
+        """
+        by_layer, chain = fit_below(self, tables, chain, rows, seed)
+        return self._join(by_layer, tables[0].dtype), chain
+
+    def _under(self, values: np.ndarray, depth: int) -> np.ndarray:
         """Values (s, D) of the root's children at the places of each row of a table, (R, width)."""
         # Rows of a table go by slot, then by first choice, then by the choices below it.
-        below = self.n_children**depth
+        below = self.n_paths[depth] // self.n_children
         first = np.repeat(np.arange(self.n_children), below)
         coordinates = np.minimum(self.layers[depth].coordinates, self.n_features - 1)
         by_slot = values[first][:, coordinates]

@@ -37,7 +37,8 @@ def random_trees(network: Network, n_rows: int, seed: int) -> np.ndarray:
     """Uniformly drawn trees (n_rows, n_slots)."""
     random = StepRandomness(seed, 0)
     u = random.uniforms(Stream.START, np.arange(n_rows), network.n_slots)
-    return np.minimum((u * network.n_children).astype(np.int32), network.n_children - 1)
+    n_choices = np.array(network.n_choices, np.int32)
+    return np.minimum((u * n_choices).astype(np.int32), n_choices - 1)
 
 
 def choose_start(

@@ -27,6 +27,7 @@ class State(NamedTuple):
     ----------
     tables : tuple of (R, P) arrays
     adams : tuple of Adam
+        Of the tables that learn.
     root : Root
     chain : (N, n_slots) int array
         The tree that each row's chain stands on.
@@ -59,6 +60,8 @@ class Batch(NamedTuple):
     uniforms : (B, M), (B, M, n_slots) or (B, 2) array
         For acceptance; for draws from the posterior; or for the choice that a block is about and
         the draw within the block.
+    noise : (B, D) array, or empty
+        What is added to the rows.
     beta, rate, gamma : scalars
         Inverse temperature, learning rate, step size of closed-form weights.
     step : int scalar
@@ -70,6 +73,7 @@ class Batch(NamedTuple):
     log_q: jax.Array
     log_q_current: jax.Array
     uniforms: jax.Array
+    noise: jax.Array
     beta: jax.Array
     rate: jax.Array
     gamma: jax.Array
@@ -108,6 +112,8 @@ class Options:
         Largest norm of the gradient.
     propose_again : callable or None
         For proposals that depend on the current tree: draws all candidates but the first.
+    noise : float
+        Standard deviation of the noise that is added to rows at each visit.
     """
 
     algorithm: str
@@ -117,6 +123,7 @@ class Options:
     reuse_log_joint: bool = False
     gradient_clip: float | None = None
     propose_again: ProposeAgain | None = None
+    noise: float = 0.0
 
 
 def log_weights_of(root: Root) -> jax.Array:

@@ -5,6 +5,9 @@ All functions are pure and meant to be compiled together: `(state, batch) -> (st
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import compress
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
@@ -19,7 +22,7 @@ def selection_step(
     network: Network, options: Options, data: jax.Array, state: State, batch: Batch
 ) -> tuple[State, Info]:
     """Select trees, then one gradient step on the rows of parameters that they touch."""
-    x = jnp.take(data, batch.rows, axis=0, mode="clip")
+    x = _rows(options, data, batch)
     selection = SELECTION_RULES[options.algorithm](network, options, state, batch, x)
     n_rows, n_pairs = selection.trees.shape[:2]
     trees = selection.trees.reshape(n_rows * n_pairs, -1)
@@ -47,13 +50,16 @@ def selection_step(
             jnp.where(is_pair[:, None, None], gradient, 0.0).reshape(-1, table.shape[1]),
             table.shape[0],
         )
-        for row, gradient, table in zip(rows, network.pack(gradients), state.tables, strict=True)
+        for row, gradient, table in compress(
+            zip(rows, network.pack(gradients), state.tables, strict=True), network.learns
+        )
     ]
     shares = jnp.zeros_like(state.root.logits).at[trees[:, 0]].add(pair_weights)
     clip, keep = _clip_and_check([group.gradient for group in visited], options.gradient_clip)
     keep = keep & jnp.all(selection.sound | ~real)
+    learning = compress(state.tables, network.learns)
     tables, adams = [], []
-    for table, adam, group in zip(state.tables, state.adams, visited, strict=True):
+    for table, adam, group in zip(learning, state.adams, visited, strict=True):
         if options.gradient_clip is not None:
             group = group._replace(gradient=clip * group.gradient)
         if options.row_adam:
@@ -71,7 +77,8 @@ def selection_step(
         last = last.at[moved].set(selection.log_joint, mode="drop")
     accepted = jnp.sum(jnp.where(real & keep, selection.acceptance, 0.0))
     info = Info(accepted, jnp.logical_not(keep), selection.states)
-    return State(tuple(tables), tuple(adams), root, chain, last, state.blocks), info
+    learnt = with_fixed(network, state.tables, tables)
+    return State(learnt, tuple(adams), root, chain, last, state.blocks), info
 
 
 def dense_step(
@@ -82,30 +89,47 @@ def dense_step(
     The gradient of (1 / beta) log sum_z p(x, z)^beta is the mean of grad log p(x, z) under the
     responsibilities p(z | x)^beta: EM's, frozen for the step. At beta = 1 it is that of log p(x).
     """
-    x = jnp.take(data, batch.rows, axis=0, mode="clip")
+    x = _rows(options, data, batch)
 
     def objective(
-        tables: Tables, logits: jax.Array
+        learning: Tables, logits: jax.Array
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         log_weights = jax.nn.log_softmax(logits)
+        tables = with_fixed(network, state.tables, learning)
         scores = batch.beta * log_weights + network.log_density_all(tables, x, batch.beta)
         total = logsumexp(scores, axis=1)
         return -jnp.sum(batch.weights * total) / batch.beta, (scores, total)
 
+    learning = tuple(compress(state.tables, network.learns))
     (value, (scores, total)), gradients = jax.value_and_grad(objective, argnums=0, has_aux=True)(
-        state.tables, state.root.logits
+        learning, state.root.logits
     )
     shares = batch.weights @ jnp.exp(scores - total[:, None])
     clip, keep = _clip_and_check(list(gradients), options.gradient_clip)
     keep = keep & jnp.isfinite(value)
     updates = [
         dense_update(table, adam, clip * gradient, batch.rate, keep)
-        for table, adam, gradient in zip(state.tables, state.adams, gradients, strict=True)
+        for table, adam, gradient in zip(learning, state.adams, gradients, strict=True)
     ]
     root = _update_root(state.root, shares, clip, batch, keep, options)
     tables, adams = zip(*updates, strict=True)
     info = Info(jnp.zeros((), x.dtype), jnp.logical_not(keep), jnp.zeros_like(batch.candidates))
-    return State(tables, adams, root, state.chain, state.log_joint, state.blocks), info
+    learnt = with_fixed(network, state.tables, tables)
+    return State(learnt, adams, root, state.chain, state.log_joint, state.blocks), info
+
+
+def _rows(options: Options, data: jax.Array, batch: Batch) -> jax.Array:
+    """Rows (B, D) of a batch, with the noise that was drawn for them."""
+    rows = jnp.take(data, batch.rows, axis=0, mode="clip")
+    return rows + batch.noise if options.noise else rows
+
+
+def with_fixed(network: Network, tables: Tables, learnt: Iterable[jax.Array]) -> Tables:
+    """All tables: new ones where the network learns, else those that were there."""
+    new = iter(learnt)
+    return tuple(
+        next(new) if learns else table for table, learns in zip(tables, network.learns, strict=True)
+    )
 
 
 def _clip_and_check(

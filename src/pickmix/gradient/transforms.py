@@ -1,20 +1,33 @@
-"""Affine transforms y = U diag(d) V x + c of the scopes of one layer."""
+"""Affine transforms of the scopes of one layer: what all have, and y = U diag(d) V x + c."""
 
 from __future__ import annotations
+
+import abc
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from pickmix.gradient.network import Unflatten
-from pickmix.gradient.rotations import n_pairs, pull_back, rotate, rotate_back, rotation_mask
+from pickmix.gradient.rotations import (
+    angles_of,
+    n_pairs,
+    pull_back,
+    rotate,
+    rotate_back,
+    rotation_mask,
+)
 from pickmix.gradient.scopes import Layer
 
 #: Named parameters of the transforms of some rows.
 Params = dict[str, jax.Array]
+#: The same while a start is made.
+Arrays = dict[str, np.ndarray]
+
+_SMALLEST_SCALE = 1e-3
 
 
-class Transforms:
+class Transforms(abc.ABC):
     """The children of one layer: which parameters they have, and what they do to coordinates.
 
     Parameters
@@ -22,6 +35,79 @@ class Transforms:
     layer : Layer
     n_logits : (int, int)
         Parts and children of the sum nodes below; (0, 0) in the last layer.
+    example : dict of arrays
+        The other parameters of one child, by name.
+    """
+
+    #: Parameters that training leaves alone.
+    constants: tuple[str, ...] = ()
+
+    def __init__(self, layer: Layer, n_logits: tuple[int, int], example: Arrays) -> None:
+        self.layer = layer
+        if n_logits != (0, 0):
+            example = example | {"logits": np.zeros(n_logits, np.float32)}
+        self.unflatten = Unflatten(example)
+        self.example = example
+        # Places beyond a slot's own coordinates do nothing.
+        self.real = layer.real
+
+    @property
+    @abc.abstractmethod
+    def n_parameters(self) -> int:
+        """Free parameters of one child in each slot, without logits and padding."""
+
+    @abc.abstractmethod
+    def log_scale(self, params: Params) -> jax.Array:
+        """Numbers (R, slots, width) that sum to log|det|, zero where there is no coordinate."""
+
+    @abc.abstractmethod
+    def forward(self, params: Params, x: jax.Array) -> jax.Array:
+        """Map x (R, slots, width) by its own parameters each."""
+
+    @abc.abstractmethod
+    def pull_back(
+        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
+    ) -> tuple[Params, jax.Array]:
+        """Gradients of the parameters and of x, given input, output and the output's gradient.
+
+        That of `log_scale` is without the log-det's share.
+        """
+
+    @abc.abstractmethod
+    def inverse(self, params: Params, y: jax.Array) -> jax.Array:
+        """Invert `forward`."""
+
+    @abc.abstractmethod
+    def forward_all(self, params: Params, x: jax.Array) -> jax.Array:
+        """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
+
+        Returns (slots, P * s, width, B).
+        """
+
+    @abc.abstractmethod
+    def draw(self, generator: np.random.Generator, n_rows: int) -> Arrays:
+        """Draw transforms (n_rows, ...) as the paper does."""
+
+    @abc.abstractmethod
+    def place(self, centres: np.ndarray, spreads: np.ndarray) -> Arrays:
+        """Transforms that map `centres` (n, width) to zero and `spreads` to one, not rotated."""
+
+    @abc.abstractmethod
+    def take_gaussians(self, means: np.ndarray, cholesky: np.ndarray) -> Arrays:
+        """Transforms that map N(means[k], (L_k' L_k)^-1) to N(0, I), with L_k = cholesky[k].
+
+        `means` is (n, m) and `cholesky` (n, m, m), lower triangular. Places beyond m coordinates
+        stay what they are.
+        """
+
+
+class RotatedTransforms(Transforms):
+    """Transforms with rotations; also those of networks that have none.
+
+    Parameters
+    ----------
+    layer : Layer
+    n_logits : (int, int)
     rotates_in, scales, rotates_out : bool
         Whether there is a V, a diag(d) with a c, and a U.
     """
@@ -35,10 +121,9 @@ class Transforms:
         scales: bool,
         rotates_out: bool,
     ) -> None:
-        self.layer = layer
         width = layer.width
         angles = np.zeros((width, n_pairs(width)), np.float32)
-        example: dict[str, np.ndarray] = {}
+        example: Arrays = {}
         if rotates_in and width > 1:
             example["angles_in"] = angles
         if rotates_out and width > 1:
@@ -46,12 +131,7 @@ class Transforms:
         if scales:
             example["log_scale"] = np.zeros(width, np.float32)
             example["shift"] = np.zeros(width, np.float32)
-        if n_logits != (0, 0):
-            example["logits"] = np.zeros(n_logits, np.float32)
-        self.unflatten = Unflatten(example)
-        self.example = example
-        # Places beyond a slot's own coordinates do nothing.
-        self.real = layer.real
+        super().__init__(layer, n_logits, example)
         self.rotates = np.stack([rotation_mask(width, size) for size in layer.sizes])
 
     @property
@@ -89,9 +169,9 @@ class Transforms:
         return y
 
     def pull_back(
-        self, params: Params, y: jax.Array, gradient: jax.Array
-    ) -> tuple[dict[str, jax.Array], jax.Array]:
-        """Gradients of the parameters (log-det included) and of x, given output and its gradient.
+        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
+    ) -> tuple[Params, jax.Array]:
+        """Gradients of the parameters and of x.
 
         Rotations are undone from the output, so the way forth need not be kept or repeated.
         """
@@ -170,3 +250,57 @@ class Transforms:
             shift = jnp.where(self.real, by_slot["shift"], 0.0).swapaxes(0, 1)
             y = y + shift[..., None]
         return y
+
+    def draw(self, generator: np.random.Generator, n_rows: int) -> Arrays:
+        """Angles uniform on (0, 2 pi), d on (0, 1), c ~ 0.01 N(0, 1)."""
+        drawn = {}
+        for name, example in self.example.items():
+            shape = (n_rows, *example.shape)
+            if name.startswith("angles"):
+                drawn[name] = generator.uniform(0.0, 2.0 * np.pi, shape)
+            elif name == "log_scale":
+                drawn[name] = draw_log_scale(generator, shape)
+            elif name == "shift":
+                drawn[name] = draw_shift(generator, shape)
+        return drawn
+
+    def place(self, centres: np.ndarray, spreads: np.ndarray) -> Arrays:
+        """Angles are zero."""
+        placed = self._zeros(centres.shape[0], "angles_in", "angles_out")
+        return placed | {"log_scale": -np.log(spreads), "shift": -centres / spreads}
+
+    def take_gaussians(self, means: np.ndarray, cholesky: np.ndarray) -> Arrays:
+        """Singular factors of L. Without a U, N(0, I) does not notice that it is missing."""
+        taken = self._zeros(means.shape[0], "angles_in", "angles_out")
+        width = self.layer.width
+        outer, scale, inner = np.linalg.svd(cholesky)
+        # Both factors become rotations: det L > 0, so they are so together.
+        mirrored = np.linalg.det(inner) < 0.0
+        inner[mirrored, -1] *= -1.0
+        outer[mirrored, :, -1] *= -1.0
+        shift = -scale * (inner @ means[:, :, None])[:, :, 0]
+        if "angles_in" in taken:
+            taken["angles_in"] = angles_of(inner, width)
+        if "angles_out" in taken:
+            taken["angles_out"] = angles_of(outer, width)
+            shift = (outer @ shift[:, :, None])[:, :, 0]
+        missing = (0, 0), (0, width - means.shape[1])
+        return taken | {
+            "log_scale": np.pad(np.log(scale), missing),
+            "shift": np.pad(shift, missing),
+        }
+
+    def _zeros(self, n_rows: int, *names: str) -> Arrays:
+        """Zeros for those of the named parameters that there are."""
+        there = [name for name in names if name in self.example]
+        return {name: np.zeros((n_rows, *self.example[name].shape)) for name in there}
+
+
+def draw_log_scale(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Logs of scales that are uniform on (0, 1)."""
+    return np.asarray(np.log(generator.uniform(_SMALLEST_SCALE, 1.0, shape)))
+
+
+def draw_shift(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """0.01 N(0, 1)."""
+    return 0.01 * generator.standard_normal(shape)

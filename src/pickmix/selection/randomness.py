@@ -36,6 +36,7 @@ class Stream(enum.IntEnum):
     RELOCATION = 7
     SPLIT = 8
     SAMPLE = 9
+    NOISE = 10
 
 
 def _mix(word: int) -> int:

@@ -1,1 +1,0 @@
-"""The paper's experiments: what is run, how it is kept, and what is drawn from it."""

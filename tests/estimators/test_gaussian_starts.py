@@ -1,0 +1,167 @@
+"""Deep mixtures begin where a Gaussian mixture ends, and never end below that."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.mixture import GaussianMixture as Exact
+
+from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
+from pickmix.estimators import deep_gaussians
+from pickmix.estimators.deep_frame import find_frame
+from pickmix.estimators.deep_gaussians import GaussianFits
+
+# A start and nothing more: one step of no length.
+STILL = {"max_steps": 1, "learning_rate": 1e-12, "dtype": "float64", "random_state": 0}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    # Short fits: compiling them well costs more than it saves.
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def rows(n_rows=300, seed=0):
+    """Three clusters in the plane, one of them bent, in units far from one another."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 2))
+    label = rng.integers(3, size=n_rows)
+    X[label == 0, 1] += X[label == 0, 0] ** 2
+    return (X + 5.0 * label[:, None]) * [0.1, 10.0] + [0.0, 1e4]
+
+
+class FullGaussian:
+    """A user's own component that can be a Gaussian."""
+
+    def init(self, key, n_features):
+        return {"mean": jax.random.normal(key, (n_features,)), "factor": jnp.eye(n_features)}
+
+    def log_prob(self, params, x):
+        factor = jnp.tril(params["factor"])
+        y = factor @ (x - params["mean"])
+        log_det = jnp.sum(jnp.log(jnp.abs(jnp.diagonal(factor))))
+        return log_det - 0.5 * jnp.sum(y * y + jnp.log(2 * jnp.pi))
+
+    def from_gaussian(self, params, mean, precision_cholesky):
+        return {"mean": mean, "factor": precision_cholesky}
+
+
+MAKE = {
+    "flow": lambda **settings: FlowMixture(3, hidden=3, **STILL | settings),
+    "network": lambda **settings: SumProductTransformNetwork(3, **STILL | settings),
+    "rotations": lambda **settings: SumProductTransformNetwork(
+        3, transforms="rotations", **STILL | settings
+    ),
+    "own component": lambda **settings: Mixture(FullGaussian(), 3, **STILL | settings),
+}
+
+
+class TestStart:
+    @pytest.mark.parametrize("name", MAKE)
+    def test_density_is_that_of_the_gaussian_mixture(self, name):
+        X = rows()
+        fitted = MAKE[name](validation_fraction=None).fit(X)
+        gaussian = GaussianMixture(3, random_state=0).fit(X)
+        expected = np.logaddexp.reduce(
+            [
+                np.log(weight) + stats.multivariate_normal(mean, covariance).logpdf(X)
+                for weight, mean, covariance in zip(
+                    gaussian.weights_, gaussian.means_, gaussian.covariances_, strict=True
+                )
+            ]
+        )
+        np.testing.assert_allclose(fitted.score_samples(X), expected, atol=1e-6)
+        assert fitted.score(X) > GaussianMixture(1).fit(X).score(X) + 0.3
+
+    @pytest.mark.parametrize("standardize", ["columns", "whiten", False])
+    def test_in_every_frame(self, standardize):
+        X = rows()
+        fitted = MAKE["flow"](standardize=standardize, validation_fraction=None).fit(X)
+        gaussian = GaussianMixture(3, random_state=0).fit(X)
+        np.testing.assert_allclose(fitted.score_samples(X), gaussian.score_samples(X), atol=1e-6)
+
+    def test_columns_in_extreme_units(self):
+        X = rows()
+        usual = MAKE["flow"](validation_fraction=None).fit(X / X.std(axis=0))
+        extreme = MAKE["flow"](validation_fraction=None).fit(X / X.std(axis=0) * [1e-9, 1e9])
+        assert extreme.score(X / X.std(axis=0) * [1e-9, 1e9]) == pytest.approx(
+            usual.score(X / X.std(axis=0)), abs=0.02
+        )
+
+    def test_more_components_than_rows_allow(self):
+        X = rows(40)
+        few = FlowMixture(20, hidden=3, validation_fraction=None, **STILL).fit(X)
+        many = FlowMixture(30, hidden=3, validation_fraction=None, **STILL).fit(X)
+        assert many.weights_.shape == (30,)
+        np.testing.assert_allclose(many.score_samples(X), few.score_samples(X), atol=1e-6)
+
+    @pytest.mark.parametrize("make", [FlowMixture, SumProductTransformNetwork])
+    def test_a_fit_does_not_end_below_its_start(self, make):
+        # So long steps that all of them lead downwards.
+        fitted = make(4, max_steps=20, learning_rate=3.0, evaluate_every=5, random_state=0)
+        fitted.fit(rows())
+        assert fitted.best_validation_ == fitted.start_validation_
+        assert fitted.trace_["validation"].max() < fitted.start_validation_
+
+    def test_a_flow_bends(self):
+        train, test = rows(600), rows(600, seed=1)
+        straight = GaussianMixture(3, random_state=0).fit(train)
+        bent = FlowMixture(3, max_steps=1500, learning_rate=3e-3, random_state=0).fit(train)
+        assert bent.score(test) > straight.score(test) + 0.03
+
+    def test_sample_weights_reach_the_gaussians(self):
+        X = rows()
+        weight = (X[:, 0] < 0.3).astype(float) + 1e-9
+        fitted = FlowMixture(1, hidden=3, validation_fraction=None, **STILL)
+        fitted.fit(X, sample_weight=weight)
+        mean = np.average(X, axis=0, weights=weight)
+        drawn = fitted.sample(4000)[0]
+        error = drawn.std(axis=0) / np.sqrt(4000)
+        assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4 * error)
+
+
+def fits(X, form="full"):
+    return GaussianFits(find_frame(X, "columns"), form, 1e-6, 0)
+
+
+class TestChoice:
+    def test_the_number_that_explains_watched_rows_best(self):
+        train, watched = rows(400), rows(200, seed=1)
+        found = fits(train).choose(train, None, watched)
+        values = {
+            number: GaussianMixture(number, random_state=0).fit(train).score(watched)
+            for number in (1, 2, 4, 8, 16, 32)
+        }
+        best = max(values, key=values.get)
+        assert 2 < best < 32
+        assert [gaussians.n_components for gaussians in found] == [best, best // 4]
+
+    def test_without_watched_rows(self):
+        [found] = fits(rows(400)).choose(rows(400), None, None)
+        assert 2 <= found.n_components <= 32
+        [one] = fits(rows(4)).choose(rows(4), None, None)
+        assert one.n_components == 1
+
+    def test_diagonal_covariances(self):
+        X = rows(400)
+        frame = find_frame(X, "columns")
+        found = fits(X, "diag").fit(X, None, 2)
+        exact = Exact(2, covariance_type="diag", n_init=5, random_state=0).fit(X)
+        assert not np.tril(found.cholesky, -1).any()
+        scores = np.logaddexp.reduce(found.log_joint(frame.to_model(X)), axis=1)
+        assert scores.mean() + frame.log_volume() == pytest.approx(exact.score(X), abs=0.02)
+
+    def test_flows_with_the_chosen_number(self, monkeypatch):
+        monkeypatch.setattr(deep_gaussians, "MOST_CHOSEN", 4)
+        X = rows(400)
+        settings = {"hidden": 3, "max_steps": 20, "evaluate_every": 10, "random_state": 0}
+        fitted = FlowMixture(**settings).fit(X)
+        assert fitted.weights_.shape[0] in (1, 2, 4)
+        given = FlowMixture(fitted.weights_.shape[0], **settings).fit(X)
+        # The better of two fits, each from its own Gaussians.
+        assert fitted.best_validation_ == given.best_validation_
+        np.testing.assert_array_equal(fitted.score_samples(X), given.score_samples(X))
+        assert fitted.n_component_evaluations_ > given.n_component_evaluations_

@@ -1,0 +1,181 @@
+"""Pages and the picture of the benches, from results that nobody measured."""
+
+import math
+
+import pytest
+from made_histories import bench
+
+from pickmix.experiments.drawing.gains import draw_gains
+from pickmix.experiments.store import Store
+from pickmix.experiments.tables.bench import (
+    SCIKIT_LEARN,
+    Cases,
+    ends_of,
+    gaussian_page,
+    setting_table,
+    tables_page,
+)
+
+SKLEARN = "sklearn-kmeans-one-thread"
+
+
+def ends(folder, *histories):
+    store = Store(folder / "results.csv")
+    for history in histories:
+        store.add(history)
+    return ends_of(store)
+
+
+def cells(text):
+    lines = [[cell.strip() for cell in line[1:-1].split("|")] for line in text.splitlines()]
+    return {line[0]: dict(zip(lines[0], line, strict=True)) for line in lines[2:]}
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Rivals on two seeds; rows of seed 1 are all one higher. One rival failed."""
+    histories = []
+    for seed in (0, 1):
+        facts = {"seed": seed, "true_test": float(seed), "load_average": 0.5 + seed}
+        for rival, test, seconds in (
+            ("sklearn-kmeans", -0.2, 8.0),
+            (SKLEARN, -0.2, 4.0),
+            ("sklearn-k-means++", -0.3, 1.0),
+            ("em", -0.1, 0.5),
+        ):
+            known = {"test": test + seed, "seconds": seconds * (1 + seed), "peak_megabytes": 12.4}
+            histories.append(bench("small", rival, **known, **facts))
+        histories.append(bench("small", "gmmx", outcome="failed: a | b", **facts))
+    return ends(tmp_path, *histories)
+
+
+def test_medians_gaps_and_the_yardstick(small):
+    found = cells(setting_table(small))
+    names = ["sklearn-kmeans", "sklearn-k-means++", SKLEARN, "em", "gmmx"]
+    assert list(found) == ["*true mixture*", *names]
+    assert found["*true mixture*"]["held-out"] == "0.500"
+    em = found["em"]
+    assert (em["held-out"], em["short of the truth"], em["seconds"]) == ("0.400", "0.100", "0.750")
+    # The better start in the faster of its two forms: not the fastest start of all.
+    ratio = f"seconds ÷ {SKLEARN}'s"
+    assert (em[ratio], found["sklearn-kmeans"][ratio]) == ("0.125", "2.00")
+    assert (em["evaluations per row"], em["live"], em["memory, MB"]) == ("1,234", "80", "12")
+    assert em["outcome"] == "2 converged"
+    gmmx = found["gmmx"]
+    assert gmmx["held-out"] == gmmx["seconds"] == gmmx["live"] == "–"
+    assert gmmx["outcome"] == "2 failed: a / b"
+
+
+def test_long_messages_are_cut(tmp_path):
+    found = ends(tmp_path, bench("birch1", "em", outcome="failed: " + "very\n" * 50))
+    assert setting_table(found).splitlines()[-1].endswith("very v… |")
+
+
+def test_without_truth_and_yardstick_there_are_no_such_columns(tmp_path):
+    found = ends(tmp_path, bench("birch1", "em", test=-1.0, seconds=1234.5))
+    header, _, line = setting_table(found).splitlines()
+    assert "truth" not in header
+    assert "÷" not in header
+    assert "1,23" in line
+
+
+def test_the_page_has_every_setting_and_the_machine(tmp_path, small):
+    store = Store(tmp_path / "results.csv")
+    store.add(bench("birch1", "em", outcome="no data: nothing", load_average=1.0))
+    page = gaussian_page(ends_of(store), ["small"])
+    assert page.index("## small") < page.index("## birch1")
+    assert "(gaussian-small.png)" in page
+    assert "gaussian-birch1.png" not in page
+    assert "2 cores; load average at the start of a run 0.5 to 1.5. numpy 2, pickmix 1." in page
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Wins, a tie, losses, failures on either side, and a rival that is not installed."""
+    runs = {
+        # (pickmix, em, scikit-learn)
+        "wine-k8": ([(-1.0, 2.0), (-1.0, 4.0), (-5.0, 3.0)], [(-2.0, 1.0)] * 3, [(-3.0, 6.0)] * 3),
+        "skin-k32": ([(-1.0, 1.0)], [(-1.0, 1.0)], [(-1.05, 2.0)]),
+        "skin-k8": ([(-1.0, 1.0)], [()], [(-0.5, 0.5)]),
+        "bike-k128": ([(-1.0, 1.0)], [(-1.5, 1.0)], [()]),
+        "iris-k8": ([()], [()], [()]),
+    }
+    sizes = {"n_rows": 1000, "n_features": 3, "versions": "numpy 2"}
+    histories = [
+        bench(setting, rival, seed, *value, **sizes)
+        for setting, of_rivals in runs.items()
+        for rival, values in zip(("pickmix", "em", SKLEARN), of_rivals, strict=True)
+        for seed, value in enumerate(values)
+    ]
+    histories.append(bench("wine-k8", "gmmx", outcome="not installed: gmmx", versions=""))
+    return ends(tmp_path, *histories)
+
+
+def test_cases_are_in_order_and_hold_medians(results):
+    cases = Cases(results)
+    assert list(cases.cases) == ["bike-k128", "skin-k8", "skin-k32", "iris-k8", "wine-k8"]
+    assert cases.cases["skin-k32"] == ("skin", 32)
+    wine = cases.held_out.loc["wine-k8"].dropna().to_dict()
+    assert wine == {"pickmix": -1.0, "em": -2.0, SKLEARN: -3.0, SCIKIT_LEARN: -3.0}
+    assert cases.gains("pickmix")["wine-k8"] == 2.0
+    assert cases.gains("pickmix", "em")["wine-k8"] == 1.0
+    assert cases.ratios("pickmix")["wine-k8"] == 0.5
+    assert math.isnan(cases.gains("gmmx")["wine-k8"])
+
+
+def test_ties_wins_and_failures_are_counted(results):
+    cases = Cases(results)
+    # Wins on wine and, as scikit-learn failed, bike; neither finished on iris.
+    found = cases.compare("pickmix")
+    assert (found.wins, found.ties, found.losses) == (2, 1, 1)
+    assert found.median_gain == pytest.approx(0.05)
+    assert found.median_seconds_ratio == pytest.approx(0.5)
+    # EM failed on skin with K = 8.
+    assert cases.compare("em")[:3] == (2, 1, 1)
+    assert cases.compare("gmmx")[:3] == (0, 0, 0)
+    assert cases.compare("pickmix", K=8)[:3] == (1, 0, 1)
+
+
+def test_scikit_learn_is_the_better_of_its_starts_in_its_faster_form(tmp_path):
+    values = {"sklearn-kmeans": (-2.0, 8.0), SKLEARN: (-2.0, 4.0), "sklearn-k-means++": (-3.0, 1.0)}
+    values["pickmix"] = (-1.0, 2.0)
+    found = [bench("wine-k8", rival, 0, *value) for rival, value in values.items()]
+    cases = Cases(ends(tmp_path, *found))
+    assert cases.gains("pickmix").tolist() == [1.0]
+    assert cases.ratios("pickmix").tolist() == [0.5]
+
+
+def test_the_page_has_summary_tables_failures_and_missing_ones(results):
+    missing = {"kdd-log": "no such file", "wine": "gone by now"}
+    page = tables_page(results, missing=missing, picture=True)
+    lines = page.splitlines()
+    assert "| pickmix | scikit-learn | all | 4 | 2 | 1 | 1 | +0.050 | 0.500 |" in lines
+    assert "|  |  | 32 | 1 | 0 | 1 | 0 | +0.050 | 0.500 |" in lines
+    assert any(line.startswith("| pickmix | em | all |") for line in lines)
+    assert page.index("## Summary") < page.index("(tables.png)") < page.index("## Tables")
+    table = [line for line in lines if line.startswith(("| table |", "| --- | ---: |", "| wine |"))]
+    wine = cells("\n".join(table))["wine"]
+    assert (wine["K"], wine["rows"], wine["columns"]) == ("8", "1,000", "3")
+    assert (wine["held-out, pickmix"], wine["gain, pickmix"]) == ("-1.000", "+2.000")
+    assert wine["gain, gmmx"] == wine["seconds, gmmx"] == "–"
+    assert "- skin, K = 8, em: 1 timed out after 5 s" in lines
+    assert "- wine, K = 8, gmmx: 1 not installed: gmmx" in lines
+    # Results of wine are there.
+    assert page.count("no such file") == 1
+    assert "gone by now" not in page
+    assert lines[-1] == "2 cores. numpy 2."
+
+
+def test_without_scikit_learn_there_is_no_gain_and_no_picture(tmp_path):
+    found = ends(tmp_path, bench("wine-k8", "pickmix", test=-1.0, seconds=2.0))
+    page = tables_page(found)
+    assert "gain, pickmix" not in page
+    assert "## Summary" not in page
+    assert "Missing" not in page
+    assert draw_gains(Cases(found), tmp_path / "tables.png") is None
+
+
+def test_a_picture_is_drawn(results, tmp_path):
+    path = tmp_path / "tables.png"
+    assert draw_gains(Cases(results), path) == path
+    assert path.read_bytes().startswith(b"\x89PNG")
