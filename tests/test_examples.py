@@ -111,10 +111,12 @@ def test_deep_uci(tmp_path, capsys):
     assert_pictures(tmp_path, "deep-uci.png")
     table = re.findall(r"^(?:\d+ |network).*", capsys.readouterr().out, re.MULTILINE)
     assert len(table) == 3
-    for line in table:
-        test, auc = map(float, re.findall(r"-?\d+\.\d{3}", line)[1:3])
-        assert -15.0 < test < -8.0
-        assert 0.7 < auc < 1.0
+    values = [tuple(map(float, re.findall(r"-?\d+\.\d{3}", line))) for line in table]
+    # Four of each: the deep models begin with these very Gaussians, and never end below them.
+    assert all(validation > values[0][0] - 0.002 for validation, _, _ in values)
+    for _, test, auc in values:
+        assert -9.0 < test < -5.0
+        assert 0.65 < auc < 1.0
 
 
 @pytest.mark.usefixtures("data")

@@ -211,8 +211,12 @@ class TestDeep:
         assert middle.get_title(loc="left") == "Drawn from the model:\n4 flows, by mhsaem"
 
     def test_a_network_is_named_by_its_shape(self):
-        title = _title(SumProductTransformNetwork(8, 2, 3, algorithm="em"))
-        assert title == "network of 3 layers, 8 children, 2 parts, by em"
+        for asked, shown in ((8, "8"), ((8, 4, 4), "8/4/4"), ("auto", "8/4/4")):
+            network = SumProductTransformNetwork(asked, 2, 3, algorithm="em")
+            # What a fit to ten columns leaves behind.
+            network.tables_, network.center_, network.weights_ = [], np.zeros(10), np.full(8, 0.125)
+            title = _title(network)
+            assert title == f"network of 3 layers, {shown} children, 2 parts, by em"
 
     def test_components_that_cannot_draw_leave_the_data_alone(self, tmp_path, figures):
         class Laplace:

@@ -227,7 +227,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
 def _title(model: Any) -> str:
     if hasattr(model, "n_children"):
         return (
-            f"network of {model.n_layers} layers, {model.n_children} children, "
+            f"network of {model.n_layers} layers, {_children(model.n_children_)} children, "
             f"{model.n_partitions} parts, by {model.algorithm}"
         )
     n_components = model.weights_.shape[0]
@@ -238,6 +238,11 @@ def _title(model: Any) -> str:
         thing = "flow"
     plural = "" if n_components == 1 else "s"
     return f"{n_components:,} {thing}{plural}, by {model.algorithm}"
+
+
+def _children(numbers: tuple[int, ...]) -> str:
+    """One number if all layers have the same, else all."""
+    return "/".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
 
 
 def _column_names(model: Any, n_columns: int) -> list[str]:

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import pickmix
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
 from pickmix.cli import fit_command, main
-from pickmix.cli.models import KINDS, ModelOption
-from pickmix.cli.summary import summary
+from pickmix.cli.models import DEEP, KINDS, ModelOption
+from pickmix.cli.summary import measure, name_parts, summary
 from pickmix.data.files import read_table, write_table
 from pickmix.gradient.engine import GradientEngine
 
@@ -106,10 +106,13 @@ def test_a_fit_of_flows_is_summed_up(places, X):
     assert lines["layers"] == "2"
     assert lines["log-likelihood per row"] == f"{model.score(X):.4f}  (all rows)"
     assert lines["validation log-likelihood"] == f"{model.best_validation_:.4f}"
+    assert lines["that of the start"] == f"{model.start_validation_:.4f}"
+    assert model.best_validation_ >= model.start_validation_
     assert lines["acceptance"] == f"{model.trace_['acceptance'][-1]:.3f}"
     assert lines["passes"] == "5.0"
     assert lines["steps"] == "20"
     assert lines["seconds of work"] == f"{model.trace_['seconds'][-1]:.2f}"
+    assert lines["seconds of the start"] == f"{model.start_seconds_:.2f}"
     assert lines["seconds of compilation"] == f"{model.compile_seconds_:.2f}"
     assert lines["outcome"] == "max_steps"
     assert last == (
@@ -130,21 +133,56 @@ def test_a_fit_of_a_network_is_summed_up(places):
     text = (places / "sptn.txt").read_text()
     assert "a network of 2 layers, 3 children per sum and 2 parts per product" in text
     lines = table_of(text)
-    assert lines["children"] == "3"
+    assert lines["children by layer"] == "3, 3"
     assert lines["partitions"] == "2"
     assert lines["layers"] == "2"
     assert lines["trees"] == "27"
+    assert lines["that of the start"] == f"{nameless(places / 'sptn').start_validation_:.4f}"
     assert lines["outcome"] == "max_steps"
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (FlowMixture(), "flows of 2 layers"),
+        (FlowMixture(1200, n_layers=1), "1,200 flows of 1 layer"),
+        (SumProductTransformNetwork(), "a network of 2 layers, 2 parts per product"),
+        (
+            SumProductTransformNetwork((32, 4), n_partitions=1),
+            "a network of 2 layers, 32 and 4 children per sum and 1 part per product",
+        ),
+    ],
+)
+def test_what_will_be_fitted_is_named(model, named):
+    assert name_parts(model) == named
+
+
+def test_a_summary_tells_the_numbers_that_were_fitted(tmp_path, X):
+    settings = {"batch_size": 50, "max_steps": 5, "random_state": 0}
+    for model, line in (
+        (FlowMixture(hidden=3, **settings), "components"),
+        (SumProductTransformNetwork(n_partitions=1, **settings), "children by layer"),
+    ):
+        model.fit(X)
+        again = pickmix.load(pickmix.save(model, tmp_path / line))
+        numbers = [len(model.weights_)]
+        if line == "children by layer":
+            assert again.n_children == "auto"
+            numbers.append(min(4, numbers[0]))
+        for one in (model, again):
+            lines = dict(summary(one, X.shape, *measure(one, X, len(X)), None))
+            assert lines[line] == ", ".join(map(str, numbers))
 
 
 def test_more_trees_than_floats_can_count():
     class Large(SumProductTransformNetwork):
-        n_trees_ = 8**1000
+        n_trees_, n_children_ = 8**1000, (8, 8)
 
     model = Large()
     model.trace_ = GaussianMixture(2, max_iter=1, tol=0.0).fit(np.eye(4)).trace_
     model.outcome_, model.n_steps_ = "max_steps", 1
-    model.best_validation_, model.compile_seconds_ = float("nan"), 0.0
+    model.best_validation_ = model.start_validation_ = float("nan")
+    model.start_seconds_ = model.compile_seconds_ = 0.0
     lines = dict(summary(model, (4, 4), 0.0, "all rows", None))
     assert lines["trees"] == "about 10^903"
     assert lines["validation log-likelihood"] == "-"
@@ -207,6 +245,7 @@ SPTN_VALUES = {
     "--children": ("n_children", 5),
     "--partitions": ("n_partitions", 3),
     "--layers": ("n_layers", 1),
+    "--transforms": ("transforms", "rotations"),
 }
 SHARED_VALUES = {
     "--algorithm": ("algorithm", "mhsaem"),
@@ -223,6 +262,7 @@ SHARED_VALUES = {
     "--seed": ("random_state", 11),
     "--dtype": ("dtype", "float64"),
     "--gradient-clip": ("gradient_clip", 2.5),
+    "--reg-covar": ("reg_covar", 0.125),
     "--tol": ("tol", 0.25),
     "--checkpoint": ("checkpoint", "kept"),
     "--checkpoint-every": ("checkpoint_every", 2.5),
@@ -254,26 +294,79 @@ def test_words_and_flags_reach_the_estimator(asked, places):
     assert parameters["patience"] is None
     assert parameters["learning_rate"] == "cosine"
     assert parameters["transforms"] is False
+    error_of("fit", places / "rows.csv", "--model", "sptn", "--transforms", "none")
+    assert asked[1][0].transforms is False
+
+
+@pytest.mark.parametrize(
+    ("model", "option", "given", "name", "expected"),
+    [
+        ("flow", "--components", "auto", "n_components", "auto"),
+        ("sptn", "--children", "auto", "n_children", "auto"),
+        ("sptn", "--children", "32,4", "n_children", (32, 4)),
+        ("sptn", "--children", "16, 8", "n_children", (16, 8)),
+        ("flow", "--init", "gaussian", "init_params", "gaussian"),
+    ],
+)
+def test_numbers_and_starts_reach_the_estimator(
+    asked, places, model, option, given, name, expected
+):
+    error_of("fit", places / "rows.csv", "--model", model, option, given)
+    assert asked[0][0].get_params()[name] == expected
 
 
 @pytest.mark.parametrize("model", list(KINDS))
 def test_what_is_not_given_is_the_estimators_own(asked, places, model):
     error_of("fit", places / "rows.csv", "--model", model, "--quiet")
-    own = {"sptn": {}, "flow": {"n_components": 32}}.get(model, {"n_components": 2})
+    own = {} if model in DEEP else {"n_components": 2}
     expected = KINDS[model].estimator().get_params() | {"random_state": 0} | own
     assert asked[0][0].get_params() == expected
 
 
-@pytest.mark.parametrize(("model", "max_steps"), [("gaussian", None), ("flow", 2000)])
-def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
+@pytest.mark.parametrize(
+    ("model", "max_steps", "name", "number"),
+    [
+        ("gaussian", None, "n_components", 10),
+        ("flow", 2000, "n_components", 128),
+        ("sptn", 2000, "n_children", (128, 4)),
+    ],
+)
+def test_the_example_is_affordable(asked, monkeypatch, model, max_steps, name, number):
     monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 2000)
     monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 10)
     result = run("fit", "--model", model)
     assert "to 2,000 rows of 2 columns by mhsaem: the embedded example" in result.stdout
     assert asked[0][0].max_steps == max_steps
+    assert asked[0][0].get_params()[name] == number
     assert asked[0][1].shape == (2000, 2)
     run("fit", "--model", model, "--max-steps", 77)
     assert asked[1][0].max_steps == 77
+    run("fit", "--model", model, f"--{name.removeprefix('n_')}", 3)
+    assert asked[2][0].get_params()[name] == 3
+
+
+def test_the_example_suits_networks_of_any_depth(asked, monkeypatch):
+    monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 100)
+    monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 2)
+    run("fit", "--model", "sptn", "--layers", 3)
+    assert asked[0][0].n_children == (128, 4, 4)
+
+
+def test_networks_without_transforms_take_gaps(tmp_path, X):
+    gappy = X.copy()
+    gappy[::7, 1] = np.nan
+    write_table(tmp_path / "rows.csv", {"a": gappy[:, 0], "b": gappy[:, 1]})
+    for model, other in (("flow", ", or take"), ("sptn", ", take --transforms none, or take")):
+        message = error_of("fit", tmp_path / "rows.csv", "--model", model)
+        assert "a missing value in row 1 of column 'b'" in message
+        assert f"with --exclude{other} --model table" in message
+    out = tmp_path / "model"
+    run_well("fit", tmp_path / "rows.csv", *SPTN, "--transforms", "none", "--out", out)
+    scores = tmp_path / "scores.csv"
+    run_well("score", out, tmp_path / "rows.csv", "--out", scores)
+    # What is not seen is integrated out: such a row has the density of its first column.
+    expected = nameless(out).score_marginal(gappy[::7, :1], columns=[0])
+    np.testing.assert_allclose(read_table(scores)[0][::7, 0], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +375,20 @@ def test_the_example_is_affordable(asked, monkeypatch, model, max_steps):
         (["--hidden", 5], "--hidden belongs to --model flow, not to --model gaussian"),
         (["--layers", 5], "--layers belongs to --model flow and sptn, not to --model gaussian"),
         (["--no-transforms"], "--no-transforms belongs to --model sptn, not to --model gaussian"),
+        (
+            ["--model", "sptn", "--no-transforms", "--transforms", "rotations"],
+            "--no-transforms means --transforms none, got --transforms rotations",
+        ),
+        (["--components", "auto"], "--components auto belongs to --model flow, not to --model ga"),
+        (["--model", "table", "--components", "auto"], "auto belongs to --model flow, not to"),
+        (["--components", "many"], "'many' is not a valid integer range"),
+        (["--components", 0], "0 is not in the range x>=1"),
+        (["--model", "sptn", "--children", "4,0"], "0 is not in the range x>=1"),
+        (["--model", "sptn", "--children", "4,4,4"], "one for each of the n_layers=2 layers"),
+        (
+            ["--model", "flow", "--init", "data"],
+            "n_components must be an integer with init_params='data'",
+        ),
         (
             ["--model", "sptn", "--components", 5],
             "--components belongs to --model gaussian, table and flow, not to --model sptn",

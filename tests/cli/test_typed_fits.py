@@ -218,8 +218,8 @@ class TestFit:
             ),
             (
                 ["--model", "sptn", "--columns", "mass,height"],
-                "--model sptn needs complete rows: leave the column out with --exclude, or take "
-                "--model table",
+                "--model sptn needs complete rows: leave the column out with --exclude, take "
+                "--transforms none, or take --model table",
             ),
         ],
     )

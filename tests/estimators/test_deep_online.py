@@ -12,6 +12,7 @@ from pickmix import FlowMixture, Mixture, RandomPartition, SumProductTransformNe
 from pickmix.data.files import write_table
 from pickmix.estimators.deep_online import N_PASSES
 from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient.state import Options
 
 SMALL = {"batch_size": 20, "random_state": 0, "init_params": "gaussian"}
 
@@ -63,29 +64,26 @@ def bits(mixture):
 
 
 class TestLearning:
-    # A mixture of P = 17 parameters fitted to n rows loses P / 2n on others: 0.085 of the first
-    # batch, 0.02 of one of 400. What went before can only help.
-    def test_as_good_as_the_last_batch_allows(self):
-        rows, _ = draw(2500, 0)
+    # A mixture of P = 17 parameters fitted to n rows loses P / 2n on others in the mean: 0.034 of a
+    # batch of 250. The loss is about chi-squared of P degrees over 2n: hardly ever twice its mean.
+    # What went before can only help.
+    def test_as_good_as_a_fit_and_as_the_truth(self):
+        rows, _ = draw(2000, 0)
         held_out, density = draw(3000, 1)
-        mixture = gaussians().partial_fit(rows[:100])
-        first = mixture.score(held_out)
-        stream(mixture, rows[100:], 400)
+        mixture = stream(gaussians(), rows, 250)
         score = mixture.score(held_out)
-        assert score > first
-        assert score > density.mean() - 2.0 * 17 / (2 * 400)
-        # As the fit of all rows at once, but for what it may forget.
-        whole = gaussians(max_steps=500).fit(rows)
-        assert score > whole.score(held_out) - 2.0 * 17 / (2 * 400)
-        assert mixture.n_rows_seen_ == 2500
-        assert mixture.n_steps_ == N_PASSES * (5 + 6 * 20)
+        assert score > density.mean() - 2.0 * 17 / (2 * 250)
+        whole = gaussians(max_steps=300).fit(rows)
+        assert score > whole.score(held_out) - 2.0 * 17 / (2 * 250)
+        assert mixture.n_rows_seen_ == 2000
+        assert mixture.n_steps_ == N_PASSES * 8 * 13
         assert np.isfinite(mixture.lower_bound_)
 
     def test_follows_a_change(self):
-        mixture = stream(gaussians(learning_rate=0.01), draw(800, 0)[0], 400)
+        mixture = stream(gaussians(learning_rate=0.01), draw(500, 0)[0], 250)
         later, density = draw(1000, 2, shift=0.5)
         before = mixture.score(later)
-        stream(mixture, draw(4000, 3, shift=0.5)[0], 400)
+        stream(mixture, draw(2000, 3, shift=0.5)[0], 250)
         assert mixture.score(later) > before + 0.1
         assert mixture.score(later) > density.mean() - 0.1
 
@@ -95,10 +93,11 @@ class TestLearning:
         rows, _ = draw(90, 0)
         settings = {"algorithm": "em", "batch_size": None, "noise": 0.0, "dtype": "float64"}
         settings |= {"learning_rate": lambda t: 0.01 / t, "weight_update": weight_update}
-        settings |= {"step_size": lambda t: 1.0 / (1.0 + t)}
-        online = flow(**settings).partial_fit(rows).partial_fit(rows).partial_fit(rows)
+        # Not at an optimum of EM, where Adam would make steps of rounding errors.
+        settings |= {"step_size": lambda t: 1.0 / (1.0 + t), "init_params": "paper"}
+        online = gaussians(**settings).partial_fit(rows).partial_fit(rows).partial_fit(rows)
         settings |= {"max_steps": 3 * N_PASSES, "validation_fraction": None, "patience": None}
-        whole = flow(**settings).fit(rows)
+        whole = gaussians(**settings).fit(rows)
         for one, other in zip(online.tables_, whole.tables_, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(online.weights_, whole.weights_, rtol=1e-9)
@@ -109,9 +108,13 @@ class TestLearning:
     def test_the_first_batch_chooses_the_number_of_components(self):
         mixture = SumProductTransformNetwork("auto", 1, 1, **SMALL)
         mixture.partial_fit(draw(400, 0)[0])
-        assert mixture.weights_.shape[0] in (2, 4)
+        n_chosen = mixture.weights_.shape[0]
+        assert n_chosen in (2, 4, 8, 16)
         mixture.partial_fit(draw(400, 1)[0])
-        assert mixture.score(draw(1000, 2)[0]) > draw(1000, 2)[1].mean() - 0.2
+        assert mixture.weights_.shape == (n_chosen,)
+        held_out, density = draw(1000, 2)
+        # One Gaussian is 1.8 below.
+        assert mixture.score(held_out) > density.mean() - 0.3
 
     def test_components_of_one_s_own(self):
         mixture = stream(Mixture(Laplace(), 3, learning_rate=0.02, **OWN), draw(800, 0)[0], 200)
@@ -129,14 +132,18 @@ class Laplace:
 
     def log_prob(self, params, x):
         width = jax.numpy.exp(params["log_width"][0])
-        return -jax.numpy.sum(jax.numpy.abs(x - params["median"]) / width + jax.numpy.log(2 * width))
+        return -jax.numpy.sum(
+            jax.numpy.abs(x - params["median"]) / width + jax.numpy.log(2 * width)
+        )
 
 
 CASES = {
     "flow": flow,
     "partition": lambda **s: flow(proposal=RandomPartition(block_size=2), **s),
     "table": lambda **s: flow(proposal="table", n_samples=2, weight_update="closed_form", **s),
-    "network": lambda **s: SumProductTransformNetwork(3, 2, 2, reuse_log_joint=True, **SMALL | s),
+    "network": lambda **s: SumProductTransformNetwork(
+        2, 2, 2, transforms=False, reuse_log_joint=True, **SMALL | s
+    ),
 }
 
 
@@ -172,7 +179,7 @@ class TestSameBits:
     def test_chunks_of_a_file_are_batches(self, tmp_path):
         rows = draw(100, 0)[0]
         write_table(tmp_path / "X.csv", {"a": rows[:, 0], "b": rows[:, 1]})
-        with pickmix.open_rows(tmp_path / "X.csv", chunk_rows=50) as source:
+        with pickmix.open_rows(tmp_path / "X.csv", chunk_size=50) as source:
             found = flow().partial_fit(source)
         assert bits(found) == bits(stream(flow(), rows, 50))
         assert found.feature_names_in_.tolist() == ["a", "b"]
@@ -180,14 +187,14 @@ class TestSameBits:
 
 class TestGoingOn:
     def test_after_a_fit(self):
-        rows = draw(600, 0)[0]
+        rows = draw(450, 0)[0]
         mixture = gaussians(max_steps=20).fit(rows[:200])
         n_evaluations = mixture.n_component_evaluations_
-        mixture.partial_fit(rows[200:400])
-        assert mixture.n_rows_seen_ == 400
-        assert mixture.n_steps_ == 20 + 10 * N_PASSES
+        mixture.partial_fit(rows[200:])
+        assert mixture.n_rows_seen_ == 450
+        assert mixture.n_steps_ == 20 + 13 * N_PASSES
         # Chains from all three, then a candidate and the current one at each visit.
-        assert mixture.n_component_evaluations_ - n_evaluations == 200 * 3 + 200 * N_PASSES * 2
+        assert mixture.n_component_evaluations_ - n_evaluations == 250 * 3 + 250 * N_PASSES * 2
 
     def test_a_warm_fit_goes_on_with_chains_that_fit(self):
         """Frozen, a fit after a stream accepts as often as the posterior does, from the start."""
@@ -206,8 +213,8 @@ class TestGoingOn:
 
     def test_a_cold_fit_starts_anew(self):
         rows = draw(200, 0)[0]
-        mixture = flow(max_steps=20).partial_fit(rows[:100]).fit(rows)
-        fresh = flow(max_steps=20).fit(rows)
+        mixture = gaussians(max_steps=20).partial_fit(rows[:100]).fit(rows)
+        fresh = gaussians(max_steps=20).fit(rows)
         assert mixture.n_rows_seen_ == fresh.n_rows_seen_ == 200
         np.testing.assert_array_equal(mixture.score_samples(rows), fresh.score_samples(rows))
         fresh.partial_fit(rows[:50])
@@ -215,20 +222,18 @@ class TestGoingOn:
 
     def test_nothing_of_the_rows_is_kept(self):
         rows = draw(800, 0)[0]
-        sizes = [len(pickle.dumps(stream(flow(), rows[:n], 200))) for n in (400, 800)]
+        sizes = [len(pickle.dumps(stream(gaussians(), rows[:n], 200))) for n in (400, 800)]
         assert abs(sizes[1] - sizes[0]) < 64
 
     def test_batches_of_about_the_same_size_share_a_program(self):
-        rows = draw(400, 0)[0]
-        mixture = FlowMixture(3, hidden=2, **SMALL).partial_fit(rows[:60])
-        assert mixture._chain.shape == (0, 1)
-        engines = []
-        original = make_chunk.__wrapped__
-        for size in (61, 40, 55, 33):
+        rows = draw(64, 0)[0]
+        mixture = gaussians().partial_fit(rows[:60])
+        chunk = make_chunk(mixture._network(2), Options("mhsaem", noise=mixture.noise), False)
+        n_programs = chunk._cache_size()
+        assert n_programs > 0
+        for size in (61, 40, 55, 33, 64):
             mixture.partial_fit(rows[:size])
-        network = mixture._network(2)
-        chunk = make_chunk(network, _options(), False)
-        assert chunk._cache_size() == 1, (engines, original)
+        assert chunk._cache_size() == n_programs
 
     def test_callbacks_see_the_steps_of_the_stream(self):
         rows, seen = draw(100, 0)[0], []
@@ -243,12 +248,6 @@ class TestGoingOn:
         assert mixture.outcome_ == "callback"
         assert mixture.n_steps_ == 75
         assert seen[2][2] == pytest.approx(mixture.score(rows))
-
-
-def _options():
-    from pickmix.gradient.state import Options
-
-    return Options("mhsaem", noise=1e-4)
 
 
 class TestRefused:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import numpy as np
+from sklearn.utils import get_tags
 
 from pickmix.cli.preparing import chosen_columns, heading, id_name, name_of, read_ids, ready
 from pickmix.cli.reading import (
@@ -263,7 +264,7 @@ def read_for(saved: Saved, place: Place, name: str) -> tuple[WholeTable, dict[st
 
 def takes_gaps(estimator: Any) -> bool:
     """Whether a model takes rows with missing values."""
-    return not isinstance(estimator, DeepMixture)
+    return not isinstance(estimator, DeepMixture) or get_tags(estimator).input_tags.allow_nan
 
 
 def _refuse_gaps(saved: Saved, rows: np.ndarray, name: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, notes, show_table
 from pickmix.cli.fit_data import Data, example, find_schema, read_data
-from pickmix.cli.fit_options import FLOW_COMPONENTS, fit_options
+from pickmix.cli.fit_options import fit_options
 from pickmix.cli.models import CLOSED_FORM, DEEP, KINDS, SectionedCommand, given_parameters
 from pickmix.cli.reading import STANDARD, Place
 from pickmix.cli.summary import measure, name_parts, summary
@@ -26,8 +26,9 @@ from pickmix.estimators.persistence import save
 from pickmix.fitting.trace import TRACE_DTYPE
 
 EXAMPLE_ROWS, EXAMPLE_COMPONENTS = 100_000, 500
-# Some seconds: enough to see what a deep model makes of the example.
-EXAMPLE_STEPS = 2000
+# Some seconds: enough to see what a deep model makes of the example. To choose the number of
+# components would take longer than the fit, and find this one.
+EXAMPLE_STEPS, EXAMPLE_FLOWS, EXAMPLE_CHILDREN_BELOW = 2000, 128, 4
 
 
 @click.command(cls=SectionedCommand)
@@ -55,15 +56,16 @@ def fit(
     Kinds of model:
       gaussian  K Gaussians, for rows of numbers
       table     K components for columns of all types: numbers, counts, text, dates, with gaps
-      flow      K real NVP flows, components that bend
+      flow      K real NVP flows, Gaussians that have learnt to bend
       sptn      a sum-product-transform network: very many Gaussians, few parameters
 
     Without --model it is gaussian if all columns are numbers and none is missing, else table.
-    flow and sptn need JAX: pip install 'pickmix[deep]'.
+    flow and sptn begin with a Gaussian mixture, and choose their size if none is given. They need
+    JAX: pip install 'pickmix[deep]'.
 
     Without DATA it fits an embedded example, 100,000 rows drawn from a known mixture of 500
-    Gaussians in the plane; flow and sptn then make 2,000 steps, unless --max-steps says otherwise.
-    Ctrl-C ends a fit early and saves what it has.
+    Gaussians in the plane; flow and sptn then have 128 components and make 2,000 steps, unless you
+    say otherwise. Ctrl-C ends a fit early and saves what it has.
 
     DATA is a file, a folder of Parquet files, a pattern in quotes, or - for standard input. Files
     above 256 MB, folders and patterns are not read into memory: gaussian reads them chunk by chunk,
@@ -84,8 +86,9 @@ def fit(
       zcat rows.csv.gz | pickmix fit - --out model
       pickmix fit rows.parquet --columns age,income --out model --max-time 60
       pickmix fit "parts/*.parquet" --components 10000 --cache fast-disk --checkpoint kept
+      pickmix fit rows.npy --model flow
       pickmix fit rows.npy --model flow --components 64 --layers 4
-      pickmix fit rows.npy --model sptn --children 8 --partitions 2 --layers 3
+      pickmix fit rows.npy --model sptn --children 32,4 --partitions 2 --layers 2
     """
     _check_out(out)
     if model == "auto" and (values["schema"] or values["max_levels"]):
@@ -103,16 +106,15 @@ def fit(
             table = example(EXAMPLE_ROWS, EXAMPLE_COMPONENTS, model == "table")
         else:
             place = Place(data, columns, key, cache, chunk_size, exclude, id, decimal)
-            table, found = read_data(place, model, stack, quiet)
+            takes_gaps = model not in DEEP or parameters.get("transforms") is False
+            table, found = read_data(place, model, takes_gaps, stack, quiet)
             if found != model:
                 model, parameters = found, _parameters(found, values)
         n_rows, n_columns = table.shape
         if model in CLOSED_FORM:
             parameters.setdefault("n_components", max(1, min(EXAMPLE_COMPONENTS, n_rows // 100)))
         elif data is None:
-            parameters.setdefault("max_steps", EXAMPLE_STEPS)
-        if model == "flow":
-            parameters.setdefault("n_components", FLOW_COMPONENTS)
+            _set_example_sizes(model, parameters)
         estimator: Any = KINDS[model].estimator(**parameters, verbose=0 if quiet else 1)
         if isinstance(table.rows, TypedTable):
             plots = False
@@ -162,13 +164,22 @@ def _parameters(model: str, values: dict[str, Any]) -> dict[str, Any]:
     kind = "gaussian" if model == "auto" else model
     parameters = given_parameters(click.get_current_context(), kind, values)
     parameters.setdefault("random_state", values["random_state"])
-    if parameters.pop("no_transforms", False):
-        parameters["transforms"] = False
     if "schema" in parameters:
         parameters["schema"] = dict(map(_column_and_kind, parameters["schema"]))
     if "checkpoint_every" in parameters and "checkpoint" not in parameters:
         raise ValueError("--checkpoint-every needs --checkpoint")
     return parameters
+
+
+def _set_example_sizes(model: str, parameters: dict[str, Any]) -> None:
+    """Make a deep fit to the example short, unless the command line says otherwise."""
+    parameters.setdefault("max_steps", EXAMPLE_STEPS)
+    if model == "flow":
+        parameters.setdefault("n_components", EXAMPLE_FLOWS)
+        return
+    n_layers = parameters.get("n_layers", KINDS[model].estimator().n_layers)
+    below = (EXAMPLE_CHILDREN_BELOW,) * (n_layers - 1)
+    parameters.setdefault("n_children", (EXAMPLE_FLOWS, *below))
 
 
 def _column_and_kind(text: str) -> tuple[str, str]:

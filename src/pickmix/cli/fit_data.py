@@ -75,15 +75,18 @@ def example(n_rows: int, n_components: int, as_table: bool) -> Data:
 
 
 def read_data(
-    asked: Place, model: str, stack: contextlib.ExitStack, quiet: bool
+    asked: Place, model: str, takes_gaps: bool, stack: contextlib.ExitStack, quiet: bool
 ) -> tuple[Data, str]:
-    """Read what is to be fitted, and say by which model."""
+    """Read what is to be fitted, and say by which model.
+
+    `takes_gaps` tells whether the model that was asked for takes rows with missing values.
+    """
     name = name_of(asked)
     place = stack.enter_context(ready(asked))
     id = None if place.id is None else id_name(place)
     data: Data | None = None
     if model != "table":
-        data = _read_numbers(place, name, model, stack, quiet)
+        data = _read_numbers(place, name, model, takes_gaps, stack, quiet)
     if data is None:
         data = _read_table(place, name)
         model = "table"
@@ -94,7 +97,12 @@ def read_data(
 
 
 def _read_numbers(
-    place: Place, name: str, model: str, stack: contextlib.ExitStack, quiet: bool
+    place: Place,
+    name: str,
+    model: str,
+    takes_gaps: bool,
+    stack: contextlib.ExitStack,
+    quiet: bool,
 ) -> Data | None:
     """Rows of numbers; None if there is something else and any model will do."""
     chosen = replace(place, columns=chosen_columns(place))
@@ -118,11 +126,12 @@ def _read_numbers(
         return Data(rows, name, names)
     if model == "auto":
         return None
-    if model in DEEP:
+    if not takes_gaps:
         row, column = gap[0] + 1, column_label(names, gap[1])
+        plain = ", take --transforms none" if model == "sptn" else ""
         raise ValueError(
             f"{name}: a missing value in row {row} of column {column}; --model {model} needs "
-            f"complete rows: leave the column out with --exclude{_other_models(model)}"
+            f"complete rows: leave the column out with --exclude{plain}{_other_models(model)}"
         )
     return Data(rows, name, names)
 

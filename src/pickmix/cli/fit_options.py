@@ -9,11 +9,42 @@ from typing import Any
 import click
 
 from pickmix.cli.console import WordOrNumber
-from pickmix.cli.models import CLOSED_FORM, DEEP, EVERY, ModelOption, model_option, word_option
+from pickmix.cli.models import (
+    CLOSED_FORM,
+    DEEP,
+    EVERY,
+    NO_TRANSFORMS,
+    ModelOption,
+    model_option,
+    word_option,
+)
 from pickmix.cli.reading import place_options
 
 TABLE, FLOW, SPTN = ("table",), ("flow",), ("sptn",)
-FLOW_COMPONENTS = 32
+
+
+class NumberOfComponents(click.ParamType[int | str]):
+    """A number from 1, or auto."""
+
+    name = "auto|integer"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one value."""
+        return value if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
+
+
+class NumbersOfChildren(NumberOfComponents):
+    """The same, or a number for each layer: 32,4."""
+
+    name = "auto|integer|integer,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse one value."""
+        if "," not in value:
+            return super().convert(value, param, ctx)
+        number = click.IntRange(min=1)
+        return tuple(number.convert(part.strip(), param, ctx) for part in value.split(","))
+
 
 _OPTIONS: list[Callable[..., Any]] = [
     # Every model.
@@ -54,8 +85,8 @@ _OPTIONS: list[Callable[..., Any]] = [
     word_option(
         "--init",
         "init_params",
-        "How to choose a start. data (k-means) is for flow and sptn, k-means++ and "
-        "random_from_data for gaussian and table.",
+        "How to choose a start. gaussian (a Gaussian mixture, what auto means there) and data "
+        "(k-means) are for flow and sptn, k-means++ and random_from_data for gaussian and table.",
     ),
     model_option(
         "--max-steps",
@@ -64,6 +95,12 @@ _OPTIONS: list[Callable[..., Any]] = [
         "Steps: exactly so many for gaussian and table, at most for flow and sptn.",
     ),
     model_option("--max-time", "max_time", float, "Seconds of work at most."),
+    model_option(
+        "--reg-covar",
+        "reg_covar",
+        float,
+        "Added to the variances of every Gaussian; of flow and sptn, of those at the start.",
+    ),
     model_option("--tol", "tol", float, "Stop when the log-likelihood per row rises by less."),
     click.option(
         "--seed",
@@ -93,10 +130,11 @@ _OPTIONS: list[Callable[..., Any]] = [
     model_option(
         "--components",
         "n_components",
-        click.IntRange(min=1),
-        "K, the number of components.",
+        NumberOfComponents(),
+        "K, the number of components. auto chooses it on rows that are not learnt from, among 1, "
+        "2, 4, ..., 128; it is for flow.",
         CLOSED_FORM + FLOW,
-        f"rows / 100, at most 500; flow: {FLOW_COMPONENTS}",
+        "rows / 100, at most 500 (gaussian and table); auto (flow)",
     ),
     model_option(
         "--covariance",
@@ -113,9 +151,6 @@ _OPTIONS: list[Callable[..., Any]] = [
         CLOSED_FORM,
     ),
     model_option("--max-iter", "max_iter", int, "Passes over the rows at most.", CLOSED_FORM),
-    model_option(
-        "--reg-covar", "reg_covar", float, "Added to every component's variances.", CLOSED_FORM
-    ),
     model_option("--jobs", "n_jobs", int, "Threads.", CLOSED_FORM, "all cores"),
     click.option(
         "--kind",
@@ -175,16 +210,31 @@ _OPTIONS: list[Callable[..., Any]] = [
         DEEP,
     ),
     model_option("--hidden", "hidden", int, "Width of the hidden layers.", FLOW),
-    model_option("--children", "n_children", int, "Children of every sum node.", SPTN),
+    model_option(
+        "--children",
+        "n_children",
+        NumbersOfChildren(),
+        "Children of every sum node, or of those of each layer, the root's first, as in 32,4. auto "
+        "chooses the root's as for flow, and takes 4 below.",
+        SPTN,
+    ),
     model_option(
         "--partitions", "n_partitions", int, "Parts of every product; 1 makes no products.", SPTN
+    ),
+    model_option(
+        "--transforms",
+        "transforms",
+        click.Choice(["triangular", "rotations", NO_TRANSFORMS]),
+        "Affine maps between the sums: fast ones, the paper's, or none: a plain sum-product "
+        "network, with exact marginals and conditionals, for rows that may have gaps.",
+        SPTN,
     ),
     click.option(
         "--no-transforms",
         is_flag=True,
         cls=ModelOption,
         models=SPTN,
-        help="A plain sum-product network, with exact marginals and conditionals.",
+        help="The same as --transforms none.",
     ),
     # Files and output.
     place_options,

@@ -45,6 +45,8 @@ CLOSED_FORM = ("gaussian", "table")
 DEEP = ("flow", "sptn")
 # Parameters whose None is a word on the command line.
 WORDS_FOR_NONE = {"batch_size": "all", "patience": "never"}
+# What --transforms calls False.
+NO_TRANSFORMS = "none"
 
 
 class ModelOption(click.Option):
@@ -148,6 +150,16 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
                 f"got {value!r}"
             )
         given[name] = value
+    if model in CLOSED_FORM and given.get("n_components") == "auto":
+        raise ValueError(f"--components auto belongs to --model flow, not to --model {model}")
+    if given.pop("no_transforms", False):
+        chosen = given.setdefault("transforms", NO_TRANSFORMS)
+        if chosen != NO_TRANSFORMS:
+            raise ValueError(
+                f"--no-transforms means --transforms {NO_TRANSFORMS}, got --transforms {chosen}"
+            )
+    if given.get("transforms") == NO_TRANSFORMS:
+        given["transforms"] = False
     if model in DEEP:
         for name, word in WORDS_FOR_NONE.items():
             if given.get(name) == word:

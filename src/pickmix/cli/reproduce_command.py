@@ -112,9 +112,10 @@ def reproduce(
 
     Runs are kept in the folder as they finish, and in the end in Parquet, one row per evaluation.
     Ctrl-C or a crash costs the runs under way; the same command goes on and repeats nothing.
-    Figures that share runs share them here too. At the paper's scale the figures take about two days of one core,
-    table-fixed four, and table-best, with thousands of large networks, years: --quick shows that
-    all works, --budget, --steps and --max-seconds cut it to what there is time for.
+    Figures that share runs share them here too. At the paper's scale the figures take about two
+    days of one core, table-fixed four, and table-best, with thousands of large networks, years:
+    --quick shows that all works, --budget, --steps and --max-seconds cut it to what there is time
+    for.
 
     \b
     Examples:

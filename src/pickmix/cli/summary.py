@@ -24,11 +24,22 @@ def name_parts(model: Any) -> str:
     if isinstance(model, GaussianMixture | TableMixture):
         return f"{model.n_components:,} {model.covariance_type} components"
     if isinstance(model, FlowMixture):
-        return f"{model.n_components:,} flows of {_count(model.n_layers, 'layer')}"
+        # How many there will be, "auto" chooses later.
+        number = "" if isinstance(model.n_components, str) else f"{model.n_components:,} "
+        return f"{number}flows of {_count(model.n_layers, 'layer')}"
     return (
-        f"a network of {_count(model.n_layers, 'layer')}, {_count(model.n_children, 'child')} per "
-        f"sum and {_count(model.n_partitions, 'part')} per product"
+        f"a network of {_count(model.n_layers, 'layer')}, {_children(model.n_children)}"
+        f"{_count(model.n_partitions, 'part')} per product"
     )
+
+
+def _children(numbers: int | str | tuple[int, ...]) -> str:
+    """What a network that is not fitted yet is told about its sums."""
+    if isinstance(numbers, str):
+        return ""
+    if isinstance(numbers, int):
+        return f"{_count(numbers, 'child')} per sum and "
+    return f"{' and '.join(f'{number:,}' for number in numbers)} children per sum and "
 
 
 def _count(number: int, thing: str) -> str:
@@ -62,7 +73,7 @@ def _evaluated_per_row(model: Any) -> int:
     if isinstance(model, TableMixture):
         return model.n_components
     return _COST_OF_DEPTH * int(
-        model.n_components if isinstance(model, FlowMixture) else model.n_paths_
+        model.n_components_ if isinstance(model, FlowMixture) else model.n_paths_
     )
 
 
@@ -90,6 +101,7 @@ def summary(
         lines.append(("the true mixture's", f"{true_log_likelihood:.4f}"))
     if not closed_form:
         lines.append(("validation log-likelihood", _number(model.best_validation_, 4)))
+        lines.append(("that of the start", _number(model.start_validation_, 4)))
     lines += [
         ("acceptance", _number(float(last["acceptance"].sum()), 3)),
         ("passes", f"{passes:.1f}"),
@@ -101,18 +113,22 @@ def summary(
         lines.append(("components per row and pass", f"{evaluations:.1f}"))
     lines.append(("seconds of work", f"{float(last['seconds'].sum()):.2f}"))
     if not closed_form:
+        lines.append(("seconds of the start", f"{model.start_seconds_:.2f}"))
         lines.append(("seconds of compilation", f"{model.compile_seconds_:.2f}"))
     return [*lines, ("outcome", model.outcome_)]
 
 
 def _parts(model: Any, n_live: int) -> list[tuple[str, str]]:
     if isinstance(model, GaussianMixture | TableMixture | FlowMixture):
-        parts = [("components", f"{model.n_components:,}"), ("live components", f"{n_live:,}")]
+        n_components = model.n_components
+        if isinstance(model, FlowMixture):
+            n_components = model.n_components_
+        parts = [("components", f"{n_components:,}"), ("live components", f"{n_live:,}")]
         if isinstance(model, FlowMixture):
             parts.append(("layers", f"{model.n_layers:,}"))
         return parts
     return [
-        ("children", f"{model.n_children:,}"),
+        ("children by layer", ", ".join(map("{:,}".format, model.n_children_))),
         ("live children of the root", f"{n_live:,}"),
         ("partitions", f"{model.n_partitions:,}"),
         ("layers", f"{model.n_layers:,}"),

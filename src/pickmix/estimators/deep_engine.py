@@ -20,6 +20,9 @@ from pickmix.gradient.state import Options
 # Evaluations of components that a measurement of the log-likelihood may cost, and its least rows.
 _PROBE_EVALUATIONS = 100_000
 _FEWEST_PROBED = 100
+# The same for validation rows: evaluations, and the fewest and the most rows.
+_WATCHED_EVALUATIONS = 500_000
+_WATCHED = (200, 2000)
 
 Kind = TypeVar("Kind", bound=GradientEngine)
 
@@ -104,15 +107,18 @@ def _choose_probe(
     affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // evaluations_per_row)
     generator = np.random.Generator(np.random.Philox(key=0))
     probe = np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
-    if watched is not None and watched.shape[0] > 2 * affordable:
-        watched = watched[generator.choice(watched.shape[0], 2 * affordable, replace=False)]
+    most = int(np.clip(_WATCHED_EVALUATIONS // evaluations_per_row, *_WATCHED))
+    if watched is not None and watched.shape[0] > most:
+        # Fits with other numbers of components watch the same rows.
+        order = np.random.Generator(np.random.Philox(key=1)).permutation(watched.shape[0])
+        watched = watched[order[:most]]
     return probe, watched
 
 
 def check_memory(network: Network, dtype: np.dtype) -> None:
     """Refuse a model that cannot fit into memory before it is built."""
-    # Parameters, two moments and the best parameters so far.
-    needed = 4 * sum(rows * width for rows, width in network.shapes) * dtype.itemsize
+    # Parameters, two moments, the first parameters and the best so far.
+    needed = 5 * sum(rows * width for rows, width in network.shapes) * dtype.itemsize
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > there:

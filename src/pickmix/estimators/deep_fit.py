@@ -30,7 +30,7 @@ from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Outcome
 from pickmix.gradient.chains import draw_chain
-from pickmix.gradient.engine import GradientEngine
+from pickmix.gradient.engine import GradientEngine, rises
 from pickmix.gradient.gaussian_start import Gaussians, gaussian_start
 from pickmix.gradient.network import Network
 from pickmix.gradient.start import Clusters, Start, choose_start, find_clusters
@@ -90,6 +90,7 @@ class DeepFit:
     n_evaluations: int
     best_validation: float
     start_validation: float
+    watched_scores: np.ndarray | None
     start_seconds: float
     compile_seconds: float
 
@@ -204,10 +205,10 @@ def _fit_best(
         fits.append(_fit_one(network, task, start, None, own))
         if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
             break
-    best = max(
-        fits,
-        key=lambda fit: -math.inf if math.isnan(fit.best_validation) else fit.best_validation,
-    )
+    # Another number of components must be better by more than chance.
+    best = fits[0]
+    for fit in fits[1:]:
+        best = fit if rises(fit.watched_scores, best.watched_scores) else best
     return replace(
         best,
         n_evaluations=sum(fit.n_evaluations for fit in fits),
@@ -313,16 +314,17 @@ def _fit_one(
     n_new_steps = result.n_steps - first_step + 1
     passes = passes_before + n_new_steps / batches.n_batches
     first = math.nan if first_value is None else first_value
-    tables, log_weights = engine.best()
-    parameters = Parameters(frame, tables, np.exp(log_weights))
+    kept = engine.best()
+    parameters = Parameters(frame, kept.tables, np.exp(kept.log_weights))
     return DeepFit(
         Reached(parameters, engine.chain(), result.n_steps, passes, task.split_seed),
         n_passes=max(1, -(-n_new_steps // batches.n_batches)),
         trace=trace,
         outcome=result.outcome,
         n_evaluations=engine.counters.evaluations,
-        best_validation=float(np.fmax.reduce(trace["validation"], initial=first)),
+        best_validation=math.nan if kept.scores is None else float(kept.scores.mean()),
         start_validation=first,
+        watched_scores=kept.scores,
         start_seconds=start_seconds,
         compile_seconds=compile_seconds,
     )

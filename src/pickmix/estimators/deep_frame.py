@@ -40,7 +40,7 @@ class Frame:
 
     def log_volume_by_column(self) -> np.ndarray:
         """What each column adds to `log_volume`, (D,), if columns are not mixed."""
-        return -np.log(self.scale)
+        return np.asarray(-np.log(self.scale))
 
     def log_volume_of(self, rows: np.ndarray) -> np.ndarray | float:
         """log|det| of `to_model` for what was seen of each row (N, D): one number if all was."""

@@ -108,6 +108,7 @@ def learn_batch(
         n_evaluations=engine.counters.evaluations + n_drawn * network.n_evaluated_by_all,
         best_validation=math.nan,
         start_validation=math.nan,
+        watched_scores=None,
         start_seconds=start_seconds,
         compile_seconds=compile_seconds,
     )

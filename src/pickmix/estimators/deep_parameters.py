@@ -86,7 +86,8 @@ class DeepParameters:
         Watched rows count alike, whatever they weigh.
     patience : int or None, default=20
         End when so many evaluations in a row have not raised the validation log-likelihood by
-        `tol` (the training one, without validation rows). None makes all steps.
+        `tol` (the training one, without validation rows). None makes all steps. What is kept must
+        be above the start by one standard error, or else the start is.
     tol : float, default=1e-4
         Nats per row.
     evaluate_every : int, sequence of int or "auto", default="auto"

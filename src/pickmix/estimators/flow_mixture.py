@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from sklearn.utils.validation import check_is_fitted
+
 from pickmix.estimators.deep_mixture import DeepMixture
 from pickmix.estimators.deep_plan import check_number_of
 from pickmix.estimators.validation import check_choice, check_flag, check_integer, check_number
@@ -102,6 +104,12 @@ class FlowMixture(DeepMixture):
         if not self.linear and self.n_components == "auto":
             raise ValueError("n_components must be an integer with linear=False, got 'auto'.")
         return check_number_of("n_components", self.n_components, self)
+
+    @property
+    def n_components_(self) -> int:
+        """K, as it was fitted."""
+        check_is_fitted(self)
+        return int(self.weights_.shape[0])
 
     def _can_whiten(self) -> bool:
         return True

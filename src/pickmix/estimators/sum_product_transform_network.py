@@ -51,6 +51,8 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
 
     Attributes
     ----------
+    n_children_ : tuple of int
+        s of each layer, the root's first.
     n_trees_ : int
         K: s, then s times the b-th power of the layers below.
     n_paths_ : int
@@ -88,9 +90,10 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
                 "transforms must be 'triangular', 'rotations', True or False, "
                 f"got {self.transforms!r}."
             )
-        if isinstance(self.n_children, int | str | np.integer):
-            return check_number_of("n_children", self.n_children, self)
-        numbers: list[int] = list(self.n_children) if isinstance(self.n_children, Sequence) else []
+        given = self.n_children
+        if isinstance(given, int | str | np.integer):
+            return check_number_of("n_children", given, self)
+        numbers = list(given) if isinstance(given, Sequence) else []
         if len(numbers) != self.n_layers:
             raise ValueError(
                 "n_children must be 'auto', an integer >= 1 or a sequence of them, one for each of "

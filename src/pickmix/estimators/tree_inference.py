@@ -34,6 +34,12 @@ class TreeInference(DeepInference):
         return self._network(self.center_.shape[0]).n_trees
 
     @property
+    def n_children_(self) -> tuple[int, ...]:
+        """Children of a sum node of each layer, the root's first."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).children
+
+    @property
     def n_paths_(self) -> int:
         """s^l."""
         check_is_fitted(self)

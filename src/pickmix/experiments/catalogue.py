@@ -68,21 +68,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure or a table: its name, its place in the paper, the paper's repetitions.
+    """A figure or a table: what it shows, its place in the paper, the paper's repetitions.
 
     `make` gives the panels of a figure, or the runs of a table, with seed 0 and the paper's steps.
     """
 
     name: str
+    title: str
     paper: str
     repetitions: int
     make: Callable[[Scale], list[Any]]
     percentiles: tuple[float, float] = (1.0, 99.0)
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-        return _TITLES[self.name]
 
     @property
     def draws(self) -> bool:
@@ -215,34 +211,32 @@ def _best(scale: Scale) -> list[Run]:
     return found
 
 
-_ERROR = "Absolute error against time"
-_TITLES = {
-    "figure-1": "Convergence by gradients: likelihood, error of the gradient, acceptance",
-    "figure-2": "Training log-likelihood of all algorithms",
-    "figure-3": f"{_ERROR} over K, B and M",
-    "figure-annealing": "Training log-likelihood without and with anti-annealing",
-    "figure-batchsize": f"{_ERROR} for batch sizes",
-    "figure-samples": f"{_ERROR} for numbers of samples",
-    "figure-dimension": f"{_ERROR} for dimensions, those the paper wished for too",
-    "figure-proposals": "Acceptance and likelihood of the proposals",
-    "table-best": "The best architecture of each set, SGD and MHSAEM-U",
-    "table-fixed": "One architecture for all sets, SGD and MHSAEM-U; our defaults",
-    "table-all": "Training, validation and test values of Table 2",
-    "table-start": "SGD and MHSAEM-U from a Gaussian start and from the paper's",
-}
-_SUPPLEMENT = "supplement, section 9."
+_ERROR, _SUPPLEMENT = "Absolute error against time", "supplement, section 9."
+_GRADIENTS = "Convergence by gradients: likelihood, error of the gradient, acceptance"
+_ANNEALED = "Training log-likelihood without and with anti-annealing"
+_DIMENSIONS = f"{_ERROR} for dimensions, those the paper wished for too"
+_PROPOSED = "Acceptance and likelihood of the proposals"
+_ONE = "One architecture for all sets, SGD and MHSAEM-U; our defaults"
+_STARTS = "SGD and MHSAEM-U from a Gaussian start and from the paper's"
 _ALL = (
-    Experiment("figure-1", "Figure 1", 50, _convergence),
-    Experiment("figure-2", "Figure 2", 5, _likelihood),
-    Experiment("figure-3", "Figure 3", 5, _sensitivity),
-    Experiment("figure-annealing", f"{_SUPPLEMENT}1", 5, _annealing),
-    Experiment("figure-batchsize", f"{_SUPPLEMENT}2", 5, _over_K("B", 200, 300, 400)),
-    Experiment("figure-samples", f"{_SUPPLEMENT}2", 5, _over_K("M", 2, 4, 8)),
-    Experiment("figure-dimension", f"{_SUPPLEMENT}2", 5, _over_K("D", 1, 2, 4, 8, 10, 100)),
-    Experiment("figure-proposals", f"{_SUPPLEMENT}3", 10, _proposals, (25.0, 75.0)),
-    Experiment("table-best", "Table 2", 5, _best),
-    Experiment("table-fixed", "Table 3", 5, _fixed),
-    Experiment("table-all", "Table 4", 5, _best),
-    Experiment("table-start", "ours", 5, _start),
+    Experiment("figure-1", _GRADIENTS, "Figure 1", 50, _convergence),
+    Experiment("figure-2", "Training log-likelihood of all algorithms", "Figure 2", 5, _likelihood),
+    Experiment("figure-3", f"{_ERROR} over K, B and M", "Figure 3", 5, _sensitivity),
+    Experiment("figure-annealing", _ANNEALED, f"{_SUPPLEMENT}1", 5, _annealing),
+    *(
+        Experiment(f"figure-{name}", title, f"{_SUPPLEMENT}2", 5, make)
+        for name, title, make in (
+            ("batchsize", f"{_ERROR} for batch sizes", _over_K("B", 200, 300, 400)),
+            ("samples", f"{_ERROR} for numbers of samples", _over_K("M", 2, 4, 8)),
+            ("dimension", _DIMENSIONS, _over_K("D", 1, 2, 4, 8, 10, 100)),
+        )
+    ),
+    Experiment("figure-proposals", _PROPOSED, f"{_SUPPLEMENT}3", 10, _proposals, (25.0, 75.0)),
+    Experiment(
+        "table-best", "The best architecture of each set, SGD and MHSAEM-U", "Table 2", 5, _best
+    ),
+    Experiment("table-fixed", _ONE, "Table 3", 5, _fixed),
+    Experiment("table-all", "Training, validation and test values of Table 2", "Table 4", 5, _best),
+    Experiment("table-start", _STARTS, "ours", 5, _start),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,36 @@ class Schedules:
     rate: Callable[[int], float]
     gamma: Schedule
     beta: Schedule | None
+
+
+class Remembered(NamedTuple):
+    """Parameters of some moment: tables, log-weights (s,) and scores (V,) of validation rows."""
+
+    tables: tuple[np.ndarray, ...]
+    log_weights: np.ndarray
+    scores: np.ndarray | None
+
+
+def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
+    """Whether the mean of scores (V,) is above that of others by more than chance.
+
+    By one standard error of the differences, row by row: few rows tell little.
+
+    Examples
+    --------
+    >>> before = np.zeros(4)
+    >>> rises(np.array([1.0, 1.1, 0.9, 1.0]), before), rises(np.array([4.0, -1, -1, -1]), before)
+    (True, False)
+    """
+    if scores is None or before is None or scores.shape != before.shape:
+        return False
+    if not np.isfinite(before).all():
+        return True
+    differences = scores - before
+    if differences.shape[0] < 2:
+        return bool(differences.mean() > 0.0)
+    error = differences.std(ddof=1) / np.sqrt(differences.shape[0])
+    return bool(differences.mean() > error)
 
 
 class GradientEngine:
@@ -121,7 +151,9 @@ class GradientEngine:
                 jnp.array(start.chain, jnp.int32),
                 jnp.zeros(0, self.dtype),
             )
-        self._remembered: tuple[tuple[np.ndarray, ...], np.ndarray] | None = None
+        self._watched_scores: np.ndarray | None = None
+        self._first: Remembered | None = None
+        self._remembered: Remembered | None = None
         learns = proposal is not None and proposal.learns
         self._chunk = make_chunk(network, options, learns)
 
@@ -170,17 +202,21 @@ class GradientEngine:
 
     def log_likelihood(self) -> float:
         """Mean log-likelihood of the probe's rows."""
-        return self._mean_score(self._probe)
+        return float(self._scores(self._probe).mean())
 
     def validation(self) -> float | None:
         """Mean log-likelihood of the validation rows, if there are any."""
         if self._validation is None:
             return None
-        return self._mean_score(self._validation)
+        self._watched_scores = self._scores(self._validation)
+        return float(self._watched_scores.mean())
 
     def remember(self) -> None:
-        """Keep a copy of the parameters as they are."""
-        self._remembered = (self.parameters(), self.log_weights())
+        """Keep a copy of the parameters as they are, after `validation` has looked at them."""
+        scores = self._watched_scores
+        self._remembered = Remembered(self.parameters(), self.log_weights(), scores)
+        if self._first is None:
+            self._first = self._remembered
 
     def live_components(self) -> int:
         """Children of the root that weigh at least half a row."""
@@ -202,9 +238,12 @@ class GradientEngine:
         """Copies of the tables."""
         return tuple(np.array(table) for table in self.state.tables)
 
-    def best(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
-        """Tables and log-weights that were remembered last, or else the present ones."""
-        return self._remembered or (self.parameters(), self.log_weights())
+    def best(self) -> Remembered:
+        """What was remembered last, or first if no better than that, or else what there is now."""
+        if self._remembered is None or self._first is None:
+            return Remembered(self.parameters(), self.log_weights(), None)
+        is_better = self._first.scores is None or rises(self._remembered.scores, self._first.scores)
+        return self._remembered if is_better else self._first
 
     def chain(self) -> np.ndarray:
         """The tree that each row's chain stands on, (N, n_slots)."""
@@ -220,7 +259,8 @@ class GradientEngine:
             "state": _as_plain(self.state),
             "partition_number": self._partition_number,
             "counters": vars(self.counters).copy(),
-            "remembered": self._remembered,
+            "first": None if self._first is None else tuple(self._first),
+            "remembered": None if self._remembered is None else tuple(self._remembered),
             "proposal": None if self.proposal is None else self.proposal.export(),
         }
 
@@ -242,18 +282,20 @@ class GradientEngine:
         )
         self._partition_number = exported["partition_number"]
         self.counters = Counters(**exported["counters"])
-        self._remembered = exported["remembered"]
+        first, last = exported["first"], exported["remembered"]
+        self._first = None if first is None else Remembered(*first)
+        self._remembered = None if last is None else Remembered(*last)
         if self.proposal is not None:
             self.proposal.take_up(exported["proposal"])
 
-    def _mean_score(self, rows: jax.Array) -> float:
+    def _scores(self, rows: jax.Array) -> np.ndarray:
+        """Log-likelihoods (V,) of rows."""
         scores = score_samples(
             self.network, self.state.tables, self.log_weights(), rows, self.dtype
         )
         if isinstance(self.log_volume, np.ndarray):
-            scores = scores + ~np.isnan(rows) @ self.log_volume
-            return float(scores.mean())
-        return float(scores.mean()) + self.log_volume
+            return np.asarray(scores + ~np.isnan(rows) @ self.log_volume)
+        return np.asarray(scores + self.log_volume)
 
     # -- inputs of steps ------------------------------------------------------------------
 

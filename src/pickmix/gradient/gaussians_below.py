@@ -66,7 +66,7 @@ def fit_below(
         layer, n_children = network.layers[depth], network.children[depth]
         for slot, coordinates in enumerate(layer.coordinates):
             parent, part, place = layer.parents[slot], layer.parts[slot], layer.paths[slot][-1]
-            above = np.asarray(network.rows(chain)[depth - 1])[:, parent]
+            above = np.asarray(network.rows(jnp.asarray(chain))[depth - 1])[:, parent]
             for row, members in _groups(above):
                 node = row - parent * network.n_paths[depth - 1]
                 generator = np.random.default_rng([seed, 8, depth, slot, node])

@@ -256,9 +256,7 @@ def _turn(matrices: np.ndarray, place: int, angle: np.ndarray) -> None:
     matrices[:, place + 1] = sine * above + cosine * below
 
 
-def _scheduled(
-    in_order: list[tuple[int, np.ndarray]], signs: np.ndarray, width: int
-) -> np.ndarray:
+def _scheduled(in_order: list[tuple[int, np.ndarray]], signs: np.ndarray, width: int) -> np.ndarray:
     """Put rotations (first coordinate, angles), the first applied first, into a wall's layers.
 
     `signs` (C, n), an even number of them negative, are applied at the end.

@@ -68,9 +68,7 @@ def better_mixture(
     return None if best is None else _maximise(seen, best, form)
 
 
-def _begin(
-    rows: np.ndarray, size: int, generator: np.random.Generator, form: str
-) -> Gaussians:
+def _begin(rows: np.ndarray, size: int, generator: np.random.Generator, form: str) -> Gaussians:
     """Gaussians of the rows nearest to centres that lie apart (k-means++)."""
     centres = rows[generator.integers(rows.shape[0], size=1)]
     nearest = np.square(rows - centres).sum(axis=1)

@@ -1,0 +1,162 @@
+"""Checkpoints of deep fits that choose their number of components: the search, then the fits."""
+
+import math
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from pickmix import FlowMixture, SumProductTransformNetwork
+from pickmix.estimators import deep_fit, deep_gaussians
+from pickmix.fitting.checkpoint import Checkpoints
+from pickmix.gradient import engine as engine_module
+from pickmix.gradient.engine import GradientEngine
+
+SETTINGS = {"batch_size": 50, "max_steps": 24, "evaluate_every": 10, "random_state": 0}
+SETTINGS |= {"init_params": "gaussian", "patience": None}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_compilation():
+    # Short fits: compiling them well costs more than it saves.
+    jax.config.update("jax_disable_most_optimizations", True)
+    with pytest.MonkeyPatch.context() as patch:
+        # Four groups need no longer search.
+        patch.setattr(deep_gaussians, "MOST_CHOSEN", 4)
+        yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def rows(n_rows=300):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n_rows, 2)) + 6.0 * rng.integers(0, 4, size=(n_rows, 1))
+
+
+def network(**settings):
+    return SumProductTransformNetwork("auto", 1, 1, **SETTINGS | settings)
+
+
+def flow(**settings):
+    return FlowMixture("auto", hidden=2, **SETTINGS | settings)
+
+
+class Killed(BaseException):
+    """Ends a fit as nothing else does."""
+
+
+@pytest.fixture
+def kill(monkeypatch):
+    """`kill(n)` ends fits after so many checkpoints; None lets them live."""
+    write = Checkpoints.write
+    left = [None]
+
+    def write_and_die(self, values, here):
+        write(self, values, here)
+        if left[0] is not None:
+            left[0] -= 1
+            if left[0] == 0:
+                raise Killed
+
+    monkeypatch.setattr(Checkpoints, "write", write_and_die)
+    # Every step is a call, and a checkpoint; the first call makes four.
+    monkeypatch.setattr(engine_module, "_CHUNK_SECONDS", 1e-9)
+
+    def set_left(number):
+        left[0] = number
+
+    return set_left
+
+
+def bits(mixture):
+    columns = set(mixture.trace_.dtype.names) - {"seconds"}
+    arrays = [mixture.trace_[name] for name in sorted(columns)] + list(mixture.tables_)
+    names = ("weights_", "center_", "scale_", "_chain", "n_steps_", "n_component_evaluations_")
+    arrays += [getattr(mixture, name) for name in (*names, "best_validation_", "n_rows_seen_")]
+    return [mixture.outcome_, *(np.asarray(array).tobytes() for array in arrays)]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return bits(network().fit(rows()))
+
+
+# After the search; amid the first fit; after its end, the 23rd checkpoint; amid the second one.
+@pytest.mark.parametrize(("n_written", "folders"), [(1, []), (8, [4]), (23, [4]), (28, [4, 1])])
+def test_killed_and_resumed_gives_the_same_bits(
+    n_written, folders, expected, tmp_path, kill, capfd
+):
+    settings = {"checkpoint": tmp_path, "checkpoint_every": 0}
+    kill(n_written)
+    with pytest.raises(Killed):
+        network(**settings).fit(rows())
+    # The search is kept in the folder, the fits are in one each.
+    there = (int(path.name) for path in tmp_path.iterdir() if path.is_dir())
+    assert sorted(there, reverse=True) == folders
+    kill(3)
+    with pytest.raises(Killed):
+        network(**settings).fit(rows())
+    kill(None)
+    capfd.readouterr()
+    assert bits(network(**settings).fit(rows())) == expected
+    assert "going on from the checkpoint in " in capfd.readouterr().err
+
+
+def test_the_search_is_not_repeated(expected, tmp_path, monkeypatch, kill):
+    """A Gaussian fit depends on threads of other libraries: it is kept, not repeated."""
+    kill(1)
+    with pytest.raises(Killed):
+        network(checkpoint=tmp_path).fit(rows())
+    kill(None)
+    monkeypatch.setattr(deep_fit, "GaussianFits", None)
+    monkeypatch.setattr(deep_fit, "find_frame", None)
+    assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
+
+
+@pytest.mark.parametrize("make", [network, flow], ids=["network", "flow"])
+def test_a_finished_fit_is_there_at_once(make, tmp_path, monkeypatch):
+    first = make(checkpoint=tmp_path).fit(rows())
+    for name in ("compile", "advance", "log_likelihood", "validation"):
+        monkeypatch.setattr(GradientEngine, name, None)
+    for name in ("GaussianFits", "gaussian_start"):
+        monkeypatch.setattr(deep_fit, name, None)
+    started = time.perf_counter()
+    assert bits(make(checkpoint=tmp_path).fit(rows())) == bits(first)
+    assert time.perf_counter() - started < 2.0
+
+
+def test_without_a_random_state_the_seed_of_the_search_is_kept(tmp_path, kill):
+    kill(12)
+    with pytest.raises(Killed):
+        network(random_state=None, checkpoint=tmp_path, checkpoint_every=0).fit(rows())
+    seeds = list(Checkpoints.read_notes(_checkpoints(tmp_path))["seeds"])
+    kill(None)
+    resumed = network(random_state=None, checkpoint=tmp_path).fit(rows())
+
+    class Seeds(np.random.RandomState):
+        def randint(self, *args):
+            return seeds.pop(0)
+
+    assert bits(resumed) == bits(network(random_state=Seeds()).fit(rows()))
+
+
+def _checkpoints(folder):
+    """The checkpoints in a folder, whatever call they belong to."""
+    checkpoints = Checkpoints(folder, 0.0, {})
+    checkpoints._compare = lambda path, call: None
+    return checkpoints
+
+
+def test_another_call_is_refused(tmp_path):
+    network(checkpoint=tmp_path).fit(rows())
+    with pytest.raises(ValueError, match=r"parameters\.max_steps was 24, is 25"):
+        network(checkpoint=tmp_path, max_steps=25).fit(rows())
+
+
+def test_max_time_ends_a_call_and_not_the_fit(expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_module, "_CHUNK_SECONDS", 1e-9)
+    for _ in range(3):
+        found = network(checkpoint=tmp_path, max_time=1e-9).fit(rows())
+        assert found.outcome_ == "max_time"
+        assert math.isfinite(found.best_validation_)
+    assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
