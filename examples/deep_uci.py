@@ -1,6 +1,6 @@
 """Deep mixtures on a UCI set: densities of new rows, and anomalies by low density.
 
-    python examples/deep_uci.py [--out FOLDER] [--set magic-telescope] [--split 0]
+    python examples/deep_uci.py [--out FOLDER] [--set page-blocks] [--split 0]
 
 A mixture of Gaussians, a mixture of real NVP flows and a sum-product-transform network are fitted
 to the training part of a set's normal rows, with default settings. The validation part decides how
@@ -166,7 +166,7 @@ def count(number: int, thing: str) -> str:
 def run(
     out: Path,
     *,
-    name: str = "magic-telescope",
+    name: str = "page-blocks",
     split: int = 0,
     sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128),
     of_flows: dict[str, Any] | None = None,
@@ -210,7 +210,7 @@ def run(
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("."), help="folder of the picture")
-    parser.add_argument("--set", default="magic-telescope", choices=uci.NAMES, metavar="NAME")
+    parser.add_argument("--set", default="page-blocks", choices=uci.NAMES, metavar="NAME")
     parser.add_argument("--split", type=int, default=0, help="seed of the split")
     parser.add_argument("--quick", action="store_true", help="small models and few steps")
     options = parser.parse_args(arguments)

@@ -132,7 +132,8 @@ class TestLearning:
 
     def test_more_components_than_rows_in_blocks(self):
         X = rows(60)
-        settings = {"n_components": 70, "batch_size": None}
+        # Few watched rows could not tell the end from the start.
+        settings = {"n_components": 70, "batch_size": None, "validation_fraction": None}
         assert_improves(flow, X, settings, proposal="partition")
 
     def test_one_component_is_a_block(self):
@@ -154,10 +155,11 @@ class TestLearning:
 
     def test_more_components_than_rows_and_all_rows_at_once(self):
         X = rows(60)
-        fitted = assert_improves(flow, X, {"n_components": 70, "batch_size": None})
-        # One step is one pass over the 54 rows that are learnt from.
+        settings = {"n_components": 70, "batch_size": None, "validation_fraction": None}
+        fitted = assert_improves(flow, X, settings)
+        # One step is one pass over the rows.
         assert fitted.trace_["epoch"][-1] == fitted.n_steps_
-        assert fitted.n_component_evaluations_ == fitted.n_steps_ * 54 * 2
+        assert fitted.n_component_evaluations_ == fitted.n_steps_ * 60 * 2
         assert fitted.predict_proba(X).shape == (60, 70)
 
 
@@ -287,8 +289,12 @@ class TestUnits:
         # A power of two changes no digit.
         scaled = flow(init_params=start).fit(4.0 * X)
         expected = plain.score_samples(X) - 2.0 * np.log(4.0)
-        np.testing.assert_allclose(scaled.score_samples(4.0 * X), expected, atol=1e-12)
-        np.testing.assert_array_equal(scaled.predict_proba(4.0 * X), plain.predict_proba(X))
+        # But `reg_covar` of a Gaussian start is in the units of the data.
+        atol = {"paper": 1e-12, "auto": 1e-4}[start]
+        np.testing.assert_allclose(scaled.score_samples(4.0 * X), expected, rtol=0.0, atol=atol)
+        np.testing.assert_allclose(
+            scaled.predict_proba(4.0 * X), plain.predict_proba(X), rtol=0.0, atol=atol
+        )
         assert scaled.best_validation_ == pytest.approx(plain.best_validation_ - 2 * np.log(4.0))
 
     @pytest.mark.parametrize("make", [flow, network], ids=["flow", "network"])

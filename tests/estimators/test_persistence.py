@@ -305,6 +305,53 @@ class TestDeep:
         assert again.get_params() == model.get_params()
         assert np.array_equal(again.sample(5)[0], model.sample(5)[0])
 
+    def test_flows_saved_before_they_had_affine_maps(self, tmp_path):
+        X = self.rows()
+        settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}
+        model = FlowMixture(4, hidden=3, linear=False, init_params="data", **settings).fit(X)
+        path = pickmix.save(model, tmp_path / "model.npz")
+        # The newer parameters and attributes are not in such a file.
+        with np.load(path) as saved:
+            arrays = dict(saved)
+        description = json.loads(arrays["model"].tobytes())
+        for name in ("linear", "gaussian_share", "noise", "reg_covar"):
+            del description["parameters"][name]
+        for name in ("start_validation_", "n_rows_seen_", "_moments"):
+            description["attributes"].pop(name)
+        arrays["model"] = np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
+        np.savez(path, **arrays)
+        again = pickmix.load(path)
+        assert again.linear is False
+        for one, other in zip(again.tables_, model.tables_, strict=True):
+            assert same(one, other)
+        assert np.array_equal(again.score_samples(X), model.score_samples(X))
+        assert np.array_equal(again.sample(5)[0], model.sample(5)[0])
+        # And it can go on, in either way.
+        again.set_params(warm_start=True).fit(X)
+        assert again.n_steps_ == 40
+        assert pickmix.load(path).partial_fit(X).n_steps_ > 20
+
+    def test_numbers_for_layers_and_chosen_ones(self, tmp_path):
+        X = self.rows()
+        settings = {"batch_size": 50, "max_steps": 5, "random_state": 0}
+        for asked in ((3, 2), "auto"):
+            model = SumProductTransformNetwork(asked, 1, 2, **settings).fit(X)
+            again = pickmix.load(pickmix.save(model, tmp_path / "model"))
+            self.assert_the_same_to_the_last_bit(again, model, X)
+            assert again.n_children == asked
+            assert (
+                again.n_children_
+                == model.n_children_
+                == tuple(
+                    rows // above
+                    for rows, above in zip(
+                        [table.shape[0] for table in model.tables_],
+                        [1, model.weights_.shape[0]],
+                        strict=True,
+                    )
+                )
+            )
+
     def test_networks(self, tmp_path):
         X = self.rows()
         settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}

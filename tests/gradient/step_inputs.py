@@ -45,9 +45,7 @@ def make_batches(network, n_rows, n_steps, n_samples, seed=0, beta=1.0, rate=0.0
     return Batch(
         rows=np.tile(np.arange(n_rows, dtype=np.int32), (n_steps, 1)),
         weights=np.full(shape[:2], 1.0 / n_rows),
-        candidates=rng.integers(network.n_choices, size=(*shape, network.n_slots)).astype(
-            np.int32
-        ),
+        candidates=rng.integers(network.n_choices, size=(*shape, network.n_slots)).astype(np.int32),
         log_q=np.zeros(shape),
         log_q_current=np.zeros(shape[:2]),
         uniforms=rng.random(shape),

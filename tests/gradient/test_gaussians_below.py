@@ -114,7 +114,7 @@ def test_density_is_that_of_the_small_mixtures(name, monkeypatch, no_noise):
     root, tables, chain, rows = begin(network)
     recorder = Recorder()
     monkeypatch.setattr(gaussians_below, "better_mixture", recorder)
-    # Copies with shared weights would have as many names: here every child has its own density.
+    # Which component is copied does not matter, but the test must know it.
     monkeypatch.setattr(Gaussians, "repeated", lambda self, n, seed: fill(self, n))
     with precision("float64"):
         after, _ = network.take_gaussians_below(tables, chain, rows, 3)
@@ -187,7 +187,7 @@ def crescents(n, seed):
     return rows, (side > 0).astype(int)
 
 
-@pytest.mark.parametrize("transforms", ["triangular", "rotations", False])
+@pytest.mark.parametrize("transforms", ["triangular", False])
 def test_rows_that_were_not_seen_gain(transforms):
     network = SumProductTransform((2, 4), 2, 2, 4, transforms)
     rows, side = crescents(600, 0)

@@ -143,8 +143,9 @@ class ComponentMixture(Network):
 
     @property
     def takes_gaussians(self) -> bool:
-        """Whether the component has a `from_gaussian`."""
-        return getattr(self.component, "from_gaussian", None) is not None
+        """Whether the component has a `from_gaussian`, and does not say that it is of no use."""
+        has_method = getattr(self.component, "from_gaussian", None) is not None
+        return has_method and bool(getattr(self.component, "takes_gaussians", True))
 
     def take_gaussians(
         self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int

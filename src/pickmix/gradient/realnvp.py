@@ -71,6 +71,11 @@ class RealNVP:
         """Names of parameters that are not learnt."""
         return ("frame",) if self.linear else ()
 
+    @property
+    def takes_gaussians(self) -> bool:
+        """Whether `from_gaussian` can be asked: only an affine map makes a flow any Gaussian."""
+        return self.linear
+
     def n_parameters(self, n_features: int) -> int:
         """Free parameters of one flow over D coordinates."""
         total = n_features + n_features * (n_features + 1) // 2 if self.linear else 0

@@ -47,7 +47,7 @@ def better_mixture(
     >>> rng = np.random.default_rng(0)
     >>> rows = 0.3 * rng.normal(size=(400, 2)) + rng.choice([-1.0, 1.0], size=(400, 1))
     >>> better_mixture(rows, 2, rng).means.round().tolist()
-    [[1.0, 1.0], [-1.0, -1.0]]
+    [[-1.0, -1.0], [1.0, 1.0]]
     >>> better_mixture(rng.normal(size=(400, 2)), 4, rng)
     """
     n_rows = min(rows.shape[0], _MOST_ROWS * most)
