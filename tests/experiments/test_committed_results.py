@@ -20,8 +20,8 @@ SCALES = {
     "figure-2": Scale(repetitions=3),
     "figure-3": Scale(repetitions=3, step_factor=0.25),
     "figure-annealing": Scale(repetitions=3),
-    "figure-batchsize": Scale(repetitions=3, step_factor=0.05),
-    "figure-samples": Scale(repetitions=3, step_factor=0.05),
+    "figure-batchsize": Scale(repetitions=1),
+    "figure-samples": Scale(repetitions=1),
     "figure-dimension": Scale(repetitions=3, step_factor=0.05),
     "figure-proposals": Scale(repetitions=3),
 }
