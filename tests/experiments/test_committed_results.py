@@ -8,7 +8,7 @@ import pytest
 from pickmix.data import mixsim
 from pickmix.experiments.catalogue import EXPERIMENTS, Scale
 from pickmix.experiments.store import Store
-from pickmix.experiments.tables import deep
+from pickmix.experiments.tables import deep, paper_numbers
 from pickmix.experiments.tables.figures import figure_tables
 from pickmix.experiments.tables.table import markdown
 
@@ -47,6 +47,34 @@ def test_fixed_table(histories):
     assert markdown(deep.fixed_tables(runs, histories)) == text_of("table-fixed")
 
 
+def test_start_table(histories):
+    runs = EXPERIMENTS["table-start"].runs(Scale(repetitions=1, step_factor=0.25))
+    assert markdown(deep.start_tables(runs, histories)) == text_of("table-start")
+
+
+def test_defaults_on_uci_sets(histories):
+    """What docs/deep.md counts."""
+    test = {
+        (one.run.dataset, one.run.algorithm.split()[1]): one.facts["test"]
+        for one in histories.values()
+        if one.run.kind == "default"
+    }
+    sets = {dataset for dataset, _ in test}
+    assert len(sets) == 19
+    for model, n_not_below, n_above in (("flows", 18, 9), ("networks", 18, 10)):
+        gains = [test[name, model] - test[name, "Gaussians"] for name in sets]
+        assert sum(gain > -0.05 for gain in gains) == n_not_below
+        assert sum(gain > 0.3 for gain in gains) == n_above
+    printed = [*paper_numbers.FIXED_TEST.items(), *paper_numbers.BEST_TEST.items()]
+    models = ("Gaussians", "flows", "networks")
+    above = [
+        max(test[name, model] for model in models)
+        > max(value for (dataset, *_), value in printed if dataset == name)
+        for name in sets
+    ]
+    assert sum(above) == 16
+
+
 @pytest.mark.parametrize(
     ("name", "make"), [("table-best", deep.best_tables), ("table-all", deep.all_tables)]
 )
@@ -67,9 +95,9 @@ class TestSentencesOfThePage:
         def hours(values):
             return round(sum(values) / 3600.0, 1)
 
-        assert len(histories) == 1279
-        assert hours(one.facts["wall_seconds"] for one in histories.values()) == 3.5
-        assert hours(one.series["seconds"][-1] for one in histories.values()) == 2.3
+        assert len(histories) == 1566
+        assert hours(one.facts["wall_seconds"] for one in histories.values()) == 6.6
+        assert hours(one.series["seconds"][-1] for one in histories.values()) == 4.9
 
     @pytest.mark.parametrize(("model", "n_cut"), [("sptn", 13), ("flow", 11)])
     def test_sets_on_which_sgd_was_cut(self, model, n_cut, histories):

@@ -108,8 +108,8 @@ def _choose_probe(
     generator = np.random.Generator(np.random.Philox(key=0))
     probe = np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
     most = int(np.clip(_WATCHED_EVALUATIONS // evaluations_per_row, *_WATCHED))
-    if watched is not None and watched.shape[0] > most:
-        # Fits with other numbers of components watch the same rows.
+    if watched is not None:
+        # One order for all fits: those that watch fewer rows watch the first ones of others.
         order = np.random.Generator(np.random.Philox(key=1)).permutation(watched.shape[0])
         watched = watched[order[:most]]
     return probe, watched

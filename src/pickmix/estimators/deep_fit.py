@@ -208,7 +208,7 @@ def _fit_best(
     # Another number of components must be better by more than chance.
     best = fits[0]
     for fit in fits[1:]:
-        best = fit if rises(fit.watched_scores, best.watched_scores) else best
+        best = fit if _is_better(fit, best) else best
     return replace(
         best,
         n_evaluations=sum(fit.n_evaluations for fit in fits),
@@ -218,6 +218,14 @@ def _fit_best(
         + sum(fit.work_seconds for fit in fits if fit is not best),
         compile_seconds=sum(fit.compile_seconds for fit in fits),
     )
+
+
+def _is_better(fit: DeepFit, other: DeepFit) -> bool:
+    """Whether a fit explains watched rows better, by more than chance; larger ones watch fewer."""
+    if fit.watched_scores is None or other.watched_scores is None:
+        return False
+    n_rows = min(fit.watched_scores.shape[0], other.watched_scores.shape[0])
+    return rises(fit.watched_scores[:n_rows], other.watched_scores[:n_rows])
 
 
 def _search(task: Task, started: float) -> DeepSearch:
