@@ -93,8 +93,8 @@ def main() -> None:
         for name, X in tables(arguments.quick, seed).items():
             lines += measure(name, X, seed)
             print(lines[-2], lines[-1], sep="\n", flush=True)
+            write_lines(arguments.out, "deep_tables.csv", lines)
     print_table("test log-likelihood per row, nats", lines)
-    write_lines(arguments.out, "deep_tables.csv", lines)
 
 
 if __name__ == "__main__":
