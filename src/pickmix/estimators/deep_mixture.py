@@ -21,7 +21,7 @@ from pickmix.estimators.row_sources import is_large, learn_by_chunks
 from pickmix.fitting.stopping import Outcome
 
 if TYPE_CHECKING:
-    from pickmix.estimators.deep_fit import DeepFit, Parameters, Reached
+    from pickmix.estimators.deep_results import DeepFit, Parameters, Reached
     from pickmix.gradient.network import Network
 
 
@@ -259,7 +259,7 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
 
     def _former(self, n_features: int, n_children: int | None) -> Reached | None:
         """The last fit, if its tables are those of the network that is asked for."""
-        from pickmix.estimators.deep_fit import Parameters, Reached
+        from pickmix.estimators.deep_results import Parameters, Reached
 
         if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
             return None

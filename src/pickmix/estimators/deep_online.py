@@ -11,8 +11,9 @@ import numpy as np
 
 from pickmix.data.rows import Batches
 from pickmix.estimators.deep_engine import check_memory, make_engine
-from pickmix.estimators.deep_fit import DeepFit, Parameters, Reached, Task, first_start
+from pickmix.estimators.deep_fit import Task, first_start
 from pickmix.estimators.deep_plan import DeepPlan
+from pickmix.estimators.deep_results import DeepFit, Parameters, Reached
 from pickmix.fitting import loop
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Limits, Outcome

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from pickmix.gradient.partitions import Partitions
 from pickmix.gradient.precision import DType, precision
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import score_samples
+from pickmix.gradient.remembered import Remembered, rises
 from pickmix.gradient.select import evaluate
 from pickmix.gradient.start import Start
 from pickmix.gradient.state import Batch, Options, Root, State, log_weights_of
@@ -42,36 +43,6 @@ class Schedules:
     rate: Callable[[int], float]
     gamma: Schedule
     beta: Schedule | None
-
-
-class Remembered(NamedTuple):
-    """Parameters of some moment: tables, log-weights (s,) and scores (V,) of validation rows."""
-
-    tables: tuple[np.ndarray, ...]
-    log_weights: np.ndarray
-    scores: np.ndarray | None
-
-
-def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
-    """Whether the mean of scores (V,) is above that of others by more than chance.
-
-    By one standard error of the differences, row by row: few rows tell little.
-
-    Examples
-    --------
-    >>> before = np.zeros(4)
-    >>> rises(np.array([1.0, 1.1, 0.9, 1.0]), before), rises(np.array([4.0, -1, -1, -1]), before)
-    (True, False)
-    """
-    if scores is None or before is None or scores.shape != before.shape:
-        return False
-    if not np.isfinite(before).all():
-        return True
-    differences = scores - before
-    if differences.shape[0] < 2:
-        return bool(differences.mean() > 0.0)
-    error = differences.std(ddof=1) / np.sqrt(differences.shape[0])
-    return bool(differences.mean() > error)
 
 
 class GradientEngine:
