@@ -63,21 +63,24 @@ numba-cache:
 	@mkdir -p $(NUMBA_CACHE)
 	@find .cache -mindepth 1 -maxdepth 1 -name 'numba-*' ! -name 'numba-$(SOURCES_HASH)' -exec rm -rf {} +
 
+# `make lock UPGRADE=` keeps the versions that are locked already.
+UPGRADE := --upgrade
 # Addresses of package indexes belong to the machine, not into the files.
-COMPILE := .venv-lock/bin/pip-compile --quiet --upgrade --allow-unsafe --strip-extras --no-header \
+COMPILE := .venv-lock/bin/pip-compile --quiet $(UPGRADE) --allow-unsafe --strip-extras --no-header \
 	--no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet pip-tools==7.6.2
 	mkdir -p .cache requirements
-	$(PYTHON) -c 'import tomllib; \
+	$(PYTHON) -c 'import pathlib, tomllib; \
 		groups = tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]; \
-		print("\n".join(groups["dev"]))' > .cache/dev.in
+		[pathlib.Path(f".cache/{name}.in").write_text("\n".join(groups[name])) for name in groups]'
 	$(COMPILE) --extra plot --build-deps-for editable --output-file requirements/run.txt \
 		pyproject.toml
-	$(COMPILE) --extra cluster --extra reproduce --output-file requirements/test.txt \
-		pyproject.toml requirements/run.txt .cache/dev.in
+	$(COMPILE) --extra cluster --extra reproduce --extra mlflow --extra tensorboard \
+		--output-file requirements/test.txt pyproject.toml requirements/run.txt .cache/dev.in
+	$(COMPILE) --output-file requirements/docs.txt requirements/test.txt .cache/docs.in
 
 clean:
 	rm -rf $(VENV) .venv-lock .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
