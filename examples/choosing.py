@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, RandomPartition
 from pickmix.data import rotated
-from pickmix.experiments.colours import (
+from pickmix.displays.colours import (
     BLACK,
     BLUE,
     GREEN,

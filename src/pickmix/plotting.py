@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.experiments.colours import BLUE, GREEN, GRID, INK, PURPLE, VERMILION
+from pickmix.displays.colours import BLUE, GREEN, GRID, INK, PURPLE, VERMILION
 
 _DATA = "#8c8c8c"
 _MOST_POINTS = 20_000

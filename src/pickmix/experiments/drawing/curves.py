@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pickmix.displays.colours import INK
 from pickmix.experiments.catalogue import Panel
-from pickmix.experiments.colours import INK
 from pickmix.experiments.drawing.style import DOTS, RING, SPARSE_DOTS, X_LABELS, Legend, look_of
 from pickmix.experiments.measures import at, median, t95_index
 from pickmix.experiments.store import History

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.displays.colours import INK
 from pickmix.experiments import catalogue
 from pickmix.experiments.catalogue import Panel
-from pickmix.experiments.colours import INK
 from pickmix.experiments.drawing import style
 from pickmix.experiments.drawing.curves import draw_curves
 from pickmix.experiments.drawing.style import RC, SHAPES, Legend, fold, look_of

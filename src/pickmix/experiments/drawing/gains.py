@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pickmix.experiments.colours import BLACK, BLUE, GREEN, GRID, INK, ORANGE, PURPLE, VERMILION
+from pickmix.displays.colours import BLACK, BLUE, GREEN, GRID, INK, ORANGE, PURPLE, VERMILION
 from pickmix.experiments.drawing.figures import require_matplotlib
 from pickmix.experiments.drawing.style import RC, look_of
 from pickmix.experiments.tables.bench import SCIKIT_LEARN, TIE, Cases

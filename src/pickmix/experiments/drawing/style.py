@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import Any, NamedTuple
 
-from pickmix.experiments import colours, runs
-from pickmix.experiments.colours import BLACK, BLUE, GREY, GRID, INK, VERMILION
+from pickmix.displays import colours
+from pickmix.displays.colours import BLACK, BLUE, GREY, GRID, INK, VERMILION
+from pickmix.experiments import runs
 
 
 class Look(NamedTuple):
