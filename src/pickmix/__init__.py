@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pickmix import callbacks as callbacks
     from pickmix.data.open_rows import open_rows as open_rows
     from pickmix.estimators.conditional_mixtures import ConditionalMixtures as ConditionalMixtures
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
@@ -50,6 +51,8 @@ __all__ = [*_MODULES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "callbacks":
+        return importlib.import_module("pickmix.callbacks")
     if name not in _MODULES:
         raise AttributeError(f"module 'pickmix' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES[name]), name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
@@ -18,6 +19,7 @@ from pickmix.data.typed_schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.estimators.queries import DensityQueries
+from pickmix.estimators.shown_estimators import shown_another
 from pickmix.estimators.table_questions import TableQuestions
 from pickmix.estimators.validation import (
     RandomSeed,
@@ -220,14 +222,33 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
         settings["reg_covar"] = floors_of(schema, float(self.reg_covar))
         mixture = self.mixture_ if goes_on else FamilyMixture()
         mixture.set_params(**settings)
-        # Not its `fit`, which would warn in its own name.
-        mixture._fit(rows, sample_weight, self.max_iter, self.max_steps, checkpoint=self.checkpoint)
+        mixture.callbacks = shown_another(
+            self.callbacks, lambda encoded: self._fitted_copy(schema, table, encoded)
+        )
+        try:
+            # Not its `fit`, which would warn in its own name.
+            mixture._fit(
+                rows, sample_weight, self.max_iter, self.max_steps, checkpoint=self.checkpoint
+            )
+        finally:
+            mixture.callbacks = self.callbacks
+        self._take(schema, table, mixture)
+        warn_about_outcome(self)
+        return self
+
+    def _take(self, schema: TableSchema, table: TypedTable, mixture: FamilyMixture) -> None:
         self.schema_ = schema
         self.mixture_ = mixture
         self.feature_names_in_ = np.array(list(table.columns), dtype=object)
         self.n_features_in_ = len(table.columns)
-        warn_about_outcome(self)
-        return self
+
+    def _fitted_copy(
+        self, schema: TableSchema, table: TypedTable, mixture: FamilyMixture
+    ) -> TableMixture:
+        """A copy of this estimator with the parameters as they stand."""
+        fitted = copy.copy(self)
+        fitted._take(schema, table, mixture)
+        return fitted
 
     def fit_predict(
         self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
