@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import math
 import sys
+import warnings
 from typing import Any
 
-from tqdm import tqdm
+
+def make_bar(**settings: Any) -> Any:
+    """A bar of tqdm: a widget in a notebook that has ipywidgets, else text on stderr."""
+    with warnings.catch_warnings():
+        # Without ipywidgets text does as well, and what is called experimental is the choice.
+        warnings.simplefilter("ignore")
+        from tqdm.autonotebook import tqdm
+    return tqdm(file=sys.stderr, dynamic_ncols=True, **settings)
+
+
+def close_bar(bar: Any) -> None:
+    """Leave a bar as it is."""
+    if hasattr(bar, "container"):
+        # Widgets turn red if the total was not reached, but a fit that converges is no failure.
+        bar.total = bar.n
+    bar.close()
 
 
 class Progress:
@@ -26,9 +42,7 @@ class Progress:
         self.verbose = verbose
         self._bar: Any = None
         if verbose == 1:
-            self._bar = tqdm(
-                total=n_steps, initial=done, unit="step", file=sys.stderr, dynamic_ncols=True
-            )
+            self._bar = make_bar(total=n_steps, initial=done, unit="step")
 
     def advance(self, n_steps: int, n_rows: int) -> None:
         """Say that steps were made, and how many rows were visited since the beginning."""
@@ -52,7 +66,7 @@ class Progress:
     def close(self) -> None:
         """Leave the bar as it is."""
         if self._bar is not None:
-            self._bar.close()
+            close_bar(self._bar)
 
 
 class PassProgress(Progress):
@@ -81,14 +95,12 @@ class PassProgress(Progress):
 
     def _new_bar(self) -> Any:
         number, done = divmod(self._done, self._n_rows)
-        return tqdm(
+        return make_bar(
             total=self._n_rows,
             initial=done,
             desc=self._label or f"pass {number + 1}",
             unit=" rows",
             unit_scale=True,
-            file=sys.stderr,
-            dynamic_ncols=True,
         )
 
     def advance(self, n_steps: int, n_rows: int) -> None:
@@ -96,7 +108,7 @@ class PassProgress(Progress):
         if self._bar is None:
             return
         if self._done and self._done % self._n_rows == 0:
-            self._bar.close()
+            close_bar(self._bar)
             self._bar = self._new_bar()
         self._bar.update(n_rows - self._done)
         self._done = n_rows
