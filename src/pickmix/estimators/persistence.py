@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import math
 import os
-import warnings
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,61 +15,20 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.data.files import replacing
-from pickmix.data.typed_schema import TableSchema
-from pickmix.selection.settings import RandomPartition
+from pickmix.estimators.saved_checks import DifferentCopyError, check_copy, check_parameters
+from pickmix.estimators.saved_values import (
+    ANY_SAVEABLE,
+    ForeignError,
+    decode_model,
+    encode_model,
+    entry_of,
+)
 
 FORMAT_VERSION = 1
 ARRAYS_FILE = "arrays.npz"
 DESCRIPTION_FILE = "model.json"
 # The description's name among the arrays.
 _DESCRIPTION = "model"
-
-
-@dataclass(frozen=True)
-class Saveable:
-    """A class that can be saved.
-
-    Attributes
-    ----------
-    module : str
-        Where it lives.
-    private_state : tuple of str
-        Its state beyond names that end in `_`.
-    unnamed : dict
-        Parameters that older files do not name, and what they were then.
-    """
-
-    module: str
-    private_state: tuple[str, ...] = ()
-    unnamed: dict[str, Any] = field(default_factory=dict)
-
-    def holds(self, attribute: str) -> bool:
-        """Tell whether an attribute belongs to the fitted state."""
-        public = attribute.endswith("_") and not attribute.startswith("_")
-        return public or attribute in self.private_state
-
-
-# Chains let warm_start go on where the fit ended, moments a stream.
-_DEEP_STATE = ("_chain", "_moments", "_passes", "_split_seed")
-# Modules go by name, so that loading one kind of model imports no other kind's engine.
-SAVEABLE: dict[str, Saveable] = {
-    # The chains let warm_start go on where the fit ended.
-    "GaussianMixture": Saveable(
-        "pickmix.estimators.gaussian_mixture",
-        ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
-    ),
-    "FamilyMixture": Saveable(
-        "pickmix.estimators.family_mixture",
-        ("_chain", "_effective_counts", "_fitted_description", "_passes"),
-    ),
-    "TableMixture": Saveable("pickmix.estimators.table_mixture"),
-    "FlowMixture": Saveable("pickmix.estimators.flow_mixture", _DEEP_STATE, {"linear": False}),
-    "SumProductTransformNetwork": Saveable(
-        "pickmix.estimators.sum_product_transform_network", _DEEP_STATE
-    ),
-    "Mixture": Saveable("pickmix.estimators.mixture", _DEEP_STATE),
-}
-_ANY_SAVEABLE = " or ".join(SAVEABLE)
 
 
 def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
@@ -86,9 +41,9 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
         component of a `Mixture`, ...) cannot be saved: they are left at their defaults, with a
         warning that names them. `load` takes them back.
     path : path
-        One file if it ends in .npz, else a folder with `arrays.npz` and, for people to read,
-        `model.json`. An earlier model there is replaced in one go: an interrupted save leaves it
-        as it was.
+        One file if it ends in .npz, else a folder with two files: `arrays.npz` holds the model,
+        `model.json` is a copy of its description for people to read. Folders that do not exist are
+        made. An earlier model there is replaced in one go: an interrupted save leaves it as it was.
 
     Returns
     -------
@@ -107,18 +62,19 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     True
     """
     path = Path(path)
-    if _entry_of(model) is None:
-        raise TypeError(f"model must be a {_ANY_SAVEABLE}, got {type(model)!r}.")
+    if entry_of(model) is None:
+        raise TypeError(f"model must be a {ANY_SAVEABLE}, got {type(model)!r}.")
     check_is_fitted(model)
     arrays: dict[str, np.ndarray] = {}
     description = {
         "format": FORMAT_VERSION,
         "pickmix": _package_version(),
-        **_encode_model(model, "", arrays),
+        **encode_model(model, "", arrays),
     }
     text = json.dumps(description, indent=2, allow_nan=False)
     arrays[_DESCRIPTION] = np.frombuffer(text.encode(), dtype=np.uint8)
     if path.suffix == ".npz":
+        path.parent.mkdir(parents=True, exist_ok=True)
         _write_arrays(path, arrays)
         return path
     if path.exists() and not path.is_dir():
@@ -127,7 +83,7 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     try:
         # The arrays hold the description too: replacing this one file replaces the model.
-        _write_arrays(path / ARRAYS_FILE, arrays)
+        _write_arrays(path / ARRAYS_FILE, arrays, copy=path / DESCRIPTION_FILE)
     except OSError:
         if is_new:
             path.rmdir()
@@ -137,13 +93,25 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def holds_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a folder or an .npz file holds a saved model; it is not read."""
+    path = Path(path)
+    file = path / ARRAYS_FILE if path.is_dir() else path
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return f"{_DESCRIPTION}.npy" in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
 def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
     """Load a model that `save` wrote; its scores and predictions are the same to the last bit.
 
     Parameters
     ----------
     path : path
-        Folder or .npz file.
+        Folder or .npz file. A `model.json` in the folder must say what `arrays.npz` says; it may be
+        deleted.
     **parameters
         Parameters to set on the loaded model: what could not be saved, such as the component of a
         `Mixture`. Without its component a mixture can be loaded, but not asked anything.
@@ -172,82 +140,32 @@ def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
         raise ValueError(
             f"{path}: expected a saved model, found a folder that has no {ARRAYS_FILE}."
         )
+    try:
+        return _load(path, file, parameters)
+    except DifferentCopyError:
+        # Another process may have replaced the model between two reads. Then this works.
+        return _load(path, file, parameters)
+
+
+def _load(path: Path, file: Path, parameters: dict[str, Any]) -> Any:
     with _open_arrays(file) as arrays:
         description = _read_description(path, arrays)
+        if path.is_dir():
+            check_copy(path / DESCRIPTION_FILE, file, description)
         try:
-            model = _decode_model(description, arrays, parameters)
-        except _Foreign as error:
+            model = decode_model(description, arrays, parameters)
+        except ForeignError as error:
             raise ValueError(f"{path}: {error}") from error
-    _check_fitted(path, model)
+    _check_model(path, model)
     return model
 
 
-class _Foreign(ValueError):
-    """A description of what is no model of this package."""
-
-
-def _entry_of(model: Any) -> Saveable | None:
-    """How a model is saved; None of a user's subclass, which would come back as its parent."""
-    entry = SAVEABLE.get(type(model).__name__)
-    return entry if entry is not None and type(model).__module__ == entry.module else None
-
-
-def _encode_model(model: Any, key: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """A model as JSON; names of its arrays begin with `key`."""
-    entry = _entry_of(model)
-    assert entry is not None
-    return {
-        "class": type(model).__name__,
-        "parameters": _encode_parameters(model, key, arrays),
-        "attributes": {
-            attribute: _encode(value, f"{key}attributes.{attribute}", arrays)
-            for attribute, value in sorted(vars(model).items())
-            if entry.holds(attribute)
-        },
-    }
-
-
-def _decode_model(
-    description: dict[str, Any],
-    arrays: np.lib.npyio.NpzFile,
-    parameters: dict[str, Any] | None = None,
-) -> Any:
-    name = description["class"]
-    if name not in SAVEABLE:
-        raise _Foreign(f"expected a {_ANY_SAVEABLE}, got a model of {name!r}.")
-    entry = SAVEABLE[name]
-    model = getattr(importlib.import_module(entry.module), name)()
-    saved = {
-        parameter: _decode(value, arrays) for parameter, value in description["parameters"].items()
-    }
-    _check_names(name, model, parameters or {})
-    model.set_params(**entry.unnamed | saved | (parameters or {}))
-    for attribute, value in description["attributes"].items():
-        if not entry.holds(attribute):
-            raise _Foreign(f"a {name} has no fitted attribute {attribute!r}.")
-        setattr(model, attribute, _decode(value, arrays))
-    return model
-
-
-def _check_fitted(path: Path, model: Any) -> None:
+def _check_model(path: Path, model: Any) -> None:
     """Blame the file, and not what the model is asked later, for parameters that make no sense."""
-    check = getattr(model, "_check_fitted", None)
-    if check is None:
-        return
     try:
-        check()
+        check_parameters(model)
     except (AttributeError, ValueError) as error:
         raise ValueError(f"{path}: the saved model is damaged: {error}") from error
-
-
-def _check_names(name: str, model: BaseEstimator, parameters: dict[str, Any]) -> None:
-    known = model.get_params(deep=False)
-    for parameter in parameters:
-        if parameter not in known:
-            raise ValueError(
-                f"load was given {parameter}=..., but the saved {name} has no such parameter, only "
-                f"{', '.join(known)}."
-            )
 
 
 def _package_version() -> str:
@@ -257,12 +175,18 @@ def _package_version() -> str:
     return __version__
 
 
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray], copy: Path | None = None) -> None:
+    """Write arrays in one go; `copy`, which describes the arrays before them, is removed."""
     try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
+        with replacing(path) as temporary:
+            with open(temporary, "wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+                file.flush()
+                os.fsync(file.fileno())
+            if copy is not None:
+                # Before the arrays change: a model without the copy loads, one with an old copy
+                # does not.
+                copy.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(
             error.errno, f"{path}: the model could not be saved ({error.strerror})"
@@ -290,7 +214,14 @@ def _open_arrays(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
 def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any]:
     if _DESCRIPTION not in arrays.files:
         raise ValueError(f"{path}: expected a saved model, got other arrays: {arrays.files}.")
-    description: dict[str, Any] = json.loads(arrays[_DESCRIPTION].tobytes())
+    try:
+        description = json.loads(arrays[_DESCRIPTION].tobytes())
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: the saved model is damaged: its description cannot be read ({error})"
+        ) from error
+    if not isinstance(description, dict):
+        raise ValueError(f"{path}: expected a saved model, got a description of another kind.")
     version = description.get("format")
     if version != FORMAT_VERSION:
         raise ValueError(
@@ -299,84 +230,3 @@ def _read_description(path: Path, arrays: np.lib.npyio.NpzFile) -> dict[str, Any
             f"{description.get('pickmix')}."
         )
     return description
-
-
-def _encode_parameters(
-    model: BaseEstimator, key: str, arrays: dict[str, np.ndarray]
-) -> dict[str, Any]:
-    encoded, left_out = {}, {}
-    for name, value in model.get_params(deep=False).items():
-        try:
-            encoded[name] = _encode(value, f"{key}parameters.{name}", arrays)
-        except _CannotEncode:
-            left_out[name] = value
-    # Of a model within a model: it has the parameters of the outer one, which are warned of.
-    if left_out and not key:
-        listed = ", ".join(f"{name}={value!r}" for name, value in left_out.items())
-        given_back = ", ".join(f"{name}=..." for name in left_out)
-        warnings.warn(
-            f"Not saved, as they are objects or functions: {listed}. The loaded model has the "
-            f"defaults in their place, unless you give them back: load(path, {given_back}).",
-            UserWarning,
-            stacklevel=4,
-        )
-    return encoded
-
-
-class _CannotEncode(TypeError):
-    pass
-
-
-def _encode(value: Any, key: str, arrays: dict[str, np.ndarray]) -> Any:
-    """Turn a value into JSON. Arrays go to `arrays`; a dictionary of one entry names a kind."""
-    if value is None or type(value) in (bool, int, str):
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else {"float": str(value)}
-    if isinstance(value, np.ndarray) and value.dtype.hasobject:
-        # Only pickle could save objects, but scikit-learn keeps feature names as str objects.
-        if all(type(item) is str for item in value.flat) and value.ndim == 1:
-            return {"strings": value.tolist()}
-    elif isinstance(value, np.ndarray | np.generic):
-        arrays[key] = np.asarray(value)
-        return {"array" if isinstance(value, np.ndarray) else "scalar": key}
-    elif type(value) in (list, tuple):
-        items = [_encode(item, f"{key}.{place}", arrays) for place, item in enumerate(value)]
-        return {"list" if isinstance(value, list) else "tuple": items}
-    elif type(value) is dict and all(type(name) is str for name in value):
-        entries = {name: _encode(item, f"{key}.{name}", arrays) for name, item in value.items()}
-        return {"dict": entries}
-    elif isinstance(value, Path):
-        return {"path": str(value)}
-    elif type(value) is RandomPartition:
-        return {"partition": _encode(vars(value), key, arrays)}
-    elif type(value) is TableSchema:
-        return {"schema": _encode(value.as_dict(), key, arrays)}
-    elif _entry_of(value) is not None:
-        return {"model": _encode_model(value, f"{key}.", arrays)}
-    raise _CannotEncode(f"{key}: cannot save {value!r}")
-
-
-def _decode(value: Any, arrays: np.lib.npyio.NpzFile) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "float":
-        return float(content)
-    if kind == "strings":
-        return np.array(content, dtype=object)
-    if kind in ("array", "scalar"):
-        array = arrays[content]
-        return array if kind == "array" else array[()]
-    if kind == "dict":
-        return {name: _decode(item, arrays) for name, item in content.items()}
-    if kind == "path":
-        return Path(content)
-    if kind == "partition":
-        return RandomPartition(**_decode(content, arrays))
-    if kind == "schema":
-        return TableSchema.from_dict(_decode(content, arrays))
-    if kind == "model":
-        return _decode_model(content, arrays)
-    items = [_decode(item, arrays) for item in content]
-    return items if kind == "list" else tuple(items)
