@@ -1,6 +1,7 @@
 # From a bare clone with python3 and pip:
 #   make run    install, then fit the embedded example
 #   make test   install, then all checks and tests
+#   make docs   install, then build the documentation site
 #   make lock   resolve the requirements anew
 #   make clean  remove environment and caches
 
@@ -11,6 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Some packages ship files for other versions of Python, which do not compile.
 BYTECODE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib src > /dev/null || true
 OUT ?= pickmix-model
+SITE := docs/_build/html
 
 # Numba's cache notices changes in the file of a cached function, but not in the files of the
 # functions that were compiled into it. So each state of the sources has a cache folder of its own.
@@ -20,7 +22,7 @@ SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
 NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
 export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
-.PHONY: run test lint lock clean numba-cache
+.PHONY: run test lint docs lock clean numba-cache
 
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
@@ -41,6 +43,14 @@ lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# Warnings are errors, and nothing on the pages may be fetched from elsewhere. Examples are run, each
+# once for every change of it.
+docs: $(VENV)/docs.stamp numba-cache
+	XDG_CACHE_HOME=$(CURDIR)/.cache OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+		$(BIN)/sphinx-build -q -E -W --keep-going -b html docs $(SITE)
+	$(BIN)/python docs/check_site.py $(SITE)
+	@echo "The site is in $(SITE)/index.html"
+
 # The package goes in without dependencies and without a build environment of its own: all that
 # is installed, the build backend too, is in the locked requirements. Bytecode is written once, on
 # all cores: pip would do it on one, and where Python does not write it (a common setting of
@@ -53,6 +63,11 @@ $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
 	$(PIP) install --no-compile -r requirements/test.txt
+	$(BYTECODE)
+	touch $@
+
+$(VENV)/docs.stamp: requirements/docs.txt $(VENV)/test.stamp
+	$(PIP) install --no-compile -r requirements/docs.txt
 	$(BYTECODE)
 	touch $@
 
@@ -83,4 +98,5 @@ lock:
 	$(COMPILE) --output-file requirements/docs.txt requirements/test.txt .cache/docs.in
 
 clean:
-	rm -rf $(VENV) .venv-lock .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-lock .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+		docs/_build docs/auto_examples docs/reference/generated

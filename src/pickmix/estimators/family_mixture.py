@@ -23,9 +23,9 @@ from pickmix.selection.settings import RandomPartition, SearchSet
 class FamilyMixture(ClosedFormMixture):
     """Mixture of components of a closed-form family, fitted by visiting only a few per row.
 
-    p(x) = sum_k weights_[k] p(x; parameters_ of k). The fit is that of `GaussianMixture`: the same
-    chain over each row's component, the same blocks, and what a visit costs does not depend on the
-    number of components.
+    ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: the
+    same chain over each row's component, the same blocks, and what a visit costs does not depend on
+    the number of components.
 
     Parameters
     ----------

@@ -21,8 +21,8 @@ ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu", "softplus")
 class FlowMixture(DeepMixture):
     """Mixture of real NVP flows, fitted by visiting a few of them per row. Needs JAX.
 
-    p(x) = sum_k weights_[k] N(f_k(x); 0, I) |det df_k/dx|, where f_k is an affine map and then a
-    stack of coupling layers: one half of the coordinates is shifted and scaled, given the other
+    ``p(x) = sum_k weights_[k] N(f_k(x); 0, I) |det df_k/dx|``, where f_k is an affine map and then
+    a stack of coupling layers: one half of the coordinates is shifted and scaled, given the other
     half, by small networks. The fit begins where a Gaussian mixture ends: its components are the
     affine maps, and layers begin as the identity.
 

@@ -36,7 +36,7 @@ class Mixture(DeepMixture):
     Notes
     -----
     `pickmix.save` cannot save the component; give it back when loading:
-    `pickmix.load(path, component=...)`.
+    ``pickmix.load(path, component=...)``.
 
     Examples
     --------

@@ -42,8 +42,8 @@ class Explanation:
     log_density : (N,) array
         log p(x) of what was seen.
     log_conditional : (N, D) array
-        log p(x_j | x_-j) = log p(x) - log p(x_-j). A low value is a surprise. NaN where nothing
-        was seen.
+        ``log p(x_j | x_-j) = log p(x) - log p(x_-j)``. A low value is a surprise. NaN where
+        nothing was seen.
     expected : (N, D) array
         The mean of x_j given the others. Of a category: the most probable level.
     spread : (N, D) array
@@ -71,7 +71,7 @@ class Explanation:
 
     @property
     def surprise(self) -> np.ndarray:
-        """-log p(x_j | x_-j), (N, D)."""
+        """``-log p(x_j | x_-j)``, (N, D)."""
         return -self.log_conditional
 
     def table(self, i: int, top: int | None = None) -> str:

@@ -8,6 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+# For users; the rest turns what estimators are given into these.
+__all__ = [
+    "AntiAnnealing",
+    "ConstantRate",
+    "ConstantStep",
+    "CosineRate",
+    "PolynomialStep",
+    "Schedule",
+    "TwoPhaseStep",
+]
+
 
 class Schedule(Protocol):
     """A function of the step: `schedule(t)` is gamma_t or beta_t."""
