@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
+    from pickmix.estimators.merge_tree import MergeTree as MergeTree
     from pickmix.estimators.mixture import Mixture as Mixture
+    from pickmix.estimators.path import ComponentPath as ComponentPath
+    from pickmix.estimators.path import choose_n_components as choose_n_components
+    from pickmix.estimators.path import path as path
     from pickmix.estimators.persistence import load as load
     from pickmix.estimators.persistence import save as save
     from pickmix.estimators.questions_explain import Explanation as Explanation
@@ -30,11 +34,13 @@ __version__ = "0.2.0.dev0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {
+    "ComponentPath": "pickmix.estimators.path",
     "ConditionalMixtures": "pickmix.estimators.conditional_mixtures",
     "Explanation": "pickmix.estimators.questions_explain",
     "FamilyMixture": "pickmix.estimators.family_mixture",
     "FlowMixture": "pickmix.estimators.flow_mixture",
     "GaussianMixture": "pickmix.estimators.gaussian_mixture",
+    "MergeTree": "pickmix.estimators.merge_tree",
     "Mixture": "pickmix.estimators.mixture",
     "Proposal": "pickmix.selection.proposals",
     "RandomPartition": "pickmix.selection.settings",
@@ -43,8 +49,10 @@ _MODULES = {
     "TableConditionals": "pickmix.estimators.table_conditionals",
     "TableExplanation": "pickmix.estimators.table_explanation",
     "TableMixture": "pickmix.estimators.table_mixture",
+    "choose_n_components": "pickmix.estimators.path",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.data.open_rows",
+    "path": "pickmix.estimators.path",
     "save": "pickmix.estimators.persistence",
 }
 __all__ = [*_MODULES, "__version__"]

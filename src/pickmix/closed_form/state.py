@@ -23,6 +23,7 @@ from pickmix.families.layout import (
     Model,
     Moments,
     log_weights,
+    merge_pairs,
 )
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.sweep.contract import Backend
@@ -195,18 +196,7 @@ class MixtureState:
 
     def merged(self, first: np.ndarray, second: np.ndarray) -> Moments:
         """Moments of pairs of components, each pair in one."""
-        one, other = self.moments_at(first), self.moments_at(second)
-        mass = np.maximum(one.mass + other.mass, 1e-300)
-        share = (other.mass / mass)[:, None]
-        away = other.mean - one.mean
-        spread = share * (1.0 - share) * self.layout.products(away)
-        return Moments(
-            mass,
-            one.squares + other.squares,
-            one.mean + share * away,
-            (1.0 - share) * one.scatter + share * other.scatter + spread,
-            (1.0 - share) * one.counts + share * other.counts,
-        )
+        return merge_pairs(self.layout, self.moments_at(first), self.moments_at(second))
 
     def snapshot(self) -> Snapshot:
         """Everything that `restore` needs to come back to the present parameters."""

@@ -23,7 +23,7 @@ from pickmix.estimators.closed_form_fit import Before, Fitted, make_backend
 from pickmix.estimators.closed_form_fits import Fits
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.large import LargeTable
-from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.merging import Merging
 from pickmix.estimators.partial_tables import check_partial_table, refuse_empty_columns
 from pickmix.estimators.plan import (
     ALGORITHMS,
@@ -56,7 +56,7 @@ def _about_extremes() -> Iterator[None]:
         raise ValueError(f"{error} ({where})") from error
 
 
-class ClosedFormMixture(Questions, OnlineFitting, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
     """A mixture of components of a family, fitted in closed form."""
 
     #: Starts that `init_params` may name.

@@ -23,6 +23,7 @@ from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import RandomSeed, check_generator, check_integer
 from pickmix.families.base import Family
 from pickmix.families.gaussian import Gaussian
+from pickmix.families.layout import Moments
 from pickmix.selection.operations import Operations
 from pickmix.selection.randomness import StepRandomness
 from pickmix.sweep.contract import needs_compiled
@@ -58,10 +59,18 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         centre[: means.shape[1]] = self.weights_ @ means / self.weights_.sum()
         return family.centre(centre)
 
+    def _moments(self, family: Family, centre: np.ndarray) -> Moments:
+        """Moments of the fitted components about a centre (D,), with their weights."""
+        moments = family.moments_of(self._get_parameters(), centre)
+        return moments._replace(mass=self.weights_.copy())
+
     def _frozen(
-        self, X: Any, threads: Threads, noise: Any = None
+        self, X: Any, threads: Threads, noise: Any = None, moments: Moments | None = None
     ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
-        """The fitted mixture, the rows of X in its coordinates, and their `log_base`."""
+        """The fitted mixture, the rows of X in its coordinates, and their `log_base`.
+
+        With `moments`, about `_fitted_centre`, the components are those and not the fitted ones.
+        """
         check_is_fitted(self)
         X = check_rows(self, X)
         noise = check_noise(noise, X)
@@ -72,16 +81,16 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         if problem is not None:
             raise ValueError(f"X: {problem}.")
         rows = X if family.column_order is None else X[:, family.column_order]
-        parameters = self._get_parameters()
-        K = self.weights_.shape[0]
+        center = self._fitted_centre(family)
+        if moments is None:
+            moments = self._moments(family, center)
+        K = moments.mass.shape[0]
         partial = noise is not None or bool(np.isnan(rows).any())
         n_visits = rows.shape[0] * max(1, K // 32)
         compiled = needs_compiled(family.layout, n_visits, K, partial)
         if compiled and partial:
             ensure_compiled("partial")
         backend = make_backend(compiled, threads)
-        center = self._fitted_centre(family)
-        moments = family.moments_of(parameters, center)._replace(mass=self.weights_.copy())
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
         # A component of weight zero stays one that can be evaluated.
         state = MixtureState(family, moments, backend, prior, 1e-300).require_sound()

@@ -31,7 +31,7 @@ from pickmix.estimators.validation import (
 )
 
 # Parameters of a fit that speak of all columns, or of a place on the disk.
-_NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
+NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
 
 
 class Questions:
@@ -303,7 +303,7 @@ class Questions:
         Returns
         -------
         explanation : Explanation
-            With log_density (N,), log_conditional (N, D): log p(x_j | x_-j), expected (N, D),
+            With log_density (N,), log_conditional (N, D): ``log p(x_j | x_-j)``, expected (N, D),
             spread (N, D) and ranked (N, top); ``print(explanation.table(i))`` shows row i.
 
         Examples
@@ -341,7 +341,7 @@ class Questions:
         """A mixture like this one over some of its columns, with the parameters of its parts."""
         mine: Any = self
         settings = mine.get_params(deep=False)
-        settings |= {name: None for name in _NOT_INHERITED if name in settings}
+        settings |= {name: None for name in NOT_INHERITED if name in settings}
         settings["n_components"] = int(weights.shape[0])
         if np.ndim(settings["reg_covar"]):
             settings["reg_covar"] = np.asarray(settings["reg_covar"])[columns]

@@ -168,7 +168,9 @@ def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None and hasattr(X, "columns"):
         X = X[list(names)]
-    n_columns = {"predict_proba": estimator.weights_.shape[0]}.get(name, arguments.get("m"))
+    n_columns = arguments.get("m")
+    if name == "predict_proba":
+        n_columns = arguments.get("level") or estimator.weights_.shape[0]
     dtype = {"predict": np.int64, "top_components": (np.int64, np.float64)}.get(name, np.float64)
     return lazily(getattr(estimator, name), X, dtype, n_columns, **arguments)
 

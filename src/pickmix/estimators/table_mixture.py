@@ -20,6 +20,7 @@ from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.estimators.queries import DensityQueries
 from pickmix.estimators.shown_estimators import shown_another
+from pickmix.estimators.table_merging import TableMerging
 from pickmix.estimators.table_questions import TableQuestions
 from pickmix.estimators.validation import (
     RandomSeed,
@@ -37,7 +38,7 @@ from pickmix.selection.settings import RandomPartition, SearchSet
 _OF_TABLES = ("schema", "exclude", "max_levels", "covariance_type")
 
 
-class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Mixture model of a table with columns of several kinds, and with missing values.
 
     What the columns hold is found from the table, see `schema_`, and may be overridden by `schema`:
@@ -339,10 +340,6 @@ class TableMixture(TableQuestions, DensityQueries, DensityMixin, BaseEstimator):
             if low.size:
                 scores[low] = self.mixture_.score_samples(rows[low]) + units[low]
         return scores
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """Posterior probabilities of all components, (N, K). Large."""
-        return np.asarray(self.mixture_.predict_proba(self._encode(X)[0]))
 
     def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components of each row (N, m), and their probabilities (N, m)."""

@@ -182,6 +182,23 @@ class Family(abc.ABC):
         `uniforms` (K, d), for families that have no such direction. Each half has half the mass.
         """
 
+    # What merging components costs.
+
+    @abc.abstractmethod
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        """Mean log-density (n,) of components with these moments under themselves.
+
+        Terms that are linear in the moments are left out: a merge keeps their sum. So a merge of
+        components with weights w_1 and w_2 costs w_1 S_1 + w_2 S_2 - (w_1 + w_2) S_merged, where S
+        is what this function returns (Runnalls 2007, for Gaussians). `shared` (P,) is the
+        covariance that all components share, for families with one.
+        """
+
+    @property
+    def has_shared_parts(self) -> bool:
+        """Whether parameters of a component depend on the others: merges then change them all."""
+        return self.shared
+
     # What users see.
 
     @abc.abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
 from pickmix.families.conditioning import LevelPart, Part
@@ -202,6 +202,10 @@ class Categorical(Family):
             halved._replace(counts=shares * (1.0 + tilt)),
             halved._replace(counts=shares * (1.0 - tilt)),
         )
+
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        """Sum of p log(p) over all levels of all columns."""
+        return np.asarray(xlogy(moments.counts, moments.counts).sum(axis=1))
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         """Probabilities (K, L) of all levels of the first column, the second, and so on."""

@@ -13,6 +13,8 @@ from pickmix.families.layout import Layout
 _DIRECTION_STEPS = 8
 # Matrices inverted at a time, so that K of them never stand in memory at once.
 _BLOCK = 4096
+# Logarithms of variances must be finite.
+_LEAST_VARIANCE = 1e-300
 
 
 class CovarianceForm(abc.ABC):
@@ -91,6 +93,10 @@ class CovarianceForm(abc.ABC):
     @abc.abstractmethod
     def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
         """Direction (K, D), times standard deviation, in which each scatter exceeds the pooled."""
+
+    @abc.abstractmethod
+    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        """Logarithms (K,) of the determinants of packed covariances (K, P)."""
 
     @abc.abstractmethod
     def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
@@ -173,6 +179,10 @@ class FullForm(CovarianceForm):
                 vector, last = following, vector
             directions[part] = np.sqrt(np.maximum(variance, 0.0))[:, None] * (last @ unwhitener.T)
         return directions
+
+    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        """By elimination, which needs no matrix to be positive definite to the last bit."""
+        return np.asarray(np.linalg.slogdet(unpack_symmetric(packed, self.n_features))[1])
 
     def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
         """Inverses of W' W, block by block."""
@@ -275,6 +285,10 @@ class DiagonalForm(CovarianceForm):
         directions = np.zeros(scatter.shape)
         directions[components, widest] = np.sqrt(scatter[components, widest])
         return directions
+
+    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        """Sums of logarithms of variances."""
+        return np.asarray(np.log(np.maximum(packed, _LEAST_VARIANCE)).sum(axis=1))
 
     def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
         """Variances of inverse standard deviations."""

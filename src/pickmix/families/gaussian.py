@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
-from pickmix.families.cholesky import factorise, factorise_components
+from pickmix.families.cholesky import factorise, factorise_components, unpack_symmetric
 from pickmix.families.conditioning import DiagonalPart, Part
 from pickmix.families.conditioning_dense import DensePart
 from pickmix.families.covariance_forms import (
@@ -196,6 +197,14 @@ class Gaussian(CovarianceForm, Family):
             mass=0.5 * moments.mass, squares=0.5 * moments.squares, scatter=0.5 * moments.scatter
         )
         return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        """-1/2 log|covariance|; with a shared covariance, half the squared length of the mean."""
+        if not self.shared:
+            return -0.5 * self.log_determinants(self.project(moments.scatter))
+        factor = np.linalg.cholesky(unpack_symmetric(shared[None], self.n_features)[0])
+        lengths = solve_triangular(factor, moments.mean.T, lower=True)
+        return np.asarray(0.5 * np.square(lengths).sum(axis=0))
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
         """Moments of components with these `means` and `covariances`, reg_covar taken off."""

@@ -152,6 +152,39 @@ class Moments(NamedTuple):
     counts: np.ndarray
 
 
+def merge_pairs(layout: Layout, one: Moments, other: Moments) -> Moments:
+    """Moments of pairs of components (n,), each pair in one. Only non-negative terms are added."""
+    mass = np.maximum(one.mass + other.mass, 1e-300)
+    share = (other.mass / mass)[:, None]
+    away = other.mean - one.mean
+    spread = share * (1.0 - share) * layout.products(away)
+    return Moments(
+        mass,
+        one.squares + other.squares,
+        one.mean + share * away,
+        (1.0 - share) * one.scatter + share * other.scatter + spread,
+        (1.0 - share) * one.counts + share * other.counts,
+    )
+
+
+def merge_groups(layout: Layout, moments: Moments, labels: np.ndarray) -> Moments:
+    """Moments of groups of components, each group in one; labels (K,) number them 0, 1, ..."""
+    n_groups = int(labels.max()) + 1
+    mass = np.maximum(np.bincount(labels, moments.mass, n_groups), 1e-300)
+    shares = moments.mass / mass[labels]
+
+    def mean_of(values: np.ndarray) -> np.ndarray:
+        sums = np.zeros((n_groups, values.shape[1]))
+        np.add.at(sums, labels, shares[:, None] * values)
+        return sums
+
+    mean = mean_of(moments.mean)
+    spread = layout.products(moments.mean - mean[labels])
+    squares = np.bincount(labels, moments.squares, n_groups)
+    scatter, counts = mean_of(moments.scatter + spread), mean_of(moments.counts)
+    return Moments(mass, squares, mean, scatter, counts)
+
+
 def log_weights(model: Model) -> np.ndarray:
     """Logarithms of the weights in use, (K,), unnormalised."""
     return np.asarray(np.maximum(model.log_mass + model.decay[LOG_SCALE], model.decay[LOG_FLOOR]))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
 from pickmix.families.base import Family, Parameters, Prior, RandomSource
 from pickmix.families.conditioning import CountPart, Part
@@ -168,6 +168,10 @@ class Poisson(Family):
         shift = np.where(uniforms < 0.5, -shift, shift)
         halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
         return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        """Sum of rate log(rate)."""
+        return np.asarray(xlogy(moments.mean, moments.mean).sum(axis=1))
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         """Rates (K, D)."""

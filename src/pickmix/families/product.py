@@ -275,6 +275,19 @@ class Product(Family):
             begin = end
         return self._join_moments(halves[0]), self._join_moments(halves[1])
 
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        """Sum of the groups'."""
+        parts = [
+            group.family.negative_entropy(group.moments(moments), shared[group.products])
+            for group in self.groups
+        ]
+        return np.asarray(np.sum(parts, axis=0))
+
+    @property
+    def has_shared_parts(self) -> bool:
+        """Whether a group has parameters that all components share."""
+        return any(group.family.has_shared_parts for group in self.groups)
+
     def _join_moments(self, parts: Sequence[Moments]) -> Moments:
         return Moments(
             parts[0].mass,

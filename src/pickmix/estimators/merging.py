@@ -1,0 +1,256 @@
+"""Fewer components: the tree of merges, smaller mixtures, and clusters at any level."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+
+from pickmix.closed_form.evaluation import log_joint_blocks
+from pickmix.closed_form.merging import Merges, find_merges
+from pickmix.closed_form.merging_levels import LevelSums
+from pickmix.closed_form.state import MixtureState
+from pickmix.estimators.closed_form_fit import make_backend
+from pickmix.estimators.merge_tree import MergeTree
+from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.queries import refuse_overflow
+from pickmix.estimators.questions import NOT_INHERITED
+from pickmix.estimators.row_sources import by_chunks
+from pickmix.estimators.validation import check_integer, warn_about_outcome
+from pickmix.families.layout import merge_groups
+from pickmix.threads import Threads, resolve_n_jobs
+
+#: Log-densities (levels, R) of rows under smaller mixtures, block by block.
+PathBlocks = Iterator[np.ndarray]
+# Trees of more components are drawn by compiled kernels.
+_COMPILED_FROM = 5000
+
+
+class Merging(OnlineFitting):
+    """Adds merges to a mixture in closed form."""
+
+    warm_start: Any
+    #: The merges of the fitted components, and what tells these from others.
+    _merged: tuple[int, Merges] | None = None
+
+    def _find_merges(self) -> Merges:
+        check_is_fitted(self)
+        parameters = [self.weights_, *self._get_parameters().values()]
+        fingerprint = 0
+        for array in parameters:
+            fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint)
+        if self._merged is None or self._merged[0] != fingerprint:
+            family = self._fitted_family()
+            threads = Threads(resolve_n_jobs(self.n_jobs))
+            try:
+                moments = self._moments(family, self._fitted_centre(family))
+                # A component of weight zero can be merged like any other.
+                mass = np.maximum(moments.mass / moments.mass.sum(), 1e-300)
+                backend = make_backend(mass.shape[0] > _COMPILED_FROM, threads)
+                background = getattr(self, "background_", None)
+                merges = find_merges(family, moments._replace(mass=mass), backend, background)
+            finally:
+                threads.close()
+            self._merged = fingerprint, merges
+        return self._merged[1]
+
+    def merge_tree(self) -> MergeTree:
+        """The tree of merges from all components to one, the cheapest merge first.
+
+        Two components are merged into one with their common weight, mean and covariance (for other
+        families: with the same expected features). Only neighbours are compared, so that the work
+        grows as K log K. A background is merged last.
+
+        Returns
+        -------
+        tree : MergeTree
+            With `linkage` for `scipy.cluster.hierarchy`, `costs`, and `labels(n_clusters)`.
+
+        References
+        ----------
+        A. R. Runnalls: Kullback-Leibler approach to Gaussian mixture reduction, IEEE Transactions
+        on Aerospace and Electronic Systems, 2007.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(500, 2))
+        >>> tree = GaussianMixture(8, random_state=0).fit(X).merge_tree()
+        >>> tree.linkage.shape, tree.labels(3).shape
+        ((7, 4), (8,))
+        """
+        merges = self._find_merges()
+        K = self.weights_.shape[0]
+        sizes = np.ones(2 * K - 1)
+        for merge, pair in enumerate(merges.children):
+            sizes[K + merge] = sizes[pair].sum()
+        heights = np.maximum.accumulate(merges.costs)
+        linkage = np.column_stack([merges.children, heights, sizes[K:]])
+        return MergeTree(linkage, merges.costs.copy(), merges.moments.mass[:K].copy())
+
+    def reduce(
+        self,
+        n_components: int,
+        X: Any = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        max_iter: int = 5,
+    ) -> Self:
+        """A smaller mixture: components are merged until `n_components` are left.
+
+        Parameters
+        ----------
+        n_components : int
+            At most as many as there are.
+        X : array-like of shape (N, D), default=None
+            Rows to fit the smaller mixture to, beginning with the merged components, as in `fit`.
+            Without them it is what the merges made.
+        sample_weight : array-like of shape (N,), default=None
+        max_iter : int, default=5
+            Passes over X at most.
+
+        Returns
+        -------
+        mixture : fitted mixture of the same class
+            Components are numbered by falling weight. Without X, `trace_` and what else tells of a
+            fit are those of the fit that was reduced.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.concatenate([rng.normal(-4, 1, (500, 2)), rng.normal(4, 1, (500, 2))])
+        >>> mixture = GaussianMixture(8, random_state=0).fit(X)
+        >>> np.sort(mixture.reduce(2).means_[:, 0]).round(0)
+        array([-4.,  4.])
+        """
+        labels = self.merge_tree().labels(self._check_level("n_components", n_components))
+        reduced = self._grouped(labels)
+        if X is not None:
+            check_integer("max_iter", max_iter, 1)
+            # From where the merges have led, and without moving components about.
+            reduced.warm_start = True
+            reduced._fit(X, sample_weight, max_iter, None)
+            reduced.warm_start = self.warm_start
+            warn_about_outcome(reduced)
+        return reduced
+
+    def _grouped(self, labels: np.ndarray) -> Self:
+        """The mixture whose component g is made of the components with label g."""
+        family = self._fitted_family()
+        centre = self._fitted_centre(family)
+        moments = self._moments(family, centre)
+        moments = merge_groups(family.layout, moments, labels)
+        threads = Threads(1)
+        prior = family.make_prior(moments, "none", 1.0)
+        state = MixtureState(family, moments, make_backend(False, threads), prior).require_sound()
+        reduced = copy.copy(self)
+        reduced.n_components = moments.mass.shape[0]
+        reduced._set_parameters(
+            moments.mass / moments.mass.sum(), family.parameters(state.model, centre)
+        )
+        reduced._merged = None
+        # What was given, or is under way, is for as many components as there were.
+        for name in NOT_INHERITED:
+            if hasattr(reduced, name):
+                setattr(reduced, name, None)
+        vars(reduced).pop("_online", None)
+        background = getattr(self, "background_", None)
+        if background is not None:
+            reduced.background_ = int(labels[background])
+        # What a fit that continues needs.
+        if hasattr(self, "_chain"):
+            reduced._chain = labels[self._chain].astype(np.int32)
+            counts = np.bincount(labels, self._effective_counts)
+            reduced._effective_counts = counts
+        return reduced
+
+    def _check_level(self, name: str, value: Any) -> int:
+        check_is_fitted(self)
+        K = self.weights_.shape[0]
+        if check_integer(name, value, 1) > K:
+            raise ValueError(f"{name} must be at most n_components={K}, got {value!r}.")
+        return int(value)
+
+    @by_chunks
+    def predict(
+        self,
+        X: ArrayLike,
+        *,
+        level: int | None = None,
+        n_candidates: int | None = None,
+        noise: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Most probable component of each row, (N,), by what was seen of it.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), or rows that stay where they are
+            As in `fit`.
+        level : int, default=None
+            Merge components until so many clusters are left, and return the most probable cluster:
+            the one whose components have the largest posterior probability together. Clusters are
+            numbered by falling weight, as in `MergeTree.labels`.
+        n_candidates : int, default=None
+            Evaluate about that many components per row instead of all: the most probable of those
+            that a search finds.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the rows' noise, as in `fit`.
+        """
+        if level is None:
+            return super().predict(X, n_candidates=n_candidates, noise=noise)
+        labels = self.merge_tree().labels(self._check_level("level", level))
+        if n_candidates is not None:
+            return np.asarray(labels[super().predict(X, n_candidates=n_candidates, noise=noise)])
+        return np.asarray(self.predict_proba(X, level=level, noise=noise).argmax(axis=1))
+
+    @by_chunks
+    def predict_proba(
+        self, X: ArrayLike, *, level: int | None = None, noise: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Posterior probabilities of all components, (N, K). Large: see `top_components`.
+
+        With `level`, those of the clusters that are left when components are merged until there
+        are so many: (N, level), see `predict`.
+        """
+        if level is None:
+            return super().predict_proba(X, noise=noise)
+        labels = self.merge_tree().labels(self._check_level("level", level))
+        order = np.argsort(labels, kind="stable")
+        starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+        parts = []
+        for log_joint, _, operations in self._blocks(X, noise):
+            refuse_overflow(operations.normalise_all(log_joint, 1.0))
+            parts.append(np.add.reduceat(log_joint[order], starts, axis=0).T)
+        return np.concatenate(parts)
+
+    def _path_blocks(self, X: Any, levels: np.ndarray) -> PathBlocks:
+        """Log-densities of the rows of X when `levels` (G,) components are left, rising.
+
+        Every node of the tree is evaluated once, so that all levels together cost about as much as
+        the mixture and its merges. Where components share parameters, merges change all of them,
+        and each level is a mixture of its own.
+        """
+        if self._fitted_family().has_shared_parts:
+            yield np.stack([self.reduce(level).score_samples(X) for level in levels.tolist()])
+            return
+        merges = self._find_merges()
+        sums = LevelSums(merges.children, levels)
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        try:
+            state, source, log_base = self._frozen(X, threads, moments=merges.moments)
+            # Log-joints are of normalised weights, here of all nodes together.
+            shift = state.log_total()
+            for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
+                scores = sums(log_joint) + shift
+                refuse_overflow(scores)
+                yield scores + log_base[block]
+        finally:
+            threads.close()
