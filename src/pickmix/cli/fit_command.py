@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib.util
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +14,13 @@ import numpy as np
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, notes, show_table
 from pickmix.cli.fit_data import Data, example, find_schema, read_data
 from pickmix.cli.fit_options import fit_options
+from pickmix.cli.fit_out import check_out
 from pickmix.cli.models import CLOSED_FORM, DEEP, KINDS, SectionedCommand, given_parameters
-from pickmix.cli.reading import STANDARD, Place
+from pickmix.cli.reading import Place
 from pickmix.cli.summary import measure, name_parts, summary
-from pickmix.data.files import write_table
 from pickmix.data.typed_kinds import KINDS as COLUMN_KINDS
 from pickmix.data.typed_tables import TypedTable
 from pickmix.estimators.deep_inference import require_jax
-from pickmix.estimators.persistence import save
-from pickmix.fitting.trace import TRACE_DTYPE
 
 EXAMPLE_ROWS, EXAMPLE_COMPONENTS = 100_000, 500
 # Some seconds: enough to see what a deep model makes of the example. To choose the number of
@@ -46,6 +43,7 @@ def fit(
     cache: Path | None,
     chunk_size: int | None,
     out: Path,
+    keep: bool,
     quiet: bool,
     no_plot: bool,
     **values: Any,
@@ -90,7 +88,7 @@ def fit(
       pickmix fit rows.npy --model flow --components 64 --layers 4
       pickmix fit rows.npy --model sptn --children 32,4 --partitions 2 --layers 2
     """
-    _check_out(out)
+    output = check_out(out, (values["checkpoint"], cache))
     if model == "auto" and (values["schema"] or values["max_levels"]):
         model = "table"
     elif model == "auto" and data is None:
@@ -98,16 +96,17 @@ def fit(
     parameters = _parameters(model, values)
     if model in DEEP:
         require_jax()
-    plots = not no_plot and importlib.util.find_spec("matplotlib") is not None
-    if not no_plot and not plots:
+    wants_plots = not no_plot and not output.is_file
+    plots = wants_plots and importlib.util.find_spec("matplotlib") is not None
+    if wants_plots and not plots:
         click.echo("note: no fit.png without matplotlib: pip install pickmix[plot]", err=True)
     with contextlib.ExitStack() as stack:
         if data is None:
             table = example(EXAMPLE_ROWS, EXAMPLE_COMPONENTS, model == "table")
         else:
-            place = Place(data, columns, key, cache, chunk_size, exclude, id, decimal)
+            asked = Place(data, columns, key, cache, chunk_size, exclude, id, decimal)
             takes_gaps = model not in DEEP or parameters.get("transforms") is False
-            table, found = read_data(place, model, takes_gaps, stack, quiet)
+            table, found = read_data(asked, model, takes_gaps, stack, quiet)
             if found != model:
                 model, parameters = found, _parameters(found, values)
         n_rows, n_columns = table.shape
@@ -134,7 +133,9 @@ def fit(
             for part in (estimator, getattr(estimator, "mixture_", estimator)):
                 part.verbose, part.checkpoint = 0, None
             named = _with_names(estimator, table)
-            _save(named, out)
+            is_early = estimator.outcome_ == "interrupted"
+            place = output.beside() if is_early and output.held_model and not keep else output
+            saved = place.save(named)
             rows = table.some()
             log_likelihood, measured_on = measure(estimator, rows, n_rows)
             if plots:
@@ -142,20 +143,26 @@ def fit(
                 rows = rows[~np.isnan(rows).any(axis=1)]
                 plots = len(rows) > 0
             if plots:
-                _draw(named, rows, out / "fit.png", log_likelihood, table.true_log_likelihood)
+                _draw(
+                    named, rows, place.path / "fit.png", log_likelihood, table.true_log_likelihood
+                )
     if not quiet:
         shape, truth = table.shape, table.true_log_likelihood
         show_table(summary(estimator, shape, log_likelihood, measured_on, truth, table.by_pieces))
-        saved = ["model.json", "arrays.npz", "trace.csv"] + (["fit.png"] if plots else [])
-        early = "interrupted " if estimator.outcome_ == "interrupted" else ""
-        click.echo(f"The {early}model is in {out} ({', '.join(saved)}).")
+        saved += ["fit.png"] if plots else []
+        holds = (
+            "the model alone, without trace.csv and fit.png" if place.is_file else ", ".join(saved)
+        )
+        click.echo(f"The {'interrupted ' if is_early else ''}model is in {place.path} ({holds}).")
         if plots and rows.shape[0] < n_rows:
             which = f"from all parts of {data}" if table.by_pieces else "those without gaps"
             click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, {which}.")
     if "checkpoint" in parameters and estimator.outcome_ in ("interrupted", "max_time"):
         kept = parameters["checkpoint"]
         click.echo(f"note: The same command goes on from the checkpoint in {kept}.", err=True)
-    if estimator.outcome_ == "interrupted":
+    if place is not output:
+        output.explain_place_beside(place)
+    if is_early:
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 
@@ -192,15 +199,6 @@ def _column_and_kind(text: str) -> tuple[str, str]:
     return name.strip(), kind.strip()
 
 
-def _check_out(out: Path) -> None:
-    """Refuse a folder that cannot be written to before the work, not after it."""
-    if out == STANDARD:
-        raise ValueError("--out must be a folder, as a model is one; got -")
-    existing = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise PermissionError(f"{out}: cannot write to {existing}")
-
-
 def _with_names(model: Any, table: Data) -> Any:
     """Name the columns of a copy as scikit-learn does; score and assign find them by it.
 
@@ -215,11 +213,6 @@ def _with_names(model: Any, table: Data) -> Any:
     if table.id is not None:
         named.id_column_ = table.id
     return named
-
-
-def _save(model: Any, out: Path) -> None:
-    save(model, out)
-    write_table(out / "trace.csv", {name: model.trace_[name] for name in TRACE_DTYPE.names or ()})
 
 
 def _draw(

@@ -240,10 +240,17 @@ _OPTIONS: list[Callable[..., Any]] = [
     place_options,
     click.option(
         "--out",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
         default=Path("pickmix-model"),
         show_default=True,
-        help="Folder for the model, fit.png and trace.csv.",
+        help="Folder for the model, fit.png and trace.csv; a name ending in .npz makes one file "
+        "with the model alone.",
+    ),
+    click.option(
+        "--keep",
+        is_flag=True,
+        help="If Ctrl-C ends the fit, let its model replace an earlier one in --out. Without it, "
+        "the earlier model stays and the interrupted one is saved beside it.",
     ),
     click.option("--quiet", is_flag=True, help="Print nothing but notes and errors."),
     click.option("--no-plot", is_flag=True, help="Leave out fit.png."),
