@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import _check_sample_weight
 
+from pickmix.estimators.notebook import NotebookCard
 
-class DensityQueries:
+
+class DensityQueries(NotebookCard):
     """Queries of an estimator that has `score_samples`, `top_components` and `_n_parameters`."""
 
     score_samples: Callable[[ArrayLike], np.ndarray]
