@@ -23,6 +23,7 @@ from pickmix.estimators.questions import NOT_INHERITED
 from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import check_integer, warn_about_outcome
 from pickmix.families.layout import merge_groups
+from pickmix.fitting.stopping import Outcome
 from pickmix.threads import Threads, resolve_n_jobs
 
 #: Log-densities (levels, R) of rows under smaller mixtures, block by block.
@@ -35,6 +36,7 @@ class Merging(OnlineFitting):
     """Adds merges to a mixture in closed form."""
 
     warm_start: Any
+    outcome_: str
     #: The merges of the fitted components, and what tells these from others.
     _merged: tuple[int, Merges] | None = None
 
@@ -139,7 +141,9 @@ class Merging(OnlineFitting):
             reduced.warm_start = True
             reduced._fit(X, sample_weight, max_iter, None)
             reduced.warm_start = self.warm_start
-            warn_about_outcome(reduced)
+            # A few passes are what was asked for.
+            if reduced.outcome_ != Outcome.MAX_ITER:
+                warn_about_outcome(reduced)
         return reduced
 
     def _grouped(self, labels: np.ndarray) -> Self:

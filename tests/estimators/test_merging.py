@@ -1,0 +1,232 @@
+"""Trees of merges, smaller mixtures and clusters at any level, as users see them."""
+
+import copy
+import functools
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage, leaves_list
+from sklearn.metrics import adjusted_rand_score
+from table_cases import mixed_table
+
+import pickmix
+from pickmix import FamilyMixture, GaussianMixture, TableMixture
+
+RNG = np.random.default_rng(0)
+X = np.concatenate([RNG.normal(centre, 1.0, (400, 3)) for centre in (0.0, 3.0, 20.0, 24.0)])
+COUNTS = RNG.poisson(np.repeat([1.0, 6.0, 30.0], 200)[:, None], (600, 2)).astype(float)
+
+
+@functools.cache
+def fit_once(covariance_type, n_components):
+    mixture = GaussianMixture(n_components, covariance_type=covariance_type, random_state=0)
+    return mixture.fit(X)
+
+
+def fitted(covariance_type="full", n_components=12):
+    return copy.deepcopy(fit_once(covariance_type, n_components))
+
+
+every_form = pytest.mark.parametrize("form", ["full", "tied", "diag", "spherical"])
+
+
+def overall(mixture):
+    """Mean and covariance of all rows under a mixture; what a spherical one has, is its trace."""
+    D = mixture.means_.shape[1]
+    covariances = mixture.covariances_
+    if mixture.covariance_type == "spherical":
+        covariances = covariances[:, None, None] * np.eye(D)
+    elif mixture.covariance_type == "diag":
+        covariances = covariances[:, :, None] * np.eye(D)
+    covariances = np.broadcast_to(covariances, (mixture.weights_.shape[0], D, D))
+    mean = mixture.weights_ @ mixture.means_
+    away = mixture.means_ - mean
+    within = np.einsum("k,kde->de", mixture.weights_, covariances)
+    return mean, within + np.einsum("k,kd,ke->de", mixture.weights_, away, away)
+
+
+@every_form
+def test_the_linkage_is_one_that_scipy_understands(form):
+    tree = fitted(form).merge_tree()
+    assert is_valid_linkage(tree.linkage)
+    assert is_monotonic(tree.linkage)
+    assert tree.linkage[-1, 3] == tree.n_components == 12
+    for n_clusters in range(1, 13):
+        ours = tree.labels(n_clusters)
+        theirs = fcluster(tree.linkage, n_clusters, "maxclust")
+        assert len(set(ours)) == n_clusters
+        # SciPy cuts by heights, so equal heights fall together.
+        if len(set(theirs)) == n_clusters:
+            assert adjusted_rand_score(ours, theirs) == 1.0
+        weights = np.bincount(ours, tree.weights)
+        assert (np.diff(weights) <= 0.0).all()
+
+
+def test_leaves_of_a_cluster_stand_together():
+    tree = fitted().merge_tree()
+    assert sorted(tree.order()) == list(range(12))
+    assert set(leaves_list(tree.linkage)) == set(tree.order())
+    for n_clusters in (2, 5):
+        runs = np.flatnonzero(np.diff(tree.labels(n_clusters)[tree.order()]))
+        assert runs.shape[0] == n_clusters - 1
+
+
+@every_form
+def test_a_smaller_mixture_keeps_mean_and_covariance_of_all_rows(form):
+    mixture = fitted(form)
+    mean, covariance = overall(mixture)
+    for n_components in (11, 4, 1):
+        smaller = mixture.reduce(n_components)
+        assert smaller.weights_.shape == (n_components,)
+        assert smaller.n_components == n_components
+        assert smaller.weights_.sum() == pytest.approx(1.0)
+        found_mean, found = overall(smaller)
+        assert found_mean == pytest.approx(mean, abs=1e-9)
+        if form in ("full", "tied"):
+            assert found == pytest.approx(covariance, abs=1e-9)
+        elif form == "diag":
+            assert np.diag(found) == pytest.approx(np.diag(covariance), abs=1e-9)
+        else:
+            assert np.trace(found) == pytest.approx(np.trace(covariance), abs=1e-9)
+
+
+def test_as_many_components_give_the_same_density():
+    mixture = fitted()
+    same = mixture.reduce(12)
+    assert (np.diff(same.weights_) <= 0.0).all()
+    assert same.score_samples(X) == pytest.approx(mixture.score_samples(X), abs=1e-9)
+
+
+def test_groups_of_rows_are_found_from_many_components():
+    truth = np.repeat([0, 0, 1, 1], 400)
+    mixture = fitted(n_components=30)
+    assert adjusted_rand_score(mixture.predict(X, level=2), truth) == 1.0
+    assert adjusted_rand_score(mixture.reduce(2).predict(X), truth) == 1.0
+
+
+def test_levels_add_up_posterior_probabilities():
+    mixture = fitted()
+    labels = mixture.merge_tree().labels(5)
+    expected = np.zeros((X.shape[0], 5))
+    np.add.at(expected.T, labels, mixture.predict_proba(X).T)
+    found = mixture.predict_proba(X, level=5)
+    assert found == pytest.approx(expected, abs=1e-12)
+    assert (mixture.predict(X, level=5) == expected.argmax(axis=1)).all()
+    assert (mixture.predict(X, level=1) == 0).all()
+
+
+def test_levels_with_an_approximate_search():
+    mixture = fitted(n_components=30)
+    exact = mixture.predict(X, level=2)
+    assert (mixture.predict(X, level=2, n_candidates=30) == exact).mean() > 0.99
+
+
+def test_passes_over_rows_improve_a_smaller_mixture():
+    mixture = fitted(n_components=30)
+    merged = mixture.reduce(4)
+    before = {name: np.copy(getattr(mixture, name)) for name in ("weights_", "means_")}
+    refitted = mixture.reduce(4, X, max_iter=10)
+    assert refitted.score(X) > merged.score(X)
+    assert refitted.n_components == 4
+    assert refitted.warm_start is False
+    for name, value in before.items():
+        assert (getattr(mixture, name) == value).all()
+
+
+def test_a_smaller_mixture_can_be_fitted_saved_and_reduced_again(tmp_path):
+    means = RNG.normal(size=(12, 3))
+    mixture = GaussianMixture(12, means_init=means, random_state=0).fit(X)
+    smaller = mixture.reduce(6)
+    again = pickmix.load(pickmix.save(smaller, tmp_path / "model"))
+    assert (again.score_samples(X) == smaller.score_samples(X)).all()
+    assert smaller.reduce(3).weights_.shape == (3,)
+    # Not with the start of the larger one, which has other shapes.
+    assert smaller.means_init is None
+    assert smaller.fit(X).means_.shape == (6, 3)
+
+
+def test_the_tree_follows_the_parameters():
+    mixture = fitted()
+    before = mixture.merge_tree()
+    assert (mixture.merge_tree().costs == before.costs).all()
+    mixture.means_[:, 0] *= 3.0
+    changed = mixture.merge_tree()
+    assert (changed.costs != before.costs).any()
+    mixture.set_params(n_components=5).fit(X)
+    assert mixture.merge_tree().n_components == 5
+
+
+def test_a_background_stays_to_the_end():
+    # A few rows far from all groups, each in a place of its own.
+    astray = RNG.uniform(-300.0, 300.0, (25, 3))
+    mixture = GaussianMixture(12, random_state=0).fit(np.concatenate([X, astray]))
+    assert mixture.background_ is not None
+    smaller = mixture.reduce(3)
+    kept, original = smaller.background_, mixture.background_
+    assert smaller.weights_[kept] == pytest.approx(mixture.weights_[original])
+    assert smaller.covariances_[kept] == pytest.approx(mixture.covariances_[original])
+
+
+@pytest.mark.parametrize(
+    ("family", "rows"),
+    [
+        ("poisson", COUNTS),
+        ("categorical", np.minimum(COUNTS, 9.0)),
+        ([("poisson", [0]), ("diag", [1])], COUNTS),
+        ([("tied", [0, 1])], COUNTS),
+    ],
+)
+def test_mixtures_of_other_families(family, rows):
+    mixture = FamilyMixture(family, 8, random_state=0).fit(rows)
+    tree = mixture.merge_tree()
+    assert is_valid_linkage(tree.linkage)
+    smaller = mixture.reduce(3)
+    # What merging costs bounds what the likelihood of drawn rows falls by.
+    drawn = mixture.sample(4000, random_state=1)[0]
+    falls = mixture.score_samples(drawn) - smaller.score_samples(drawn)
+    error = falls.std() / np.sqrt(falls.shape[0])
+    if "tied" not in str(family):
+        assert falls.mean() < tree.costs[: 8 - 3].sum() + 4.0 * error
+    assert smaller.reduce(1).weights_.tolist() == [1.0]
+
+
+def test_a_mixture_of_tables():
+    table = mixed_table(400, gaps=0.05)
+    mixture = TableMixture(9, random_state=0).fit(table)
+    assert mixture.merge_tree().n_components == 9
+    smaller = mixture.reduce(3)
+    assert isinstance(smaller, TableMixture)
+    assert smaller.predict(table).max() == 2
+    assert mixture.predict_proba(table, level=3).shape == (400, 3)
+    assert (mixture.predict(table, level=3) < 3).all()
+    refitted = mixture.reduce(3, table)
+    assert refitted.score(table) > smaller.score(table)
+    assert smaller.sample(5, random_state=0).keys() == table.keys()
+    assert mixture.n_components == mixture.weights_.shape[0] == 9
+
+
+def test_levels_of_rows_in_files_and_of_lazy_ones(tmp_path):
+    dask_array = pytest.importorskip("dask.array")
+    mixture = fitted()
+    np.save(tmp_path / "rows.npy", X)
+    expected = mixture.predict(X, level=3)
+    assert (mixture.predict(tmp_path / "rows.npy", level=3) == expected).all()
+    lazy = dask_array.from_array(X, chunks=(500, 3))
+    shares = mixture.predict_proba(lazy, level=3)
+    assert shares.shape[1] == 3
+    assert (shares.compute().argmax(axis=1) == expected).all()
+
+
+@pytest.mark.parametrize("value", [0, 13, 2.5, "three"])
+def test_numbers_of_components_that_make_no_sense(value):
+    mixture = fitted()
+    with pytest.raises((ValueError, TypeError), match="n_components must be"):
+        mixture.reduce(value)
+    with pytest.raises((ValueError, TypeError), match="level must be"):
+        mixture.predict(X, level=value)
+    with pytest.raises((ValueError, TypeError), match="n_clusters must be"):
+        mixture.merge_tree().labels(value)
+
+
+def test_deep_mixtures_have_no_tree():
+    assert not hasattr(pickmix.FlowMixture(2), "merge_tree")
