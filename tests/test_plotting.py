@@ -10,7 +10,9 @@ from matplotlib.collections import EllipseCollection
 from matplotlib.figure import Figure
 
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
-from pickmix.plotting import _title, plot_fit
+from pickmix.diagnostics.plane import choose_plane
+from pickmix.displays.base import describe
+from pickmix.plotting import plot_fit
 
 
 @pytest.fixture
@@ -71,9 +73,11 @@ def test_more_than_two_columns_are_seen_along_principal_axes(tmp_path, figures):
     plot_fit(fitted(X), X, tmp_path / "fit.png")
     left = figures[0].axes[0]
     points = left.collections[0].get_offsets()
-    largest = np.sqrt(np.linalg.eigvalsh(np.cov(X.T, bias=True))[::-1][:2])
-    np.testing.assert_allclose(points.std(axis=0), largest)
-    assert left.get_xlabel() == "first principal axis"
+    # Of standardised columns: columns of a table have units of their own.
+    largest = np.linalg.eigvalsh(np.corrcoef(X.T))[::-1]
+    np.testing.assert_allclose(points.var(axis=0), largest[:2])
+    share = 100.0 * largest[0] / largest.sum()
+    assert left.get_xlabel() == f"first principal axis ({share:.0f} % of the variance)"
 
 
 def test_the_trace_is_drawn_with_acceptance_and_references(tmp_path, figures):
@@ -201,10 +205,10 @@ class TestDeep:
         np.testing.assert_array_equal(random_state.get_state()[1], state)
         left, middle, *_ = figures[0].axes
         (data,), (drawn,) = left.collections, middle.collections
-        largest = np.sqrt(np.linalg.eigvalsh(np.cov(X.T, bias=True))[::-1][:2])
-        np.testing.assert_allclose(data.get_offsets().std(axis=0), largest)
-        _, _, basis = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
-        expected = (model.set_params(random_state=0).sample(200)[0] - X.mean(axis=0)) @ basis[:2].T
+        largest = np.linalg.eigvalsh(np.corrcoef(X.T))[::-1][:2]
+        np.testing.assert_allclose(data.get_offsets().var(axis=0), largest)
+        plane = choose_plane(model, X)
+        expected = plane.project(model.set_params(random_state=0).sample(200)[0])
         np.testing.assert_allclose(drawn.get_offsets(), expected)
         assert left.get_xlim() == middle.get_xlim()
         assert left.get_ylim() == middle.get_ylim()
@@ -215,7 +219,7 @@ class TestDeep:
             network = SumProductTransformNetwork(asked, 2, 3, algorithm="em")
             # What a fit to ten columns leaves behind.
             network.tables_, network.center_, network.weights_ = [], np.zeros(10), np.full(8, 0.125)
-            title = _title(network)
+            title = describe(network)
             assert title == f"network of 3 layers, {shown} children, 2 parts, by em"
 
     def test_components_that_cannot_draw_leave_the_data_alone(self, tmp_path, figures):

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pickmix import callbacks as callbacks
     from pickmix.data.open_rows import open_rows as open_rows
+    from pickmix.displays.calibration import CalibrationDisplay as CalibrationDisplay
+    from pickmix.displays.components import ComponentsDisplay as ComponentsDisplay
+    from pickmix.displays.explanation import ExplanationDisplay as ExplanationDisplay
+    from pickmix.displays.marginals import MarginalsDisplay as MarginalsDisplay
+    from pickmix.displays.pairs import PairsDisplay as PairsDisplay
+    from pickmix.displays.path import PathDisplay as PathDisplay
+    from pickmix.displays.trace import TraceDisplay as TraceDisplay
     from pickmix.estimators.conditional_mixtures import ConditionalMixtures as ConditionalMixtures
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
     from pickmix.estimators.table_conditionals import TableConditionals as TableConditionals
     from pickmix.estimators.table_explanation import TableExplanation as TableExplanation
     from pickmix.estimators.table_mixture import TableMixture as TableMixture
+    from pickmix.reporting.report import report as report
     from pickmix.selection.proposals import Proposal as Proposal
     from pickmix.selection.settings import RandomPartition as RandomPartition
     from pickmix.selection.settings import SearchSet as SearchSet
@@ -34,14 +42,20 @@ __version__ = "0.2.0.dev0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {
+    "CalibrationDisplay": "pickmix.displays.calibration",
     "ComponentPath": "pickmix.estimators.path",
+    "ComponentsDisplay": "pickmix.displays.components",
     "ConditionalMixtures": "pickmix.estimators.conditional_mixtures",
     "Explanation": "pickmix.estimators.questions_explain",
+    "ExplanationDisplay": "pickmix.displays.explanation",
     "FamilyMixture": "pickmix.estimators.family_mixture",
     "FlowMixture": "pickmix.estimators.flow_mixture",
     "GaussianMixture": "pickmix.estimators.gaussian_mixture",
+    "MarginalsDisplay": "pickmix.displays.marginals",
     "MergeTree": "pickmix.estimators.merge_tree",
     "Mixture": "pickmix.estimators.mixture",
+    "PairsDisplay": "pickmix.displays.pairs",
+    "PathDisplay": "pickmix.displays.path",
     "Proposal": "pickmix.selection.proposals",
     "RandomPartition": "pickmix.selection.settings",
     "SearchSet": "pickmix.selection.settings",
@@ -49,10 +63,12 @@ _MODULES = {
     "TableConditionals": "pickmix.estimators.table_conditionals",
     "TableExplanation": "pickmix.estimators.table_explanation",
     "TableMixture": "pickmix.estimators.table_mixture",
+    "TraceDisplay": "pickmix.displays.trace",
     "choose_n_components": "pickmix.estimators.path",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.data.open_rows",
     "path": "pickmix.estimators.path",
+    "report": "pickmix.reporting.report",
     "save": "pickmix.estimators.persistence",
 }
 __all__ = [*_MODULES, "__version__"]

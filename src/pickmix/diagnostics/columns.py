@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -124,6 +125,42 @@ def some_rows(n_rows: int, most: int, seed: int = 0) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(n_rows, most, replace=False))
 
 
+def take_rows(X: Any, numbers: np.ndarray) -> Any:
+    """Some rows of a table in memory, as a table of its kind.
+
+    Examples
+    --------
+    >>> take_rows({"a": [5, 6, 7]}, np.array([0, 2]))
+    {'a': array([5, 7])}
+    """
+    if isinstance(X, Mapping):
+        return {name: np.asarray(values)[numbers] for name, values in X.items()}
+    if hasattr(X, "iloc"):
+        return X.iloc[numbers]
+    if hasattr(X, "take") and hasattr(X, "column_names"):
+        # A Table of pyarrow.
+        return X.take(numbers)
+    if hasattr(X, "with_columns"):
+        # A DataFrame of polars.
+        return X[numbers.tolist()]
+    return np.asarray(X)[numbers]
+
+
+def count_rows(X: Any) -> int:
+    """Number of rows of a table in memory."""
+    if isinstance(X, str | os.PathLike):
+        raise ValueError(f"X must be a table in memory, got the path {str(X)!r}. Read it first.")
+    if isinstance(X, Mapping):
+        return len(next(iter(X.values()), ()))
+    return len(X)
+
+
+def thin(X: Any, most: int) -> Any:
+    """At most so many rows of a table in memory, chosen at random."""
+    n_rows = count_rows(X)
+    return X if n_rows <= most else take_rows(X, some_rows(n_rows, most))
+
+
 def read_values(model: Any, X: Any) -> np.ndarray:
     """Rows (N, D) of a table in the order of `column_names`, NaN where nothing was seen.
 
@@ -138,6 +175,7 @@ def read_values(model: Any, X: Any) -> np.ndarray:
             [_own_units(column, own) for column, own in zip(columns, encoded.T, strict=True)],
             axis=1,
         )
+    model = named_as(model, X)
     if is_closed_form(model):
         return np.asarray(read_rows(model, X), dtype=np.float64)
     rows = validate_data(
@@ -175,6 +213,11 @@ def nameless(model: Any) -> Any:
     found = copy.copy(model)
     vars(found).pop("feature_names_in_", None)
     return found
+
+
+def named_as(model: Any, X: Any) -> Any:
+    """The model, or a copy without names if the rows have none either."""
+    return model if hasattr(X, "columns") or is_table(model) else nameless(model)
 
 
 def read_columns(model: Any, X: Any, columns: Any = None, most: int | None = None) -> list[Column]:

@@ -87,6 +87,13 @@ class NormalLaw(_Mixed):
     def _below(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr((values - self.means) / self.spread))
 
+    def densities(self, values: np.ndarray) -> np.ndarray:
+        """w_k p_k(value) of all components, (n, K); their sum is the density."""
+        away = (values[:, None] - self.means) / self.spread
+        with np.errstate(under="ignore"):
+            heights = np.exp(-0.5 * np.square(away)) / (np.sqrt(2.0 * np.pi) * self.spread)
+        return np.asarray(self.weights * heights)
+
     def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """A rounded value stands for all that round to it."""
         if self.step is None:

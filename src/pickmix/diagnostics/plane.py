@@ -33,10 +33,11 @@ class Plane:
     ----------
     origin : (D,) array
     basis : (D, 2) array
+        Or (D, d), of d columns.
     names : pair of str
         Of its axes; the second is empty if there is a single coordinate to look at.
     columns : tuple of int
-        The two columns that it shows, if it shows columns; empty for principal axes.
+        The coordinates that it shows, if it shows columns; empty for principal axes.
 
     Examples
     --------
@@ -47,7 +48,7 @@ class Plane:
 
     origin: np.ndarray
     basis: np.ndarray
-    names: tuple[str, str]
+    names: tuple[str, ...]
     columns: tuple[int, ...] = ()
 
     def project(self, rows: np.ndarray) -> np.ndarray:
@@ -148,14 +149,13 @@ def choose_plane(model: Any, rows: Any, columns: Any = None) -> Plane:
     """
     names = column_names(model)
     sizes = _sizes(model, len(names))
-    starts = _starts(sizes)
     if columns is not None:
         wanted = find_columns(model, columns)
         if wanted.shape[0] != 2:
             raise ValueError(f"columns must be two names or numbers, got {columns!r}.")
-        return _plane_of(wanted, names, sizes, starts)
+        return plane_of(model, wanted)
     if not any(sizes) and len(sizes) == 2:
-        return _plane_of(np.arange(2), names, sizes, starts)
+        return plane_of(model, np.arange(2))
     points = coordinates(model, rows)
     mean = np.nan_to_num(np.nanmean(_with_one(points), axis=0))
     away = np.nan_to_num(points - mean)
@@ -181,20 +181,39 @@ def _with_one(points: np.ndarray) -> np.ndarray:
     return np.where(empty, 0.0, points) if empty.any() else points
 
 
-def _plane_of(wanted: np.ndarray, names: list[str], sizes: list[int], starts: np.ndarray) -> Plane:
-    """The plane of two columns of numbers."""
-    for column in wanted.tolist():
+def number_columns(model: Any) -> np.ndarray:
+    """Numbers of the columns that hold no levels."""
+    return np.flatnonzero(np.array(_sizes(model, len(column_names(model)))) == 0)
+
+
+def plane_of(model: Any, columns: np.ndarray) -> Plane:
+    """The plane, or the space, of some columns of numbers, given by their numbers."""
+    names = column_names(model)
+    sizes = _sizes(model, len(names))
+    starts = _starts(sizes)
+    shown = []
+    for column in columns.tolist():
         if sizes[column]:
             raise ValueError(
                 f"columns must hold numbers to span a plane, got {names[column]!r}, which holds "
                 "levels."
             )
-    places = starts[wanted]
-    shown = [names[column] for column in wanted]
-    basis = np.eye(starts[-1])[:, places]
+        shown.append(f"{names[column]}{_since(model, names[column])}")
+    places = starts[columns]
     return Plane(
-        np.zeros(starts[-1]), basis, (shown[0], shown[1]), (int(places[0]), int(places[1]))
+        np.zeros(starts[-1]), np.eye(starts[-1])[:, places], tuple(shown), tuple(places.tolist())
     )
+
+
+def _since(model: Any, name: str) -> str:
+    """What the coordinates of a date count."""
+    if not is_table(model) or model.schema_[name].kind != "date":
+        return ""
+    column = model.schema_[name]
+    if column.form.get("duration"):
+        return " (days)"
+    first = np.datetime64(column.origin, column.unit).astype("datetime64[D]")
+    return f" (days since {first})"
 
 
 def _scales(sizes: list[int], mean: np.ndarray, away: np.ndarray) -> np.ndarray:

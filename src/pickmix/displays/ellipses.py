@@ -1,0 +1,114 @@
+"""Rows as points, and components as ellipses that are darker the more they weigh."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pickmix.displays.base import ROWS, matplotlib_part
+from pickmix.displays.colours import BLUE, INK
+
+#: Up to so many components, ellipses are two standard deviations wide, else one.
+FEW_COMPONENTS = 100
+
+
+def draw_points(axes: Any, points: np.ndarray, colour: Any = ROWS, **settings: Any) -> Any:
+    """Scatter points (n, 2), smaller and lighter the more there are."""
+    n = max(points.shape[0], 1)
+    settings = {
+        "s": float(np.clip(4e4 / n, 1.5, 20.0)),
+        "c" if isinstance(colour, list | np.ndarray) else "color": colour,
+        "alpha": float(np.clip(0.45 * (4000.0 / n) ** 0.3, 0.25, 0.45)),
+        "linewidths": 0,
+        "rasterized": True,
+        **settings,
+    }
+    return axes.scatter(*points.T, **settings)
+
+
+def label_axes(axes: Any, names: tuple[str, ...]) -> None:
+    """Names at both axes."""
+    axes.set_xlabel(names[0], color=INK)
+    axes.set_ylabel(names[1], color=INK)
+
+
+def limits_of(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest coordinates (2,) to show of points (n, 2).
+
+    A few far-off rows or ellipses must not shrink the rest to a dot.
+    """
+    if not points.shape[0]:
+        return np.zeros(2), np.ones(2)
+    low, high = np.percentile(points, [0.05, 99.95], axis=0)
+    margin = 0.05 * (high - low)
+    # All rows may share a value.
+    margin = np.where(margin > 0.0, margin, np.maximum(0.05 * np.abs(low), 0.5))
+    return low - margin, high + margin
+
+
+def set_limits(axes: Any, points: np.ndarray) -> None:
+    """Show where the points are."""
+    low, high = limits_of(points)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+
+
+def ellipse_axes(covariances: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations (n, 2) along the long and the short axis, and angles (n,) in degrees."""
+    values, vectors = np.linalg.eigh(covariances)
+    # Rounding may leave a flat component a variance just below zero.
+    deviations = np.sqrt(np.maximum(values, 0.0))[:, ::-1]
+    return deviations, np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+
+
+def shades(weights: np.ndarray) -> np.ndarray:
+    """How dark (n,) components are drawn, 0 to 1: the heaviest 1, and rising with the weight.
+
+    >>> shades(np.array([0.01, 0.04, 0.16]))
+    array([0.25, 0.5 , 1.  ])
+    """
+    return np.asarray(np.sqrt(weights / max(float(weights.max()), 1e-300)))
+
+
+def draw_ellipses(
+    axes: Any,
+    centers: np.ndarray,
+    covariances: np.ndarray,
+    weights: np.ndarray,
+    n_std: float,
+    colours: Any = BLUE,
+    **settings: Any,
+) -> Any:
+    """Ellipses `n_std` standard deviations around the centres, shaded by weight.
+
+    `colours` is one for all, or one for each.
+    """
+    to_rgba_array = matplotlib_part("colors").to_rgba_array
+    collection = matplotlib_part("collections").EllipseCollection
+    n = centers.shape[0]
+    deviations, angles = ellipse_axes(covariances)
+    rgba = np.resize(to_rgba_array(colours), (n, 4))
+    shade = shades(weights)
+    # Many ellipses lie on top of each other: each is fainter.
+    crowd = float(np.clip((FEW_COMPONENTS / n) ** 0.5, 0.25, 1.0)) if n else 1.0
+    faces, edges = rgba.copy(), rgba.copy()
+    faces[:, 3] = crowd * 0.3 * shade
+    edges[:, 3] = crowd * (0.15 + 0.8 * shade)
+    settings = {
+        "units": "xy",
+        "offset_transform": axes.transData,
+        "linewidths": float(np.clip(20.0 / np.sqrt(max(n, 1)), 0.4, 1.6)),
+        "facecolors": faces,
+        "edgecolors": edges,
+        **settings,
+    }
+    drawn = collection(
+        2.0 * n_std * deviations[:, 0],
+        2.0 * n_std * deviations[:, 1],
+        angles,
+        offsets=centers,
+        **settings,
+    )
+    axes.add_collection(drawn)
+    return drawn
