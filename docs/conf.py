@@ -1,4 +1,4 @@
-"""Settings of the documentation site. `make docs` builds it; nothing is fetched from the network."""
+"""Settings of the documentation site. `make docs` builds it, without the network."""
 
 from __future__ import annotations
 
