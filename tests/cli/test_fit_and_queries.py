@@ -199,7 +199,7 @@ def test_without_out_the_first_rows_are_shown(places):
     lines = run_well("assign", places / "model", places / "rows.csv").stdout.splitlines()
     assert lines[1] == "component_1,probability_1"
     assert len(lines) == 1 + 1 + 10 + 1
-    assert lines[-1] == "... 290 more rows; --out FILE writes all"
+    assert lines[-1] == "... 290 more rows; --out FILE writes all, --out - prints all"
 
 
 def test_sample(tmp_path, places):

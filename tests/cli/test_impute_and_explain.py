@@ -211,7 +211,7 @@ class TestImpute:
         assert lines[0] == "21 of 52 cells filled"
         assert lines[1].startswith("row 1: b=")
         assert lines[2].startswith("row 7: a=")
-        assert lines[-1] == "... 11 more rows; --out FILE writes all"
+        assert lines[-1] == "... 11 more rows; --out FILE writes all, --out - prints all"
 
 
 class TestExplain:

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import os
 import signal
 import subprocess
 import sys
@@ -131,7 +132,7 @@ class TestStandardOutput:
 
     def test_a_model_cannot_go_there(self, places):
         message = error_of("fit", places / "rows.csv", "--out", "-")
-        assert message == "Error: --out must be a folder, as a model is one; got -"
+        assert message == "Error: --out must be a folder or a file name ending in .npz, got -"
 
     def test_verbs_in_a_pipe(self, places):
         # What one writes, the other reads.
@@ -154,14 +155,38 @@ class TestStandardOutput:
         if "200000" in verb:
             assert done.stderr == "141\n"
 
-    def test_a_reader_that_is_not_there_at_all(self, places):
-        command = [sys.executable, "-m", "pickmix", "sample", str(places / "model"), "-n", "9"]
+    @pytest.mark.parametrize(
+        "verb",
+        [
+            "score {model} {rows}",
+            "assign {model} {rows}",
+            "sample {model} -n 9",
+            "impute {model} {rows}",
+            "explain {model} {rows}",
+            "--help",
+            "fit --help",
+            "--version",
+        ],
+    )
+    def test_a_reader_that_is_not_there_at_all(self, places, verb):
+        command = [sys.executable, "-m", "pickmix"]
+        command += verb.format(model=places / "model", rows=places / "rows.csv").split()
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdout.close()
         said = process.stderr.read()
         process.stderr.close()
         assert process.wait() in (141, -signal.SIGPIPE)
         assert said == b""
+
+    @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+    @pytest.mark.parametrize("verb", ["score {model} {rows}", "sample {model} --out -", "--help"])
+    def test_a_full_disk(self, places, verb):
+        command = verb.format(model=places / "model", rows=places / "rows.csv")
+        done = subprocess.run(
+            ["sh", "-c", f"{PICKMIX} {command} > /dev/full"], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert done.stderr == "Error: standard output: No space left on device\n"
 
 
 class TestPacked:

@@ -1,6 +1,8 @@
 """Tables in files: what is read comes back as written; what is wrong is named."""
 
 import builtins
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow
@@ -232,3 +234,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".npy", ".npz", ".parquet"])
+def test_a_full_disk_is_named_with_the_file(tmp_path, suffix):
+    # A limit of the size of files does to a process what a full disk does.
+    path = tmp_path / f"rows{suffix}"
+    code = (
+        "import resource, sys\n"
+        "import numpy as np\n"
+        "from pickmix.data.files import write_table\n"
+        "values = np.random.default_rng(0).normal(size=50_000)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "try:\n"
+        "    write_table(sys.argv[1], {'x': values})\n"
+        "except OSError as error:\n"
+        "    print(error.filename, error.strerror, sep='|')\n"
+    )
+    pytest.importorskip("resource")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    # NumPy does not say which of the two it was.
+    assert done.stdout.strip() in (f"{path}|File too large", f"{path}|No space left on device")
+    assert list(tmp_path.iterdir()) == []

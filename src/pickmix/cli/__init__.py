@@ -41,6 +41,11 @@ class Verbs(click.Group):
         command: click.Command = getattr(module, name)
         return command
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line, which may print help; end quietly if that is not read."""
+        with until_unread():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb; end quietly if its output is not read to the end."""
         with until_unread():

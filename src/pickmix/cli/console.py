@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import sys
@@ -16,6 +17,8 @@ import click
 INTERRUPTED_EXIT_CODE = 130
 # And for one whose output nobody reads any more, as in `pickmix sample model --out - | head`.
 UNREAD_EXIT_CODE = 141
+# Errors of disks that are full.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class InputError(click.ClickException):
@@ -35,16 +38,27 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             # Nobody's mistake: whoever reads the output has seen enough.
             raise
         except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-            # scikit-learn's messages go on for pages; their first line says what is wrong.
-            lines = str(error).strip().splitlines() or [type(error).__name__]
+            # scikit-learn's messages fill pages; their first line says what is wrong.
+            lines = _message(error).strip().splitlines() or [type(error).__name__]
             raise InputError(lines[0]) from error
 
     return guarded
 
 
+def _message(error: Exception) -> str:
+    """What an error says, without the number that Python puts before errors of files."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    # Of what is written, only standard output has no name.
+    is_full = error.errno in _FULL and error.strerror == os.strerror(error.errno)
+    return f"standard output: {error.strerror}" if is_full else error.strerror
+
+
 @contextlib.contextmanager
 def until_unread() -> Iterator[None]:
-    """End quietly when nobody reads standard output any more."""
+    """End quietly when nobody reads standard output any more; say so if it is full."""
     try:
         yield
         sys.stdout.flush()
@@ -53,6 +67,10 @@ def until_unread() -> Iterator[None]:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise click.exceptions.Exit(UNREAD_EXIT_CODE) from None
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise InputError(_message(error)) from error
 
 
 @contextlib.contextmanager

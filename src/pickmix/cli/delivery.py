@@ -146,7 +146,12 @@ class Delivery:
         for row in zip(*columns.values(), strict=True):
             click.echo(",".join(quoted(_shown(value), ",") for value in row))
         if self._n_rows > SHOWN:
-            click.echo(f"... {self._n_rows - SHOWN:,} more rows; --out FILE writes all")
+            click.echo(more_rows(self._n_rows - SHOWN))
+
+
+def more_rows(n_rows: int) -> str:
+    """What is said after the first rows of a result."""
+    return f"... {n_rows:,} more rows; --out FILE writes all, --out - prints all"
 
 
 def _shown(value: Any) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from pickmix.cli.asking import Saved, asking_options, load_model, need_questions, read_for
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.delivery import SHOWN, Delivery, out_option
+from pickmix.cli.delivery import SHOWN, Delivery, more_rows, out_option
 from pickmix.cli.preparing import name_of, ready
 from pickmix.cli.reading import Place, explained
 from pickmix.cli.whole_tables import WholeTable
@@ -205,7 +205,7 @@ def _show(table: WholeTable, filled: Filled) -> None:
         ]
         click.echo(f"row {row + 1:,}: {', '.join(cells)}")
     if rows.size > SHOWN:
-        click.echo(f"... {rows.size - SHOWN:,} more rows; --out FILE writes all")
+        click.echo(more_rows(rows.size - SHOWN))
 
 
 def _short(value: Any) -> str:

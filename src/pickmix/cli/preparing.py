@@ -65,9 +65,16 @@ def _keep_standard_input(folder: Path) -> Path:
         )
     suffix = next((known for mark, known in _MARKS.items() if start.startswith(mark)), ".csv")
     path = folder / f"rows{suffix}"
-    with open(path, "wb") as file:
-        file.write(start)
-        shutil.copyfileobj(stream, file, 1 << 20)
+    try:
+        with open(path, "wb") as file:
+            file.write(start)
+            shutil.copyfileobj(stream, file, 1 << 20)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{STANDARD_INPUT}: its rows could not be kept in {folder.parent} ({error.strerror}); "
+            "TMPDIR names another folder for temporary files",
+        ) from error
     return path
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import csv
 import difflib
+import errno
 import os
+import re
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -142,13 +144,33 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` that takes its place if the block succeeds."""
+    """Give a temporary path beside `path` that takes its place if the block succeeds.
+
+    An error of a full disk names `path`.
+    """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield temporary
         os.replace(temporary, path)
+    except OSError as error:
+        number = _full_disk(error)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _full_disk(error: OSError) -> int | None:
+    """The number of an error that says that a disk is full and no more; None of others."""
+    if error.errno is None:
+        # NumPy counts the items that it could write.
+        return errno.ENOSPC if re.fullmatch(r"\d+ requested and \d+ written", str(error)) else None
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return None
+    told = error.strerror or ""
+    is_plain = told == os.strerror(error.errno) or told.startswith("Error writing bytes to file")
+    return error.errno if is_plain else None
 
 
 def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | None]:
