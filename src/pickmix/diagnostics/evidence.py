@@ -18,6 +18,8 @@ from pickmix.families.conditioning import CountPart, LevelPart
 
 # What merges may cost in all, in nats per row, and still be called free.
 FREE_MERGES = 0.01
+# The record of a fit comes from a sample of its rows, seldom fewer than these.
+_FEW_RECORDED = 500.0
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class Evidence:
     gain : float
         The same above independent columns: one normal distribution, Poisson distribution or list
         of shares for each, fitted to these very rows.
-    fitted_score, gap : float
-        Log-likelihood of rows of the fit at its end, and how far these rows are below it, both in
-        the coordinates of the mixture.
+    fitted_score, gap, gap_error : float
+        Log-likelihood of rows of the fit at its end, how far these rows are below it, both in the
+        coordinates of the mixture, and the standard error of that.
     outcome : str
         How the fit ended; empty if not known.
     passes, rise, tol : float
@@ -75,6 +77,7 @@ class Evidence:
     gain: float
     fitted_score: float = math.nan
     gap: float = math.nan
+    gap_error: float = math.nan
     outcome: str = ""
     passes: float = math.nan
     rise: float = math.nan
@@ -130,6 +133,7 @@ def gather(
         standard_error=float(looked.log_density.std() / math.sqrt(n_looked_at)),
         gain=float(own.mean()) - independent_score(model, looked),
         fitted_score=fitted_score,
+        gap_error=float(own.std()) * math.sqrt(1.0 / n_looked_at + 1.0 / min(known, _FEW_RECORDED)),
         gap=math.nan if held_out is False else fitted_score - float(own.mean()),
         outcome=str(getattr(model, "outcome_", "")),
         passes=float(trace["epoch"][-1]) if recorded else math.nan,

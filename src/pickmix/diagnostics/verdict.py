@@ -18,6 +18,13 @@ _WORTH = 0.05
 _FAR_OFF = 0.03
 # Shares of components that are worth a word.
 _MANY = 0.2
+_ENDINGS = {
+    "max_iter": "limit of passes",
+    "max_steps": "limit of steps",
+    "max_time": "limit of time",
+    "singular_covariance": "singular covariance",
+    "non_finite": "not finite",
+}
 
 
 @dataclass(frozen=True)
@@ -129,15 +136,15 @@ def judge(evidence: Evidence) -> Verdict:
 
 def _headline(evidence: Evidence) -> str:
     gain = evidence.gain
-    better = f"{gain:.2f} nats per row above" if gain >= 0.0 else f"{-gain:.2f} nats per row below"
+    side = "above" if gain >= 0.0 else "below"
     rows = {True: "rows that the fit has not seen", False: "the rows of the fit"}.get(
         evidence.held_out,  # type: ignore[arg-type]
         "these rows",
     )
     return (
         f"{evidence.n_live:,} of {evidence.n_components:,} components are live. On {rows} the "
-        f"mixture scores {evidence.score:.3f} nats per row, {better} columns that have nothing "
-        f"to do with each other. {_how_it_ended(evidence)}"
+        f"mixture scores {evidence.score:.3f} nats per row, {abs(gain):.2f} {side} what the columns "
+        f"score on their own. {_how_it_ended(evidence)}"
     )
 
 
@@ -172,7 +179,7 @@ def _facts(evidence: Evidence) -> tuple[tuple[str, str, str], ...]:
             f"{evidence.score:.3f}",
             f"± {evidence.standard_error:.3f}; {looked}, {seen[evidence.held_out]}",
         ),
-        ("gain, nats per row", f"{evidence.gain:+.2f}", "over independent columns"),
+        ("gain, nats per row", f"{evidence.gain:+.2f}", "over columns on their own"),
         (
             "live components",
             f"{evidence.n_live:,}",
@@ -183,7 +190,7 @@ def _facts(evidence: Evidence) -> tuple[tuple[str, str, str], ...]:
         rise = ""
         if not math.isnan(evidence.rise):
             rise = f"rising by {evidence.rise:.2g} per pass at the end"
-        shown = evidence.outcome.replace("_", " ")
+        shown = _ENDINGS.get(evidence.outcome, evidence.outcome)
         if not math.isnan(evidence.passes):
             rise = f"{_passes(evidence.passes)}{'; ' + rise if rise else ''}"
         facts.append(("how it ended", shown, rise))
@@ -238,9 +245,9 @@ def _gap(evidence: Evidence) -> Finding | None:
         return None
     numbers = (
         f"Rows of the fit scored {evidence.fitted_score:.3f} nats per row at its end, these "
-        f"{evidence.fitted_score - evidence.gap:.3f}"
+        f"{evidence.fitted_score - evidence.gap:.3f} (give or take {evidence.gap_error:.3f})"
     )
-    if evidence.gap > max(_WORTH, 3.0 * evidence.standard_error):
+    if evidence.gap > max(_WORTH, 3.0 * evidence.gap_error):
         return Finding(
             "act",
             "overfit",
@@ -264,7 +271,8 @@ def _components(evidence: Evidence) -> Finding | None:
             "row.",
         )
     if evidence.n_live < K:
-        text = f"{K - evidence.n_live:,} of {K:,} components explain no rows any more."
+        n_dead = K - evidence.n_live
+        text = f"{n_dead:,} of {K:,} components explain{'s' if n_dead == 1 else ''} no rows."
         return Finding("note", "components", text)
     text = f"All {K:,} components explain rows"
     if n:

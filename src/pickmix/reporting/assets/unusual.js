@@ -1,0 +1,44 @@
+// The most unusual rows, and which of their cells make them so.
+function reasonText([column, observed, expected, spread, , isLevel]) {
+  if (isLevel) return `${column} is ${shown(observed)}; ${shown(expected)} was expected (probability ${format(spread, 2)})`;
+  return `${column} is ${shown(observed)}; ${shown(expected)} ± ${format(spread, 2)} was expected`;
+}
+
+function unusualRow(odd, place) {
+  const reasons = odd.reasons;
+  const head = ['column', 'observed', 'expected', 'spread', 'log p(observed | others)'];
+  const cells = DATA.columns.slice(0, 8).map((name, d) => `${name} ${shown(cell(ROWS.cells[d], odd.row))}`).join(' · ');
+  return el('details', { class: 'odd', open: place < 3, 'data-row': odd.row },
+    el('summary', {}, el('strong', {}, ROWS.id ? ROWS.id[odd.row] : `Row ${format(ROWS.number[odd.row])}`),
+      el('span', { class: 'label' }, ROWS.id ? ` row ${format(ROWS.number[odd.row])}` : '', ` · log-density ${format(odd.density, 4)} · `),
+      reasons.length ? reasonText(reasons[0]) : cells),
+    el('div', {},
+      reasons.length ? el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Reasons' },
+        el('table', { class: 'plain' },
+          el('thead', {}, el('tr', {}, ...head.map((name, i) => el('th', { scope: 'col', class: i ? 'n' : null }, name)))),
+          el('tbody', {}, ...reasons.map(([column, observed, expected, spread, log, isLevel]) => el('tr', {},
+            el('th', { scope: 'row' }, column),
+            el('td', { class: 'n' }, shown(observed)),
+            el('td', { class: 'n' }, shown(expected)),
+            el('td', { class: 'n' }, isLevel ? `p = ${format(spread, 3)}` : `± ${format(spread, 3)}`),
+            el('td', { class: 'n' }, format(log, 4))))))) : el('p', {}, cells),
+      el('p', { class: 'note' }, 'Its most probable component is ',
+        el('button', {
+          type: 'button', class: 'link',
+          onclick: () => {
+            select(odd.component, odd.row);
+            byId('details').scrollIntoView({ block: 'nearest' });
+            byId('details').focus({ preventScroll: true });
+          },
+        }, odd.component), '.')));
+}
+
+function startUnusual() {
+  if (!DATA.unusual.length) {
+    byId('unusual-note').textContent = 'No rows were asked for.';
+    return;
+  }
+  byId('unusual-note').textContent = DATA.unusualWhy
+    || 'Rows with the lowest log-density of those looked at. Each cell is held against what the other cells of its row let expect.';
+  byId('unusual-rows').append(...DATA.unusual.map(unusualRow));
+}
