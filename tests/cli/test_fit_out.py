@@ -52,7 +52,7 @@ def test_one_file_holds_the_model_alone(tmp_path, rows):
     assert result.exit_code == 0, result.output
     assert [path.name for path in out.parent.iterdir()] == ["model.npz"]
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"The model is in {out} (the model alone, without trace.csv and fit.png")
+    assert last.startswith(f"The model is in {out} (the model alone, without trace.csv, fit.png and report.html")
     assert pickmix.load(out).n_components == 3
     assert run("score", out, rows).exit_code == 0
     # An earlier model is replaced.

@@ -18,6 +18,7 @@ _VERBS = {
     "sample": "queries",
     "impute": "impute_command",
     "explain": "explain_command",
+    "report": "report_command",
     "bench": "bench_command",
     "compile": "compile_command",
     "reproduce": "reproduce_command",
@@ -63,7 +64,7 @@ def main() -> None:
     A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
     hundreds to a million of them by visiting only a few per row. Deep models take the place of
     the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Tables with text, dates and missing values have components of their own. Nine verbs:
+    Tables with text, dates and missing values have components of their own. Ten verbs:
 
     \b
       fit        find the mixture that explains a table, and save it
@@ -72,6 +73,7 @@ def main() -> None:
       sample     draw new rows from a saved mixture, also given values of some columns
       impute     fill in the missing cells of a table
       explain    which rows are the most unusual, and which of their cells make them so
+      report     one HTML file about a saved mixture: how good it is, and what is in it
       bench      compare pickmix with its rivals on this machine
       reproduce  redraw figures and tables of the paper behind it
       compile    compile kernels ahead of the first fit, for images and CI
@@ -92,6 +94,7 @@ def main() -> None:
       pickmix sample model -n 10000 --out made.npy
       pickmix impute model people.csv --out filled.csv
       pickmix explain model people.csv --top 5
+      pickmix report model new.csv --held-out --out report.html
       pickmix bench gaussian --quick
       pickmix bench tables --quick
       pickmix reproduce figure-2 --repetitions 1

@@ -46,6 +46,7 @@ def fit(
     keep: bool,
     quiet: bool,
     no_plot: bool,
+    no_report: bool,
     **values: Any,
 ) -> None:
     """Fit a mixture to the rows of DATA, and save it.
@@ -146,17 +147,25 @@ def fit(
                 _draw(
                     named, rows, place.path / "fit.png", log_likelihood, table.true_log_likelihood
                 )
+            reported = not place.is_file and _leave_report(
+                named, table, place.path / "report.html", wanted=not no_report and not is_early
+            )
     if not quiet:
         shape, truth = table.shape, table.true_log_likelihood
         show_table(summary(estimator, shape, log_likelihood, measured_on, truth, table.by_pieces))
         saved += ["fit.png"] if plots else []
+        saved += ["report.html"] if reported else []
         holds = (
-            "the model alone, without trace.csv and fit.png" if place.is_file else ", ".join(saved)
+            "the model alone, without trace.csv, fit.png and report.html"
+            if place.is_file
+            else ", ".join(saved)
         )
         click.echo(f"The {'interrupted ' if is_early else ''}model is in {place.path} ({holds}).")
         if plots and rows.shape[0] < n_rows:
             which = f"from all parts of {data}" if table.by_pieces else "those without gaps"
             click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, {which}.")
+        if reported:
+            click.echo(f"Open {place.path / 'report.html'} in a browser to see what is in it.")
     if "checkpoint" in parameters and estimator.outcome_ in ("interrupted", "max_time"):
         kept = parameters["checkpoint"]
         click.echo(f"note: The same command goes on from the checkpoint in {kept}.", err=True)
@@ -213,6 +222,24 @@ def _with_names(model: Any, table: Data) -> Any:
     if table.id is not None:
         named.id_column_ = table.id
     return named
+
+
+def _leave_report(model: Any, table: Data, path: Path, wanted: bool) -> bool:
+    """Leave a report beside the model. Whatever may be wrong with it, the model is there."""
+    # One that is there speaks of the model before.
+    path.unlink(missing_ok=True)
+    if not wanted:
+        return False
+    # Here and not above: fits without a report need none of this.
+    from pickmix.reporting.report import leave_report
+
+    try:
+        leave_report(model, table.rows, path, names=table.names)
+    except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        click.echo(f"note: no report.html: {first}", err=True)
+        return False
+    return True
 
 
 def _draw(

@@ -254,6 +254,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     click.option("--quiet", is_flag=True, help="Print nothing but notes and errors."),
     click.option("--no-plot", is_flag=True, help="Leave out fit.png."),
+    click.option("--no-report", is_flag=True, help="Leave out report.html."),
 ]
 
 

@@ -29,6 +29,8 @@ class Reason:
         log p(observed | others).
     is_level : bool
         Whether the column holds levels.
+    unit : str
+        "days" of the spread of dates, else empty.
     """
 
     column: str
@@ -37,6 +39,7 @@ class Reason:
     spread: float
     log_conditional: float
     is_level: bool
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,7 @@ def _explain(
                 float(found.spread[place, column]),
                 float(found.log_conditional[place, column]),
                 is_level[column],
+                "days" if found.kinds[column] == "date" else "",
             )
             for column in map(int, found.ranked[place])
             if column >= 0

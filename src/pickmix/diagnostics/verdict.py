@@ -143,8 +143,8 @@ def _headline(evidence: Evidence) -> str:
     )
     return (
         f"{evidence.n_live:,} of {evidence.n_components:,} components are live. On {rows} the "
-        f"mixture scores {evidence.score:.3f} nats per row, {abs(gain):.2f} {side} what the columns "
-        f"score on their own. {_how_it_ended(evidence)}"
+        f"mixture scores {evidence.score:.3f} nats per row, {abs(gain):.2f} {side} what the "
+        f"columns score on their own. {_how_it_ended(evidence)}"
     )
 
 
@@ -256,7 +256,8 @@ def _gap(evidence: Evidence) -> Finding | None:
             f"Try fewer components than {evidence.n_components:,}, simpler covariances, or more "
             "rows: it scores worse on rows that it has not seen.",
         )
-    return Finding("good", "overfit", f"{numbers}: no sign of overfitting.")
+    lower = "no lower" if evidence.gap <= 0.0 else f"lower by {evidence.gap:.3f}, as chance may do"
+    return Finding("good", "overfit", f"{numbers}: {lower}.")
 
 
 def _components(evidence: Evidence) -> Finding | None:

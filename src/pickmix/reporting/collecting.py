@@ -12,7 +12,7 @@ import numpy as np
 import pickmix
 from pickmix.data.typed_tables import TypedTable
 from pickmix.diagnostics.calibration import Calibration, calibration
-from pickmix.diagnostics.columns import is_closed_form, is_table, some_rows
+from pickmix.diagnostics.columns import is_closed_form, is_table
 from pickmix.diagnostics.component_table import ComponentTable, component_table
 from pickmix.diagnostics.looking import look_at
 from pickmix.diagnostics.marginals import Marginal, marginals
@@ -23,8 +23,8 @@ from pickmix.reporting.plain import cells_of, centres_of, number, numbers, short
 from pickmix.reporting.plane_map import make_map
 from pickmix.reporting.subject import Subject, take_rows
 
-# Evaluations of components that calibration may cost: about a second.
-_CALIBRATION_WORK = 3e7
+# Evaluations of components that calibration may cost: some tenths of a second.
+_CALIBRATION_WORK = 1e7
 # Cells of centres, which take some seven bytes each.
 _MOST_CENTRES = 150_000
 _MOST_RECORDS = 400
@@ -162,9 +162,7 @@ def _tree(tree: Any, model: Any) -> dict[str, Any]:
     }
 
 
-def _components(
-    subject: Subject, table: ComponentTable, place: dict[int, int]
-) -> dict[str, Any]:
+def _components(subject: Subject, table: ComponentTable, place: dict[int, int]) -> dict[str, Any]:
     n_centres = min(len(table), max(1, _MOST_CENTRES // len(subject.names)))
     largest = np.argsort(-table.weight, kind="stable")[:n_centres]
     known = np.full_like(table.centre, np.nan)
@@ -249,6 +247,7 @@ def _unusual(row: UnusualRow, names: list[str], place: dict[int, int]) -> dict[s
             number(reason.spread, 3),
             number(reason.log_conditional, 4),
             reason.is_level,
+            reason.unit,
         ]
         for reason in row.reasons
     ]

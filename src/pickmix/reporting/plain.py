@@ -83,7 +83,7 @@ def centres_of(model: Any, names: list[str], centres: np.ndarray) -> list[Any]:
             known = code_names(schema)
             found.append(coded([None if code != code else known[int(code)] for code in values]))
         elif schema.kind == "date" and not schema.form.get("duration"):
-            origin = np.datetime64(schema.origin, schema.unit)  # type: ignore[call-overload]
+            origin = np.datetime64(schema.origin, schema.unit)
             days = np.rint(values).astype("m8[D]")
             found.append(coded([str((origin + day).astype("M8[D]")) for day in days]))
         else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pickmix.data.files import replacing
+from pickmix.diagnostics.columns import is_table, nameless
 from pickmix.estimators.validation import check_integer
 from pickmix.reporting.collecting import collect
 from pickmix.reporting.page import render
@@ -79,6 +81,26 @@ def report(
     return target
 
 
+def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None = None) -> Path:
+    """Write the report of a fit beside its model.
+
+    Parameters
+    ----------
+    model : fitted estimator of pickmix
+    rows : (N, D) array, source of rows or TypedTable
+        What it was fitted to.
+    target : Path
+    names : list of str, default=None
+        Names of the columns of an array.
+    """
+    asked = model if is_table(model) else nameless(model)
+    subject = choose_rows(asked, rows, None, None)
+    if names is not None and not is_table(model):
+        subject = replace(subject, names=names)
+    write_page(make_page(subject, title=None, held_out=False, n_unusual=10), target)
+    return target
+
+
 def check_target(path: str | os.PathLike[str]) -> Path:
     """Return the path of a report to be written, if its folder is there; before the work."""
     target = Path(path)
@@ -91,9 +113,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def make_page(
-    subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int
-) -> str:
+def make_page(subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int) -> str:
     """The text of a report."""
     payload = collect(subject, title=title, held_out=held_out, n_unusual=n_unusual)
     return render(payload)

@@ -6,7 +6,9 @@ function drawCurve() {
     place.append(el('p', { class: 'muted' }, 'The model has no record of its fit.'));
     return;
   }
-  const width = 560, height = 230, left = 58, bottom = 30, top = 10, right = 12;
+  // As wide as its place, so that texts have their size.
+  const width = Math.min(640, Math.max(280, place.clientWidth || 560));
+  const height = 230, left = 58, bottom = 30, top = 10, right = 12;
   const lines = [['train', trace.log_likelihood, 'rows of the fit']];
   if (trace.validation.length) lines.push(['model', trace.validation, 'validation rows']);
   const all = lines.flatMap(([, values]) => values.filter((v) => v !== null));
@@ -35,7 +37,7 @@ function drawCurve() {
     chart.append(svg('line', { class: 'grid', x1: left, x2: width - right, y1: y(value), y2: y(value) }));
     chart.append(svg('text', { x: left - 6, y: y(value) + 4, 'text-anchor': 'end' }, tickText(value)));
   }
-  for (const value of ticks(first, last, 6)) {
+  for (const value of ticks(first, last, width < 400 ? 4 : 6)) {
     chart.append(svg('text', { x: x(value), y: height - bottom + 16, 'text-anchor': 'middle' }, tickText(value)));
   }
   chart.append(svg('text', { x: width - right, y: height - 2, 'text-anchor': 'end' }, 'passes'));

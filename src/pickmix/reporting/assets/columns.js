@@ -82,7 +82,7 @@ function columnCard(d) {
     marginalChart(column),
     distance === null ? null : calibrationChart(d, column.name),
     distance === null ? el('p', { class: 'muted' }, 'No value was seen.') : el('p', { class: off ? 'off' : 'muted' },
-      `distance ${format(distance, 2)}; chance stays below ${format(found.limit[d], 2)}`));
+      `distance ${format(distance, 2)}, by chance below ${format(found.limit[d], 2)}`));
 }
 
 function startColumns() {

@@ -4,7 +4,8 @@ const LISTED = 25;
 function rowLine(name, columns, place, options = {}) {
   const head = el('th', { scope: 'row' }, name);
   return el('tr', { class: options.class || null, 'data-row': options.row },
-    head, ...columns.map((column) => el('td', { class: Array.isArray(column) ? 'n' : null }, shown(cell(column, place)))),
+    head, ...columns.map((column) => el('td', { class: Array.isArray(column) ? 'n' : null },
+      options.rounded ? soFar(cell(column, place)) : shown(cell(column, place)))),
     el('td', { class: 'n' }, options.density === undefined ? '' : format(options.density, 4)));
 }
 
@@ -18,7 +19,7 @@ function rowsTable(k) {
   const rows = (typical < 0 ? others : [typical, ...others]).slice(0, LISTED);
   const known = COMPONENTS.centre.some((column) => cell(column, k) !== null);
   const lines = [];
-  if (known) lines.push(rowLine('centre', COMPONENTS.centre, k, { class: 'special' }));
+  if (known) lines.push(rowLine('centre', COMPONENTS.centre, k, { class: 'special', rounded: true }));
   rows.forEach((row) => {
     const name = [el('button', {
       type: 'button', class: 'link', 'aria-label': `Show ${rowName(row)} on the map`,

@@ -6,7 +6,7 @@ const typicalText = (k) => {
   return row;
 };
 const HEADS = [
-  ['component', 'Component', 'n', (k) => k, ''],
+  ['component', 'Component', '', (k) => k, ''],
   ['cluster', 'Cluster', '', (k) => labelOf(k), 'Cluster at the cut of the tree'],
   ['weight', 'Weight', 'n', (k) => COMPONENTS.weight[k], 'Share of all rows'],
   ['rows', 'Rows', 'n', (k) => COMPONENTS.rows[k], 'Rows of this report whose most probable component it is'],
@@ -83,7 +83,7 @@ function startTable() {
 
   function line(k) {
     const cells = heads.map(([key, , side, value]) => {
-      if (key === 'component') return el('td', { class: 'n' }, link(k));
+      if (key === 'component') return el('td', {}, link(k));
       if (key === 'cluster') return el('td', {}, el('span', { class: 'swatch', style: `background:${componentColour(k)}` }), labelOf(k));
       if (key === 'weight') {
         const share = Math.max(0, 100 * (COMPONENTS.weight[k] / heaviest));
@@ -162,11 +162,11 @@ function typicalCells(k) {
   if (typeof row === 'string') return [el('span', { class: 'label' }, row)];
   const parts = [];
   if (ROWS.id) parts.push(el('strong', {}, ROWS.id[row]), ' ');
-  const columns = DATA.columns.slice(0, 6);
+  const columns = DATA.columns.slice(0, 4);
   columns.forEach((name, d) => {
     if (d) parts.push(' · ');
     parts.push(el('span', { class: 'label' }, `${name} `), shown(cell(ROWS.cells[d], row)));
   });
-  if (DATA.columns.length > 6) parts.push(' · …');
+  if (DATA.columns.length > 4) parts.push(' · …');
   return parts;
 }

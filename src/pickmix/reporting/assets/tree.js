@@ -7,7 +7,7 @@ function startTree() {
     return null;
   }
   const canvas = byId('tree');
-  const inset = { left: 58, right: 12, top: 10, bottom: 26 };
+  const inset = { left: 58, right: 12, top: 10, bottom: 22 };
   const nNodes = 2 * K - 1;
   const parent = new Int32Array(nNodes).fill(-1);
   const weight = new Float64Array(nNodes);
@@ -79,7 +79,7 @@ function startTree() {
   }
 
   function draw() {
-    const { context, width, height } = prepare(canvas);
+    const { context, width } = prepare(canvas);
     const [muted, grid, ink] = [colour('muted'), colour('line'), colour('text')];
     context.fillStyle = muted;
     context.textAlign = 'right';
@@ -98,8 +98,6 @@ function startTree() {
     context.rotate(-Math.PI / 2);
     context.fillText('nats per row', 0, 2);
     context.restore();
-    context.textAlign = 'left';
-    context.fillText(folded ? `${format(nLeaves)} clusters` : `${format(K)} components`, inset.left, height - 7);
 
     context.save();
     context.beginPath();
@@ -107,6 +105,7 @@ function startTree() {
     context.clip();
     const marked = marks();
     const cut = cutAt();
+    const thin = scale() > 3 ? 1.1 : 0.6;
     // Paths of one colour are drawn together: thousands of strokes would take too long.
     const paths = new Map();
     const add = (n, style, line, alpha) => {
@@ -120,7 +119,7 @@ function startTree() {
       if (Math.max(l, r) < view.x0 - 1 || Math.min(l, r) > view.x1 + 1) continue;
       const style = n - K < cut ? componentColour(firstLeaf(n)) : muted;
       const on = marked[n] || n === node || n === hovered;
-      add(n, style, on ? 2.6 : 1.1, state.group && !on ? 0.35 : 1);
+      add(n, style, on ? 2.6 : thin, state.group && !on ? 0.35 : 1);
     }
     for (const [key, nodes] of paths) {
       const [style, line, alpha] = key.split('|');
@@ -330,8 +329,8 @@ function startTree() {
   });
   canvas.setAttribute('aria-label', `Tree of merges of ${format(K)} components. The last merge costs `
     + `${format(TREE.cost[K - 2], 3)} nats per row. Arrow keys go from branch to branch.`);
-  byId('tree-note').textContent = 'The height of a merge is what it costs, in nats per row; the '
-    + 'dashed line is the cut into clusters. Click a branch to see its components.';
+  byId('tree-note').textContent = `${format(K)} components at the bottom. The height of a merge is what it costs, in nats `
+    + 'per row; the dashed line is the cut into clusters. Click a branch to see its components.';
   listen('select', () => {
     if (node >= K && state.group === null) node = -1;
     if (state.component >= 0) {

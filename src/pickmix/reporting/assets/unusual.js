@@ -1,7 +1,9 @@
 // The most unusual rows, and which of their cells make them so.
-function reasonText([column, observed, expected, spread, , isLevel]) {
-  if (isLevel) return `${column} is ${shown(observed)}; ${shown(expected)} was expected (probability ${format(spread, 2)})`;
-  return `${column} is ${shown(observed)}; ${shown(expected)} ± ${format(spread, 2)} was expected`;
+const soFar = (value) => (typeof value === 'number' ? format(value, 4).replaceAll(',', '') : shown(value));
+
+function reasonText([column, observed, expected, spread, , isLevel, unit]) {
+  if (isLevel) return `${column} is ${shown(observed)}; ${soFar(expected)} was expected (probability ${format(spread, 2)})`;
+  return `${column} is ${shown(observed)}; ${soFar(expected)} ± ${format(spread, 2)}${unit ? ` ${unit}` : ''} was expected`;
 }
 
 function unusualRow(odd, place) {
@@ -16,11 +18,11 @@ function unusualRow(odd, place) {
       reasons.length ? el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Reasons' },
         el('table', { class: 'plain' },
           el('thead', {}, el('tr', {}, ...head.map((name, i) => el('th', { scope: 'col', class: i ? 'n' : null }, name)))),
-          el('tbody', {}, ...reasons.map(([column, observed, expected, spread, log, isLevel]) => el('tr', {},
+          el('tbody', {}, ...reasons.map(([column, observed, expected, spread, log, isLevel, unit]) => el('tr', {},
             el('th', { scope: 'row' }, column),
             el('td', { class: 'n' }, shown(observed)),
-            el('td', { class: 'n' }, shown(expected)),
-            el('td', { class: 'n' }, isLevel ? `p = ${format(spread, 3)}` : `± ${format(spread, 3)}`),
+            el('td', { class: 'n' }, soFar(expected)),
+            el('td', { class: 'n' }, isLevel ? `p = ${format(spread, 3)}` : `± ${format(spread, 3)}${unit ? ` ${unit}` : ''}`),
             el('td', { class: 'n' }, format(log, 4))))))) : el('p', {}, cells),
       el('p', { class: 'note' }, 'Its most probable component is ',
         el('button', {
