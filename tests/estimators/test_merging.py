@@ -133,6 +133,16 @@ def test_passes_over_rows_improve_a_smaller_mixture():
         assert (getattr(mixture, name) == value).all()
 
 
+def test_a_smaller_mixture_is_refitted_behind_the_noise_of_rows():
+    noisy = X + RNG.normal(0.0, 2.0, X.shape)
+    noise = np.full(X.shape, 4.0)
+    mixture = fitted()
+    behind = mixture.reduce(4, noisy, noise=noise)
+    before = mixture.reduce(4, noisy)
+    widths = [np.linalg.slogdet(found.covariances_)[1].mean() for found in (behind, before)]
+    assert widths[0] < widths[1] - 1.0
+
+
 def test_a_smaller_mixture_can_be_fitted_saved_and_reduced_again(tmp_path):
     means = RNG.normal(size=(12, 3))
     mixture = GaussianMixture(12, means_init=means, random_state=0).fit(X)

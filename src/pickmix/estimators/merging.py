@@ -102,6 +102,7 @@ class Merging(OnlineFitting):
         X: Any = None,
         *,
         sample_weight: ArrayLike | None = None,
+        noise: ArrayLike | None = None,
         max_iter: int = 5,
     ) -> Self:
         """A smaller mixture: components are merged until `n_components` are left.
@@ -114,6 +115,9 @@ class Merging(OnlineFitting):
             Rows to fit the smaller mixture to, beginning with the merged components, as in `fit`.
             Without them it is what the merges made.
         sample_weight : array-like of shape (N,), default=None
+            Non-negative weights of the rows.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the rows' noise, as in `fit`.
         max_iter : int, default=5
             Passes over X at most.
 
@@ -139,7 +143,7 @@ class Merging(OnlineFitting):
             check_integer("max_iter", max_iter, 1)
             # From where the merges have led, and without moving components about.
             reduced.warm_start = True
-            reduced._fit(X, sample_weight, max_iter, None)
+            reduced._fit(X, sample_weight, max_iter, None, noise=noise)
             reduced.warm_start = self.warm_start
             # A few passes are what was asked for.
             if reduced.outcome_ != Outcome.MAX_ITER:
