@@ -288,7 +288,9 @@ def _calibration(evidence: Evidence) -> Finding | None:
     column = evidence.worst_column
     if distance > max(_FAR_OFF, chance):
         others = evidence.n_off - 1
-        also = f", and {others:,} more columns are off" if others > 0 else ""
+        also = ""
+        if others > 0:
+            also = f", and {others:,} more column{' is' if others == 1 else 's are'} off"
         return Finding(
             "act",
             "columns",

@@ -1,6 +1,6 @@
 // Clusters: what is left of the components after some merges, and their colours.
 const TREE = DATA.tree.why ? null : DATA.tree;
-const LIGHT = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#a07a00', '#2f8fc4', '#7b4ea3', '#8c564b', '#5f6b7a', '#c2255c'];
+const LIGHT = ['#0072b2', '#d55e00', '#009e73', '#c46a9c', '#a07a00', '#2f8fc4', '#7b4ea3', '#8c564b', '#5f6b7a', '#c2255c'];
 const DARK = ['#4fb0ee', '#ff8a3d', '#35d0a0', '#e9a3cb', '#e6c34a', '#9bd6ff', '#b794e8', '#cf9a8d', '#a9b5c4', '#ff7aa8'];
 
 // The cluster of each component when n are left, numbered by falling weight.
@@ -23,7 +23,7 @@ function labelsAt(n) {
 function clusterColour(label) {
   if (label < LIGHT.length) return (isDark() ? DARK : LIGHT)[label];
   // Far apart on the circle, one after another.
-  return `hsl(${(label * 137.5 + 20) % 360} ${isDark() ? '65% 68%' : '60% 38%'})`;
+  return `hsl(${(label * 137.5 + 20) % 360} ${isDark() ? '65% 68%' : '60% 35%'})`;
 }
 const labelOf = (k) => (state.labels ? state.labels[k] : k);
 const componentColour = (k) => clusterColour(labelOf(k));
