@@ -2,6 +2,7 @@
 #   make run    install, then fit the embedded example
 #   make test   install, then all checks and tests
 #   make docs   install, then build the documentation site
+#   make dist   build wheel and source distribution, and try them on every Python at hand
 #   make lock   resolve the requirements anew
 #   make clean  remove environment and caches
 
@@ -22,7 +23,7 @@ SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
 NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
 export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
-.PHONY: run test lint docs lock clean numba-cache
+.PHONY: run test lint docs dist lock clean numba-cache
 
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
@@ -50,6 +51,12 @@ docs: $(VENV)/docs.stamp numba-cache
 		$(BIN)/sphinx-build -q -E -W --keep-going -b html docs $(SITE)
 	$(BIN)/python docs/check_site.py $(SITE)
 	@echo "The site is in $(SITE)/index.html"
+
+# The build backend is the locked one. Each archive is installed into a clean environment and used.
+dist: $(VENV)/run.stamp
+	rm -rf dist
+	$(BIN)/python -m hatchling build --directory dist
+	$(BIN)/python tools/try_dist.py dist
 
 # The package goes in without dependencies and without a build environment of its own: all that
 # is installed, the build backend too, is in the locked requirements. Bytecode is written once, on
@@ -98,5 +105,5 @@ lock:
 	$(COMPILE) --output-file requirements/docs.txt requirements/test.txt .cache/docs.in
 
 clean:
-	rm -rf $(VENV) .venv-lock .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
+	rm -rf $(VENV) .venv-lock .cache dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache \
 		docs/_build docs/auto_examples docs/reference/generated

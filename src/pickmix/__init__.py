@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pickmix.selection.settings import RandomPartition as RandomPartition
     from pickmix.selection.settings import SearchSet as SearchSet
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {

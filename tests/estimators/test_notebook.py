@@ -1,9 +1,11 @@
 """What estimators show in notebooks."""
 
+import copy
 import re
 from html.parser import HTMLParser
 
 import numpy as np
+import numpy.lib.recfunctions as rfn
 import pandas as pd
 import pytest
 from sklearn import config_context
@@ -166,6 +168,12 @@ def test_mixtures_in_the_middle_of_a_fit_and_on_disk(rows, tmp_path):
         again = pickmix.load(pickmix.save(fitted, tmp_path / "model.npz"))
         assert again._repr_html_() == fitted._repr_html_()
     assert all("component" in shown.text for shown in cards)
+
+
+def test_traces_of_older_models_have_no_validation(mixture):
+    older = copy.copy(mixture)
+    older.trace_ = rfn.drop_fields(mixture.trace_, "validation")
+    assert older._repr_html_() == mixture._repr_html_()
 
 
 def test_others_are_shown_by_scikit_learn(mixture):

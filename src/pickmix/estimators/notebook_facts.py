@@ -86,6 +86,9 @@ def curves(estimator: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
     if trace is None:
         return found
     for name in ("log_likelihood", "validation"):
+        if name not in trace.dtype.names:
+            # A model of version 0.1.
+            continue
         kept = trace[np.isfinite(trace[name])]
         if kept.shape[0] >= 2:
             found.append((name.replace("_", "-"), kept["epoch"], kept[name]))
