@@ -18,8 +18,9 @@ from pickmix.data.files import read_table, write_table
 from pickmix.gradient.engine import GradientEngine
 
 FLOW = ["--model", "flow", "--components", 4, "--hidden", 3, "--batch-size", 50]
-FLOW += ["--max-steps", 20]
+FLOW += ["--max-steps", 20, "--no-report"]
 SPTN = ["--model", "sptn", "--children", 3, "--batch-size", 50, "--max-steps", 20]
+SPTN += ["--no-report"]
 
 
 @pytest.fixture(autouse=True, scope="module")

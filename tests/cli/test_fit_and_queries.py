@@ -15,7 +15,7 @@ from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import read_table, write_table
 from pickmix.data.mixsim import generate
 
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot"]
+QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
 
 
 def run(*arguments):
@@ -45,7 +45,7 @@ def places(tmp_path_factory, X):
 
 def test_help_is_a_page():
     text = run_well("--help").output
-    for verb in ("fit", "score", "assign", "sample", "impute", "explain"):
+    for verb in ("fit", "score", "assign", "sample", "impute", "explain", "report"):
         assert f"pickmix {verb}" in text
         assert "Example" in run_well(verb, "--help").output
     assert run_well("--version").output.split()[-1] == pickmix.__version__
@@ -59,10 +59,11 @@ def test_fit_saves_what_it_says_and_sums_it_up(tmp_path, X):
         "arrays.npz",
         "model.json",
         "fit.png",
+        "report.html",
         "trace.csv",
     }
     model = pickmix.load(out)
-    lines = {line[2:31].strip(): line[31:].strip() for line in result.stdout.splitlines()[1:-1]}
+    lines = {line[2:31].strip(): line[31:].strip() for line in result.stdout.splitlines()[1:-2]}
     assert lines["rows"] == "300"
     assert lines["columns"] == "2"
     assert lines["components"] == "3"
@@ -98,7 +99,15 @@ def test_options_reach_the_estimator(tmp_path, places):
         "--jobs": ("n_jobs", 1),
     }
     options = [item for option, (_, value) in values.items() for item in (option, value)]
-    run_well("fit", places / "rows.csv", *options, "--no-plot", "--out", tmp_path / "model")
+    run_well(
+        "fit",
+        places / "rows.csv",
+        *options,
+        "--no-plot",
+        "--no-report",
+        "--out",
+        tmp_path / "model",
+    )
     parameters = pickmix.load(tmp_path / "model").get_params()
     given = dict(values.values())
     assert {name: parameters[name] for name in given} == given
@@ -130,7 +139,7 @@ def test_quiet_prints_nothing(tmp_path, places):
 def test_the_example_shows_the_truth(tmp_path, monkeypatch):
     monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 2000)
     monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 10)
-    result = run_well("fit", "--no-plot", "--out", tmp_path / "model")
+    result = run_well("fit", "--no-plot", "--no-report", "--out", tmp_path / "model")
     lines = {line[2:31].strip(): line[31:].split() for line in result.stdout.splitlines()}
     assert lines["rows"] == ["2,000"]
     assert lines["components"] == ["10"]
@@ -142,7 +151,17 @@ def test_the_example_shows_the_truth(tmp_path, monkeypatch):
 
 
 def test_warnings_are_one_line_notes(tmp_path, places):
-    options = ["--components", 3, "--max-iter", 2, "--tol", 1e-9, "--quiet", "--no-plot"]
+    options = [
+        "--components",
+        3,
+        "--max-iter",
+        2,
+        "--tol",
+        1e-9,
+        "--quiet",
+        "--no-plot",
+        "--no-report",
+    ]
     result = run_well("fit", places / "rows.csv", *options, "--out", tmp_path / "model")
     (line,) = result.stderr.splitlines()
     assert line.startswith("note: The log-likelihood still rose")

@@ -12,7 +12,18 @@ from pickmix.cli import main
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import write_table
 
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--batch-size", "50"]
+QUICK = [
+    "--components",
+    "3",
+    "--max-iter",
+    "3",
+    "--tol",
+    "0",
+    "--no-plot",
+    "--no-report",
+    "--batch-size",
+    "50",
+]
 
 
 def run(*arguments):
@@ -52,7 +63,9 @@ def test_one_file_holds_the_model_alone(tmp_path, rows):
     assert result.exit_code == 0, result.output
     assert [path.name for path in out.parent.iterdir()] == ["model.npz"]
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"The model is in {out} (the model alone, without trace.csv, fit.png and report.html")
+    assert last.startswith(
+        f"The model is in {out} (the model alone, without trace.csv, fit.png and report.html"
+    )
     assert pickmix.load(out).n_components == 3
     assert run("score", out, rows).exit_code == 0
     # An earlier model is replaced.

@@ -12,7 +12,17 @@ import pickmix
 from pickmix.cli import main
 from pickmix.data.files import read_table, write_table
 
-QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0", "--no-plot", "--quiet"]
+QUICK = [
+    "--components",
+    "3",
+    "--max-iter",
+    "5",
+    "--tol",
+    "0",
+    "--no-plot",
+    "--no-report",
+    "--quiet",
+]
 
 
 def run(*arguments, stdin=None):

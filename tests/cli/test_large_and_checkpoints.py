@@ -18,7 +18,7 @@ from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import read_table, write_table
 from pickmix.data.sources import ArraySource, RowSource
 
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot"]
+QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
 
 
 def run(*arguments):
@@ -268,7 +268,7 @@ def expected(tmp_path_factory):
         rows = means[rng.integers(10, size=4000)] + rng.normal(size=(4000, 3))
         np.save(folder / f"part-{part}.npy", rows)
     command = ["fit", folder / "part-*.npy", "--components", 20, "--max-steps", 400]
-    command += ["--batch-size", 500, "--jobs", 1, "--no-plot", "--out"]
+    command += ["--batch-size", 500, "--jobs", 1, "--no-plot", "--no-report", "--out"]
     run_well(*command, folder / "model")
     return command, folder / "model"
 
@@ -304,7 +304,15 @@ class TestCheckpoints:
         assert "belongs to another fit: parameters.n_components was 3, is 4." in message
 
     def test_max_time_says_so_too(self, tmp_path, places):
-        options = ["--max-time", 1e-9, "--quiet", "--no-plot", "--out", tmp_path / "model"]
+        options = [
+            "--max-time",
+            1e-9,
+            "--quiet",
+            "--no-plot",
+            "--no-report",
+            "--out",
+            tmp_path / "model",
+        ]
         result = run_well("fit", places / "rows.csv", *options, "--checkpoint", tmp_path / "kept")
         assert "goes on from the checkpoint in" in result.stderr
         result = run_well("fit", places / "rows.csv", *options)
@@ -318,7 +326,7 @@ class TestCheckpoints:
     def test_flows(self, tmp_path, places):
         pytest.importorskip("jax")
         options = ["--model", "flow", "--components", 2, "--hidden", 2, "--max-steps", 20]
-        options += ["--init", "paper", "--no-plot", "--chunk-size", 100, "--out"]
+        options += ["--init", "paper", "--no-plot", "--no-report", "--chunk-size", 100, "--out"]
         kept = ["--checkpoint", tmp_path / "kept", "--max-time"]
         data = places / "part-*.csv"
         run_well("fit", data, *options, tmp_path / "expected")

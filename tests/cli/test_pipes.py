@@ -16,7 +16,17 @@ import pickmix
 from pickmix.cli import main, reading
 from pickmix.data.files import read_table, write_table
 
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--quiet"]
+QUICK = [
+    "--components",
+    "3",
+    "--max-iter",
+    "3",
+    "--tol",
+    "0",
+    "--no-plot",
+    "--no-report",
+    "--quiet",
+]
 PICKMIX = f"{sys.executable} -m pickmix"
 
 
@@ -86,7 +96,16 @@ class TestStandardInput:
         assert same_model(tmp_path / "model", places / "model")
 
     def test_it_is_called_by_its_name(self, tmp_path, places):
-        options = ["--components", 3, "--max-iter", 3, "--no-plot", "--out", tmp_path / "model"]
+        options = [
+            "--components",
+            3,
+            "--max-iter",
+            3,
+            "--no-plot",
+            "--no-report",
+            "--out",
+            tmp_path / "model",
+        ]
         content = (places / "rows.csv").read_text()
         first = run_well("fit", "-", *options, stdin=content).stdout.splitlines()[0]
         assert first.endswith(": standard input")

@@ -12,7 +12,7 @@ import pickmix
 from pickmix.cli import main
 from pickmix.data.files import read_table, write_table
 
-QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0"]
+QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0", "--no-report"]
 
 
 def run(*arguments, stdin=None):
@@ -303,7 +303,15 @@ class TestQueries:
         X = np.random.default_rng(1).normal(size=(100, 2))
         write_table(tmp_path / "rows.csv", {"a": X[:, 0], "b": X[:, 1]})
         options = ["--model", "flow", "--components", 2, "--hidden", 2, "--max-steps", 5]
-        options += ["--init", "paper", "--quiet", "--no-plot", "--out", tmp_path / "flow"]
+        options += [
+            "--init",
+            "paper",
+            "--quiet",
+            "--no-plot",
+            "--no-report",
+            "--out",
+            tmp_path / "flow",
+        ]
         run_well("fit", tmp_path / "rows.csv", *options)
         (tmp_path / "gaps.csv").write_text("a,b\n0.5,1\n0.5,\n")
         for verb in ("score", "assign"):

@@ -161,11 +161,11 @@ def fit(
             else ", ".join(saved)
         )
         click.echo(f"The {'interrupted ' if is_early else ''}model is in {place.path} ({holds}).")
+        if reported:
+            click.echo(f"Open {place.path / 'report.html'} in a browser to see what is in it.")
         if plots and rows.shape[0] < n_rows:
             which = f"from all parts of {data}" if table.by_pieces else "those without gaps"
             click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, {which}.")
-        if reported:
-            click.echo(f"Open {place.path / 'report.html'} in a browser to see what is in it.")
     if "checkpoint" in parameters and estimator.outcome_ in ("interrupted", "max_time"):
         kept = parameters["checkpoint"]
         click.echo(f"note: The same command goes on from the checkpoint in {kept}.", err=True)
