@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from pickmix.data.files import read_table, replacing, write_table
+from pickmix.data.open_rows import open_rows
 
 COLUMNS = {"a": np.array([1.5, -2.0, 1 / 3]), "b": np.array([4, 5, 6])}
 ROWS = np.column_stack(list(COLUMNS.values()))
@@ -157,11 +158,11 @@ def test_text_that_is_not_utf8(tmp_path):
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.arange(3.0), r"rows and columns, got shape \(3,\)"),
-        (np.empty((0, 2)), r"at least one row and column, got shape \(0, 2\)"),
+        (np.arange(3.0), r"rows and columns, got an array of shape \(3,\)"),
+        (np.empty((0, 2)), "expected rows, got none"),
         (np.array([["x"]]), "real numbers, got dtype <U1"),
         (np.array([[1j]]), "real numbers, got dtype complex128"),
-        (np.array([[None]], dtype=object), "allow_pickle=False"),
+        (np.array([[None]], dtype=object), "expected numbers, got pickled objects"),
     ],
 )
 @pytest.mark.parametrize("suffix", [".npy", ".npz"])
@@ -258,3 +259,32 @@ def test_a_full_disk_is_named_with_the_file(tmp_path, suffix):
     # NumPy does not say which of the two it was.
     assert done.stdout.strip() in (f"{path}|File too large", f"{path}|No space left on device")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["rows.npy", "rows.npz"])
+@pytest.mark.parametrize("read", [read_table, open_rows])
+def test_bytes_of_another_kind(tmp_path, name, read):
+    path = tmp_path / name
+    path.write_bytes(np.random.default_rng(0).bytes(5000))
+    expected = rf"{name}: expected a \{path.suffix} file, but it begins with b.*of another kind"
+    with pytest.raises(ValueError, match=expected):
+        read(path)
+
+
+@pytest.mark.parametrize("read", [read_table, open_rows])
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.array([["a", "b"]]), r"expected real numbers, got dtype <U1 \(text\)"),
+        (np.array([["a", 1]], dtype=object), "expected numbers, got pickled objects"),
+        (np.ones((2, 2)) * 1j, "expected real numbers, got dtype complex128"),
+        (
+            np.ones(3),
+            r"expected rows and columns, got an array of shape \(3,\); reshape\(-1, 1\)",
+        ),
+    ],
+)
+def test_arrays_of_something_else(tmp_path, read, array, message):
+    np.save(tmp_path / "rows.npy", array, allow_pickle=True)
+    with pytest.raises(ValueError, match=rf"rows\.npy: {message}"):
+        read(tmp_path / "rows.npy")

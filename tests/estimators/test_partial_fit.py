@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import re
 
 import numpy as np
 import pytest
@@ -308,11 +307,11 @@ class TestRefused:
         mixture = GaussianMixture(3, **settings)
         (value,) = settings.values()
         message = f"partial_fit works with algorithm='mhsaem' and .* got .*'{value}'"
-        # As scikit-learn has it: a method that cannot work is not there, and says why.
+        # As scikit-learn has it: a method that cannot work is not there. The error says why.
         assert not hasattr(mixture, "partial_fit")
-        with pytest.raises(AttributeError, match="has no attribute 'partial_fit'") as caught:
+        with pytest.raises(AttributeError, match=message):
             mixture.partial_fit(X[:100])
-        assert re.search(message, str(caught.value.__cause__))
+        assert GaussianMixture.partial_fit.__doc__.startswith("Learn from one batch")
 
     def test_first_batch_without_a_row_for_every_component(self, X):
         mixture = GaussianMixture(N_COMPONENTS, random_state=0)

@@ -22,10 +22,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from pickmix.data.checks import check_shape
 from pickmix.data.files import replacing
 from pickmix.data.raw_files import RawFile, RawSource, open_npy
 from pickmix.data.readers import Reader
-from pickmix.data.sources import cast_into, check_shape, working_dtype
+from pickmix.data.sources import cast_into, working_dtype
 from pickmix.data.temporary import TemporaryFolder
 
 # Changes with what is in the files, so that old ones are not taken for new ones.

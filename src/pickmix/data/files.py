@@ -12,10 +12,11 @@ import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from pickmix.data.checks import check_rows
 from pickmix.data.text_files import TEXT as TEXT
 from pickmix.data.text_files import is_packed, table_suffix, write_text
 from pickmix.data.text_files import parse_text as parse_text
@@ -24,6 +25,9 @@ from pickmix.data.text_files import text_layout as text_layout
 READABLE = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
 WRITABLE = (".csv", ".tsv", ".npy", ".npz", ".parquet")
 PACKABLE = (".csv.gz", ".tsv.gz")
+PICKLED = "expected numbers, got pickled objects, which are not read: they can run code"
+# Bytes that tell what a file is.
+_MAGIC_BYTES = 6
 # Names that a message lists.
 _SHOWN_NAMES = 30
 
@@ -176,27 +180,40 @@ def _full_disk(error: OSError) -> int | None:
 def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | None]:
     # Opened here, as NumPy leaves damaged archives open.
     with open(path, "rb") as file:
+        check_beginning(path, file)
         try:
             loaded = np.load(file, allow_pickle=False)
+            names: list[str] = []
             if isinstance(loaded, np.ndarray):
-                return _as_rows(loaded), None
-            if key is None:
-                key = loaded.files[0] if len(loaded.files) == 1 else "X"
-            if key not in loaded.files:
-                held = ", ".join(loaded.files)
-                raise ValueError(f"expected one array, or one named {key!r}, got {held}")
-            rows = _as_rows(loaded[key])
-            names = loaded["columns"].tolist() if "columns" in loaded.files else []
+                array = loaded
+            else:
+                if key is None:
+                    key = loaded.files[0] if len(loaded.files) == 1 else "X"
+                if key not in loaded.files:
+                    held = ", ".join(loaded.files)
+                    raise ValueError(f"expected one array, or one named {key!r}, got {held}")
+                array = loaded[key]
+                names = loaded["columns"].tolist() if "columns" in loaded.files else []
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path}: {error}") from error
+            told = PICKLED if "allow_pickle" in str(error) else str(error)
+            raise ValueError(f"{path}: {told}") from error
+    rows = _as_rows(path, array)
     return rows, names if len(names) == rows.shape[1] else None
 
 
-def _as_rows(array: np.ndarray) -> np.ndarray:
-    if array.ndim != 2:
-        raise ValueError(f"expected an array of rows and columns, got shape {array.shape}")
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"expected real numbers, got dtype {array.dtype}")
+def check_beginning(path: Path, file: BinaryIO) -> None:
+    """Refuse an open file that does not begin as those of NumPy do."""
+    found = file.read(_MAGIC_BYTES)
+    file.seek(0)
+    if not found.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
+        raise ValueError(
+            f"{path}: expected a {path.suffix} file, but it begins with {found!r}: it is damaged "
+            "or of another kind"
+        )
+
+
+def _as_rows(path: Path, array: np.ndarray) -> np.ndarray:
+    check_rows(str(path), array)
     if array.dtype in (np.float32, np.float64):
         return array
     return array.astype(np.float32 if array.dtype == np.float16 else np.float64)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.data.checks import check_numbers, check_rows
 from pickmix.data.files import column_numbers, numeric_fields
 from pickmix.data.readers import BATCH, ParquetReader, Reader, arrow_rows, naming_parquet
-from pickmix.data.sources import check_numbers, check_rows, working_dtype
+from pickmix.data.sources import working_dtype
 
 
 def is_arrow(data: object, *kinds: str) -> bool:
@@ -23,7 +24,8 @@ def is_arrow(data: object, *kinds: str) -> bool:
 
 def is_frame(data: object) -> bool:
     """Whether data is a data frame, as those of pandas and polars."""
-    return hasattr(data, "columns") and hasattr(data, "to_numpy")
+    # In this order: a LazyFrame has columns, but warns when they are asked for.
+    return hasattr(data, "to_numpy") and hasattr(data, "columns")
 
 
 def frame_rows(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.data.checks import check_integer
+from pickmix.data.checks import check_integer, refuse_lazy_frame
 from pickmix.data.conversion import convert
 from pickmix.data.files import PACKABLE, READABLE
 from pickmix.data.object_readers import (
@@ -165,6 +165,7 @@ def _open(
     decimal: str | None,
 ) -> RowSource:
     """A source of its own with the chosen columns; only converted rows have the dtype already."""
+    refuse_lazy_frame("data", data)
     if isinstance(data, RowSource):
         return data if columns is None else data.with_columns(columns)
     if isinstance(data, str | os.PathLike):

@@ -18,14 +18,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pickmix.data.sources import (
-    RowSource,
-    cast_into,
-    check_numbers,
-    check_rows,
-    check_shape,
-    working_dtype,
-)
+from pickmix.data.checks import check_numbers, check_rows, check_shape
+from pickmix.data.files import PICKLED, check_beginning
+from pickmix.data.sources import RowSource, cast_into, working_dtype
 
 # Bytes of a buffer where rows are not read straight to where they go.
 BUFFER = 4 << 20
@@ -186,6 +181,7 @@ def open_npy(path: Path) -> RawFile:
         status = os.fstat(file.fileno())
         if status.st_size == 0:
             raise ValueError(f"{path}: expected rows of numbers, got an empty file")
+        check_beginning(path, file)
         try:
             version = np.lib.format.read_magic(file)
             if version == (1, 0):
@@ -196,9 +192,7 @@ def open_npy(path: Path) -> RawFile:
             raise ValueError(f"{path}: expected a .npy file, but {error}") from error
         offset = file.tell()
     if dtype.hasobject:
-        raise ValueError(
-            f"{path}: expected numbers, got pickled objects, which are not read: they can run code"
-        )
+        raise ValueError(f"{path}: {PICKLED}")
     check_numbers(str(path), dtype)
     if len(shape) != 2:
         # Says what is wrong with it; a shape without memory behind it.

@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from pickmix.data.checks import check_rows
 from pickmix.data.files import column_numbers
 
 # Rows that stand for all of them in a fingerprint.
@@ -239,33 +240,6 @@ class ArraySource(RowSource):
         self._array = np.empty((0, self.n_columns), dtype=self.dtype)
 
 
-def check_rows(name: str, array: np.ndarray) -> None:
-    """Refuse what is no 2-D array of real numbers, with rows and columns."""
-    if array.ndim == 1:
-        raise ValueError(
-            f"{name}: expected rows and columns, got an array of shape {array.shape}; "
-            "reshape(-1, 1) makes it one column, reshape(1, -1) one row"
-        )
-    if array.ndim != 2:
-        raise ValueError(f"{name}: expected rows and columns, got shape {array.shape}")
-    check_numbers(name, array.dtype)
-    check_shape(name, *array.shape)
-
-
-def check_shape(name: str, n_rows: int, n_columns: int) -> None:
-    """Refuse no rows and no columns."""
-    if n_rows == 0:
-        raise ValueError(f"{name}: expected rows, got none")
-    if n_columns == 0:
-        raise ValueError(f"{name}: expected columns, got none")
-
-
-def check_numbers(name: str, dtype: np.dtype[Any]) -> None:
-    """Refuse a dtype that does not hold real numbers."""
-    if dtype.kind not in "fiub":
-        raise ValueError(f"{name}: expected real numbers, got dtype {dtype}")
-
-
 def check_columns(columns: Sequence[str | int]) -> None:
     """Refuse a single name, which would be taken for a sequence of letters."""
     if isinstance(columns, str | int):
@@ -293,7 +267,13 @@ def cast_into(out: np.ndarray, rows: np.ndarray) -> None:
 
 
 def bad_value(value: Any, place: str, column: Any, parameter: str = "X") -> str:
-    """What to say of a value that is no finite number."""
+    """What to say of a value that is not a finite number."""
+    if np.isnan(value):
+        return (
+            f"{parameter} has a missing value (NaN or an empty cell) in {place}, column "
+            f"{column!r}. Leave out that row or column, fill it with `pickmix impute`, or use a "
+            "mixture that takes missing values, such as GaussianMixture or TableMixture."
+        )
     return f"{parameter} must hold finite numbers, got {value} in {place}, column {column!r}."
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.data.checks import refuse_lazy_frame
 from pickmix.data.text_files import TEXT, table_suffix
 from pickmix.data.typed_tables import (
     TypedColumn,
@@ -55,6 +56,7 @@ def read_typed(table: Any) -> TypedTable:
     """
     if isinstance(table, TypedTable):
         return table
+    refuse_lazy_frame("A table", table)
     if isinstance(table, str | os.PathLike):
         return _read_file(Path(table))[1]
     library = type(table).__module__.partition(".")[0]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
+import functools
+import types
 import warnings
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 
 from pickmix.closed_form.seeding import WEIGHT_FLOOR
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
@@ -33,20 +35,36 @@ from pickmix.threads import Threads, resolve_n_jobs
 _FIRST_PASSES = 40
 
 
-def _keeps_no_rows(estimator: OnlineFitting) -> bool:
-    """Whether the settings are those of a fit without state per row; an error says what is not."""
+def _check_keeps_no_rows(estimator: OnlineFitting) -> None:
+    """Refuse settings of fits that keep something for every row."""
     try:
         settings = partition_settings(estimator.algorithm, estimator.proposal)
     except ValueError:
-        # A proposal that is none at all is for partial_fit to tell.
-        return True
+        # partial_fit itself refuses a proposal that is none at all.
+        return
     if settings is None:
         raise AttributeError(
             "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
             f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, which "
             "keep something for every row."
         )
-    return True
+
+
+class _AvailableIf:
+    """A method that is there only if a check passes; else its AttributeError says why.
+
+    scikit-learn's `available_if` says only that the attribute is missing.
+    """
+
+    def __init__(self, check: Callable[[Any], None], method: Callable[..., Any]) -> None:
+        self._check, self._method = check, method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self._method
+        self._check(estimator)
+        return types.MethodType(self._method, estimator)
 
 
 class OnlineFitting(ClosedFormInference):
@@ -107,7 +125,7 @@ class OnlineFitting(ClosedFormInference):
     @abc.abstractmethod
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None: ...
 
-    @available_if(_keeps_no_rows)  # type: ignore[untyped-decorator]
+    @functools.partial(_AvailableIf, _check_keeps_no_rows)
     def partial_fit(
         self,
         X: Any,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
+from pickmix.estimators.reading_numbers import read_numbers
 from pickmix.estimators.validation import without_weightless
 
 # Squares of variances must stay within float64.
@@ -17,10 +17,7 @@ _LARGEST_NOISE = 1e120
 
 def check_rows(estimator: Any, X: Any, reset: bool = False) -> np.ndarray:
     """Return rows (N, D) in which NaN stands for a missing value."""
-    types = [np.float64, np.float32]
-    return np.asarray(
-        validate_data(estimator, X, dtype=types, reset=reset, ensure_all_finite="allow-nan")
-    )
+    return read_numbers(estimator, X, reset)
 
 
 def check_partial_table(

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
+from pickmix.data.checks import is_lazy_frame
+from pickmix.estimators.reading_numbers import read_numbers
 from pickmix.estimators.row_sources import is_large
 
 
@@ -70,20 +71,15 @@ def find_columns(mixture: Any, columns: Any, parameter: str = "columns") -> np.n
 
 def is_frame(X: Any) -> bool:
     """Whether X is a data frame of pandas or polars."""
+    if is_lazy_frame(X):
+        return False
     return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "with_columns"))
 
 
 def read_rows(mixture: Any, X: Any, parameter: str = "X") -> np.ndarray:
     """Rows (N, D) in float64 or float32, NaN where nothing is seen, checked."""
     refuse_large(X, parameter)
-    rows = validate_data(
-        mixture,
-        X,
-        dtype=[np.float64, np.float32],
-        reset=False,
-        ensure_all_finite="allow-nan",
-    )
-    return check_cells(mixture, rows, parameter)
+    return check_cells(mixture, read_numbers(mixture, X, parameter=parameter), parameter)
 
 
 def refuse_large(X: Any, parameter: str) -> None:

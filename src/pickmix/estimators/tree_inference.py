@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from pickmix.estimators.deep_inference import DeepInference, require_jax
 from pickmix.estimators.queries import refuse_overflow
+from pickmix.estimators.reading_numbers import naming_cells
 from pickmix.estimators.validation import check_randomness
 
 if TYPE_CHECKING:
@@ -96,7 +97,8 @@ class TreeInference(DeepInference):
         columns : list of int
             Those that are given.
         """
-        X = check_array(X, dtype=[np.float64, np.float32])
+        with naming_cells(X):
+            X = check_array(X, dtype=[np.float64, np.float32])
         given = X[:, np.asarray(columns, dtype=np.intp)]
         scores: np.ndarray = self.score_samples(X) - self.score_marginal(given, columns)
         return scores
@@ -155,7 +157,8 @@ class TreeInference(DeepInference):
             raise ValueError(
                 f"columns must be different numbers in [0, {n_features}), got {columns!r}."
             )
-        X = check_array(X, dtype=[np.float64, np.float32])
+        with naming_cells(X):
+            X = check_array(X, dtype=[np.float64, np.float32])
         if X.shape[1] != places.size:
             raise ValueError(
                 f"X must have one column for each of the {places.size} columns asked for, "

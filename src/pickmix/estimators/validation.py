@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from pickmix.data.rows import ArrayRows
 from pickmix.fitting.stopping import Outcome
@@ -95,17 +95,6 @@ def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
     if not isinstance(listed, (list, tuple)) or not all(map(callable, listed)):
         raise ValueError(f"callbacks must be a callable or a list of them, got {callbacks!r}.")
     return list(listed)
-
-
-def check_table(
-    estimator: Any, X: Any, sample_weight: Any, reset: bool = True
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the rows to fit, X (N, D) and their weights (N,), without those of weight zero.
-
-    Unless `reset`, X must have the features of an earlier fit.
-    """
-    X = validate_data(estimator, X, dtype=[np.float64, np.float32], reset=reset)
-    return without_weightless(X, sample_weight, None)[:2]
 
 
 def without_weightless(
