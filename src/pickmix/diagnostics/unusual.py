@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,7 +65,13 @@ class UnusualRow:
 
 
 def unusual_rows(
-    model: Any, X: Any, n_rows: int = 10, *, reasons: int = 5, looked: Looked | None = None
+    model: Any,
+    X: Any,
+    n_rows: int = 10,
+    *,
+    reasons: int = 5,
+    looked: Looked | None = None,
+    names: Sequence[str] | None = None,
 ) -> list[UnusualRow]:
     """The rows of lowest log-density, the lowest first, with explanations.
 
@@ -80,6 +87,8 @@ def unusual_rows(
         Cells of each row.
     looked : Looked, default=None
         What `look_at(model, X)` gave, if it was called before.
+    names : sequence of D str, default=None
+        What the columns are called; None is what the model calls them.
 
     Returns
     -------
@@ -104,7 +113,8 @@ def unusual_rows(
     lowest = seen[np.argsort(looked.log_density[seen], kind="stable")[:n_rows]]
     why: list[tuple[Reason, ...]] = [()] * lowest.shape[0]
     if lowest.size and hasattr(model, "explain"):
-        why = _explain(model, X, looked, lowest, reasons)
+        names = column_names(model) if names is None else names
+        why = _explain(model, X, looked, lowest, reasons, names)
     return [
         UnusualRow(row, float(looked.log_density[row]), int(looked.component[row]), own)
         for row, own in zip(lowest.tolist(), why, strict=True)
@@ -112,9 +122,8 @@ def unusual_rows(
 
 
 def _explain(
-    model: Any, X: Any, looked: Looked, rows: np.ndarray, top: int
+    model: Any, X: Any, looked: Looked, rows: np.ndarray, top: int, names: Sequence[str]
 ) -> list[tuple[Reason, ...]]:
-    names = column_names(model)
     if is_table(model):
         found = model.explain(read_typed(X).take(rows), top=top)
         names = list(found.names)

@@ -46,7 +46,7 @@ def collect(
     model, rows, names = subject.model, subject.rows, subject.names
     looked = look_at(model, rows)
     table = component_table(model, rows, looked=looked)
-    unusual = unusual_rows(model, rows, n_unusual, looked=looked)
+    unusual = unusual_rows(model, rows, n_unusual, looked=looked, names=names)
     fitted, spread = _columns(subject, names[:_MOST_COLUMNS])
     tree = model.merge_tree() if hasattr(model, "merge_tree") and len(table) > 1 else None
     found = verdict(

@@ -95,8 +95,9 @@ def choose_rows(model: Any, X: Any, ids: Any, max_rows: int | None) -> Subject:
         return subject_of(model, chosen, numbers, table.n_rows, _taken(named, numbers), id_name)
     if is_large(X):
         rows, numbers, n_rows = _sample(model, X, most)
-        _check_ids(ids, n_rows)
-        return subject_of(model, rows, numbers, n_rows, _taken(ids, numbers))
+        _, named = _read_ids(X, ids)
+        _check_ids(named, n_rows)
+        return subject_of(model, rows, numbers, n_rows, _taken(named, numbers))
     id_name, named = _read_ids(X, ids)
     values = read_values(model, X)
     _check_ids(named, values.shape[0])
@@ -108,7 +109,7 @@ def choose_rows(model: Any, X: Any, ids: Any, max_rows: int | None) -> Subject:
 def _read_ids(X: Any, ids: Any) -> tuple[str, Any]:
     """The name of the column that names the rows, and what it holds."""
     if not isinstance(ids, str):
-        return "id", ids
+        return "id", None if ids is None else list(ids)
     known = list(X) if isinstance(X, Mapping) else list(getattr(X, "columns", ()))
     if ids not in known:
         listed = ", ".join(map(repr, known[:10])) or "none"

@@ -79,7 +79,7 @@ function startTree() {
   }
 
   function draw() {
-    const { context, width } = prepare(canvas);
+    const { context, width, height } = prepare(canvas);
     const [muted, grid, ink] = [colour('muted'), colour('line'), colour('text')];
     context.fillStyle = muted;
     context.textAlign = 'right';
