@@ -135,6 +135,19 @@ class TestRandomness:
 class TestWarmStart:
     """Goes on from the last fit's parameters, chain states and step number."""
 
+    def test_narrow_components_stay_narrow(self):
+        # Needles: a prior that begins anew would blur them, by nats.
+        rng = np.random.default_rng(0)
+        directions = rng.normal(size=(40, 3))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        which = rng.integers(40, size=2000)
+        X = rng.uniform(-3.0, 3.0, (40, 3))[which]
+        X += rng.normal(size=(2000, 1)) * directions[which] + 1e-3 * rng.normal(size=(2000, 3))
+        mixture = GaussianMixture(40, max_iter=40, reg_covar=1e-9, tol=0.0, random_state=0).fit(X)
+        before = mixture.score(X)
+        mixture.set_params(warm_start=True, max_iter=3).fit(X)
+        assert mixture.score(X) > before - 0.05
+
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
     @pytest.mark.parametrize("algorithm", ["em", "saem", "mcsaem", "mhsaem"])
     def test_two_halves_are_a_whole(self, algorithm, covariance_type):

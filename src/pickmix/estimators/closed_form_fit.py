@@ -216,6 +216,9 @@ def _begin(
         prior.allow_background(source.extent())
     if before.background is not None and plan.family.has_background(prior):
         prior.background = before.background
+    if before.n_steps:
+        # Components begin as they were. To lean once more would blur the narrow ones.
+        prior.resume()
     state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
     state.require_sound()
     seconds = time.perf_counter() - started
