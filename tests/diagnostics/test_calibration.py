@@ -88,10 +88,40 @@ def test_a_table_is_spoken_of_in_its_own_columns():
 
 def test_rounded_columns_of_a_table_are_not_called_wrong():
     # Three values in all: without rounding the transform would have three values as well.
-    frame = pd.DataFrame({"year": np.repeat([2007, 2008, 2009], 2000), "x": np.arange(6000) / 7.0})
+    frame = pd.DataFrame({"year": np.repeat([2007, 2008, 2009], 1000), "x": np.arange(3000) / 7.0})
     model = TableMixture(1, random_state=0).fit(frame)
     (u,) = calibration(model, frame, ["year"]).values
-    assert np.unique(u).shape[0] == 6000
+    assert np.unique(u).shape[0] == 3000
+
+
+def test_ties_are_taken_for_rounded_numbers():
+    random = np.random.default_rng(0)
+    X = np.concatenate([random.normal(0.0, 1.0, (3000, 1)), random.normal(9.0, 2.0, (3000, 1))])
+    model = GaussianMixture(2, random_state=0).fit(X)
+    rounded = np.round(2.0 * X) / 2.0
+    assert np.unique(rounded).shape[0] < 60
+    found = calibration(model, rounded)
+    assert found.distances[0] < found.limit()[0]
+    moved = calibration(model, rounded + 0.5)
+    assert moved.distances[0] > moved.limit(0.9999)[0]
+
+
+def test_an_atom_is_right_if_the_model_has_one():
+    # Zeros in half of the rows, and numbers beyond: as rates and amounts are.
+    random = np.random.default_rng(0)
+    X = np.where(random.random((4000, 1)) < 0.5, 0.0, random.normal(5.0, 1.0, (4000, 1)))
+    model = GaussianMixture(2, random_state=0).fit(X)
+    found = calibration(model, X)
+    assert found.distances[0] < found.limit()[0]
+    X[:400] = 0.0
+    wrong = calibration(model, X)
+    assert wrong.distances[0] > wrong.limit(0.9999)[0]
+
+
+def test_a_constant_column_is_not_called_wrong():
+    X = np.stack([np.full(500, 3.0), np.random.default_rng(0).normal(size=500)], axis=1)
+    found = calibration(GaussianMixture(1).fit(X), X)
+    assert found.distances[0] < found.limit()[0]
 
 
 def test_many_rows_are_thinned():

@@ -12,8 +12,9 @@ from pickmix.diagnostics.columns import Column, find_columns, read_columns
 from pickmix.estimators.validation import check_integer
 
 # Evaluations of components, over all columns: some seconds.
-_MOST_EVALUATIONS = 5e8
+_MOST_EVALUATIONS = 1e8
 _FEWEST_ROWS = 500
+_SALT = 7_316_081
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Calibration:
 
     u = F_j(x_j) is uniform on (0, 1) if the model's distribution F_j of column j is right. Where
     values repeat (counts, levels, rounded numbers), u is drawn evenly between P(x < x_j) and
-    P(x <= x_j), which is uniform as well.
+    P(x <= x_j), which is uniform as well. A number that is there several times stands for all that
+    is nearer to it than to any other.
 
     Attributes
     ----------
@@ -88,7 +90,7 @@ def calibration(
     columns: Any = None,
     *,
     n_bins: int = 20,
-    max_rows: int = 20_000,
+    max_rows: int = 5_000,
     seed: int = 0,
 ) -> Calibration:
     """The probability integral transform of rows under the model's distribution of each column.
@@ -104,7 +106,7 @@ def calibration(
     columns : list of names or numbers, default=None
         None is all.
     n_bins : int, default=20
-    max_rows : int, default=20,000
+    max_rows : int, default=5,000
         Look at so many rows, chosen at random; fewer if components times columns are very many.
     seed : int, default=0
         For values that repeat.
@@ -119,7 +121,8 @@ def calibration(
     affordable = _MOST_EVALUATIONS / (n_columns * model.weights_.shape[0])
     most = min(max_rows, max(_FEWEST_ROWS, int(affordable)))
     found = read_columns(model, rows, columns, most)
-    random = np.random.default_rng(seed)
+    # Rows may have been made from the same seed, and their ties by the same uniforms.
+    random = np.random.default_rng([seed, _SALT])
     values = tuple(_transform(column, random) for column in found)
     edges = np.linspace(0.0, 1.0, n_bins + 1)
     shares = [np.histogram(u, edges)[0] / max(u.shape[0], 1) for u in values]
@@ -138,8 +141,33 @@ def calibration(
 def _transform(column: Column, random: np.random.Generator) -> np.ndarray:
     """u of the seen cells of a column, sorted."""
     seen = column.values[~np.isnan(column.values)]
-    low, high = column.law.bounds(seen)
+    if column.kind == "number" and column.step is None:
+        low, high = _bounds_of_ties(column, seen)
+    else:
+        low, high = column.law.bounds(seen)
     return np.sort(low + (high - low) * random.uniform(size=seen.shape[0]))
+
+
+def _bounds_of_ties(column: Column, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Between which probabilities each value (n,) lies.
+
+    A density knows no ties, so a number that is there several times is taken for a rounded one: it
+    stands for all that is nearer to it than to any other.
+    """
+    values, which, counts = np.unique(seen, return_inverse=True, return_counts=True)
+    low, high = column.law.bounds(values)
+    tied = np.flatnonzero(counts > 1)
+    if values.shape[0] == 1:
+        # All rows are alike, and no other value says how far they reach.
+        low, high = np.zeros(1), np.ones(1)
+    elif tied.size:
+        half = 0.5 * np.diff(values)
+        below = np.concatenate([half[:1], half])[tied]
+        above = np.concatenate([half, half[-1:]])[tied]
+        low, high = low.copy(), high.copy()
+        low[tied] = column.law.cumulative(values[tied] - below)
+        high[tied] = column.law.cumulative(values[tied] + above)
+    return low[which], high[which]
 
 
 def _distance(u: np.ndarray) -> float:

@@ -8,12 +8,35 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.displays.colours import BLACK, BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILION
+from pickmix.displays.colours import (
+    BLACK,
+    BLUE,
+    GREEN,
+    INDIGO,
+    INK,
+    OLIVE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    WINE,
+)
 
 #: Of rows, behind everything else.
 ROWS = "#8c8c8c"
 #: Of clusters. Grey is left to the rows.
-CLUSTER_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
+CLUSTER_COLOURS = (
+    BLUE,
+    VERMILION,
+    GREEN,
+    PURPLE,
+    ORANGE,
+    SKY,
+    WINE,
+    OLIVE,
+    INDIGO,
+    BLACK,
+)
 #: Of titles and tick labels.
 TITLE_SIZE, TICK_SIZE = 11, 9
 
@@ -145,8 +168,8 @@ def cluster_colours(centers: np.ndarray) -> list[str]:
 
     Examples
     --------
-    >>> len(set(cluster_colours(np.arange(7.0)[:, None])))
-    7
+    >>> len(set(cluster_colours(np.arange(10.0)[:, None])))
+    10
     >>> colours = cluster_colours(np.arange(100.0)[:, None])
     >>> any(first == second for first, second in zip(colours, colours[1:]))
     False

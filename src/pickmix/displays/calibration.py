@@ -21,6 +21,8 @@ from pickmix.estimators.validation import check_choice, check_number
 
 # Panels unless columns are asked for, and curves that have a name.
 _MOST_PANELS, _MOST_NAMED = 12, 8
+# Points of a curve.
+_MOST_PLACES = 1000
 
 
 class CalibrationDisplay:
@@ -156,17 +158,15 @@ class CalibrationDisplay:
         palette = _cycle()
         for rank, d in enumerate(order.tolist()):
             u = own.values[d]
-            # Where steps begin and end, so that the picture has the largest distance in it.
-            places = np.repeat(u, 2)
-            ranks = np.repeat(np.arange(u.shape[0] + 1) / max(u.shape[0], 1), 2)[1:-1]
+            places, heights = _curve(u)
             named = rank < _MOST_NAMED
             colour, style = palette[rank] if named else (GREY, "-")
             name = f"{shorten(own.names[d])}: {own.distances[d]:.3f}" if named else None
             if rank == _MOST_NAMED:
                 name = f"{len(own) - _MOST_NAMED} more columns"
             panel.plot(
-                np.concatenate([[0.0], places, [1.0]]),
-                np.concatenate([[0.0], ranks - places, [0.0]]),
+                places,
+                heights,
                 color=colour,
                 linestyle=style,
                 linewidth=1.5 if named else 0.6,
@@ -179,15 +179,29 @@ class CalibrationDisplay:
         panel.set_xlabel("the model's probability of smaller values", color=INK)
         panel.set_ylabel("share of rows minus that probability", color=INK)
         set_title(panel, f"Calibration of the columns, with the band of chance ({100 * level:g} %)")
-        panel.legend(frameon=False, fontsize=8, loc="best")
+        # Beside the axes: curves may be anywhere in them.
+        panel.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
         tidy(panel)
         return self
 
 
+def _curve(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places, and the share of sorted u below each minus the place, with the largest distance."""
+    n = u.shape[0]
+    # Where steps begin and end.
+    places = np.repeat(u, 2)
+    heights = np.repeat(np.arange(n + 1) / max(n, 1), 2)[1:-1] - places
+    kept = np.arange(2 * n)
+    if 2 * n > _MOST_PLACES:
+        kept = np.linspace(0, 2 * n - 1, _MOST_PLACES).astype(np.int64)
+        kept = np.unique(np.append(kept, np.abs(heights).argmax()))
+    return (
+        np.concatenate([[0.0], places[kept], [1.0]]),
+        np.concatenate([[0.0], heights[kept], [0.0]]),
+    )
+
+
 def _cycle() -> list[tuple[str, str]]:
-    """Colours and styles of eight lines: no two alike, in print and without colours, too."""
-    styles = ("-", "--", "-.", ":")
-    return [
-        (CLUSTER_COLOURS[n % len(CLUSTER_COLOURS)], styles[n % len(styles)])
-        for n in range(_MOST_NAMED)
-    ]
+    """Colours and styles of the lines that have a name."""
+    styles = ("-", "--")
+    return [(CLUSTER_COLOURS[n], styles[n // 6]) for n in range(_MOST_NAMED)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -38,7 +39,7 @@ from pickmix.displays.base import (
 )
 from pickmix.displays.colours import BLUE, INK
 from pickmix.displays.ellipses import (
-    FEW_COMPONENTS,
+    choose_n_std,
     draw_ellipses,
     draw_points,
     label_axes,
@@ -56,6 +57,7 @@ _GRID_EVALUATIONS = 5_000_000
 _COARSEST_GRID, _FINEST_GRID = 60, 250
 # Components of a single column that have a curve each.
 _MOST_CURVES = 30
+_DEVIATIONS = {1: "one standard deviation", 2: "two standard deviations"}
 # Clusters that have their number written at their centre.
 _MOST_NUMBERS = 30
 
@@ -80,6 +82,11 @@ class Ellipses:
     covariances: np.ndarray
     weights: np.ndarray
     clusters: np.ndarray | None = None
+
+    @property
+    def n_std(self) -> int:
+        """Standard deviations to draw: two, or one where ellipses would hide each other."""
+        return choose_n_std(self.centers, self.covariances)
 
 
 @dataclass
@@ -107,8 +114,8 @@ class ComponentsDisplay:
     Use `from_estimator` to make one. What is drawn depends on the model and its columns:
 
     - mixtures in closed form have an *ellipse* for each component, darker the more it weighs: two
-      standard deviations around the mean (86 % of a Gaussian component), or one (39 %) if there
-      are more than 100, and the 5,000 heaviest if there are more than that;
+      standard deviations around the mean (86 % of a Gaussian component), or one (39 %) where these
+      would hide each other; of more than 5,000 components the heaviest;
     - other mixtures of two columns have *contours* of their density, which hold shares of the rows;
     - other mixtures of more columns have *rows drawn* from the model;
     - a single column has a *histogram*, and the density.
@@ -240,7 +247,7 @@ class ComponentsDisplay:
             weights[heaviest],
         )
         n, n_drawn = weights.shape[0], heaviest.shape[0]
-        title = f"{describe(model)}; {_deviations(n_drawn)}"
+        title = f"{describe(model)}; {_DEVIATIONS[ellipses.n_std]}"
         if n_drawn < n:
             share = 100.0 * ellipses.weights.sum() / weights.sum()
             title += f"\nthe {n_drawn:,} heaviest, {share:.0f} % of the weight"
@@ -283,8 +290,8 @@ class ComponentsDisplay:
         ax : matplotlib Axes, or a pair of them, default=None
             None makes a figure.
         n_std : float, default=None
-            Standard deviations from an ellipse's centre to its edge. None is two, or one for more
-            than 100 components.
+            Standard deviations from an ellipse's centre to its edge. None is two, or one where
+            ellipses would hide each other.
         rows_kwargs : dict, default=None
             For the scatter of the rows.
         ellipse_kwargs : dict, default=None
@@ -337,7 +344,7 @@ class ComponentsDisplay:
         own = self.ellipses
         assert own is not None
         if n_std is None:
-            n_std = 2.0 if own.weights.shape[0] <= FEW_COMPONENTS else 1.0
+            n_std = own.n_std
         colours: Any = BLUE
         if own.clusters is not None:
             numbers, centers = cluster_centers(own)
@@ -345,8 +352,7 @@ class ComponentsDisplay:
             colours = [palette[cluster] for cluster in own.clusters.tolist()]
         draw_ellipses(axes, own.centers, own.covariances, own.weights, n_std, colours, **settings)
         if own.clusters is not None and numbers.shape[0] <= _MOST_NUMBERS:
-            for number, center in zip(numbers.tolist(), centers, strict=True):
-                write_number(axes, number, center, palette[number])
+            write_numbers(axes, numbers, centers, palette)
 
     def _draw_contours(self, axes: Any) -> None:
         own = self.contours
@@ -376,10 +382,6 @@ class ComponentsDisplay:
         return "Data"
 
 
-def _deviations(n_drawn: int) -> str:
-    return "two standard deviations" if n_drawn <= FEW_COMPONENTS else "one standard deviation"
-
-
 def cluster_centers(ellipses: Ellipses) -> tuple[np.ndarray, np.ndarray]:
     """Numbers (k,) of the clusters that are drawn, and their centres (k, 2)."""
     assert ellipses.clusters is not None
@@ -395,27 +397,42 @@ def _scaled(centers: np.ndarray) -> np.ndarray:
     return np.asarray(centers / np.where(spread > 0.0, spread, 1.0))
 
 
-def write_number(
-    axes: Any, number: int, center: np.ndarray, colour: str, size: float = 9.0
+def write_numbers(
+    axes: Any,
+    numbers: np.ndarray,
+    centers: np.ndarray,
+    colours: Mapping[int, str],
+    size: float = 9.0,
 ) -> None:
-    """The number of a cluster at its centre: colours alone are not enough for everybody."""
-    axes.annotate(
-        str(number),
-        center,
-        ha="center",
-        va="center",
-        fontsize=size,
-        fontweight="bold",
-        color=INK,
-        annotation_clip=True,
-        bbox={
-            "boxstyle": "round,pad=0.2",
-            "facecolor": "white",
-            "edgecolor": colour,
-            "linewidth": 1.5,
-            "alpha": 0.85,
-        },
-    )
+    """Numbers of clusters at their centres: colours alone are not enough for everybody.
+
+    One that would lie over another, of a heavier cluster, is left out.
+    """
+    box = axes.get_window_extent()
+    pixels = axes.transData.transform(centers)
+    room = size * axes.figure.dpi / 72.0 * np.array([2.6, 2.0])
+    written: list[np.ndarray] = []
+    for number, center, pixel in zip(numbers.tolist(), centers, pixels, strict=True):
+        covered = any((np.abs(pixel - other) < room).all() for other in written)
+        if covered or not box.contains(*pixel):
+            continue
+        written.append(pixel)
+        axes.annotate(
+            str(number),
+            center,
+            ha="center",
+            va="center",
+            fontsize=size,
+            fontweight="bold",
+            color=INK,
+            bbox={
+                "boxstyle": "round,pad=0.2",
+                "facecolor": "white",
+                "edgecolor": colours[number],
+                "linewidth": 1.5,
+                "alpha": 0.85,
+            },
+        )
 
 
 def _contours(model: Any, points: np.ndarray, plane: Plane) -> Contours:

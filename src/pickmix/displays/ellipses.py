@@ -9,8 +9,12 @@ import numpy as np
 from pickmix.displays.base import ROWS, matplotlib_part
 from pickmix.displays.colours import BLUE, INK
 
-#: Up to so many components, ellipses are two standard deviations wide, else one.
-FEW_COMPONENTS = 100
+# Ellipses of two standard deviations are drawn if no more than so many lie over each other.
+_MOST_OVER_EACH_OTHER = 4.0
+# What a crowd of ellipses lets through, and how opaque a single one is.
+_LIGHT, _MOST_OPAQUE = 0.15, 0.35
+# Centres at which ellipses are counted.
+_N_COUNTED = 300
 
 
 def draw_points(axes: Any, points: np.ndarray, colour: Any = ROWS, **settings: Any) -> Any:
@@ -71,6 +75,29 @@ def shades(weights: np.ndarray) -> np.ndarray:
     return np.asarray(np.sqrt(weights / max(float(weights.max()), 1e-300)))
 
 
+def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.ndarray:
+    """How many ellipses (m,) lie over each other at some of the centres; 1 where they are apart.
+
+    Examples
+    --------
+    >>> overlap(np.array([[0.0, 0.0], [9.0, 0.0]]), np.array([np.eye(2)] * 2), 2.0)
+    1.0
+    """
+    n = centers.shape[0]
+    some = centers[np.linspace(0, n - 1, min(n, _N_COUNTED)).astype(np.int64)]
+    # Flat components have no inverse: they are given a little width.
+    width = 1e-6 * np.trace(covariances, axis1=1, axis2=2).mean() + 1e-300
+    precisions = np.linalg.inv(covariances + width * np.eye(2))
+    away = some[:, None] - centers
+    distances = np.einsum("mni,nij,mnj->mn", away, precisions, away, optimize=True)
+    return np.asarray(np.count_nonzero(distances <= n_std**2, axis=1))
+
+
+def choose_n_std(centers: np.ndarray, covariances: np.ndarray) -> int:
+    """Two standard deviations, or one where ellipses would hide each other."""
+    return 2 if overlap(centers, covariances, 2.0).mean() <= _MOST_OVER_EACH_OTHER else 1
+
+
 def draw_ellipses(
     axes: Any,
     centers: np.ndarray,
@@ -78,11 +105,12 @@ def draw_ellipses(
     weights: np.ndarray,
     n_std: float,
     colours: Any = BLUE,
+    fill: float = 1.0,
     **settings: Any,
 ) -> Any:
     """Ellipses `n_std` standard deviations around the centres, shaded by weight.
 
-    `colours` is one for all, or one for each.
+    `colours` is one for all, or one for each; `fill` is how much of the usual colour is inside.
     """
     to_rgba_array = matplotlib_part("colors").to_rgba_array
     collection = matplotlib_part("collections").EllipseCollection
@@ -90,11 +118,12 @@ def draw_ellipses(
     deviations, angles = ellipse_axes(covariances)
     rgba = np.resize(to_rgba_array(colours), (n, 4))
     shade = shades(weights)
-    # Many ellipses lie on top of each other: each is fainter.
-    crowd = float(np.clip((FEW_COMPONENTS / n) ** 0.5, 0.25, 1.0)) if n else 1.0
+    # Where ellipses lie over each other each is fainter, so that all of them leave some light.
+    crowd = np.percentile(overlap(centers, covariances, n_std), 90)
+    opacity = min(1.0 - _LIGHT ** (1.0 / crowd), _MOST_OPAQUE)
     faces, edges = rgba.copy(), rgba.copy()
-    faces[:, 3] = crowd * 0.3 * shade
-    edges[:, 3] = crowd * (0.15 + 0.8 * shade)
+    faces[:, 3] = fill * opacity * shade
+    edges[:, 3] = np.clip(4.0 * opacity, 0.12, 1.0) * (0.2 + 0.75 * shade)
     settings = {
         "units": "xy",
         "offset_transform": axes.transData,

@@ -182,6 +182,8 @@ class ExplanationDisplay:
                 fontsize=8.5,
                 color=INK,
                 zorder=3,
+                # The dotted line would run through it.
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
             )
         axes.axvline(_THREE_DEVIATIONS, color=GREY, linewidth=1.0, linestyle=":", zorder=0)
         axes.annotate(
@@ -221,7 +223,7 @@ def _text(explanation: Any, row: int, column: int) -> str:
     if kind in (*LEVEL_KINDS, "level"):
         return f"{_shown(value)} (expected {_shown(expected)}, {100.0 * spread:.0f} %)"
     unit = " days" if kind == "date" else ""
-    return f"{_shown(value)} (expected {_shown(expected, spread)} ± {spread:.2g}{unit})"
+    return f"{_shown(value)} (expected {_shown(expected, spread)} ± {_plain(spread)}{unit})"
 
 
 def _shown(value: Any, spread: float | None = None) -> str:
@@ -232,3 +234,13 @@ def _shown(value: Any, spread: float | None = None) -> str:
             return f"{float(value):.{min(digits, 12)}f}"
         return f"{float(value):.6g}"
     return shorten(str(value), 20)
+
+
+def _plain(value: float) -> str:
+    """Two digits, and an exponent only where zeros would be many.
+
+    >>> _plain(284.6), _plain(0.0312), _plain(3.2e-9)
+    ('280', '0.031', '3.2e-09')
+    """
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.0f}" if 100.0 <= rounded < 1e6 else f"{rounded:.2g}"

@@ -79,8 +79,10 @@ class MarginalsDisplay:
             As the model takes it. Rows that the model was not fitted to say more.
         columns : list of names or numbers, default=None
             None are all; of more than twelve, those where rows and model differ most.
-        n_bins, max_levels : int, default=40, 12
-            As in `pickmix.diagnostics.marginals.marginals`.
+        n_bins : int, default=40
+            Bins of a number.
+        max_levels : int, default=12
+            Levels of a category; the rarer ones are put together.
         axes : array of matplotlib Axes, default=None
             One for each column. None makes a figure.
 
@@ -118,8 +120,17 @@ class MarginalsDisplay:
             panel.set_ylabel("")
             tidy(panel)
         if axes is None:
-            handles = [*self.axes_[0].get_legend_handles_labels()]
-            self.figure_.legend(*handles, loc="outside lower right", ncols=2, frameon=False)
+            handles, labels = self.axes_[0].get_legend_handles_labels()
+            # Rows first; levels have their marks before the bars.
+            first = labels.index("rows")
+            order = [first, 1 - first]
+            self.figure_.legend(
+                [handles[place] for place in order],
+                [labels[place] for place in order],
+                loc="outside lower right",
+                ncols=2,
+                frameon=False,
+            )
             if self.title:
                 self.figure_.suptitle(self.title, fontsize=11)
         else:

@@ -26,7 +26,7 @@ from pickmix.displays.base import (
     tidy,
 )
 from pickmix.displays.colours import INK
-from pickmix.displays.components import write_number
+from pickmix.displays.components import write_numbers
 from pickmix.displays.ellipses import draw_ellipses, draw_points, limits_of
 
 # Columns that are drawn, unless they are asked for; and rows.
@@ -217,16 +217,16 @@ class PairsDisplay:
     def _draw_pair(self, panel: Any, x: int, y: int, colours: list[str]) -> None:
         points = self.rows[:, [x, y]]
         seen = ~np.isnan(points).any(axis=1)
-        draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=3.0)
+        draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
         own = self.covariances[:, [x, y]][:, :, [x, y]]
         centers = self.means[:, [x, y]]
-        draw_ellipses(panel, centers, own, self.weights, 2.0, colours)
+        draw_ellipses(panel, centers, own, self.weights, 2.0, colours, fill=0.4)
         low, high = limits_of(points[seen])
         panel.set_xlim(low[0], high[0])
         panel.set_ylim(low[1], high[1])
         if len(colours) <= _MOST_NAMED:
-            for number, center in enumerate(centers):
-                write_number(panel, number, center, colours[number], size=7)
+            numbers = np.arange(len(colours))
+            write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
 
     def _write_legend(self, grid: Any, colours: list[str]) -> None:
         """Clusters and their weights, where the grid has room: above the diagonal."""
@@ -252,6 +252,11 @@ class PairsDisplay:
             title_fontsize=8,
             loc="upper right",
         )
+
+
+def _size(seen: np.ndarray) -> float:
+    """The size of points in a small panel."""
+    return float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
 
 
 def _telling(reduced: Any, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:

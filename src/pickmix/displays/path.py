@@ -10,8 +10,8 @@ from pickmix.displays.base import grid_of_axes, set_title, tidy
 from pickmix.displays.colours import BLUE, GREEN, GRID, INK, ORANGE, VERMILION
 from pickmix.estimators.path import ComponentPath, path
 
-# The vertical axis shows what is better than this quantile of the numbers of components.
-_LOWEST = 0.05
+# Share of the (logarithmic) axis of components where curves may leave the picture.
+_LOWEST = 0.2
 
 
 class PathDisplay:
@@ -165,9 +165,9 @@ class PathDisplay:
         axes.set_ylabel("log-likelihood per row", color=INK)
         axes.grid(color=GRID, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.set_ylim(*_range(score))
+        axes.set_ylim(*_range(K, score))
         set_title(axes, "Held-out log-likelihood over the number of components")
-        axes.legend(frameon=False, fontsize=9, loc="center right")
+        axes.legend(frameon=False, fontsize=9, loc="upper left")
 
     def _draw_criteria(self, axes: Any, single: bool) -> None:
         own = self.path
@@ -186,15 +186,17 @@ class PathDisplay:
                 linestyle=style,
                 label=f"{name}, lowest at {int(own.n_components[best]):,}",
             )
-        low, high = _range(-np.concatenate([own.bic, own.aic]))
-        axes.set_ylim(-high, -low)
+        # Both from the left; on the right, BIC may leave the picture.
+        low, high = _range(own.n_components, -own.aic)
+        most = max(-low, float(own.bic.min()) + 0.1 * (high - low))
+        axes.set_ylim(-high, most)
         axes.set_ylabel("BIC, AIC", color=INK)
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
         if not single:
             axes.axvline(self.chosen, color=VERMILION, linestyle="--", linewidth=1.2)
             axes.grid(color=GRID, linewidth=0.8)
             axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=9, loc="upper right" if not single else "lower center")
+        axes.legend(frameon=False, fontsize=9, loc="lower left")
 
 
 def _plain(value: float, _: int) -> str:
@@ -202,8 +204,10 @@ def _plain(value: float, _: int) -> str:
     return f"{value:,.0f}"
 
 
-def _range(values: np.ndarray) -> tuple[float, float]:
+def _range(n_components: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """Limits of an axis on which higher is better: a few bad values must not flatten the rest."""
-    low, high = float(np.quantile(values, _LOWEST)), float(values.max())
+    places = np.log(n_components)
+    along = np.interp(np.linspace(places[0], places[-1], 200), places, values)
+    low, high = float(np.quantile(along, _LOWEST)), float(values.max())
     margin = 0.08 * (high - low) or 0.5
     return low - margin, high + margin

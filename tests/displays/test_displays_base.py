@@ -1,0 +1,56 @@
+"""What displays share: matplotlib is optional, and importing pickmix does not import it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from displayed import gaussian, rows
+
+import pickmix
+from pickmix.displays.base import cluster_colours, shorten
+
+DISPLAYS = [name for name in dir(pickmix) if name.endswith("Display")]
+
+
+def test_all_displays_are_public():
+    assert DISPLAYS == [
+        "CalibrationDisplay",
+        "ComponentsDisplay",
+        "ExplanationDisplay",
+        "MarginalsDisplay",
+        "PairsDisplay",
+        "PathDisplay",
+        "TraceDisplay",
+    ]
+
+
+@pytest.mark.parametrize("name", DISPLAYS)
+def test_without_matplotlib_the_extra_is_offered(name, monkeypatch):
+    model, X = gaussian(3), rows(3)
+    for module in [module for module in sys.modules if module.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    arguments = (model,) if name == "TraceDisplay" else (model, X)
+    with pytest.raises(ImportError, match=r"pip install pickmix\[plot\]"):
+        getattr(pickmix, name).from_estimator(*arguments)
+
+
+def test_displays_are_imported_without_matplotlib():
+    names = ", ".join(DISPLAYS)
+    code = f"import sys; from pickmix import {names}; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_clusters_near_each_other_have_different_colours():
+    centers = np.random.default_rng(0).normal(size=(60, 2))
+    colours = cluster_colours(centers)
+    assert len(set(colours[:10])) == 10
+    distances = np.linalg.norm(centers[:, None] - centers, axis=-1) + 1e9 * np.eye(60)
+    nearest = distances.argmin(axis=1)
+    assert all(colours[i] != colours[j] for i, j in enumerate(nearest))
+
+
+def test_long_names_are_cut():
+    assert shorten("a" * 30, 10) == "a" * 9 + "…"
+    assert shorten("short", 10) == "short"
