@@ -1,4 +1,4 @@
-"""The command line: `pickmix fit`, the questions to a model, `bench`, `reproduce`, `compile`."""
+"""The command line: `pickmix fit`, questions to a saved model, and commands about pickmix."""
 
 from __future__ import annotations
 
@@ -6,41 +6,60 @@ import importlib
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pickmix import __version__
 from pickmix.cli.console import until_unread
 
-# Verbs and the modules that hold them.
-_VERBS = {
-    "fit": "fit_command",
-    "score": "queries",
-    "assign": "queries",
-    "sample": "queries",
-    "impute": "impute_command",
-    "explain": "explain_command",
-    "report": "report_command",
-    "bench": "bench_command",
-    "compile": "compile_command",
-    "reproduce": "reproduce_command",
+# Commands: the modules that hold them, and what the list of commands says about them.
+_COMMANDS = {
+    "fit": ("fit_command", "fit a mixture to a table, and save it"),
+    "score": ("queries", "log-density of each row under a saved mixture (low: an outlier)"),
+    "assign": ("queries", "most probable components of each row, with their probabilities"),
+    "sample": ("queries", "draw new rows from a saved mixture, if you like given some columns"),
+    "impute": ("impute_command", "fill in the missing cells of a table"),
+    "explain": ("explain_command", "the most unusual rows, and the cells that make them so"),
+    "report": (
+        "report_command",
+        "one HTML file about a saved mixture: how good it is, what it has",
+    ),
+    "bench": ("bench_command", "compare pickmix with other libraries on this machine"),
+    "reproduce": ("reproduce_command", "draw the figures and tables of the paper behind it"),
+    "compile": ("compile_command", "compile kernels before the first fit, for images and CI"),
 }
 
 
-class Verbs(click.Group):
-    """A group that imports a verb's module when the verb is asked for."""
+class Commands(click.Group):
+    """A group that imports the module of a command when the command is used.
+
+    The list of commands and its completion import none of them, and are quick.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all verbs."""
-        return sorted(_VERBS)
+        """Names of all commands, in the order in which people need them."""
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb of a name, if there is one."""
-        if cmd_name not in _VERBS:
+        """The command of a name, if there is one."""
+        if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"pickmix.cli.{_VERBS[cmd_name]}")
-        # A function of the name of a built-in one would hide it.
+        module = importlib.import_module(f"pickmix.cli.{_COMMANDS[cmd_name][0]}")
+        # A function named compile would hide Python's own.
         name = "compile_all" if cmd_name == "compile" else cmd_name
         command: click.Command = getattr(module, name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write nothing: the page of help has the list of commands already."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands and options that begin with what is typed."""
+        found = [
+            CompletionItem(name, help=summary)
+            for name, (_, summary) in _COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the command line, which may print help; end quietly if that is not read."""
@@ -48,56 +67,58 @@ class Verbs(click.Group):
             return super().make_context(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the verb; end quietly if its output is not read to the end."""
+        """Run the command; end quietly if its output is not read to the end."""
         with until_unread():
             return super().invoke(ctx)
 
 
+_LISTED = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in _COMMANDS.items())
+_HELP = f"""Mixture models with very many components.
+
+A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
+hundreds to a million of them, because it visits only a few components per row. Where Gaussians are
+too simple there are deep models: flows, which bend, and sum-product-transform networks. Tables with
+text, dates and missing values have a model of their own.
+
+\b
+Commands:
+{_LISTED}
+
+DATA is a table: a file ending in .npy, .npz, .csv, .tsv, .txt (these may be packed: .csv.gz) or
+.parquet, a pattern of such files in quotes, a folder of Parquet files, or - for standard input.
+Rows of numbers need not fit into memory. MODEL is the folder or the .npz file that fit made.
+With `--out -` rows go to standard output and messages to standard error.
+
+\b
+Examples:
+  pickmix fit                                    an embedded example: 500 components
+  pickmix fit rows.csv --components 1000 --out model
+  pickmix fit rows.csv --model flow --components 64 --out model
+  pickmix fit people.csv --id name --exclude phone --out model
+  pickmix score model new.csv --out scores.csv
+  pickmix assign model new.csv --top 3 --out components.parquet
+  pickmix sample model -n 10000 --out made.npy
+  pickmix impute model people.csv --out filled.csv
+  pickmix explain model people.csv --top 5
+  pickmix report model new.csv --held-out --out report.html
+  pickmix bench gaussian --quick
+  pickmix reproduce figure-2 --repetitions 1
+
+\b
+The Tab key completes commands, options and files in your shell after:
+  eval "$(_PICKMIX_COMPLETE=bash_source pickmix)"      in ~/.bashrc
+  eval "$(_PICKMIX_COMPLETE=zsh_source pickmix)"       in ~/.zshrc
+  _PICKMIX_COMPLETE=fish_source pickmix | source       in ~/.config/fish/config.fish
+
+`pickmix COMMAND --help` has the options of a command.
+"""
+
+
 @click.group(
-    cls=Verbs,
+    cls=Commands,
+    help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="pickmix")
 def main() -> None:
-    """Mixture models with very many components.
-
-    A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
-    hundreds to a million of them by visiting only a few per row. Deep models take the place of
-    the Gaussians where those are too simple: flows that bend, and sum-product-transform networks.
-    Tables with text, dates and missing values have components of their own. Ten verbs:
-
-    \b
-      fit        find the mixture that explains a table, and save it
-      score      how probable is each row under a saved mixture (low: an outlier)
-      assign     which components does each row belong to, with which probability
-      sample     draw new rows from a saved mixture, also given values of some columns
-      impute     fill in the missing cells of a table
-      explain    which rows are the most unusual, and which of their cells make them so
-      report     one HTML file about a saved mixture: how good it is, and what is in it
-      bench      compare pickmix with its rivals on this machine
-      reproduce  redraw figures and tables of the paper behind it
-      compile    compile kernels ahead of the first fit, for images and CI
-
-    DATA is a table: .npy, .npz, .csv (.tsv, .txt, also .gz) or .parquet, a pattern of such files, a
-    folder of Parquet files, or - for standard input; rows of numbers need not fit into memory.
-    MODEL is the folder that fit made. `--out -` writes rows to standard output, messages go
-    elsewhere.
-
-    \b
-    Examples:
-      pickmix fit                                    an embedded example: 500 components
-      pickmix fit rows.csv --components 1000 --out model
-      pickmix fit rows.csv --model flow --components 64 --out model
-      pickmix fit people.csv --id name --exclude phone --out model
-      pickmix score model new.csv --out scores.csv
-      pickmix assign model new.csv --top 3 --out components.parquet
-      pickmix sample model -n 10000 --out made.npy
-      pickmix impute model people.csv --out filled.csv
-      pickmix explain model people.csv --top 5
-      pickmix report model new.csv --held-out --out report.html
-      pickmix bench gaussian --quick
-      pickmix bench tables --quick
-      pickmix reproduce figure-2 --repetitions 1
-
-    `pickmix VERB --help` tells the rest.
-    """
+    """Run the command line."""
