@@ -40,6 +40,7 @@ myst_heading_anchors = 4
 
 # Signatures are long; a parameter per line is readable.
 maximum_signature_line_length = 88
+toc_object_entries_show_parents = "hide"
 autodoc_typehints = "none"
 autodoc_member_order = "alphabetical"
 autodoc_default_options = {
@@ -113,10 +114,12 @@ html_sidebars = {"quickstart": [], "glossary": [], "install": []}
 
 
 def _escape_initials(app, what, name, obj, options, lines):
-    """A reference that begins with an initial is a paragraph, not the item "L." of a list."""
+    """References that begin with an initial, and "K." alone, are no items of a list."""
     for number in range(len(lines) - 1, -1, -1):
         if re.match(r"[A-Z]\. [A-Z]", lines[number]):
             lines[number : number + 1] = ["", lines[number].replace(". ", "\\. ", 1)]
+        elif re.fullmatch(r" +[A-Z]\.", lines[number]):
+            lines[number] = lines[number].replace(".", "\\.")
 
 
 def setup(app):
