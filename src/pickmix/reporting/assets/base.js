@@ -50,7 +50,7 @@ const BY_WEIGHT = COMPONENTS.weight.map((_, k) => k)
   .sort((a, b) => COMPONENTS.weight[b] - COMPONENTS.weight[a] || a - b);
 
 // One selection for the map, the tree, the table and the rows. A group is a branch of the tree.
-const state = { component: -1, group: null, groupName: '', row: -1, level: 1, labels: null };
+const state = { component: -1, group: null, groupName: '', row: -1, level: 1, labels: null, dark: false };
 const listeners = { select: [], level: [], theme: [] };
 const listen = (what, listener) => listeners[what].push(listener);
 const tell = (what) => listeners[what].forEach((listener) => listener());
@@ -83,7 +83,7 @@ const link = (component) => el('button', {
 
 // Colours of the style sheet, for canvases.
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-const isDark = () => document.documentElement.dataset.theme === 'dark';
+const isDark = () => state.dark;
 
 // A canvas with as many points as the screen has, and its size in those of the style sheet.
 function prepare(canvas) {

@@ -30,8 +30,8 @@ function numberChart(column) {
 
 function levelChart(column) {
   const kept = column.levels.map((_, i) => i).sort((a, b) => column.observed[b] - column.observed[a]).slice(0, 7);
-  const [width, line] = [300, 17];
-  const height = Math.max(120, kept.length * line + 4);
+  const [width, height] = [300, 123];
+  const line = Math.min(30, (height - 4) / kept.length);
   const top = Math.max(...kept.map((i) => Math.max(column.observed[i], column.expected[i])), 1e-12);
   const x = (v) => 110 + (width - 112) * (v / top);
   const chart = svg('svg', {
@@ -41,7 +41,7 @@ function levelChart(column) {
   kept.forEach((i, place) => {
     const y = place * line + 2;
     const name = String(column.levels[i]);
-    chart.append(svg('text', { x: 104, y: y + 11, 'text-anchor': 'end' }, name.length > 16 ? `${name.slice(0, 15)}…` : name));
+    chart.append(svg('text', { x: 104, y: y + line / 2 + 2, 'text-anchor': 'end' }, name.length > 16 ? `${name.slice(0, 15)}…` : name));
     chart.append(svg('rect', { class: 'rows', x: 110, y, width: Math.max(0, x(column.observed[i]) - 110), height: line - 5 }));
     chart.append(svg('line', { class: 'model', x1: x(column.expected[i]), x2: x(column.expected[i]), y1: y - 1, y2: y + line - 4 }));
   });
@@ -51,7 +51,7 @@ function levelChart(column) {
 function calibrationChart(d, name) {
   const found = DATA.calibration;
   const shares = found.shares[d];
-  const [width, height, bottom] = [300, 58, 14];
+  const [width, height, bottom] = [300, 62, 17];
   const n = shares.length;
   const top = Math.max(...shares, found.high[d] || 0, 2 / n);
   const y = (v) => (height - bottom) * (1 - v / top) + 1;
@@ -66,9 +66,9 @@ function calibrationChart(d, name) {
     class: 'rows', x: (width * i) / n + 0.5, width: width / n - 1, y: y(share), height: Math.max(0, height - bottom + 1 - y(share)),
   })));
   chart.append(svg('line', { class: 'even', x1: 0, x2: width, y1: y(1 / n), y2: y(1 / n) }));
-  chart.append(svg('text', { x: 0, y: height - 2 }, '0'));
-  chart.append(svg('text', { x: width / 2, y: height - 2, 'text-anchor': 'middle' }, 'place in the distribution of the mixture'));
-  chart.append(svg('text', { x: width, y: height - 2, 'text-anchor': 'end' }, '1'));
+  chart.append(svg('text', { x: 0, y: height - 4 }, '0'));
+  chart.append(svg('text', { x: width / 2, y: height - 4, 'text-anchor': 'middle' }, 'place in the distribution of the mixture'));
+  chart.append(svg('text', { x: width, y: height - 4, 'text-anchor': 'end' }, '1'));
   return chart;
 }
 
@@ -82,7 +82,7 @@ function columnCard(d) {
     marginalChart(column),
     distance === null ? null : calibrationChart(d, column.name),
     distance === null ? el('p', { class: 'muted' }, 'No value was seen.') : el('p', { class: off ? 'off' : 'muted' },
-      `distance ${format(distance, 2)}, by chance below ${format(found.limit[d], 2)}`));
+      `distance ${format(distance, 2)} · by chance ${format(found.limit[d], 2)}`));
 }
 
 function startColumns() {

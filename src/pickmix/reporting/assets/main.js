@@ -8,6 +8,7 @@ function startTheme() {
   try { kept = localStorage.getItem('pickmix-theme'); } catch { kept = null; }
   const apply = (theme) => {
     root.dataset.theme = theme;
+    state.dark = theme === 'dark';
     button.textContent = theme === 'dark' ? 'Light' : 'Dark';
     button.setAttribute('aria-label', `Switch to ${theme === 'dark' ? 'light' : 'dark'} colours`);
     tell('theme');

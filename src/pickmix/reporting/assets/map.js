@@ -30,7 +30,9 @@ function startMap() {
     return { x0, x1, y0, y1 };
   }
 
-  const size = () => ({ width: canvas.clientWidth, height: canvas.clientHeight });
+  // Kept, as to ask the canvas makes the browser lay out the page.
+  let box = { width: canvas.clientWidth, height: canvas.clientHeight };
+  const size = () => box;
   const scaleX = () => (size().width - inset.left - inset.right) / (view.x1 - view.x0);
   const scaleY = () => (size().height - inset.top - inset.bottom) / (view.y1 - view.y0);
   const toX = (x) => inset.left + (x - view.x0) * scaleX();
@@ -38,6 +40,7 @@ function startMap() {
 
   function draw() {
     const { context, width, height } = prepare(canvas);
+    box = { width, height };
     const [sx, sy] = [scaleX(), scaleY()];
     const [muted, grid, ink] = [colour('muted'), colour('line'), colour('text')];
     context.strokeStyle = grid;
@@ -82,16 +85,24 @@ function startMap() {
       const radius = own && focus ? 2.4 : 1.5;
       context.fillRect(toX(MAP.x[row]) - radius / 1.2, toY(MAP.y[row]) - radius / 1.2, radius * 1.7, radius * 1.7);
     }
-    // Light components first, so that heavy ones lie on top.
-    for (let place = K - 1; place >= 0; place -= 1) {
-      const k = BY_WEIGHT[place];
-      const own = isSelected(k);
-      if (own || k === hovered) continue;
-      outline(context, k, sx, sy, focus && state.group ? 0.22 : 0.85, K > 2000 ? 0.6 : 1.1);
+    // Ellipses for the heaviest ones in view, as long as they leave room for the rows; the others
+    // are dots until there is a closer look.
+    let room = 0.2 * width * height;
+    const drawn = [];
+    for (const k of BY_WEIGHT) {
+      const shape = ellipse(k, sx, sy);
+      if (!shape) continue;
+      room -= 4.5 * (shape.major + shape.minor);
+      drawn.push([k, room > 0 ? shape : { ...shape, major: 1.4, minor: 1.4 }]);
     }
-    if (state.group) state.group.forEach((k) => outline(context, k, sx, sy, 1, 1.6));
-    if (state.component >= 0) outline(context, state.component, sx, sy, 1, 3);
-    if (hovered >= 0) outline(context, hovered, sx, sy, 1, 2.4);
+    // Light components first, so that heavy ones lie on top.
+    for (let place = drawn.length - 1; place >= 0; place -= 1) {
+      const [k, shape] = drawn[place];
+      if (!isSelected(k) && k !== hovered) outline(context, k, shape, state.group ? 0.22 : 0.85, 1.1);
+    }
+    if (state.group) state.group.forEach((k) => outline(context, k, ellipse(k, sx, sy), 1, 1.6));
+    if (state.component >= 0) outline(context, state.component, ellipse(state.component, sx, sy), 1, 3);
+    if (hovered >= 0) outline(context, hovered, ellipse(hovered, sx, sy), 1, 2.4);
     context.globalAlpha = 1;
     context.strokeStyle = ink;
     context.lineWidth = 1.4;
@@ -114,9 +125,10 @@ function startMap() {
     context.stroke();
   }
 
-  function outline(context, k, sx, sy, alpha, line) {
+  // A component on the screen; null if nothing of it is there.
+  function ellipse(k, sx, sy) {
     const shape = ELLIPSES[k];
-    if (!shape) return;
+    if (!shape) return null;
     const [a, b, c] = [shape.xx * sx * sx, -shape.xy * sx * sy, shape.yy * sy * sy];
     const middle = (a + c) / 2;
     const half = Math.hypot((a - c) / 2, b);
@@ -124,12 +136,17 @@ function startMap() {
     const minor = Math.sqrt(Math.max(middle - half, 0.25));
     const [x, y] = [toX(shape.x), toY(shape.y)];
     const { width, height } = size();
-    if (x < -major || y < -major || x > width + major || y > height + major) return;
+    if (x < -major || y < -major || x > width + major || y > height + major) return null;
+    return { x, y, major, minor, turn: Math.atan2(b, (a - c) / 2) / 2 };
+  }
+
+  function outline(context, k, shape, alpha, line) {
+    if (!shape) return;
     context.globalAlpha = alpha;
     context.strokeStyle = componentColour(k);
     context.lineWidth = line;
     context.beginPath();
-    context.ellipse(x, y, major, minor, Math.atan2(b, (a - c) / 2) / 2, 0, 2 * Math.PI);
+    context.ellipse(shape.x, shape.y, shape.major, shape.minor, shape.turn, 0, 2 * Math.PI);
     context.stroke();
   }
 
@@ -255,8 +272,9 @@ function startMap() {
   canvas.setAttribute('aria-label', `Map of ${format(drawn)} rows and ${format(K)} components by `
     + `${MAP.names[0]} and ${MAP.names[1]}. Arrow keys go from component to component.`);
   byId('map-note').textContent = `${format(drawn)} rows; ellipses reach one standard deviation`
-    + `${DATA.unusual.length ? '; crosses are the most unusual rows' : ''}. `
-    + 'Click a component; drag to move; click and turn the wheel, or + and −, to zoom.';
+    + `${K > 300 ? ', light components may be dots' : ''}`
+    + `${DATA.unusual.length ? '; crosses are unusual rows' : ''}. `
+    + 'Click to select, drag to move; the wheel zooms after a click.';
   for (const what of ['select', 'level', 'theme']) listen(what, redraw);
   new ResizeObserver(redraw).observe(canvas);
   draw();

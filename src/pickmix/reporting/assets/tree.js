@@ -53,7 +53,9 @@ function startTree() {
       }
     }
   }
-  const size = () => ({ width: canvas.clientWidth, height: canvas.clientHeight });
+  // Kept, as to ask the canvas makes the browser lay out the page.
+  let box = { width: canvas.clientWidth, height: canvas.clientHeight };
+  const size = () => box;
   const scale = () => (size().width - inset.left - inset.right) / (view.x1 - view.x0);
   const toX = (x) => inset.left + (x - view.x0) * scale();
   const toY = (l) => size().height - inset.bottom - l * (size().height - inset.top - inset.bottom);
@@ -80,6 +82,7 @@ function startTree() {
 
   function draw() {
     const { context, width, height } = prepare(canvas);
+    box = { width, height };
     const [muted, grid, ink] = [colour('muted'), colour('line'), colour('text')];
     context.fillStyle = muted;
     context.textAlign = 'right';

@@ -15,7 +15,7 @@ function unusualRow(odd, place) {
       el('span', { class: 'label' }, ROWS.id ? ` row ${format(ROWS.number[odd.row])}` : '', ` · log-density ${format(odd.density, 4)} · `),
       reasons.length ? reasonText(reasons[0]) : cells),
     el('div', {},
-      reasons.length ? el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Reasons' },
+      reasons.length ? el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Reasons for ${rowName(odd.row)}` },
         el('table', { class: 'plain' },
           el('thead', {}, el('tr', {}, ...head.map((name, i) => el('th', { scope: 'col', class: i ? 'n' : null }, name)))),
           el('tbody', {}, ...reasons.map(([column, observed, expected, spread, log, isLevel, unit]) => el('tr', {},
