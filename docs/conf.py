@@ -13,6 +13,8 @@ sys.path.insert(0, str(HERE / "_ext"))
 # Pictures are drawn without a display, and a deep example compiles for the processor.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+from sphinx.domains.python import PyObject  # noqa: E402
+
 import pickmix  # noqa: E402
 
 project = "pickmix"
@@ -75,6 +77,8 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"^(choosing|deep_uci|galaxy_colours|idea_in_2d)\.py$",
     "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
+    # A display at the end of a block is drawn; its name in memory says nothing.
+    "capture_repr": (),
     "remove_config_comments": True,
     "download_all_examples": False,
     "show_memory": False,
@@ -120,6 +124,12 @@ def _escape_initials(app, what, name, obj, options, lines):
             lines[number : number + 1] = ["", lines[number].replace(". ", "\\. ", 1)]
         elif re.fullmatch(r" +[A-Z]\.", lines[number]):
             lines[number] = lines[number].replace(".", "\\.")
+
+
+# Sphinx calls them variables.
+for _field in PyObject.doc_field_types:
+    if _field.name == "variable":
+        _field.label = "Attributes"
 
 
 def setup(app):

@@ -14,15 +14,16 @@ import numpy as np
 from scipy.cluster.hierarchy import dendrogram
 
 from pickmix import ComponentsDisplay, GaussianMixture, PathDisplay, path
-from pickmix.data.mixsim import generate
+from pickmix.data.rotated import generate
 
-truth = generate(n_components=15, n_features=2, max_overlap=0.02, random_state=1)
+truth = generate(n_components=15, n_features=2, width=0.07, random_state=3)
 rows, _ = truth.sample(4_500, random_state=0)
 train, new = rows[:3_000], rows[3_000:]
 mixture = GaussianMixture(30, random_state=0).fit(train)
 
 # %%
-# The path: the log-likelihood of new rows over the number of components, and two criteria.
+# The path: the log-likelihood of new rows over the number of components, and two criteria. Where
+# groups overlap so much that new rows cannot tell them apart, fewer are chosen than there were.
 found = path(mixture, new, train)
 display = PathDisplay.from_path(found)
 print(f"chosen: {display.chosen} components; the truth has 15")
