@@ -6,7 +6,7 @@ import pytest
 from diagnosed import CLOSED_FORM, COVARIANCE_TYPES, categories, counts, deep, gaussian, table
 from scipy import stats
 
-from pickmix import FamilyMixture, TableMixture
+from pickmix import FamilyMixture, GaussianMixture, TableMixture
 from pickmix.diagnostics.marginals import marginals
 
 
@@ -117,6 +117,30 @@ def test_rare_levels_are_put_together():
     pooled = TableMixture(1, max_levels=4, random_state=0).fit(frame)
     (found,) = marginals(pooled, frame)
     assert [name for name in found.levels if name.endswith("rare levels")]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("step", [1.0, 0.1])
+def test_rounded_numbers_have_bins_of_whole_steps(step, kind):
+    X = np.round(np.random.default_rng(0).normal(0.0, 30.0, (2000, 1))) * step
+    X = np.round(X, 1).astype(kind)
+    model = GaussianMixture(1).fit(X)
+    (found,) = marginals(model, X, n_bins=40)
+    per_bin = np.diff(found.edges) / step
+    np.testing.assert_allclose(per_bin, np.round(per_bin[0]), rtol=1e-4)
+    # Edges lie between two values.
+    np.testing.assert_allclose(found.edges / step % 1.0, 0.5, atol=1e-3)
+    # Before rounding, the same shares.
+    F = stats.norm.cdf(found.edges, model.means_[0, 0], np.sqrt(model.covariances_[0, 0, 0]))
+    np.testing.assert_allclose(found.expected[1:-1], np.diff(F)[1:-1], atol=1e-12)
+
+
+def test_a_few_values_have_a_bin_each():
+    values = np.sqrt([2.0, 3.0, 5.0, 11.0])
+    X = np.random.default_rng(0).choice(values, (300, 1), p=[0.1, 0.2, 0.3, 0.4])
+    (found,) = marginals(GaussianMixture(2, random_state=0).fit(X), X)
+    np.testing.assert_allclose(found.edges[1:-1], 0.5 * (values[1:] + values[:-1]))
+    np.testing.assert_allclose(found.observed, [(X[:, 0] == v).mean() for v in values])
 
 
 def test_a_few_rows_far_off_do_not_stretch_the_bins():

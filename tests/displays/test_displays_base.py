@@ -52,5 +52,6 @@ def test_clusters_near_each_other_have_different_colours():
 
 
 def test_long_names_are_cut():
-    assert shorten("a" * 30, 10) == "a" * 9 + "…"
+    names = [shorten(f"country number {n}", 14) for n in (7, 12)]
+    assert names == ["country n…er 7", "country n…r 12"]
     assert shorten("short", 10) == "short"

@@ -2,10 +2,11 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from displayed import flow, gaussian, rows, table
 
-from pickmix import GaussianMixture, MarginalsDisplay
+from pickmix import GaussianMixture, MarginalsDisplay, TableMixture
 from pickmix.diagnostics.marginals import marginals
 
 
@@ -35,6 +36,21 @@ def test_levels_have_bars_with_their_names():
     display.figure_.canvas.draw()
     said = [text.get_text() for text in dates.get_xticklabels()]
     assert any(month in "".join(said) for month in ("Jan", "Feb", "Mar", "Apr"))
+
+
+@pytest.mark.parametrize("unit", ["s", "min", "h", "D", "W"])
+@pytest.mark.parametrize("n_units", [3, 40, 700])
+def test_dates_of_any_range_have_ticks(unit, n_units):
+    steps = np.random.default_rng(0).integers(0, n_units, 200)
+    frame = pd.DataFrame({"when": pd.Timestamp("2024-02-28") + pd.to_timedelta(steps, unit)})
+    frame["x"] = np.arange(200.0) ** 0.5
+    model = TableMixture(1, schema={"when": "date"}, random_state=0).fit(frame)
+    display = MarginalsDisplay.from_estimator(model, frame, columns=["when"])
+    # Locators warn of ranges that they do not know; warnings are errors here.
+    display.figure_.canvas.draw()
+    low, high = display.axes_[0].get_xlim()
+    assert 2 <= np.count_nonzero(display.axes_[0].get_xticks() >= low) <= 14
+    assert high > low
 
 
 def test_deep_mixtures_say_that_rows_were_drawn():

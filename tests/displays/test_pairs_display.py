@@ -72,6 +72,19 @@ def test_columns_in_which_clusters_differ_are_chosen():
     np.testing.assert_array_equal(display.rows, X[:, [5, 0]])
 
 
+def test_copies_and_flags_are_not_chosen():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, 7))
+    X[:300] += np.linspace(8.0, 9.0, 7)
+    X[:, 1] = X[:, 0]
+    X[:, 6] = X[:, 5] > 4.0
+    model = GaussianMixture(2, random_state=0).fit(X)
+    names = PairsDisplay.from_estimator(model, X).names
+    assert len(set(names)) == 4
+    assert not {"column 0", "column 1"} <= set(names)
+    assert "column 6" not in names
+
+
 def test_a_table_leaves_levels_out_and_keeps_gaps():
     model, frame = table()
     display = PairsDisplay.from_estimator(model, frame, level=2)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.data.typed_kinds import find_step
 from pickmix.diagnostics.columns import Column, read_columns
 from pickmix.diagnostics.laws import LevelLaw
 from pickmix.estimators.validation import check_integer
@@ -14,7 +15,8 @@ from pickmix.estimators.validation import check_integer
 # Rows beyond these percentages are in the outer bins, if they would stretch the picture.
 _MIDDLE = (0.1, 99.9)
 _STRETCH = 1.5
-_DAY: Any = np.timedelta64(1, "D")
+# Steps in a bin beyond which it does not matter whether there is one more.
+_MOST_STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,8 @@ def marginals(
     rows : table of shape (N, D)
         As the model takes it. Cells that are missing are left out.
     n_bins : int, default=40
-        At most; columns of whole or rounded numbers have bins of whole steps.
+        At most; columns of whole or rounded numbers have bins of whole steps, with edges between
+        two of them.
     columns : list of names or numbers, default=None
         None is all.
     max_levels : int, default=20
@@ -155,6 +158,21 @@ def _numbers(column: Column, n_bins: int) -> Marginal:
     )
 
 
+def _step_of(seen: np.ndarray, width: float) -> float | None:
+    """What all values are multiples of, if bins of this width would hold a few of them.
+
+    A bin with three whole numbers beside one with two makes stripes that are not in the rows.
+    """
+    if not seen.shape[0] or width <= 0.0:
+        return None
+    short = seen.astype(np.float32)
+    # Rounded numbers of 32 bits have other digits in 64.
+    step = find_step(short if (short == seen).all() else seen)
+    if step is None or step.size * _MOST_STEPS < width:
+        return None
+    return float(step.size)
+
+
 def _edges(column: Column, seen: np.ndarray, n_bins: int) -> np.ndarray:
     """Edges of bins over most of the values; between steps where values are rounded."""
     if not seen.shape[0]:
@@ -164,12 +182,19 @@ def _edges(column: Column, seen: np.ndarray, n_bins: int) -> np.ndarray:
         inner = np.percentile(seen, _MIDDLE)
         if inner[1] > inner[0] and high - low > _STRETCH * (inner[1] - inner[0]):
             low, high = float(inner[0]), float(inner[1])
-    step = column.step
+    step = column.step or _step_of(seen, (high - low) / n_bins)
     if step is None:
         if high <= low:
             # A single value: a bin of any width around it.
             width = max(abs(low), 1.0) * 1e-3
             low, high = low - width, high + width
+        values = np.unique(seen)
+        few = 1 < values.shape[0] <= min(n_bins, seen.shape[0] // 3)
+        if few and low == values[0] and high == values[-1]:
+            # A few values, each many times: a bin for each.
+            half = 0.5 * np.diff(values)
+            ends = values[0] - half[0], values[-1] + half[-1]
+            return np.concatenate([ends[:1], values[:-1] + half, ends[1:]])
         return np.linspace(low, high, n_bins + 1)
     # Steps are counted from the least value seen, which is one of them.
     n_steps = max(int(np.rint((high - low) / step)), 0) + 1

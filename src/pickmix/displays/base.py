@@ -106,12 +106,15 @@ def set_title(axes: Any, text: str, size: float = TITLE_SIZE) -> None:
 
 
 def shorten(text: str, most: int = 22) -> str:
-    """A text that is no longer than so many characters.
+    """A text that is no longer than so many characters: names often differ in how they end.
 
     >>> shorten("flipper length in millimetres", 12)
-    'flipper len…'
+    'flipper …res'
     """
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 3
+    return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
 
 
 def describe(model: Any) -> str:

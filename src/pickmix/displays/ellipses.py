@@ -9,8 +9,10 @@ import numpy as np
 from pickmix.displays.base import ROWS, matplotlib_part
 from pickmix.displays.colours import BLUE, INK
 
-# Ellipses of two standard deviations are drawn if no more than so many lie over each other.
+# Ellipses of two standard deviations are drawn if they are few, or if no more than so many lie over
+# each other.
 _MOST_OVER_EACH_OTHER = 4.0
+_FEW = 20
 # What a crowd of ellipses lets through, and how opaque a single one is.
 _LIGHT, _MOST_OPAQUE = 0.15, 0.35
 # Centres at which ellipses are counted.
@@ -94,7 +96,9 @@ def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.nd
 
 
 def choose_n_std(centers: np.ndarray, covariances: np.ndarray) -> int:
-    """Two standard deviations, or one where ellipses would hide each other."""
+    """Two standard deviations, or one where more than a few ellipses would hide each other."""
+    if centers.shape[0] <= _FEW:
+        return 2
     return 2 if overlap(centers, covariances, 2.0).mean() <= _MOST_OVER_EACH_OTHER else 1
 
 

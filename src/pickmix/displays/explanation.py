@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -17,6 +18,16 @@ from pickmix.estimators.validation import check_integer
 # Nats of a cell three standard deviations off.
 _THREE_DEVIATIONS = 4.5
 _MOST_COLUMNS = 15
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+(\.\d+)?")
+# Durations as NumPy spells them, in days.
+_UNITS = {
+    "nanoseconds": 1e-9 / 86_400.0,
+    "microseconds": 1e-6 / 86_400.0,
+    "milliseconds": 1e-3 / 86_400.0,
+    "seconds": 1.0 / 86_400.0,
+    "minutes": 1.0 / 1_440.0,
+    "hours": 1.0 / 24.0,
+}
 
 
 class ExplanationDisplay:
@@ -233,7 +244,21 @@ def _shown(value: Any, spread: float | None = None) -> str:
             digits = max(0, 1 - int(np.floor(np.log10(spread))))
             return f"{float(value):.{min(digits, 12)}f}"
         return f"{float(value):.6g}"
-    return shorten(str(value), 20)
+    return _shown_text(str(value))
+
+
+def _shown_text(text: str) -> str:
+    """A level or a date, without fractions of a second; a duration in days.
+
+    >>> _shown_text("2024-01-01T10:20:30.123456789"), _shown_text("43200000000000 nanoseconds")
+    ('2024-01-01T10:20:30', '0.5 days')
+    """
+    if _TIME.fullmatch(text):
+        return text.partition(".")[0]
+    number, _, unit = text.partition(" ")
+    if unit in _UNITS and number.lstrip("-").isdigit():
+        return f"{int(number) * _UNITS[unit]:.3g} days"
+    return shorten(text, 22)
 
 
 def _plain(value: float) -> str:

@@ -33,6 +33,7 @@ from pickmix.displays.ellipses import draw_ellipses, draw_points, limits_of
 _CHOSEN_COLUMNS, _MOST_COLUMNS, _MOST_POINTS = 4, 8, 4_000
 # Components at most unless a level is asked for, and clusters with a name in the legend.
 _LEVEL, _MOST_NAMED = 7, 12
+_FEW_VALUES = 8
 _BINS = 40
 
 
@@ -189,9 +190,9 @@ class PairsDisplay:
                 panel.xaxis.set_tick_params(labelbottom=i == d - 1)
                 panel.yaxis.set_tick_params(labelleft=j == 0 and i > 0)
                 if i == d - 1:
-                    panel.set_xlabel(shorten(self.names[j], 26), fontsize=9, color=INK)
+                    panel.set_xlabel(_label(self.names[j]), fontsize=9, color=INK)
                 if j == 0 and i > 0:
-                    panel.set_ylabel(shorten(self.names[i], 26), fontsize=9, color=INK)
+                    panel.set_ylabel(_label(self.names[i]), fontsize=9, color=INK)
         figure.suptitle(self.title, fontsize=10, x=0.01, ha="left", wrap=True)
         self._write_legend(grid, colours)
         return self
@@ -254,18 +255,42 @@ class PairsDisplay:
         )
 
 
+def _label(name: str) -> str:
+    """A name for the side of a small panel, with what a date counts from on a line of its own."""
+    start, mark, since = name.partition(" (days")
+    return shorten(start, 26) + (f"\n(days{since}" if mark else "")
+
+
 def _size(seen: np.ndarray) -> float:
     """The size of points in a small panel."""
     return float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
 
 
 def _telling(reduced: Any, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
-    """The few columns in which clusters differ most, in units of the rows' spread."""
+    """The few columns in which clusters differ most, and that do not repeat each other."""
     plane = plane_of(reduced, usable)
     means = plane.project(component_means(reduced, np.arange(reduced.weights_.shape[0])))
     points = plane.project(rows)
-    variances = np.nanvar(np.where(np.isnan(points).all(axis=0), 0.0, points), axis=0)
+    away = np.nan_to_num(points - np.nan_to_num(np.nanmean(_filled(points), axis=0)))
+    spread = np.sqrt(np.square(away).mean(axis=0))
     weights = reduced.weights_ / reduced.weights_.sum()
     between = weights @ np.square(means - weights @ means)
-    told = between / np.where(variances > 0.0, variances, np.inf)
-    return np.asarray(usable[np.sort(np.argsort(-told, kind="stable")[:_CHOSEN_COLUMNS])])
+    told = between / np.where(spread > 0.0, np.square(spread), np.inf)
+    # Columns of a few values are lines in a picture.
+    n_distinct = np.array([np.unique(column[~np.isnan(column)]).shape[0] for column in points.T])
+    told = np.where(n_distinct < _FEW_VALUES, 1e-3, 1.0) * np.minimum(told, 1.0)
+    scaled = away / np.where(spread > 0.0, spread, 1.0)
+    likeness = np.square(scaled.T @ scaled / max(rows.shape[0], 1))
+    chosen: list[int] = []
+    left = told.copy()
+    for _ in range(min(_CHOSEN_COLUMNS, usable.shape[0])):
+        best = int(left.argmax())
+        chosen.append(best)
+        left = told * (1.0 - likeness[:, chosen].max(axis=1))
+        left[chosen] = -1.0
+    return np.asarray(usable[np.sort(chosen)])
+
+
+def _filled(points: np.ndarray) -> np.ndarray:
+    """Points with zeros in columns that hold nothing: their mean would warn."""
+    return np.where(np.isnan(points).all(axis=0), 0.0, points)

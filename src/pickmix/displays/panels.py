@@ -11,7 +11,7 @@ from pickmix.displays.base import ROWS, matplotlib_part, shorten
 from pickmix.displays.colours import BLUE, INK
 
 # Characters of a level's name.
-_MOST_CHARACTERS = 14
+_MOST_CHARACTERS = 16
 
 
 def draw_marginal(axes: Any, marginal: Marginal) -> None:
@@ -38,7 +38,7 @@ def draw_marginal(axes: Any, marginal: Marginal) -> None:
     axes.set_xlabel(marginal.name, color=INK)
     if marginal.edges.dtype.kind == "M":
         dates = matplotlib_part("dates")
-        locator = dates.AutoDateLocator(minticks=3, maxticks=5)
+        locator = dates.AutoDateLocator(minticks=3, maxticks=7)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
     else:

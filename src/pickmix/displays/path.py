@@ -137,6 +137,18 @@ class PathDisplay:
             tidy(panel)
         if single:
             axes[1].spines["right"].set_visible(True)
+            # One legend for both, below: curves cross everywhere in the axes.
+            handles, labels = axes[0].get_legend_handles_labels()
+            more, names = axes[1].get_legend_handles_labels()
+            axes[0].legend(
+                handles + more,
+                labels + names,
+                frameon=False,
+                fontsize=9,
+                ncols=4,
+                loc="upper center",
+                bbox_to_anchor=(0.5, -0.14),
+            )
         axes[0 if single else 1].set_xlabel("components", color=INK)
         return self
 
@@ -196,7 +208,8 @@ class PathDisplay:
             axes.axvline(self.chosen, color=VERMILION, linestyle="--", linewidth=1.2)
             axes.grid(color=GRID, linewidth=0.8)
             axes.set_axisbelow(True)
-        axes.legend(frameon=False, fontsize=9, loc="lower left")
+        if not single:
+            axes.legend(frameon=False, fontsize=9, loc="lower left")
 
 
 def _plain(value: float, _: int) -> str:
