@@ -30,7 +30,7 @@ function numberChart(column) {
 
 function levelChart(column) {
   const kept = column.levels.map((_, i) => i).sort((a, b) => column.observed[b] - column.observed[a]).slice(0, 7);
-  const [width, height] = [300, 123];
+  const [width, height] = [300, 120];
   const line = Math.min(30, (height - 4) / kept.length);
   const top = Math.max(...kept.map((i) => Math.max(column.observed[i], column.expected[i])), 1e-12);
   const x = (v) => 110 + (width - 112) * (v / top);
