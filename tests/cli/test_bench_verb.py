@@ -132,7 +132,7 @@ def test_interrupt_keeps_what_there_is(tmp_path, made, monkeypatch):
     monkeypatch.setattr(apart, "perform_apart", perform_apart)
     result = run("gaussian", "--quick", "--out", tmp_path)
     assert result.exit_code == 130
-    assert "the same command goes on from here" in result.output
+    assert "the same command resumes from here" in result.output
     assert len(Store(tmp_path / "gaussian.csv").histories()) == 2
     assert (tmp_path / "gaussian.md").exists()
 

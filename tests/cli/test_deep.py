@@ -357,7 +357,7 @@ def test_networks_without_transforms_take_gaps(tmp_path, X):
     gappy = X.copy()
     gappy[::7, 1] = np.nan
     write_table(tmp_path / "rows.csv", {"a": gappy[:, 0], "b": gappy[:, 1]})
-    for model, other in (("flow", ", or take"), ("sptn", ", take --transforms none, or take")):
+    for model, other in (("flow", ", or use"), ("sptn", ", use --transforms none, or use")):
         message = error_of("fit", tmp_path / "rows.csv", "--model", model)
         assert "a missing value in row 1 of column 'b'" in message
         assert f"with --exclude{other} --model table" in message
@@ -504,7 +504,7 @@ def test_help_groups_options_by_model():
     ]
     words = " ".join(text.split())
     assert "per row and visit. [default: auto (gaussian and table); 1 (flow and sptn)]" in words
-    assert "at most for flow and sptn. [default: 20000 (flow and sptn)]" in words
+    assert "at most this for flow and sptn. [default: 20000 (flow and sptn)]" in words
     for option in fit_command.fit.params:
         if isinstance(option, click.Option):
             assert f"  {option.opts[-1]}" in text

@@ -265,8 +265,8 @@ def test_fit_takes_columns(tmp_path, places):
         (["fit", "none.csv"], "none.csv: expected a file, found nothing there"),
         (
             ["fit", "words.csv", "--model", "gaussian"],
-            "column 'b', got 'x' in line 2; leave that column out with --columns, or take --model "
-            "table, which knows text, dates and gaps",
+            "column 'b', got 'x' in line 2; leave that column out with --columns, or use --model "
+            "table, which takes text, dates and missing values",
         ),
         (["fit", "rows.xlsx"], "expected a file ending in"),
         (

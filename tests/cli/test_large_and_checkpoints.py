@@ -174,7 +174,7 @@ class TestFit:
             (tmp_path / f"{number}-1.csv").write_text(f"a,b\n5,6\n{value}\n")
         message = error_of("fit", tmp_path / "0-*.csv", "--model", "gaussian", *QUICK, *out)
         assert "1.csv" in message
-        assert "leave that column out with --columns, or take --model table" in message
+        assert "leave that column out with --columns, or use --model table" in message
         (tmp_path / "1-1.csv").write_text("a,b\n5,6\n1,inf\n")
         message = error_of("fit", tmp_path / "1-*.csv", "--components", 2, *out)
         assert re.search(r"got inf in 1-1\.csv, row 2, column", message)
@@ -291,7 +291,7 @@ class TestCheckpoints:
             result = run(*command)
         assert result.exit_code == 130
         said = result.stderr.splitlines()[-1]
-        assert said == f"note: The same command goes on from the checkpoint in {kept}."
+        assert said == f"note: The same command resumes from the checkpoint in {kept}."
         assert pickmix.load(tmp_path / "model").n_steps_ == 7
         result = run_well(*command)
         assert f"going on from the checkpoint in {kept}: step 7\n" in result.stderr
@@ -314,7 +314,7 @@ class TestCheckpoints:
             tmp_path / "model",
         ]
         result = run_well("fit", places / "rows.csv", *options, "--checkpoint", tmp_path / "kept")
-        assert "goes on from the checkpoint in" in result.stderr
+        assert "resumes from the checkpoint in" in result.stderr
         result = run_well("fit", places / "rows.csv", *options)
         assert "goes on" not in result.stderr
 
@@ -331,7 +331,7 @@ class TestCheckpoints:
         data = places / "part-*.csv"
         run_well("fit", data, *options, tmp_path / "expected")
         result = run_well("fit", data, *options, tmp_path / "model", *kept, 1e-9)
-        assert "The same command goes on" in result.stderr
+        assert "The same command resumes" in result.stderr
         assert pickmix.load(tmp_path / "model").n_steps_ < 20
         run_well("fit", data, *options, tmp_path / "model", *kept, 100)
         one, other = pickmix.load(tmp_path / "model"), pickmix.load(tmp_path / "expected")

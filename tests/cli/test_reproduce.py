@@ -179,7 +179,7 @@ def test_ctrl_c_keeps_what_was_made(tmp_path, made):
     made.results["TSAEM"] = KeyboardInterrupt()
     result = run("figure-2", "--repetitions", 1, "--out", tmp_path)
     assert result.exit_code == 130
-    assert "the same command goes on from here" in result.output
+    assert "the same command resumes from here" in result.output
     assert 0 < len(Store(tmp_path / "results.parquet").histories()) < 9
 
 

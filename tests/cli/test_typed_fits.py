@@ -214,12 +214,12 @@ class TestFit:
             (["--exclude", "specie"], "no column 'specie', but 'species'"),
             (
                 ["--model", "flow", "--columns", "mass,species"],
-                "leave that column out with --columns, or take --model table",
+                "leave that column out with --columns, or use --model table",
             ),
             (
                 ["--model", "sptn", "--columns", "mass,height"],
-                "--model sptn needs complete rows: leave the column out with --exclude, take "
-                "--transforms none, or take --model table",
+                "--model sptn needs complete rows: leave the column out with --exclude, use "
+                "--transforms none, or use --model table",
             ),
         ],
     )
@@ -319,9 +319,9 @@ class TestQueries:
             assert "a missing value in row 2 of column 'b'; a FlowMixture needs" in message
         for verb in ("impute", "explain"):
             message = error_of(verb, tmp_path / "flow", tmp_path / "gaps.csv")
-            assert f"`pickmix {verb}` asks models of Gaussians and of tables" in message
+            assert f"`pickmix {verb}` needs a model of Gaussians or of a table" in message
         message = error_of("sample", tmp_path / "flow", "--given", "a=1")
-        assert "not a FlowMixture" in message
+        assert "got a FlowMixture" in message
 
 
 @pytest.mark.parametrize("layout", [(",", "."), (";", ","), ("\t", ","), ("|", ".")])

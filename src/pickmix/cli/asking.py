@@ -1,4 +1,4 @@
-"""Questions to saved models: the model, and the rows that it is asked about, piece by piece."""
+"""Saved models, and the rows that they are asked about, piece by piece."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def asking_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Saved:
-    """A saved model as the command line asks it.
+    """A saved model for the commands that use it.
 
     Attributes
     ----------
     path : Path
     estimator : fitted estimator
-        Without the names of its columns if it is asked about plain arrays.
+        Without the names of its columns if it takes plain arrays.
     names : list of str, or None
         Names of the columns that it was fitted to; of a table, of those in its model.
     id : str or None
@@ -63,7 +63,7 @@ class Saved:
 
     @property
     def is_table(self) -> bool:
-        """Whether it is asked about typed tables, and not about arrays."""
+        """Whether it takes typed tables instead of arrays."""
         return isinstance(self.estimator, TableMixture)
 
     @property
@@ -103,11 +103,11 @@ class Piece:
 
 
 def load_model(path: Path) -> Saved:
-    """Load a model and take its column names off, as rows come as plain arrays here."""
+    """Load a model without its column names, as rows are plain arrays here."""
     estimator = load(path)
     if isinstance(estimator, Mixture):
         raise ValueError(
-            f"{path}: a Mixture of components of your own can be asked from Python only: "
+            f"{path}: a Mixture of components of your own can be used from Python only: "
             "pickmix.load(path, component=...)"
         )
     remembered = vars(estimator).pop("id_column_", None)
@@ -159,7 +159,7 @@ def _pieces(saved: Saved, place: Place, name: str) -> Generator[Piece, None, Non
         names, left_out = _table_columns(saved, place, table, name)
         typed = table.typed(names)
         for column in left_out:
-            # Nothing is known of them, and that is no surprise.
+            # All their values count as missing.
             typed.columns[column] = all_missing(column, table.n_rows)
         yield Piece(typed, {}, 0)
         return
@@ -203,7 +203,7 @@ def _columns(saved: Saved, place: Place) -> tuple[list[Any] | None, list[int]]:
     names, _ = heading(place)
     if names is None:
         return chosen_columns(place), []
-    # Names that are not there are refused by whoever reads them; --exclude by what it leaves.
+    # Names that do not exist are refused when they are read.
     chosen_columns(replace(place, columns=None))
     left_out = set(place.exclude or ())
     absent = [number for number, name in enumerate(saved.names) if name in left_out]
@@ -214,10 +214,10 @@ def _columns(saved: Saved, place: Place) -> tuple[list[Any] | None, list[int]]:
 
 
 def need_questions(saved: Saved, verb: str) -> None:
-    """Refuse models that cannot be asked about columns given others."""
+    """Refuse models that cannot answer questions about columns given others."""
     if not hasattr(saved.estimator, "impute"):
         raise ValueError(
-            f"{saved.path}: `pickmix {verb}` asks models of Gaussians and of tables, not a "
+            f"{saved.path}: `pickmix {verb}` needs a model of Gaussians or of a table, got a "
             f"{type(saved.estimator).__name__}; fit one with --model gaussian or table"
         )
 
@@ -238,7 +238,7 @@ def _table_columns(
 
 
 def read_for(saved: Saved, place: Place, name: str) -> tuple[WholeTable, dict[str, str], Any]:
-    """A table as a whole, its names of the model's columns, and the rows to ask about."""
+    """A whole table, its names of the columns of the model, and the rows to ask about."""
     table = read_whole(place)
     if saved.is_table:
         own, _ = _table_columns(saved, place, table, name)

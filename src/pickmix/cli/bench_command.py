@@ -1,4 +1,4 @@
-"""`pickmix bench`: rivals in one harness."""
+"""`pickmix bench`: other libraries and algorithms, measured in the same way."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ Thing = TypeVar("Thing")
 
 @click.group()
 def bench() -> None:
-    """Compare pickmix with its rivals on this machine.
+    """Compare pickmix with other libraries and algorithms on this machine.
 
-    Every rival gets the same rows and the same number of components, and is measured alike: the
-    log-likelihood of rows it has not seen, wall time with its start, component evaluations, and
-    peak memory in a process of its own.
+    They are called rivals here. Every rival gets the same rows and the same number of components,
+    and is measured in the same way: the log-likelihood of rows that it has not seen, wall time
+    including its start, component evaluations, and peak memory in a process of its own.
 
     \b
     Benches:
@@ -67,14 +67,14 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
             multiple=True,
             type=click.Choice(list(RIVALS)),
             metavar="NAME",
-            help=f"Who fits; repeat for more. [{rivals}]",
+            help=f"Library or algorithm that fits; repeat for more. [{rivals}]",
         ),
         click.option(
             "--seeds",
             type=click.IntRange(min=1),
             default=3,
             show_default=True,
-            help="How often each rival fits the same thing, with seeds 0, 1, ...",
+            help="Fits of each rival to the same rows, with seeds 0, 1, ...",
         ),
         click.option(
             "--max-seconds",
@@ -93,7 +93,9 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
             help="Folder for the results. Runs that it already holds are not repeated.",
         ),
         click.option("--quick", is_flag=True, help=quick),
-        click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing."),
+        click.option(
+            "--draw-only", is_flag=True, help="Draw the results in the folder; fit nothing."
+        ),
         click.option("--list", "show_list", is_flag=True, help=f"List {listed} and rivals."),
     ]
 
@@ -128,9 +130,9 @@ def gaussian(
 
     Every setting, rival and seed is a run in a process of its own, one after the other. The folder
     gets gaussian.csv, a line per measurement, and from it gaussian.md (medians over seeds) and
-    gaussian-SETTING.png. All settings with all rivals take hours. Ctrl-C stops; the same command
-    then goes on where it stopped and repeats nothing. A rival whose library is missing is listed as
-    not installed: pip install 'pickmix[bench]'.
+    gaussian-SETTING.png. All settings with all rivals take hours. After Ctrl-C, the same command
+    resumes where it stopped and repeats nothing. A rival whose library is missing is listed as not
+    installed: pip install 'pickmix[bench]'.
 
     \b
     Examples:
@@ -150,11 +152,13 @@ def gaussian(
     chosen_rivals = _named(RIVALS, rivals or (QUICK_RIVALS if quick else RIVALS))
     path = out / "gaussian.csv"
     if draw_only:
-        _deliver_gaussian(_store_of_before(path))
+        _deliver_gaussian(_earlier_store(path))
         return
     runs = _plan(chosen_settings, chosen_rivals, _n_seeds(seeds, quick))
     if not runs:
-        raise ValueError("--rival: the settings are too large for rivals that evaluate everything")
+        raise ValueError(
+            "--rival: the settings are too large for rivals that evaluate every component"
+        )
     _carry_out(runs, path, max_seconds, _deliver_gaussian)
 
 
@@ -199,8 +203,8 @@ def tables(
     than 4 K rows to fit. A seed is another start on the same rows.
 
     The folder gets tables.csv, a line per measurement, and from it tables.md (a summary, and
-    medians over seeds) and tables.png. All tables take hours. Ctrl-C stops; the same command then
-    goes on where it stopped and repeats nothing.
+    medians over seeds) and tables.png. All tables take hours. After Ctrl-C, the same command
+    resumes where it stopped and repeats nothing.
 
     \b
     Examples:
@@ -218,7 +222,7 @@ def tables(
     chosen_rivals = _named(RIVALS, rivals or TABLE_RIVALS)
     path = out / "tables.csv"
     if draw_only:
-        _deliver_tables({}, _store_of_before(path))
+        _deliver_tables({}, _earlier_store(path))
         return
     choice = choose(chosen_tables, components or (QUICK_COMPONENTS if quick else COMPONENTS))
     for name, reason in choice.missing.items():
@@ -261,7 +265,7 @@ def _plan(settings: list[Setting], rivals: list[Rival], n_seeds: int) -> list[Be
 
     Rivals that evaluate every component are left out where a setting is too large for them.
     """
-    # Seeds outside rivals: a machine that gets slower on the way slows all rivals alike.
+    # Seeds outside rivals: a machine that gets slower on the way slows all rivals equally.
     return [
         BenchRun(rival.name, 0, seed, setting=setting.name)
         for setting in settings
@@ -271,7 +275,7 @@ def _plan(settings: list[Setting], rivals: list[Rival], n_seeds: int) -> list[Be
     ]
 
 
-def _store_of_before(path: Path) -> Store:
+def _earlier_store(path: Path) -> Store:
     _require_pandas()
     if not path.is_file():
         raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
@@ -307,7 +311,7 @@ def _carry_out(runs: list[BenchRun], path: Path, max_seconds: float, deliver: De
     if store.histories():
         deliver(store)
     if interrupted:
-        click.echo("Interrupted; the same command goes on from here.", err=True)
+        click.echo("Interrupted; the same command resumes from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 

@@ -19,11 +19,11 @@ from pickmix.estimators.compilation import KINDS, cache_folder, compile_kinds
 )
 @clear_errors
 def compile_all(only: tuple[str, ...]) -> None:
-    """Compile the kernels ahead of the first fit, and keep them on disk.
+    """Compile the kernels before the first fit, and keep them on disk.
 
-    Fits of small tables run in NumPy and compile nothing. The first fit of a large one compiles
-    kernels for some twenty seconds, once on a machine. This verb does that ahead: in the image of
-    a container, or in a step of CI that is cached. Set NUMBA_CACHE_DIR to choose where they are
+    Fits of small tables run in NumPy and compile nothing. The first fit of a large table compiles
+    kernels, which takes about twenty seconds, once per machine. This command does it in advance: in
+    the image of a container, or in a cached step of CI. NUMBA_CACHE_DIR chooses where kernels are
     kept.
 
     \b

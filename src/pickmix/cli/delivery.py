@@ -1,4 +1,4 @@
-"""Results on their way out: a file, standard output, or their beginning on the screen."""
+"""Where results go: a file, standard output, or their first rows on the screen."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ SHOWN = 10
 out_option = click.option(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
-    help="File for the result: .csv, .tsv (.gz packs them), .npy, .npz or .parquet; - writes it "
-    "as CSV to standard output.",
+    help="File for the result: .csv, .tsv, .csv.gz, .tsv.gz, .npy, .npz or .parquet; - writes CSV "
+    "to standard output.",
 )
 
 
 class Delivery:
     """Takes a result piece by piece, and writes it or shows its beginning.
 
-    A text is written as the pieces come; of others, they are collected. A file appears whole or
-    not at all.
+    Text is written as the pieces come; for other formats they are collected. A file appears whole
+    or not at all.
 
     Parameters
     ----------
     out : Path or None
         The file; `-` is standard output; None shows the first rows.
     id : str, optional
-        The column that was asked to name the rows. Files of numbers cannot have it.
+        The column of --id. Files of numbers cannot have it.
     """
 
     def __init__(self, out: Path | None, id: str | None = None) -> None:
@@ -57,11 +57,11 @@ class Delivery:
 
     @property
     def delimiter(self) -> str:
-        """What stands between the cells of a text."""
+        """What separates the cells of a text."""
         return "\t" if self._out is not None and table_suffix(self._out) == ".tsv" else ","
 
     def delimiter_of(self, own: str | None) -> str | None:
-        """What stands between the cells of a text that had `own` between them (None: blanks)."""
+        """What separates the cells of a text whose cells `own` separated (None: blanks)."""
         if self._out == STANDARD or (self.delimiter == "," and own == ";"):
             return own
         return self.delimiter
@@ -80,7 +80,7 @@ class Delivery:
         return self
 
     def add(self, columns: dict[str, np.ndarray], ids: dict[str, np.ndarray] | None = None) -> None:
-        """Take the next rows; what names them comes first, if the file can have it."""
+        """Take the next rows; the column of --id comes first, if the file can have it."""
         if not self._numbers_only:
             both = [name for name in ids or {} if name in columns]
             if both:

@@ -58,17 +58,16 @@ class Unusual:
 @out_option
 @clear_errors
 def explain(model: Path, top: int, reasons: int, out: Path | None, **place: Any) -> None:
-    """Tell which rows of DATA are the most unusual under MODEL, and why.
+    """The most unusual rows of DATA under MODEL, and what makes them so.
 
-    Rows with the lowest log-density are the most unusual. For each of their columns there is the
-    value that was observed, the one that was expected given all other columns of the row, how far
-    values spread about it, and log p(observed | others), exact under the mixture: the lower, the
-    more surprising. Of a category, the expected value is the most probable level and the spread is
-    its probability.
+    Rows with the lowest log-density are the most unusual. For each of their columns you get the
+    observed value, the value expected given all other columns of the row, the spread of values
+    about it, and log p(observed | others), exact under the mixture: the lower, the more surprising.
+    For a category, the expected value is the most probable level and the spread is its probability.
 
     --out writes a line per row and column: `row` (from 1), `log_density`, `column`, `observed`,
     `expected`, `spread`, `log_conditional`, and first the column of --id. DATA is as in `pickmix
-    score`. Flows and networks cannot be asked this.
+    score`. Models of flows and networks cannot do this.
 
     \b
     Example:

@@ -55,27 +55,29 @@ def fit(
     Kinds of model:
       gaussian  K Gaussians, for rows of numbers
       table     K components for columns of all types: numbers, counts, text, dates, with gaps
-      flow      K real NVP flows, Gaussians that have learnt to bend
+      flow      K flows (real NVP): Gaussians that have learnt to bend
       sptn      a sum-product-transform network: very many Gaussians, few parameters
 
-    Without --model it is gaussian if all columns are numbers and none is missing, else table.
+    Without --model it is gaussian if all columns are numbers and no value is missing, else table.
     flow and sptn begin with a Gaussian mixture, and choose their size if none is given. They need
     JAX: pip install 'pickmix[deep]'.
 
-    Without DATA it fits an embedded example, 100,000 rows drawn from a known mixture of 500
-    Gaussians in the plane; flow and sptn then have 128 components and make 2,000 steps, unless you
-    say otherwise. Ctrl-C ends a fit early and saves what it has.
+    Without DATA it fits an embedded example: 100,000 rows drawn from a known mixture of 500
+    Gaussians in the plane. There flow and sptn have 128 components and make 2,000 steps, unless you
+    say otherwise.
 
     DATA is a file, a folder of Parquet files, a pattern in quotes, or - for standard input. Files
-    above 256 MB, folders and patterns are not read into memory: gaussian reads them chunk by chunk,
-    the others need the rows themselves to fit there. What is said of the fit then comes from
-    100,000 of the rows.
+    above 256 MB, folders and patterns are not read into memory at once: gaussian reads them chunk
+    by chunk, the other models need memory for all rows. The summary, picture and report then come
+    from 100,000 of the rows.
+
+    Ctrl-C ends a fit early and saves the model as it is then. If --out holds an earlier model, that
+    one stays and the interrupted one is saved beside it, unless --keep is given. A fit with
+    --checkpoint that was killed resumes when the same command is given again, and gives the same
+    model as a fit without a break.
 
     The model remembers the column of --id: score, assign and explain put it before their results
     if their DATA has it.
-
-    With --checkpoint, a fit that was killed goes on when the same command is given again, and ends
-    with the same model as one that was not.
 
     \b
     Examples:
@@ -130,7 +132,7 @@ def fit(
                 click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
         with notes():
             estimator.fit(table.rows)
-            # A saved model is to be asked, not to go on from checkpoints that may be gone.
+            # A saved model answers questions; its checkpoints may be gone.
             for part in (estimator, getattr(estimator, "mixture_", estimator)):
                 part.verbose, part.checkpoint = 0, None
             named = _with_names(estimator, table)
@@ -140,7 +142,7 @@ def fit(
             rows = table.some()
             log_likelihood, measured_on = measure(estimator, rows, n_rows)
             if plots:
-                # A row with a gap has no place in a picture.
+                # A row with a missing value cannot be drawn.
                 rows = rows[~np.isnan(rows).any(axis=1)]
                 plots = len(rows) > 0
             if plots:
@@ -168,7 +170,7 @@ def fit(
             click.echo(f"fit.png shows {rows.shape[0]:,} of the rows, {which}.")
     if "checkpoint" in parameters and estimator.outcome_ in ("interrupted", "max_time"):
         kept = parameters["checkpoint"]
-        click.echo(f"note: The same command goes on from the checkpoint in {kept}.", err=True)
+        click.echo(f"note: The same command resumes from the checkpoint in {kept}.", err=True)
     if place is not output:
         output.explain_place_beside(place)
     if is_early:

@@ -1,4 +1,4 @@
-"""What `pickmix fit` fits: rows of numbers or a table of all types, and which model suits it."""
+"""The data of `pickmix fit`: rows of numbers or a table of all types, and the model for them."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class Data:
 
     @property
     def by_pieces(self) -> bool:
-        """Whether the rows stay where they are."""
+        """Whether the rows are read piece by piece."""
         return isinstance(self.rows, RowSource)
 
     def some(self) -> Any:
-        """All rows, or some that stand for them."""
+        """All rows, or a sample of them."""
         return sample_rows(self.rows) if isinstance(self.rows, RowSource) else self.rows
 
 
@@ -77,9 +77,9 @@ def example(n_rows: int, n_components: int, as_table: bool) -> Data:
 def read_data(
     asked: Place, model: str, takes_gaps: bool, stack: contextlib.ExitStack, quiet: bool
 ) -> tuple[Data, str]:
-    """Read what is to be fitted, and say by which model.
+    """Read the data of a fit, and choose the model.
 
-    `takes_gaps` tells whether the model that was asked for takes rows with missing values.
+    `takes_gaps` says whether the model that was asked for takes rows with missing values.
     """
     name = name_of(asked)
     place = stack.enter_context(ready(asked))
@@ -104,7 +104,7 @@ def _read_numbers(
     stack: contextlib.ExitStack,
     quiet: bool,
 ) -> Data | None:
-    """Rows of numbers; None if there is something else and any model will do."""
+    """Rows of numbers; None if there is something else and the model may be chosen."""
     chosen = replace(place, columns=chosen_columns(place))
     if model == "auto" and _begins_with_words(chosen):
         return None
@@ -128,7 +128,7 @@ def _read_numbers(
         return None
     if not takes_gaps:
         row, column = gap[0] + 1, column_label(names, gap[1])
-        plain = ", take --transforms none" if model == "sptn" else ""
+        plain = ", use --transforms none" if model == "sptn" else ""
         raise ValueError(
             f"{name}: a missing value in row {row} of column {column}; --model {model} needs "
             f"complete rows: leave the column out with --exclude{plain}{_other_models(model)}"
@@ -137,15 +137,15 @@ def _read_numbers(
 
 
 def _other_models(model: str) -> str:
-    remedy = ", or take --model table, which knows text, dates and gaps"
+    remedy = ", or use --model table, which takes text, dates and missing values"
     if model in DEEP:
-        remedy += " (its `pickmix impute` fills gaps)"
+        remedy += " (`pickmix impute` with it fills in missing values)"
     return remedy
 
 
 def _begins_with_words(place: Place) -> bool:
     """Whether the first rows of a text hold words in the chosen columns: a quick look."""
-    # What is not there is refused by whoever reads it.
+    # A file that does not exist is refused when it is read.
     path = place.data if place.is_small else find_files(str(place.data))[0]
     if table_suffix(path) not in TEXT or not path.is_file() or not path.stat().st_size:
         return False
@@ -164,7 +164,7 @@ def _read_table(place: Place, name: str) -> Data:
 
 
 def find_schema(data: Data, estimator: Any) -> TableSchema:
-    """What the columns of a table hold, before the fit finds the same."""
+    """The kinds of the columns of a table, as the fit will find them."""
     assert isinstance(data.rows, TypedTable)
     names = list(data.rows.columns)
     if estimator.schema:

@@ -1,4 +1,4 @@
-"""What can be set on the command line of `pickmix fit`."""
+"""The options of `pickmix fit`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         cls=ModelOption,
         help="Gaussians, components for columns of all types, real NVP flows, or a "
-        "sum-product-transform network. auto: gaussian for numbers without gaps, and for all that "
+        "sum-product-transform network. auto: gaussian for numbers without gaps, and for data that "
         "are read piece by piece; else table.",
     ),
     word_option(
@@ -67,7 +67,7 @@ _OPTIONS: list[Callable[..., Any]] = [
     word_option(
         "--proposal",
         "proposal",
-        "For mhsaem: how a row finds the components it tries. auto is for gaussian and table.",
+        "For mhsaem: how candidate components of a row are drawn. auto is for gaussian and table.",
     ),
     model_option("--samples", "n_samples", int, "Draws per row and visit.", metavar="M"),
     model_option(
@@ -92,16 +92,18 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--max-steps",
         "max_steps",
         int,
-        "Steps: exactly so many for gaussian and table, at most for flow and sptn.",
+        "Number of steps: exactly this for gaussian and table, at most this for flow and sptn.",
     ),
-    model_option("--max-time", "max_time", float, "Seconds of work at most."),
+    model_option("--max-time", "max_time", float, "Most seconds of work."),
     model_option(
         "--reg-covar",
         "reg_covar",
         float,
-        "Added to the variances of every Gaussian; of flow and sptn, of those at the start.",
+        "Added to the variances of every Gaussian; for flow and sptn, of those at the start.",
     ),
-    model_option("--tol", "tol", float, "Stop when the log-likelihood per row rises by less."),
+    model_option(
+        "--tol", "tol", float, "Stop when the log-likelihood per row rises by less than this."
+    ),
     click.option(
         "--seed",
         "random_state",
@@ -115,8 +117,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--checkpoint",
         "checkpoint",
         click.Path(file_okay=False),
-        "Folder for checkpoints. The same command goes on from the last one, if the fit was killed "
-        "or ended early.",
+        "Folder for checkpoints. If the fit was killed or ended early, the same command resumes "
+        "from the last one.",
         metavar="FOLDER",
     ),
     model_option(
@@ -131,8 +133,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--components",
         "n_components",
         NumberOfComponents(),
-        "K, the number of components. auto chooses it on rows that are not learnt from, among 1, "
-        "2, 4, ..., 128; it is for flow.",
+        "K, the number of components. auto, for flow only, chooses among 1, 2, 4, ..., 128 by rows "
+        "that the fit does not learn from.",
         CLOSED_FORM + FLOW,
         "rows / 100, at most 500 (gaussian and table); auto (flow)",
     ),
@@ -140,7 +142,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--covariance",
         "covariance_type",
         click.Choice(["full", "tied", "diag", "spherical"]),
-        "Shape of the components (of their numbers and dates); tied: one for all.",
+        "Covariances of the components (for table: of numbers and dates); tied: one for all.",
         CLOSED_FORM,
     ),
     model_option(
@@ -150,7 +152,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "How far a step moves towards its batch, in (0, 1].",
         CLOSED_FORM,
     ),
-    model_option("--max-iter", "max_iter", int, "Passes over the rows at most.", CLOSED_FORM),
+    model_option("--max-iter", "max_iter", int, "Most passes over the rows.", CLOSED_FORM),
     model_option("--jobs", "n_jobs", int, "Threads.", CLOSED_FORM, "all cores"),
     click.option(
         "--kind",
@@ -159,14 +161,14 @@ _OPTIONS: list[Callable[..., Any]] = [
         metavar="NAME=KIND",
         cls=ModelOption,
         models=TABLE,
-        help="What a column holds, if it is not as found: number, integer, count, boolean, "
-        "category, date or skip. May be given several times.",
+        help="Kind of a column, if the one that was found is wrong: number, integer, count, "
+        "boolean, category, date or skip. May be given several times.",
     ),
     model_option(
         "--max-levels",
         "max_levels",
         click.IntRange(min=1),
-        "Levels of a category that have probabilities of their own; the rarest share one.",
+        "Most levels of a category with probabilities of their own; the rarest others share one.",
         TABLE,
     ),
     # Models that are fitted by gradients.
@@ -177,7 +179,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--learning-rate",
         "learning_rate",
         WordOrNumber(float, "cosine"),
-        "Adam's; cosine falls from 0.001 to zero over the steps.",
+        "Learning rate of Adam; cosine falls from 0.001 to zero over the steps.",
         DEEP,
     ),
     model_option(
@@ -192,21 +194,21 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--validation-fraction",
         "validation_fraction",
         float,
-        "Share of the rows that is watched and not learnt from; 0 for none.",
+        "Share of the rows for validation, which the fit does not learn from; 0 for none.",
         DEEP,
     ),
     model_option(
         "--patience",
         "patience",
         WordOrNumber(int, "never"),
-        "Stop when so many evaluations in a row have not risen by --tol; never: make all steps.",
+        "Stop after so many evaluations without a rise by --tol; never: make all steps.",
         DEEP,
     ),
     model_option(
         "--dtype",
         "dtype",
         click.Choice(["float32", "float64"]),
-        "What the model computes in.",
+        "Precision of the computation.",
         DEEP,
     ),
     model_option("--hidden", "hidden", int, "Width of the hidden layers.", FLOW),
@@ -214,19 +216,20 @@ _OPTIONS: list[Callable[..., Any]] = [
         "--children",
         "n_children",
         NumbersOfChildren(),
-        "Children of every sum node, or of those of each layer, the root's first, as in 32,4. auto "
-        "chooses the root's as for flow, and takes 4 below.",
+        "Children of every sum node, or one number per layer, from the root down, as in 32,4. auto "
+        "chooses the number of the root as for flow, and takes 4 below.",
         SPTN,
     ),
     model_option(
-        "--partitions", "n_partitions", int, "Parts of every product; 1 makes no products.", SPTN
+        "--partitions", "n_partitions", int, "Parts of every product; 1: no products.", SPTN
     ),
     model_option(
         "--transforms",
         "transforms",
         click.Choice(["triangular", "rotations", NO_TRANSFORMS]),
-        "Affine maps between the sums: fast ones, the paper's, or none: a plain sum-product "
-        "network, with exact marginals and conditionals, for rows that may have gaps.",
+        "Affine maps between the sums: triangular (fast), rotations (the paper's), or none: a "
+        "plain sum-product network with exact marginals and conditionals, which takes rows with "
+        "gaps.",
         SPTN,
     ),
     click.option(
@@ -252,8 +255,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="If Ctrl-C ends the fit, let its model replace an earlier one in --out. Without it, "
         "the earlier model stays and the interrupted one is saved beside it.",
     ),
-    click.option("--quiet", is_flag=True, help="Print nothing but notes and errors."),
-    click.option("--no-plot", is_flag=True, help="Leave out fit.png."),
+    click.option("--quiet", is_flag=True, help="Print notes and errors only."),
+    click.option("--no-plot", is_flag=True, help="Do not draw fit.png."),
     click.option("--no-report", is_flag=True, help="Leave out report.html."),
 ]
 

@@ -41,8 +41,8 @@ class Filled:
     type=click.Choice(["mean", "mode", "draw"]),
     default="mean",
     show_default=True,
-    help="mean: what is expected, or the most probable level; mode: values of one row that suit "
-    "each other; draw: random ones, that vary as values do.",
+    help="mean: the expected value, or the most probable level; mode: values of one row that fit "
+    "together; draw: random values, which vary as real ones do.",
 )
 @click.option(
     "--draws",
@@ -65,10 +65,10 @@ def impute(
 ) -> None:
     """Fill in the missing cells of DATA, given the other cells of their rows, under MODEL.
 
-    The result has all columns of DATA, in their order. Cells that were there keep their text to the
-    letter: of a .csv, only what was missing is written. Columns that MODEL does not know stay as
-    they are. With several --draws, a first column `draw` counts from 1. DATA is as in `pickmix
-    score`, but read as a whole. Flows and networks cannot be asked this.
+    The result has all columns of DATA, in their order. Cells that have a value keep their text to
+    the letter: in a .csv, only missing cells change. Columns that MODEL does not know stay as they
+    are. With several --draws, a first column `draw` counts from 1. DATA is as in `pickmix score`,
+    but it must fit into memory. Models of flows and networks cannot do this.
 
     \b
     Example:

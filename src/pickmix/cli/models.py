@@ -1,4 +1,4 @@
-"""The kinds of model that `pickmix fit` knows, and options that belong to some of them."""
+"""Kinds of model for `pickmix fit`, and options that belong to some of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pickmix.estimators.table_mixture import TableMixture
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: its estimator, and the words it knows for some of its parameters."""
+    """A kind of model: its estimator, and the words that some of its parameters take."""
 
     estimator: type
     words: dict[str, tuple[str, ...]]
@@ -101,7 +101,7 @@ def model_option(
     default: str | None = None,
     **settings: Any,
 ) -> Callable[..., Any]:
-    """Make an option whose defaults, those of the estimators or `default`, stand in its help."""
+    """Make an option; its help has the defaults of the estimators, or `default`."""
     shown = _defaults(parameter, models) if default is None else default
     text = f"{help} [default: {shown}]" if shown else help
     return click.option(
@@ -110,7 +110,7 @@ def model_option(
 
 
 def word_option(name: str, parameter: str, help: str) -> Callable[..., Any]:
-    """Make an option for a word; every model knows other ones."""
+    """Make an option for a word; models differ in the words they take."""
     words = dict.fromkeys(word for kind in KINDS.values() for word in kind.words[parameter])
     return model_option(name, parameter, click.Choice(list(words)), help)
 
@@ -128,9 +128,9 @@ def _defaults(parameter: str, models: tuple[str, ...]) -> str:
 
 
 def given_parameters(context: click.Context, model: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Parameters of a kind of model that stand on the command line, with words understood.
+    """Parameters of a kind of model that were given on the command line, with words resolved.
 
-    Options of other kinds and words that this kind does not know are refused.
+    Options of other kinds of model, and words that this kind does not take, are refused.
     """
     options = {option.name: option for option in context.command.params}
     given = {}

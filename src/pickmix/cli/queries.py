@@ -30,12 +30,14 @@ from pickmix.data.typed_text import text_column
 @out_option
 @clear_errors
 def score(model: Path, out: Path | None, **place: Any) -> None:
-    """Tell the log-density of each row of DATA under MODEL.
+    """Log-density of each row of DATA under MODEL.
 
-    Prints the mean; --out writes a column `log_density`. Rows far below the others are outliers;
-    `pickmix explain` says why. DATA is a file, a folder of Parquet files, a pattern in quotes, or
-    - for standard input; files above 256 MB, folders and patterns are read piece by piece. Of a
-    row with missing values, what is there is scored.
+    Prints the mean and the first rows; --out writes all of them, in a column `log_density`. Rows
+    far below the others are outliers; `pickmix explain` says why. If a row has missing values, the
+    score is that of the values it has.
+
+    DATA is a file, a folder of Parquet files, a pattern in quotes, or - for standard input. Files
+    above 256 MB, folders and patterns are read piece by piece.
 
     \b
     Example:
@@ -68,11 +70,11 @@ def score(model: Path, out: Path | None, **place: Any) -> None:
 @out_option
 @clear_errors
 def assign(model: Path, top: int, out: Path | None, **place: Any) -> None:
-    """Tell the most probable components of each row of DATA under MODEL.
+    """Most probable components of each row of DATA under MODEL.
 
     The result has columns `component_1`, `probability_1`, `component_2`, ... with components
-    numbered from 0. Those of a sum-product-transform network are the children of its root. DATA is
-    as in `pickmix score`.
+    numbered from 0. The components of a sum-product-transform network are the children of its
+    root. DATA is as in `pickmix score`.
 
     \b
     Example:
@@ -124,8 +126,8 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
     """Draw rows from MODEL.
 
     The result has the columns of the fitted data. For rows of numbers drawn without --given there
-    is one more, `component`, the component each row came from; an .npy file has the data's columns
-    only. Flows and networks cannot be asked with --given.
+    is one more, `component`: the component that each row came from. An .npy file has the columns of
+    the data only. Flows and networks do not take --given.
 
     \b
     Example:
@@ -168,7 +170,7 @@ def _draw(saved: Saved, n_rows: int, given: tuple[str, ...], seed: int) -> dict[
         return dict(zip(saved.labels, rows.T, strict=True))
     saved.estimator.random_state = seed
     rows, components = saved.estimator.sample(n_rows)
-    # The estimator groups rows by component; whoever takes the first few wants a mixed lot.
+    # The estimator groups rows by component; the first few rows should be a mixed lot.
     order = np.random.default_rng(seed).permutation(n_rows)
     result = dict(zip(saved.labels, rows[order].T, strict=True))
     return {**result, "component": components[order]}

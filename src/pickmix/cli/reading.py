@@ -30,7 +30,7 @@ STANDARD = Path("-")
 
 @dataclass(frozen=True)
 class Place:
-    """Where rows are, as the command line says it.
+    """Where rows are, as given on the command line.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Place:
         if self.cache is not None or self.chunk_size is not None or self.data.is_dir():
             return False
         if not self.data.exists():
-            # A pattern; what is no pattern either is refused by whoever reads a file.
+            # A pattern. What is not a pattern either is refused when it is read.
             return not any(mark in str(self.data) for mark in "*?[")
         return _size(self.data) <= LARGEST_FILE
 
@@ -102,24 +102,25 @@ _OPTIONS = [
         "--columns",
         metavar="NAMES",
         callback=_split_columns,
-        help="Columns to use: names or numbers from 0, with commas between.",
+        help="Columns to use: names, or numbers from 0, separated by commas.",
     ),
     click.option(
         "--exclude",
         metavar="NAMES",
         callback=_split_columns,
-        help="Columns to leave out, in the same way.",
+        help="Columns to leave out, written in the same way.",
     ),
     click.option(
         "--id",
         metavar="NAME",
-        help="A column that names the rows: not modelled, but the first one of every result.",
+        help="A column that names the rows. It is not part of the model, but the first column of "
+        "every result.",
     ),
     click.option(
         "--decimal",
         type=click.Choice([".", ","]),
-        help="Decimal mark of text files. [default: found; a comma only between semicolons or "
-        "tabs]",
+        help="Decimal mark of text files. [default: found in the file; a comma only if semicolons "
+        "or tabs separate the cells]",
     ),
     click.option(
         "--key", metavar="NAME", help="Which array of an .npz. [default: the only one, or X]"
@@ -183,7 +184,7 @@ def open_place(place: Place, columns: list[str] | None = None) -> RowSource:
 
 @contextlib.contextmanager
 def explained(name: str | None = None) -> Iterator[None]:
-    """Name options where messages name parameters, and the file if `name` tells it."""
+    """Let messages name options instead of parameters, and the file if `name` is given."""
     try:
         yield
     except ValueError as error:
@@ -211,7 +212,7 @@ def _as_options(message: str) -> str:
 
 
 def chunks(source: RowSource, gaps: bool) -> Iterator[np.ndarray]:
-    """The rows of a source, chunk by chunk; tells where a value is none that a model takes."""
+    """The rows of a source, chunk by chunk; a value that the model does not take is refused."""
     ranges = ranges_of(source)
     for (first, _), rows in zip(ranges, read_ahead(source, ranges), strict=True):
         refuse_bad(source, first, rows, allow_nan=gaps)

@@ -47,7 +47,7 @@ from pickmix.experiments.workers import cluster_workers, local_workers, make_all
     "--max-seconds",
     type=click.FloatRange(min=0.0, min_open=True),
     metavar="SECONDS",
-    help="End a run after so much work; tables mark what was cut.",
+    help="End a run after so many seconds of work; tables mark runs that were cut.",
 )
 @click.option(
     "--repetitions",
@@ -89,7 +89,7 @@ from pickmix.experiments.workers import cluster_workers, local_workers, make_all
     metavar="DIR",
     help="Folder for the results. Runs that it already holds are not repeated.",
 )
-@click.option("--draw-only", is_flag=True, help="Draw what is in the folder; fit nothing.")
+@click.option("--draw-only", is_flag=True, help="Draw the results in the folder; fit nothing.")
 @clear_errors
 def reproduce(
     names: tuple[str, ...],
@@ -108,14 +108,14 @@ def reproduce(
     out: Path,
     draw_only: bool,
 ) -> None:
-    """Redraw figures and tables of the paper behind pickmix.
+    """Draw figures and tables of the paper behind pickmix again.
 
-    Runs are kept in the folder as they finish, and in the end in Parquet, one row per evaluation.
-    Ctrl-C or a crash costs the runs under way; the same command goes on and repeats nothing.
-    Figures that share runs share them here too. At the paper's scale the figures take about two
-    days of one core, table-fixed four, and table-best, with thousands of large networks, years:
-    --quick shows that all works, --budget, --steps and --max-seconds cut it to what there is time
-    for.
+    Runs are kept in the folder as they finish, and at the end in Parquet, one row per evaluation.
+    Ctrl-C or a crash loses only the runs under way; the same command resumes and repeats nothing.
+    Figures share runs where those of the paper do. At the paper's scale the figures take about two
+    days of one core, table-fixed takes four, and table-best, with thousands of large networks,
+    takes years. --quick shows that everything works; --budget, --steps and --max-seconds make it
+    shorter.
 
     \b
     Examples:
@@ -155,7 +155,7 @@ def reproduce(
         raise FileNotFoundError(f"--draw-only: expected results in {out}, found none there")
     _deliver(experiments, scale, store, out)
     if interrupted:
-        click.echo("Interrupted; the same command goes on from here.", err=True)
+        click.echo("Interrupted; the same command resumes from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 

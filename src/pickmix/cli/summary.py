@@ -34,7 +34,7 @@ def name_parts(model: Any) -> str:
 
 
 def _children(numbers: int | str | tuple[int, ...]) -> str:
-    """What a network that is not fitted yet is told about its sums."""
+    """The numbers of children of a network that is not fitted yet."""
     if isinstance(numbers, str):
         return ""
     if isinstance(numbers, int):
@@ -48,9 +48,9 @@ def _count(number: int, thing: str) -> str:
 
 
 def measure(model: Any, rows: Any, n_all: int) -> tuple[float, str]:
-    """Log-likelihood per row on all rows if that can be afforded, and on which it was measured.
+    """Log-likelihood per row, on all rows if there is time, and the name of the rows used.
 
-    Of `n_all` rows, `rows` are those that can be looked at.
+    `rows` are those of all `n_all` rows that are in memory.
     """
     n_rows = rows.n_rows if isinstance(rows, TypedTable) else rows.shape[0]
     these = "all rows" if n_rows == n_all else f"{n_rows:,} of the rows"
@@ -85,9 +85,9 @@ def summary(
     true_log_likelihood: float | None,
     by_pieces: bool = False,
 ) -> list[tuple[str, str]]:
-    """Names and values of what there is to know about a fit to rows of a shape (N, D).
+    """Names and values of the summary of a fit to rows of a shape (N, D).
 
-    Of rows that are read piece by piece, a pass may be one over a sample.
+    If rows are read piece by piece, a pass may be one over a sample.
     """
     n_rows, n_columns = shape
     closed_form = isinstance(model, GaussianMixture | TableMixture)
