@@ -44,7 +44,8 @@ given = {name: holes[name][bird] for name in holes if not holes[name].isna()[bir
 mass = mixture.conditional(given, "mass")
 grid = np.linspace(2500.0, 6500.0, 200)
 density = [float(np.exp(mass.score_samples({"mass": [value]}))[0]) for value in grid]
-draws = [table["mass"][bird] for table in mixture.impute(holes, "draw", n_draws=20, random_state=0)]
+tables = mixture.impute(holes, "draw", n_draws=20, random_state=0)
+draws = [table["mass"][bird] for table in tables]
 figure, ax = plt.subplots(figsize=(7, 3), layout="constrained")
 ax.plot(grid, density, color="#0072b2", label="given the other cells")
 ax.plot(draws, np.zeros(len(draws)), "|", ms=14, color="#009e73", label="20 draws")

@@ -10,11 +10,14 @@ from docutils.parsers.rst import Directive
 
 from pickmix.cli import main
 
+_WIDTH = 84
+
 
 def help_text(verbs: list[str]) -> str:
-    """What `pickmix VERB ... --help` prints, 90 columns wide."""
+    """What `pickmix COMMAND ... --help` prints, in lines that fit on a page."""
     command: click.Command = main
-    context = click.Context(main, info_name="pickmix", max_content_width=90, terminal_width=90)
+    settings = {**main.context_settings, "max_content_width": _WIDTH, "terminal_width": _WIDTH}
+    context = click.Context(main, info_name="pickmix", **settings)
     for verb in verbs:
         assert isinstance(command, click.Group)
         inner = command.get_command(context, verb)
@@ -22,7 +25,6 @@ def help_text(verbs: list[str]) -> str:
             raise ValueError(f"pickmix has no verb {verb!r}")
         command = inner
         context = click.Context(command, info_name=verb, parent=context)
-        context.help_option_names = ["-h", "--help"]
     return command.get_help(context)
 
 
@@ -35,7 +37,7 @@ class PickmixHelp(Directive):
     def run(self) -> list[nodes.Node]:
         """The help as a block of text."""
         text = help_text(self.arguments)
-        return [nodes.literal_block(text, text, language="text")]
+        return [nodes.literal_block(text, text, language="text", classes=["help"])]
 
 
 def setup(app: Any) -> dict[str, bool]:

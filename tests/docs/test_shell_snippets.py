@@ -42,8 +42,8 @@ def check_arguments(arguments):
 def snippets():
     for page in pages():
         for arguments in pickmix_commands(page.read_text(encoding="utf-8")):
-            # `pickmix VERB --help` and `pickmix ... DATA` name no command.
-            if not any(word in ("VERB", "...", "…") for word in arguments):
+            # `pickmix COMMAND --help` and `pickmix ... DATA` name no command.
+            if not any(word in ("COMMAND", "...", "…") for word in arguments):
                 yield pytest.param(arguments, id=f"{page.stem}: {' '.join(arguments)}"[:90])
 
 
