@@ -280,6 +280,17 @@ class TestProgress:
         assert len(lines) == 4
         assert lines[0].startswith("step 3  pass 0.6  log-likelihood 3.0000  acceptance 0.250")
 
+    def test_no_acceptance_where_nothing_can_be_refused(self, capfd):
+        class Accepting(CountingEngine):
+            def step(self, t):
+                super().step(t)
+                self.counters.acceptance_sum = self.counters.rows
+
+        run(Accepting(), progress=Progress(10, 2))
+        shown = capfd.readouterr().out
+        assert "log-likelihood" in shown
+        assert "acceptance" not in shown
+
     def test_no_acceptance_without_draws(self, capfd):
         engine = CountingEngine()
         engine.counters.acceptance_sum = math.nan

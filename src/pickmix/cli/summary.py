@@ -102,11 +102,11 @@ def summary(
     if not closed_form:
         lines.append(("validation log-likelihood", _number(model.best_validation_, 4)))
         lines.append(("that of the start", _number(model.start_validation_, 4)))
-    lines += [
-        ("acceptance", _number(float(last["acceptance"].sum()), 3)),
-        ("passes", f"{passes:.1f}"),
-        ("steps", f"{model.n_steps_:,}"),
-    ]
+    acceptance = float(last["acceptance"].sum())
+    # It is 1 where nothing can be refused, and says nothing there.
+    if acceptance != 1.0:
+        lines.append(("acceptance", _number(acceptance, 3)))
+    lines += [("passes", f"{passes:.1f}"), ("steps", f"{model.n_steps_:,}")]
     if closed_form and not by_pieces:
         n_evaluations = getattr(model, "mixture_", model).n_component_evaluations_
         evaluations = n_evaluations / (n_rows * passes) if passes else 0.0

@@ -54,7 +54,8 @@ class Progress:
         values = {"log-likelihood": f"{record.log_likelihood:.4f}"}
         if not math.isnan(record.validation):
             values["validation"] = f"{record.validation:.4f}"
-        if not math.isnan(record.acceptance):
+        # It is 1 where nothing can be refused, and says nothing there.
+        if not math.isnan(record.acceptance) and record.acceptance != 1.0:
             values["acceptance"] = f"{record.acceptance:.3f}"
         values["rows/s"] = f"{speed:,.0f}"
         if self._bar is not None:
