@@ -294,7 +294,7 @@ class TestCheckpoints:
         assert said == f"note: The same command resumes from the checkpoint in {kept}."
         assert pickmix.load(tmp_path / "model").n_steps_ == 7
         result = run_well(*command)
-        assert f"going on from the checkpoint in {kept}: step 7\n" in result.stderr
+        assert f"resuming from the checkpoint in {kept}: step 7\n" in result.stderr
         assert "The same command" not in result.output
         assert_same_model(tmp_path / "model", tmp_path / "expected")
         # Whoever fits the saved model again begins anew.
@@ -372,7 +372,7 @@ class TestCheckpoints:
         assert b"Traceback" not in said
         assert not (tmp_path / "model").exists()
         result = run_well(*killed)
-        (step,) = re.findall(r"going on from the checkpoint in .*: step (\d+)\n", result.stderr)
+        (step,) = re.findall(r"resuming from the checkpoint in .*: step (\d+)\n", result.stderr)
         assert 1 <= int(step) < 400
         assert_same_model(tmp_path / "model", model)
         assert list(kept.glob(".*")) == []

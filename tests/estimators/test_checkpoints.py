@@ -68,7 +68,7 @@ def killed_and_resumed(make, rows, folder, moments, monkeypatch, capsys, **optio
             deaths += 1
     monkeypatch.setattr(Checkpoints, "write", write)
     assert deaths >= 2
-    assert "going on from the checkpoint" in capsys.readouterr().err
+    assert "resuming from the checkpoint" in capsys.readouterr().err
     return mixture
 
 

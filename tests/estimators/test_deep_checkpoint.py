@@ -117,7 +117,7 @@ def test_killed_and_resumed_gives_the_same_bits(case, tmp_path, monkeypatch, kil
         with pytest.raises(Killed):
             flow(checkpoint=tmp_path, checkpoint_every=0, **settings).fit(rows())
         found = re.findall(
-            r"going on from the checkpoint in .*: step (\d+)\n", capfd.readouterr()[1]
+            r"resuming from the checkpoint in .*: step (\d+)\n", capfd.readouterr()[1]
         )
         steps += map(int, found)
     # The first call of `advance` makes four: how long steps take is not known yet.
@@ -276,7 +276,7 @@ def test_a_finished_fit_is_there_at_once(tmp_path, monkeypatch, capfd):
     assert_same_bits(second, first)
     said = capfd.readouterr().err
     assert said == (
-        f"pickmix: going on from the checkpoint in {tmp_path}: step 24, where it had ended "
+        f"pickmix: resuming from the checkpoint in {tmp_path}: step 24, where it had ended "
         "(max_steps)\n"
     )
 

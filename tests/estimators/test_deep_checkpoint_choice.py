@@ -99,7 +99,7 @@ def test_killed_and_resumed_gives_the_same_bits(
     kill(None)
     capfd.readouterr()
     assert bits(network(**settings).fit(rows())) == expected
-    assert "going on from the checkpoint in " in capfd.readouterr().err
+    assert "resuming from the checkpoint in " in capfd.readouterr().err
 
 
 def test_the_search_is_not_repeated(expected, tmp_path, monkeypatch, kill):

@@ -279,7 +279,7 @@ class TestRefused:
 
     def test_other_parameters(self):
         rows = draw(50, 0)[0]
-        message = "of 4 components and .* ask for 5 components .* Use fit to start anew"
+        message = "has 4 components and .* ask for 5 components .* Use fit to start again"
         self.refuse(flow().partial_fit(rows), message, rows, n_components=5)
         message = "4 components and .* numbers.* ask for 4 components and"
         self.refuse(flow().partial_fit(rows), message, rows, hidden=4)

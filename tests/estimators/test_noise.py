@@ -112,7 +112,7 @@ def test_noise_is_for_gaussians_and_for_arrays(tmp_path):
     with pytest.raises(ValueError, match="noise is for Gaussian components, got family 'poisson'"):
         FamilyMixture("poisson", 2).fit(counts, noise=np.ones((100, 2)))
     np.save(tmp_path / "rows.npy", counts)
-    with pytest.raises(ValueError, match="noise goes with rows in memory"):
+    with pytest.raises(ValueError, match="noise needs rows in memory"):
         GaussianMixture(2).fit(tmp_path / "rows.npy", noise=np.ones((100, 2)))
 
 

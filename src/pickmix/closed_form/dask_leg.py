@@ -3,7 +3,7 @@
 Only plain futures are used. Rows have lineage: if a worker dies, others read its partitions again.
 What is sent from here (models, chain states) has none. When its holder dies Dask cancels every task
 that needs it, so it is sent again and those tasks are submitted again. Tasks are pure: the bits are
-the same whatever happened on the way.
+the same whatever happens on the way.
 """
 
 from __future__ import annotations
@@ -280,7 +280,7 @@ class Leg:
         for name, parcel in zip(done, parcels, strict=True):
             self.table.bytes_sent += n_bytes(parcel.value)
             if self.futures.pop(name, None) is None:
-                # A sum of parts that are not there, as a result has just told.
+                # A sum of parts that are not there, as a result has just shown.
                 continue
             if name[0] == "sum":
                 self.sums[name[1]] = parcel.value
@@ -311,7 +311,7 @@ class Leg:
             # Dask blames the death of a worker on all tasks that waited there.
             return
         if name[0] == "sum" and not self.results:
-            # The first result will tell whether this was to be.
+            # The first result will show whether this was right.
             self._forget_sums()
             return
         # A sum fails with one of the tasks that it is made of.

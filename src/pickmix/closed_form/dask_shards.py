@@ -153,7 +153,7 @@ class DaskShards:
         return f"partition {self._numbers[chunk]}, row {row - self.offsets[chunk] + 1} of it"
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these rows from others."""
+        """What identifies these rows."""
         lengths = np.diff(self.offsets)
         few = lengths.shape[0] <= _FEW
         return {

@@ -169,7 +169,7 @@ class LocalFleet:
         numbers = self.batches.rows(step)
         most = _WITNESSES * state.layout.n_coordinates
         if self.source.patterns_of(numbers[:1]) is not None:
-            # Rows that were seen in part tell less each, and take long.
+            # Rows that were seen in part say less each, and take long.
             most = max(most // 2, _PARTIAL_WITNESSES // components.shape[0])
         position = np.full(state.n_components, -1, dtype=np.int32)
         position[components] = np.arange(components.shape[0], dtype=np.int32)

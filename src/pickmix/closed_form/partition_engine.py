@@ -218,7 +218,7 @@ class PartitionEngine(ClosedFormEngine):
         return self.fleet.chain
 
     def _begin_with_some(self) -> LocalFleet:
-        """As many rows as components can be told apart by, or all."""
+        """Enough rows to distinguish components, or all rows."""
         K = self.state.n_components
         each = _EARLY_ROWS if K <= _LARGEST_TRIAL else _FEWER_EARLY_ROWS
         n_some = K * each * (self.state.layout.n_columns + _MORE_COLUMNS)
@@ -332,7 +332,7 @@ class PartitionEngine(ClosedFormEngine):
         return moves > 0
 
     def _judge_trial(self, relocation: Relocation) -> bool:
-        """Keep what a trial did if it gained, else take it back; returns whether to go on."""
+        """Keep what a trial did if it gained, else undo it; returns whether to continue."""
         trial = self._trial
         if trial is None:
             return True

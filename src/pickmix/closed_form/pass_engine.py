@@ -81,7 +81,7 @@ class PassEngine(ClosedFormEngine):
         self.seed = seed
         self.n_rows = int(shards.offsets[-1])
         self.n_chunks = shards.offsets.shape[0] - 1
-        # A fit that goes on keeps to it, on however many workers: sums have one order.
+        # A fit that resumes keeps it, with any number of workers: sums have one order.
         self._chunks_per_leg = shards.chunks_per_leg
         self._last_passes = max_passes - _SETTLING_PASSES
         self.n_passes = 0

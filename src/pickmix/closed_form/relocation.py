@@ -3,9 +3,9 @@
 With many components the optimum that EM finds depends on where they start: here two of them share
 one group of rows, there one covers two groups. A round of relocation
 
-1. splits every component in two, by a few EM steps on its own rows, which tells the gain in
+1. splits every component in two, by a few EM steps on its own rows, which gives the gain in
    log-likelihood;
-2. pairs components that overlap, and merges each pair, which tells the loss;
+2. pairs components that overlap, and merges each pair, which gives the loss;
 3. carries out the best splits, as long as each gains more than the merge that makes room for it
    loses.
 

@@ -78,7 +78,7 @@ class Shards(Protocol):
         ...
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these rows from others, for checkpoints; as JSON."""
+        """What identifies these rows, for checkpoints; as JSON."""
         ...
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class LocalShards:
         self._next = -1
 
     def _read(self, chunk: int) -> Chunk:
-        """Read a chunk; the ones after it are read ahead, as a pass goes on with them."""
+        """Read a chunk; the ones after it are read ahead, as a pass continues with them."""
         if self._reader is None or chunk != self._next:
             self.close()
             ends = self.offsets[chunk:].tolist()
@@ -151,7 +151,7 @@ class LocalShards:
         return self.source.place(row)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these rows from others."""
+        """What identifies these rows."""
         return self.source.fingerprint() | {"chunks": self.offsets[1:3].tolist()}
 
     def close(self) -> None:

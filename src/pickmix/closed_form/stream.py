@@ -1,6 +1,6 @@
 """Random-partition Gibbs on a stream of batches.
 
-A row of a stream has no chain to go on from. A search finds a component for it, and a sweep from
+A row of a stream has no chain to continue. A search finds a component for it, and a sweep from
 there weighs the statistics.
 """
 

@@ -1,4 +1,4 @@
-"""What tells a Dask collection from other data."""
+"""How to recognise a Dask collection."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ READABLE = (".npy", ".npz", ".csv", ".tsv", ".txt", ".parquet")
 WRITABLE = (".csv", ".tsv", ".npy", ".npz", ".parquet")
 PACKABLE = (".csv.gz", ".tsv.gz")
 PICKLED = "expected numbers, got pickled objects, which are not read: they can run code"
-# Bytes that tell what a file is.
+# Bytes at the beginning of a file that identify its format.
 _MAGIC_BYTES = 6
 # Names that a message lists.
 _SHOWN_NAMES = 30
@@ -166,14 +166,14 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def _full_disk(error: OSError) -> int | None:
-    """The number of an error that says that a disk is full and no more; None of others."""
+    """The number of an error that says only that a disk is full; None for others."""
     if error.errno is None:
         # NumPy counts the items that it could write.
         return errno.ENOSPC if re.fullmatch(r"\d+ requested and \d+ written", str(error)) else None
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return None
-    told = error.strerror or ""
-    is_plain = told == os.strerror(error.errno) or told.startswith("Error writing bytes to file")
+    said = error.strerror or ""
+    is_plain = said == os.strerror(error.errno) or said.startswith("Error writing bytes to file")
     return error.errno if is_plain else None
 
 
@@ -195,8 +195,8 @@ def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | No
                 array = loaded[key]
                 names = loaded["columns"].tolist() if "columns" in loaded.files else []
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            told = PICKLED if "allow_pickle" in str(error) else str(error)
-            raise ValueError(f"{path}: {told}") from error
+            reason = PICKLED if "allow_pickle" in str(error) else str(error)
+            raise ValueError(f"{path}: {reason}") from error
     rows = _as_rows(path, array)
     return rows, names if len(names) == rows.shape[1] else None
 
@@ -239,9 +239,9 @@ def column_numbers(
     n_columns: int,
     parameter: str = "columns",
 ) -> list[int]:
-    """Numbers from 0 of columns that are chosen by name or number; `path` is for messages.
+    """Numbers from 0 of columns that are chosen by name or number.
 
-    So is `parameter`, where the choice stands.
+    `path` and `parameter` are for messages.
     """
     if len(columns) == 0:
         raise ValueError(f"{path}: expected at least one column in {parameter}, got none")
@@ -261,7 +261,7 @@ def column_numbers(
 
 
 def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> str:
-    """Say that a column is not there, and which are, those of a like name first."""
+    """Say that there is no such column, and which columns there are, similar names first."""
     known = f"0 to {n_columns - 1}"
     if names is None:
         return f"no column {column!r}; there are {known}"

@@ -79,7 +79,7 @@ class MixSimMixture(KnownMixture):
             affinity = np.exp(-separation - log_shape)
             ratio = self.weights[pairs[:, 0]] / self.weights[pairs[:, 1]]
             bounds = affinity * np.sqrt(np.maximum(ratio, 1.0 / ratio))
-            # No rule that tells the two apart errs less than this, whatever the weights.
+            # No rule that separates the two errs less than this, for any weights.
             top = min(1.0, float(affinity.max()))
             largest = max(largest, 1.0 - math.sqrt(1.0 - top**2))
             keep = bounds >= largest

@@ -120,7 +120,7 @@ def open_rows(
     if chunk_size != "auto":
         source = source.with_chunk_size(int(chunk_size))
     if not isinstance(data, RowSource):
-        # Nobody else has it: what it stands on goes away when it is closed.
+        # It is used here only, so its temporary files can go when it is closed.
         source.own()
     return source
 

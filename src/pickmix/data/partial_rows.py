@@ -9,7 +9,7 @@ from pickmix.data.rows import ArrayRows
 # Rows that give others what they miss, and rows that look for them at a time.
 DONORS = 4096
 _BLOCK_ROWS = 4096
-# Values of noise so many times as wide as their column, in variances, tell nothing of it.
+# Values of noise so many times as wide as their column, in variances, say nothing about it.
 _WIDEST_NOISE = 4.0
 
 

@@ -169,7 +169,7 @@ def describe_file(path: Path, stamp: Stamp) -> dict[str, Any]:
 
 
 def short_labels(paths: Sequence[Path]) -> list[str]:
-    """Names of files for messages: without folders where that is enough to tell them apart."""
+    """Names of files for messages: without folders if they differ without them."""
     if len({path.name for path in paths}) == len(paths):
         return [path.name for path in paths]
     return [str(path) for path in paths]

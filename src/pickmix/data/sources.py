@@ -93,7 +93,7 @@ class RowSource(abc.ABC):
         """Where rows come from, for the fingerprint: JSON-able, and the same for the same rows."""
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells these rows from others, JSON-able.
+        """What identifies these rows, JSON-able.
 
         Two sources with equal fingerprints are taken for the same rows. Files count by path,
         size and time of change; rows that are in no file by a hash of some of them.

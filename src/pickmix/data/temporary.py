@@ -1,4 +1,4 @@
-"""Temporary folders that go away with what they are for, at the latest after the process."""
+"""Temporary folders that are removed with their owner, at the latest after the process."""
 
 from __future__ import annotations
 

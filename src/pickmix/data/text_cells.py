@@ -117,7 +117,7 @@ def _to_next_quote(lines: Iterator[tuple[int, str]], path: Path, first: int) -> 
 
 
 def raw_cells(line: str, delimiter: str | None) -> list[str] | None:
-    """Split a row into its cells, as they are written; None if its last cell goes on.
+    """Split a row into its cells, as written; None if the last cell continues in the next line.
 
     Examples
     --------

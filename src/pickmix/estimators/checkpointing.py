@@ -1,4 +1,4 @@
-"""Checkpoints of an estimator's fit: what call they belong to, and how it goes on."""
+"""Checkpoints of the fit of an estimator: which call they belong to, and how it resumes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pickmix.selection.proposals import Proposal
 
 # Longer sequences are known by a checksum.
 _FEW_ITEMS = 100
-# Parameters that change how a fit is made, but not what comes of it.
+# Parameters that change how a fit is made, but not its result.
 _FREE = ("n_jobs", "verbose", "callbacks", "checkpoint", "checkpoint_every", "max_time")
 
 
@@ -81,7 +81,7 @@ def describe(value: Any, depth: int = 4) -> Any:
 
 
 def fingerprint_of(rows: np.ndarray) -> dict[str, Any]:
-    """What tells rows in memory from others."""
+    """What identifies rows in memory."""
     return {"array": describe(rows)}
 
 

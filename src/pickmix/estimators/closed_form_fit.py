@@ -32,7 +32,7 @@ from pickmix.threads import Threads
 
 @dataclass(frozen=True)
 class Before:
-    """What an earlier fit left behind that this one goes on from."""
+    """The state of an earlier fit, from which this one continues."""
 
     n_steps: int = 0
     passes: float = 0.0
@@ -42,7 +42,7 @@ class Before:
 
 @dataclass
 class Fitted:
-    """What came of one fit.
+    """The result of one fit.
 
     Attributes
     ----------
@@ -55,11 +55,11 @@ class Fitted:
     trace : structured array
     outcome : Outcome
     n_steps : int
-        Steps made, those of before included.
+        Steps made, including those of earlier fits.
     n_passes : int
         Passes made in this fit, the last one perhaps in part.
     passes : float
-        Passes made, those of before included.
+        Passes made, including those of earlier fits.
     evaluations, start_evaluations : int
     start_seconds, seconds : float
         Time of the start, and of the work after it.
@@ -153,7 +153,7 @@ def fit_once(
     """Start, and make steps until something ends the fit.
 
     `make_estimator(state)` gives callbacks an estimator with the parameters as they stand. With
-    `resumed` there is no start: the fit goes on from that stage. Returns what came of it, and the
+    `resumed` there is no start: the fit resumes from that stage. Returns the result, and the
     engine as it ended.
     """
     first_step = before.n_steps + 1
@@ -242,7 +242,7 @@ def finish_on_all(
 ) -> Fitted:
     """Let a mixture that was fitted to a sample learn from all rows, pass after pass.
 
-    `engine` is the one that fitted the sample; a fit that goes on has its own.
+    `engine` is the one that fitted the sample; a fit that resumes has its own.
     """
     assert plan.partition is not None
     if resumed is None:

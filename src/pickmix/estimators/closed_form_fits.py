@@ -23,7 +23,7 @@ from pickmix.sweep.contract import Backend
 
 # Share of `max_time` that a sample may take, if passes over all rows are to follow.
 _SAMPLE_SHARE = 0.5
-# How a fit ends that leaves a mixture to go on with.
+# Outcomes after which there is a mixture to continue with.
 _GOES_ON = (Outcome.CONVERGED, Outcome.MAX_ITER, Outcome.MAX_STEPS, Outcome.MAX_TIME)
 
 
@@ -68,9 +68,9 @@ class Fits:
         checkpoints: Checkpoints | None,
         classes: tuple[type, ...],
     ) -> tuple[Fitted, Outcome]:
-        """Fit, or go on; returns what came of it and how it ended.
+        """Fit, or resume; returns the result and how the fit ended.
 
-        `draws` makes scikit-learn's draws for starts, and goes on between them.
+        `draws` makes scikit-learn's draws for starts, one start after another.
         """
         progressed = Progressed()
         saver: FitSaver | None = None
@@ -87,7 +87,7 @@ class Fits:
                 assert progressed.best is not None
                 return progressed.best, outcome or progressed.best.outcome
             if self._was_cut:
-                # The next call goes on with the sample, as if there had been no limit.
+                # The next call continues with the sample, as if there had been no limit.
                 saver = None
         return self._finish(progressed, saver, work_before)
 

@@ -34,7 +34,7 @@ from pickmix.threads import Threads
 
 _logger = logging.getLogger("pickmix")
 
-# Kinds of fits that compile the same kernels: algorithm, proposal, and a kernel that tells whether
+# Kinds of fits that compile the same kernels: algorithm, proposal, and a kernel that shows whether
 # they are there.
 KINDS: dict[str, tuple[str, Any, Any]] = {
     "partition": ("mhsaem", RandomPartition(block_size=2, shuffle=0.5), sweep_blocks),

@@ -1,4 +1,4 @@
-"""Checkpoints of deep fits: what they hold, and how a fit goes on from one. Needs JAX."""
+"""Checkpoints of deep fits: what they hold, and how a fit resumes from one. Needs JAX."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class DeepKeeper:
 
 
 def resume(checkpoints: Checkpoints) -> DeepStage | None:
-    """Where the fit of this call has come to, if it was begun before; the user is told."""
+    """The state of an earlier fit of the same call, if there is one; a message says so."""
     found: DeepStage | None = checkpoints.read({})
     if found is not None:
         ended = f", where it had ended ({found.moment.outcome})" if found.has_ended else ""

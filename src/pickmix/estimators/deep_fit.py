@@ -97,14 +97,14 @@ def fit_network(
         Rows to watch; without them, a share of X is.
     seed : int
     former : Reached or None
-        A fit with tables of the same shapes, to go on from.
+        A fit with tables of the same shapes, to continue from.
     show : callable
         What callbacks get from the parameters as they stand.
     checkpoints : Checkpoints or None
-        Where the fit keeps what it has, and from where it goes on.
+        Where the fit is saved now and then, and from where it resumes.
     """
     started = time.perf_counter()
-    # A fit that goes on must not learn from rows that were watched before.
+    # A fit that continues must not learn from rows that were for validation before.
     split_seed = seed if former is None else former.split_seed
     if watched is None:
         X, weights, watched = _split(X, weights, plan.validation_share, split_seed)
@@ -199,7 +199,7 @@ def _fit_one(
     former: Reached | None,
     checkpoints: Checkpoints | None,
 ) -> DeepFit:
-    """Fit a network from one start, or go on from a checkpoint."""
+    """Fit a network from one start, or resume from a checkpoint."""
     plan, seed = task.plan, task.seed
     started = time.perf_counter()
     check_memory(network, plan.dtype)
@@ -297,7 +297,7 @@ def _begin(network: Network, task: Task) -> Beginning:
 
 
 def _progress(plan: DeepPlan, stage: DeepStage | None, first_step: int) -> Progress:
-    """A bar that begins where the fit goes on; none for one that has ended."""
+    """A progress bar that begins where the fit resumes; none if the fit has ended."""
     if stage is None:
         return Progress(plan.limits.last_step, plan.verbose)
     verbose = 0 if stage.has_ended else plan.verbose

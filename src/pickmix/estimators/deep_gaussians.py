@@ -31,7 +31,7 @@ class GaussianFits:
     Attributes
     ----------
     frame : Frame
-        What the deep model sees. The Gaussians are told in its coordinates.
+        How rows are transformed for the deep model. The Gaussians are in its coordinates.
     form : {"full", "diag"}
         Of their covariances.
     reg_covar : float

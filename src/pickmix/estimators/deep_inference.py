@@ -1,4 +1,4 @@
-"""What a fitted deep mixture answers, in blocks of rows."""
+"""Queries of a fitted deep mixture, in blocks of rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def require_jax() -> None:
-    """Say how to get JAX, if it is not there."""
+    """Refuse to work without JAX, and say how to install it."""
     if importlib.util.find_spec("jax") is None:
         raise ImportError("Deep mixtures need JAX: pip install 'pickmix[deep]'")
 
@@ -39,8 +39,8 @@ class DeepInference(DensityQueries):
     scale_: np.ndarray
     whitening_: np.ndarray | None
     n_steps_: int
-    # What a fit that goes on takes from the one before: each row's tree, passes made, the seed that
-    # set validation rows apart, and Adam's moments of a stream.
+    # What a fit that continues takes from the earlier one: the tree of each row, passes made, the
+    # seed that chose the validation rows, and Adam's moments of a stream.
     _chain: np.ndarray
     _passes: float = 0.0
     _split_seed: int = 0

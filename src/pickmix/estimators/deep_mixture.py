@@ -1,4 +1,4 @@
-"""What FlowMixture, SumProductTransformNetwork and Mixture share: the fit."""
+"""The fit, which FlowMixture, SumProductTransformNetwork and Mixture share."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the mixtures that are fitted by gradients.
 
-    A row of data selects a component by its Metropolis-Hastings chain, and a step of Adam moves
-    the parameters of the selected components only: its cost does not depend on how many there are.
+    Each row selects a component by its Metropolis-Hastings chain, and a step of Adam moves the
+    parameters of the selected components only. So the cost of a step does not depend on K.
 
     Attributes
     ----------
     weights_ : (K,) array
-        Of the components, or of the root's children.
+        Weights of the components, or of the children of the root.
     tables_ : list of arrays
         Parameters of the components with the highest validation log-likelihood, or the last ones.
     center_, scale_ : (D,) arrays
-        What `standardize` shifts and scales by.
+        Shift and scale of `standardize`.
     whitening_ : (D, D) array or None
-        What it then multiplies rows with.
+        Matrix of `standardize="whiten"`, which multiplies the shifted and scaled rows.
     outcome_ : str
         How the fit ended: "converged", "max_steps", "max_time", "callback", "interrupted" or
         "non_finite" (a step whose gradient was not finite; the last good model is kept).
@@ -51,11 +51,12 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
     lower_bound_ : float
         Last log-likelihood per row in `trace_`.
     best_validation_ : float
-        Highest validation log-likelihood, the start's included; NaN without validation rows.
+        Highest validation log-likelihood, including that of the start; NaN without validation rows.
     start_validation_ : float
-        That of the start, so that of the Gaussian mixture with `init_params="gaussian"`.
+        Validation log-likelihood of the start; with `init_params="gaussian"`, of the Gaussian
+        mixture.
     n_rows_seen_ : float
-        Rows that all fits and batches so far have learnt from or watched.
+        Rows that all fits and batches so far have used, for learning or validation.
     """
 
     def _check_family(self) -> int | None:
@@ -91,16 +92,17 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         X : array-like of shape (N, D), or rows from elsewhere
             Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
             pyarrow Table or Dataset, an object with a length and slices, a function that returns
-            a fresh iterator of batches, what `pickmix.open_rows` returns. All rows are read into
-            memory. `SumProductTransformNetwork(transforms=False)` takes NaN for missing values:
-            rows count by what was seen of them, and nothing is filled in.
+            a fresh iterator of batches, or the result of `pickmix.open_rows`. All rows are read
+            into memory. `SumProductTransformNetwork(transforms=False)` takes NaN for missing
+            values: the likelihood of a row is that of its observed values, and nothing is filled
+            in.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.
         validation_data : array-like of shape (V, D), or rows from elsewhere, default=None
-            Rows to watch instead of a share of X.
+            Rows for validation, instead of a share of X.
         columns : sequence of str or int, default=None
-            Which columns of rows from elsewhere: names, or numbers from 0.
+            Columns to use, if X is not an array or a data frame: names, or numbers from 0.
 
         Returns
         -------
@@ -150,17 +152,17 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         return self
 
     def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
-        """Learn from one batch of an unlimited stream; nothing is kept of its rows.
+        """Learn from one batch of an unlimited stream; its rows are not kept.
 
-        The first batch begins as `fit` does: it decides what the model sees (`standardize`), the
-        number of components if that is "auto", and the start; better it has many rows. Then, and
-        for every later batch, ten passes over the batch are made, `batch_size` rows per step.
-        New rows begin with components drawn from their exact posterior. Adam's moments and the
-        number of steps go on. No rows are watched, and there is no early end.
+        The first batch begins as `fit` does: it decides how rows are transformed (`standardize`),
+        the number of components if that is "auto", and the start. It should have many rows. Each
+        batch, the first one too, is passed over ten times, `batch_size` rows per step. New rows
+        start with components drawn from their exact posterior. Adam's moments and the number of
+        steps continue. There are no validation rows, and no early stopping.
 
-        Goes on from whatever was there: a `partial_fit`, a `fit` or a loaded model. A `fit` starts
-        anew, or goes on from here with `warm_start=True`. `checkpoint` is for `fit` alone; `save`
-        keeps all that a stream needs to go on.
+        `partial_fit` continues from an earlier `partial_fit`, a `fit` or a loaded model. `fit`
+        starts again, or continues from here with `warm_start=True`. `checkpoint` is for `fit` only;
+        `pickmix.save` keeps all that a stream needs to continue.
 
         Parameters
         ----------
@@ -176,9 +178,9 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
 
         Notes
         -----
-        Schedules count the steps of all batches, and those of a `fit` before them. `trace_`,
-        `outcome_` and `n_iter_` tell of the last batch; `max_time` and `callbacks` end it early.
-        A batch with a step that was not finite ("non_finite") leaves the model as it was.
+        Schedules count the steps of all batches and of earlier fits. `trace_`, `outcome_` and
+        `n_iter_` describe the last batch; `max_time` and `callbacks` end it early. A batch with a
+        step that is not finite ("non_finite") leaves the model unchanged.
         """
         require_jax()
         if is_large(X):
@@ -246,10 +248,10 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
             n_there = sum(table.size for table in self.tables_)
             n_asked = sum(n_rows * width for n_rows, width in asked.shapes)
             raise ValueError(
-                "partial_fit goes on with the model that is there, of "
+                "partial_fit continues with the fitted model, which has "
                 f"{self.weights_.shape[0]} components and {n_there:,} numbers in its tables, but "
                 f"the parameters ask for {asked.n_children} components and {n_asked:,} numbers. "
-                "Use fit to start anew."
+                "Use fit to start again."
             )
         return former
 
@@ -277,7 +279,7 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         )
 
     def _fitted_copy(self, parameters: Parameters) -> Self:
-        """A copy of the estimator with parameters of a fit that is under way."""
+        """A copy of the estimator with the parameters of a running fit."""
         fitted = copy.copy(self)
         fitted._set_parameters(parameters)
         return fitted

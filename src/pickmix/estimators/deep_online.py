@@ -40,7 +40,7 @@ def learn_batch(
     """Make some passes over a batch.
 
     All randomness is a function of the stream's seed and of the steps before, so a stream that was
-    saved and loaded goes on with the same bits.
+    saved and loaded continues with the same bits.
 
     Parameters
     ----------

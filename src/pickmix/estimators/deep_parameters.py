@@ -21,10 +21,10 @@ _BEFORE_HEADING = re.compile(r"\n\n(?=\w+\n-+\n)")
 # Estimators are compared by identity and shown by scikit-learn.
 @dataclass(eq=False, repr=False)
 class DeepParameters:
-    """What a mixture that is fitted by gradients can be told.
+    """Parameters of mixtures that are fitted by gradients.
 
-    A family adds its own parameters as a dataclass that inherits from this one; its docstring
-    gets the sections of this one, so that `help` tells all of them.
+    A family adds its own parameters as a dataclass that inherits from this one. Its docstring gets
+    the sections of this one, so that `help` shows all parameters.
 
     Parameters
     ----------
@@ -34,80 +34,84 @@ class DeepParameters:
         "sgd" follows the gradient of log p(x).
     proposal : {"uniform", "optimal", "table", "table-forgetting", "partition"}, Proposal or \
             RandomPartition, default="uniform"
-        For "mhsaem": where a row's chain may go next. "optimal" is "mcsaem". "partition" evaluates
-        a small random block of components (4, or `RandomPartition(block_size=...)`), draws the
-        row's next one from the posterior within it and weighs the gradients of all by that.
+        For "mhsaem": how the next component of a row is proposed. "optimal" is "mcsaem".
+        "partition" evaluates a small random block of components (4, or
+        `RandomPartition(block_size=...)`), draws the next component from the posterior within the
+        block, and weights the gradients of the block by that posterior.
     n_samples : int, default=1
-        M, draws per visit of a row; 1 with "partition".
+        M, the draws per visit of a row; 1 with "partition".
     reuse_log_joint : bool, default=False
         For "mhsaem": take the log-joint of a row's current component from its last visit.
     batch_size : int or None, default=100
-        B, rows per step; None takes all.
+        B, the rows per step; None means all rows.
     max_steps : int, default=20000
-        T.
+        T, the most steps.
     max_time : float, default=None
-        Seconds of work.
+        Most seconds of work.
     learning_rate : float, "cosine" or callable, default=1e-3
-        Adam's. "cosine" falls from 1e-3 to zero over `max_steps`; a callable is given t = 1, 2, ...
+        Learning rate of Adam. "cosine" falls from 1e-3 to zero over `max_steps`; a callable is
+        called with t = 1, 2, ...
     adam : {"row", "dense"}, default="row"
-        Whether moments move only with the rows that a step visits, or all of them. "em" and "sgd"
-        visit all rows.
+        "row" updates Adam's moments only for the rows of the parameter tables that a step visits,
+        "dense" for all of them. "em" and "sgd" visit all rows.
     weight_update : {"auto", "gradient", "closed_form"}, default="auto"
         Mixture weights by gradients of a softmax, or as a running average with `step_size`. "auto"
-        is the former up to 1024 components. "sgd" knows gradients only.
+        means gradients up to 1024 components. "sgd" takes gradients only.
     step_size : float, "paper", callable or "auto", default="auto"
-        gamma_t of closed-form weights and of the table proposals.
+        Step size gamma_t of weights in closed form and of the table proposals.
     annealing : None, "anti" or callable, default=None
-        Inverse temperature beta_t; not for "sgd".
+        Inverse temperature beta_t of the posteriors. "anti" flattens them first and sharpens them
+        later. Not for "sgd".
     gradient_clip : float, default=None
-        Largest norm of a step's gradient.
+        Largest norm of the gradient of a step.
     init_params : {"auto", "gaussian", "data", "paper"}, default="auto"
         "gaussian" fits `GaussianMixture` with the same `random_state` first. Components begin as
         its Gaussians, with its weights, and chains are drawn from its posterior, so the fit begins
-        where the Gaussian one has ended. "data" places components by k-means and begins each chain
-        at the nearest; "paper" does not look at the data. "auto" is "gaussian" for components that
-        can be Gaussians, else "data" for those that can be placed, else "paper".
+        where the Gaussian fit ended. "data" places components by k-means and starts each chain at
+        the nearest one; "paper" does not use the data. "auto" is "gaussian" for components that can
+        be Gaussians, else "data" for components that can be placed, else "paper".
     reg_covar : float, default=1e-6
-        That of the Gaussian mixture that a fit begins with. Columns with spreads below 1e-2 or
-        above 1e2 are standardised for it.
+        `reg_covar` of the Gaussian mixture that the fit begins with. Columns with spreads below
+        1e-2 or above 1e2 are standardised for it.
     noise : float, default=1e-4
-        Standard deviation of noise that is added to a row each time it is visited, in units of the
-        columns as the model sees them (standardised, if `standardize` says nothing else). It keeps
+        Standard deviation of the noise that is added to a row at each visit, in units of the
+        columns as the model sees them (standardised, unless `standardize` says otherwise). It keeps
         densities finite where columns are rounded or rows lie in a plane.
     standardize : {"auto", "whiten", "columns"} or False, default="auto"
-        What the model sees: rows shifted and mapped to covariance one ("whiten"; correlations then
-        need not be learnt by every component from its own few rows), columns shifted and scaled to
-        variance one, or the rows as they are. "auto" is "columns"; with `init_params="data"` it
-        chooses one of the first two, by rows held out from k-means, for flows and networks with
-        transforms. Only rows that are learnt from decide. Densities are those of the data as they
-        came.
+        How rows are transformed for the model. "whiten": shifted, and mapped to the identity as
+        covariance, so that components need not learn correlations from their few rows. "columns":
+        columns shifted and scaled to variance one. False: rows as they are. "auto" is "columns";
+        with `init_params="data"` it chooses one of the first two for flows and networks with
+        transforms, by rows held out from k-means. Validation rows do not take part. Densities are
+        always those of the original data.
     validation_fraction : float or None, default=0.1
-        Share of the rows that is watched and not learnt from; with fewer than 20 rows, none is.
-        Watched rows count alike, whatever they weigh.
+        Share of the rows used for validation, which the fit does not learn from; none if there are
+        fewer than 20 rows. Validation rows count equally, whatever their weights.
     patience : int or None, default=20
-        End when so many evaluations in a row have not raised the validation log-likelihood by
-        `tol` (the training one, without validation rows). None makes all steps. What is kept must
-        be above the start by one standard error, or else the start is.
+        Stop after this many evaluations in a row that did not raise the validation log-likelihood
+        by `tol` (the training log-likelihood, if there are no validation rows). None makes all
+        steps. The best parameters are kept if they beat the start by one standard error; else the
+        start is kept.
     tol : float, default=1e-4
-        Nats per row.
+        Smallest rise that counts, in nats per row.
     evaluate_every : int, sequence of int or "auto", default="auto"
         Steps between evaluations, or the steps after which to evaluate. "auto" is two passes over
         the rows, at least ten steps, and at most a hundredth of `max_steps`.
     dtype : {"float32", "float64"}, default="float32"
-        What the model computes in. "float64" does not touch JAX's global setting.
+        Precision of the computation. "float64" does not touch JAX's global setting.
     random_state : int, RandomState, Generator or None, default=None
-        Same number, same result.
+        The same number gives the same result.
     warm_start : bool, default=False
-        Go on from the last fit's parameters, chains (if the rows are as many) and step number.
-        Adam's moments begin anew.
+        Continue from the parameters, the chains (if the number of rows is the same) and the step
+        number of the last fit. Adam's moments start again.
     verbose : int, default=0
         1 shows a bar, 2 a line per evaluation.
     callbacks : callable or list of callables, default=()
         Called with a `FitInfo` after each evaluation; one that returns True ends the fit.
     checkpoint : path, default=None
-        Folder for checkpoints. A fit that was killed or interrupted goes on from the last one when
-        the same call is made again, and ends with the same bits. Other parameters or rows are
-        refused. Ctrl-C and SIGTERM write one before they end a fit.
+        Folder for checkpoints. A fit that was killed or interrupted resumes from the last one when
+        the same call is made again, and gives the same result to the last bit. Other parameters or
+        rows are refused. Ctrl-C and SIGTERM write a checkpoint before they end a fit.
     checkpoint_every : float, default=300
         Seconds between checkpoints. The last two are kept.
     """

@@ -24,9 +24,9 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Reached:
-    """Where a fit has come to and another may go on; steps and passes are those of all so far.
+    """The state of a fit, from which another may continue; steps and passes are of all so far.
 
-    `moments` are Adam's, for a stream that goes on.
+    `moments` are Adam's, for a stream that continues.
     """
 
     parameters: Parameters
@@ -42,7 +42,7 @@ class Reached:
         return int(self.parameters.weights.shape[0])
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells where one fit has come to from where others have."""
+        """What identifies this state."""
         parameters = self.parameters
         arrays = {"weights": parameters.weights, "chain": self.chain}
         arrays |= {f"table {number}": table for number, table in enumerate(parameters.tables)}

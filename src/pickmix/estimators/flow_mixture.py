@@ -32,7 +32,7 @@ class FlowMixture(DeepMixture):
         K. "auto" tries Gaussian mixtures with 1, 2, 4, ..., 128 components, fits flows with the K
         that explains the validation rows best and with a quarter of it, and keeps the better.
     n_layers : int, default=2
-        Coupling layers of a flow; they change the one and the other half in turn.
+        Coupling layers of a flow; they change the two halves in turn.
     hidden : int, default=10
         Width of the hidden layer of the networks for shift and scale.
     translation_activation, scale_activation : str, default="relu", "tanh"
@@ -40,15 +40,15 @@ class FlowMixture(DeepMixture):
     bounded_scale : bool, default=True
         Limit log-scales by a learnt bound times tanh.
     identity_start : bool, default=False
-        Begin with layers that do nothing, instead of small random ones. From a Gaussian start they
-        always do.
+        Begin with layers that do nothing, instead of small random ones. A Gaussian start always
+        has such layers.
     linear : bool, default=True
         Whether a flow begins with an affine map. False is the paper's family, which cannot begin
         with Gaussians.
     gaussian_share : float, default=0.01
-        Share of each component that stays the Gaussian of its start, for `linear`. A flow that has
-        learnt its rows by heart then still gives others the density that the Gaussian gave them,
-        but for this factor.
+        With `linear`: share of each component that stays the Gaussian of its start. If a flow
+        overfits its rows, other rows still have at least this share of the density that the
+        Gaussian gave them.
 
     Attributes
     ----------

@@ -97,7 +97,7 @@ class LargeTable:
         learn_names(estimator, self.n_columns, names)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What tells this table from others."""
+        """What identifies this table."""
         weights = self._weights
         if is_dask(weights):
             weights = str(getattr(weights, "_name", type(weights)))

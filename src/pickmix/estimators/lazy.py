@@ -13,7 +13,7 @@ import numpy as np
 # An estimator of more bytes than this is sent to a worker beforehand. Graphs go through the
 # scheduler, and Dask warns of large ones.
 _SMALL = 1_000_000
-# What a fit keeps to go on, and a query does not need.
+# What a fit keeps in order to continue, and a query does not need.
 _FOR_FITS = ("_chain", "_effective_counts", "trace_", "lower_bounds_")
 
 

@@ -25,8 +25,8 @@ class Mixture(DeepMixture):
         `jax.numpy`; pickmix vectorises and differentiates. Optional: `sample(params, key)` draws a
         row, for `sample`; `place(params, centre, scale)` returns parameters of a component moved to
         `centre` with spread `scale`, both (D,), for `init_params="data"`; `location(params)`
-        returns a point (D,) amid the component, for `proposal="partition"` (else the mean of a few
-        samples is taken; without `sample`, blocks know no neighbours);
+        returns a point (D,) in the middle of the component, for `proposal="partition"` (else it is
+        the mean of a few samples; without `sample`, blocks are drawn without regard to distance);
         `from_gaussian(params, mean, precision_cholesky)` returns parameters of a component that is
         N(mean, (L'L)^-1), L = `precision_cholesky` (D, D) lower triangular, for
         `init_params="gaussian"`; `fixed` names keys of a dict of parameters that stay as they are.

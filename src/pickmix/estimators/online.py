@@ -134,21 +134,21 @@ class OnlineFitting(ClosedFormInference):
         *,
         noise: ArrayLike | None = None,
     ) -> Self:
-        """Learn from one batch of an unlimited stream; nothing is kept of its rows.
+        """Learn from one batch of an unlimited stream; its rows are not kept.
 
         The first batch must have at least `n_components` rows, better a hundred times as many: the
-        mixture is started and fitted on it. Every later batch, of any size, updates it with the
-        step size of its turn: with `step_size="auto"` batches count less and less, so that the
-        parameters converge, and with a constant one the past is forgotten at that rate, so that
-        they follow a distribution that drifts. Components that are hardly needed are moved, as in
-        `fit`, when a batch has at least 40 rows per component.
+        mixture is started and fitted on it. Every later batch, of any size, updates the mixture.
+        With `step_size="auto"` later batches count less and less, so that the parameters converge.
+        With a constant step size the past is forgotten at that rate, so that they follow a
+        distribution that drifts. Components that are hardly needed are moved, as in `fit`, when a
+        batch has at least 40 rows per component.
 
-        Goes on from whatever was there: a `partial_fit`, a `fit` or a loaded model. A `fit` starts
-        anew, or goes on from here with `warm_start=True`.
+        `partial_fit` continues from an earlier `partial_fit`, a `fit` or a loaded model. `fit`
+        starts again, or continues from here with `warm_start=True`.
 
         Parameters
         ----------
-        X : array-like of shape (B, D), float32 or float64, or rows that stay where they are
+        X : array-like of shape (B, D), float32 or float64, or rows that are not in memory
             NaN is a missing value. Each chunk of a file or of a source (see `fit`) is a batch.
         y : ignored
         sample_weight : array-like of shape (B,), default=None
@@ -161,7 +161,7 @@ class OnlineFitting(ClosedFormInference):
         """
         if is_large(X):
             if noise is not None:
-                raise ValueError("noise goes with rows in memory: read X into an array first.")
+                raise ValueError("noise needs rows in memory: read X into an array first.")
             learn_by_chunks(self, X, sample_weight, hasattr(self, "weights_"))
             return self
         self._check_parameters()
@@ -216,9 +216,9 @@ class OnlineFitting(ClosedFormInference):
         if not self._goes_on(n_columns):
             fitted, asked = self._family_names()
             raise ValueError(
-                "partial_fit goes on with the components that are there, n_components="
+                "partial_fit continues with the fitted components, n_components="
                 f"{self.weights_.shape[0]} and {fitted}, got {self.n_components!r} and {asked}. "
-                "Use fit to start anew."
+                "Use fit to start again."
             )
 
     def _start_is_given(self) -> bool:

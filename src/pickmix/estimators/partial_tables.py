@@ -1,4 +1,4 @@
-"""Checks of rows that were seen in part: missing values, and noise of known variance."""
+"""Checks of rows that are known in part: missing values, and noise of known variance."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def check_rows(estimator: Any, X: Any, reset: bool = False) -> np.ndarray:
 def check_partial_table(
     estimator: Any, X: Any, sample_weight: Any, noise: Any, reset: bool = True
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Return the rows to fit with their weights and noise, without those that have no say.
+    """Return the rows to fit with their weights and noise.
 
-    These are rows of weight zero, and rows of which nothing was seen.
+    Rows of weight zero, and rows with missing values only, are left out.
     """
     rows = check_rows(estimator, X, reset)
     checked = check_noise(noise, rows)
@@ -51,9 +51,9 @@ def _without_unseen(
 
 
 def warn_about_unseen(n_rows: int, stacklevel: int) -> None:
-    """Say how many rows have no say."""
+    """Warn about rows with missing values only."""
     if n_rows:
-        message = f"{n_rows} row(s) of X hold missing values only, and have no say in the fit."
+        message = f"{n_rows} row(s) of X hold missing values only, and are left out of the fit."
         warnings.warn(message, UserWarning, stacklevel=stacklevel)
 
 

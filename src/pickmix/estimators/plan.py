@@ -230,7 +230,7 @@ def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool
 
 
 def resolve_proposal(proposal: Any) -> str | Proposal | RandomPartition:
-    """Turn "auto" into what it stands for, and check the rest."""
+    """Resolve "auto", and check the rest."""
     if isinstance(proposal, Proposal | RandomPartition):
         return proposal
     if not isinstance(proposal, str):

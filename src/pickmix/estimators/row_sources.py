@@ -116,7 +116,7 @@ def read_all(source: RowSource, why: str) -> np.ndarray:
 
 
 def memory() -> float:
-    """Bytes of memory of this machine; infinite where that cannot be told."""
+    """Bytes of memory of this machine; infinite where that is not known."""
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float("inf")
@@ -140,7 +140,7 @@ def by_chunks(query: Query) -> Query:
     @functools.wraps(query)
     def answer(self: Any, X: Any, *args: Any, **options: Any) -> Any:
         if options.get("noise") is not None and is_large(X):
-            raise ValueError("noise goes with rows in memory: read X into an array first.")
+            raise ValueError("noise needs rows in memory: read X into an array first.")
         if is_dask(X):
             check_is_fitted(self)
             return _ask_lazily(self, query, X, *args, **options)
@@ -160,7 +160,7 @@ def by_chunks(query: Query) -> Query:
 
 
 def _ask_lazily(estimator: Any, query: Query, X: Any, *args: Any, **options: Any) -> Any:
-    """What a query will answer, when it is computed."""
+    """The answer of a query, to be computed later."""
     name = query.__name__
     bound = inspect.signature(query).bind(estimator, X, *args, **options)
     bound.apply_defaults()

@@ -34,25 +34,26 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
     Parameters
     ----------
     n_children : int, sequence of int or "auto", default="auto"
-        s, or a number for each layer, the root's first. "auto" chooses the root's by Gaussian
-        mixtures on the validation rows, as FlowMixture does, and takes 4 below.
+        s, the children of a sum node, or one number per layer, from the root down. "auto" chooses
+        the number of the root by Gaussian mixtures on the validation rows, as FlowMixture does, and
+        takes 4 below.
     n_partitions : int, default=2
-        b, clipped to the coordinates there are; 1 makes no products.
+        b, the parts of a product, at most the number of coordinates; 1 makes no products.
     n_layers : int, default=2
-        l.
+        l, the layers of sum nodes.
     transforms : {"triangular", "rotations"} or bool, default="triangular"
         "triangular" are affine maps with lower triangular matrices, which are fast. "rotations"
         (also True) are the paper's: two rotations and scales between them. Both make Gaussians
         with any covariance. With products (b > 1) rotations let each part look across all columns;
         triangular matrices take from a part what is linear in the columns before it. False leaves
         the transforms out: a plain sum-product network, whose leaves are Gaussians with a location
-        and a scale each. Marginals and conditionals are then exact, and rows may have gaps (NaN):
-        what was not seen is integrated out, in fits and in queries.
+        and a scale each. Marginals and conditionals are then exact, and rows may have missing
+        values (NaN), which are integrated out in fits and queries.
 
     Attributes
     ----------
     n_children_ : tuple of int
-        s of each layer, the root's first.
+        s of each layer, from the root down.
     n_trees_ : int
         K: s, then s times the b-th power of the layers below.
     n_paths_ : int
@@ -60,7 +61,8 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
 
     Notes
     -----
-    `weights_`, `predict`, `predict_proba` and `top_components` speak of the root's children.
+    The components of `weights_`, `predict`, `predict_proba` and `top_components` are the children
+    of the root.
 
     References
     ----------

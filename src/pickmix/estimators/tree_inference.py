@@ -1,4 +1,4 @@
-"""What a sum-product-transform network can answer beyond a mixture."""
+"""Queries that only sum-product-transform networks have."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TreeInference(DeepInference):
 
     @property
     def n_children_(self) -> tuple[int, ...]:
-        """Children of a sum node of each layer, the root's first."""
+        """Children of a sum node of each layer, from the root down."""
         check_is_fitted(self)
         return self._network(self.center_.shape[0]).children
 
@@ -56,7 +56,7 @@ class TreeInference(DeepInference):
         Returns
         -------
         choices : (N, n_slots) int array
-            The root's choice first, then layer by layer, part by part.
+            The choice at the root first, then layer by layer, part by part.
         """
         from pickmix.gradient.sptn import SumProductTransform
         from pickmix.gradient.trees import most_probable_trees
@@ -95,7 +95,7 @@ class TreeInference(DeepInference):
         X : array-like of shape (N, D)
             All columns.
         columns : list of int
-            Those that are given.
+            Columns that are given.
         """
         with naming_cells(X):
             X = check_array(X, dtype=[np.float64, np.float32])

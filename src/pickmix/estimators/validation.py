@@ -1,4 +1,4 @@
-"""Checks of what users pass in, and warnings about what came of it.
+"""Checks of parameters and data, and warnings about how a fit ended.
 
 Every message names the parameter, what was expected and what came.
 """
@@ -64,7 +64,7 @@ RandomSeed = int | np.random.RandomState | np.random.Generator | None
 
 
 def as_random_state(random_state: Any) -> Any:
-    """What scikit-learn takes for `random_state`: a Generator becomes a RandomState."""
+    """A `random_state` for scikit-learn: a Generator becomes a RandomState."""
     if isinstance(random_state, np.random.Generator):
         return np.random.RandomState(int(random_state.integers(2**32)))
     return random_state
@@ -83,7 +83,7 @@ def check_randomness(random_state: Any) -> np.random.RandomState:
 
 
 def check_generator(random_state: Any) -> np.random.Generator | np.random.RandomState:
-    """Turn `random_state` into something that draws; a Generator stays what it is."""
+    """Turn `random_state` into a source of random numbers; a Generator is returned unchanged."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     return check_randomness(random_state)
@@ -126,7 +126,7 @@ def check_enough_rows(n_rows: int, n_components: int) -> None:
 
 
 def warn_about_reg_covar(source: ArrayRows, reg_covar: float) -> None:
-    """Say if regularisation is larger than all there is."""
+    """Warn if the regularisation is larger than the variance of every column."""
     variance = float(source.spread().max())
     if 0.0 < variance < reg_covar:
         warnings.warn(
@@ -218,7 +218,7 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
 
 
 def warn_about_outcome(mixture: Any) -> None:
-    """Say how a fit ended if that was not as asked, and what helps."""
+    """Warn if a fit ended early, and say what helps."""
     outcome = mixture.outcome_
     if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
         message = (

@@ -1,10 +1,10 @@
-"""Checkpoints: all that a fit needs to go on where it was, in one file, the last two kept.
+"""Checkpoints: all that a fit needs to resume, in one file; the last two are kept.
 
 A checkpoint is a short description in JSON, which says what call it belongs to, and after it the
 objects of the fit. Those are written by pickle, but read by a reader that makes arrays and objects
 of pickmix's own classes and nothing else: opening a checkpoint runs no foreign code. What belongs
-to the process and not to the fit (rows, threads, compiled kernels) is named in the file, and given
-back by the call that goes on.
+to the process and not to the fit (rows, threads, compiled kernels) is named in the file; the call
+that resumes provides it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAKERS = {
 }
 
 
-# Where the classes of a fit's objects are at home. They hold arrays and numbers; none of them
+# Modules of the classes of objects in a fit. They hold arrays and numbers; none of them
 # touches files when it is made.
 _HOMES = (
     "pickmix.closed_form.",
@@ -61,7 +61,7 @@ _HOMES = (
 
 
 class DamagedError(ValueError):
-    """A checkpoint cannot be read."""
+    """A checkpoint that cannot be read."""
 
 
 class Checkpoints:
@@ -74,10 +74,10 @@ class Checkpoints:
     every : float
         Seconds between checkpoints.
     call : dict
-        What the fit was asked to do, as JSON: parameters, rows, versions. A checkpoint of another
-        call is refused, with what differs.
+        The call that made the fit, as JSON: parameters, rows, versions. A checkpoint of another
+        call is refused, and the message says what differs.
     notes : dict
-        What else the description says, as JSON. Nobody compares it.
+        Further entries of the description, as JSON; they are not compared.
 
     Examples
     --------
@@ -189,8 +189,8 @@ class Checkpoints:
 
 
 def say_resumed(path: Path, text: str) -> None:
-    """Tell the user that a fit goes on from a checkpoint."""
-    print(f"pickmix: going on from the checkpoint in {path}: {text}", file=sys.stderr, flush=True)
+    """Say that a fit resumes from a checkpoint."""
+    print(f"pickmix: resuming from the checkpoint in {path}: {text}", file=sys.stderr, flush=True)
 
 
 def _differences(was: Any, now: Any, name: str) -> Any:

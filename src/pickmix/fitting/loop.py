@@ -120,7 +120,7 @@ NOT_YET = Moment(-1, -1, 0.0, Counters(), Trace(), -math.inf, None)
 
 
 class Keeper(Protocol):
-    """Keeps moments of a fit, to go on from there."""
+    """Keeps moments of a fit, to resume from."""
 
     def due(self) -> bool:
         """Whether it is time to keep one."""
@@ -167,7 +167,7 @@ def run(
     without, whenever the log-likelihood is finite.
 
     A `keeper` is given the moment whenever it wishes to, before an early end, and at the end. A
-    fit that goes on from a moment (`resumed`) makes the same steps and evaluations as one that was
+    fit that resumes from a moment (`resumed`) makes the same steps and evaluations as one that was
     never interrupted; `max_time` counts anew.
     """
     start = Moment(first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau)

@@ -27,7 +27,7 @@ class Outcome(enum.StrEnum):
 
 @dataclass
 class Plateau:
-    """Tells when a log-likelihood has stopped rising.
+    """Says when a log-likelihood has stopped rising.
 
     The values are smoothed exponentially; the plateau is reached when `patience` evaluations in a
     row have not brought the smoothed value `tol` above a former one. A slow but steady rise goes

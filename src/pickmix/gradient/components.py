@@ -40,7 +40,7 @@ class ComponentMixture(Network):
     A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows,
     `place(params, centre, scale) -> params`, which lets a start put it where the data are,
     `from_gaussian(params, mean, precision_cholesky) -> params`, which makes it a Gaussian, and
-    `location(params) -> (D,)`, by which random partitions tell neighbours. `fixed` may name keys of
+    `location(params) -> (D,)`, by which random partitions find neighbours. `fixed` may name keys of
     its parameters, a dict then, that gradients leave alone.
 
     Parameters
@@ -83,7 +83,7 @@ class ComponentMixture(Network):
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters, weights included; a component may know better than its arrays tell."""
+        """Free parameters, with the weights; a component may have a number of its own."""
         count = getattr(self.component, "n_parameters", None)
         if count is None:
             return super().n_parameters
@@ -157,7 +157,7 @@ class ComponentMixture(Network):
 
     @property
     def location_draws(self) -> int:
-        """One if the component tells its location, a few if it can be drawn from."""
+        """One if the component has a location, a few if it can be drawn from."""
         if hasattr(self.component, "location"):
             return 1
         return LOCATION_DRAWS if hasattr(self.component, "sample") else 0
@@ -165,9 +165,9 @@ class ComponentMixture(Network):
     def locations(self, tables: Tables) -> jax.Array:
         """Ask the components, or take the means of a few draws."""
         params = self.params_of(tables)
-        tell = getattr(self.component, "location", None)
-        if tell is not None:
-            located: jax.Array = jax.vmap(tell)(params)
+        locate = getattr(self.component, "location", None)
+        if locate is not None:
+            located: jax.Array = jax.vmap(locate)(params)
             return located
         # The same draws for all: what they are off by is much the same for alike components.
         keys = jax.random.split(jax.random.key(0), LOCATION_DRAWS)

@@ -28,7 +28,7 @@ Scalar = jax.Array | float
 #: Tables of a fit that is under way, or of a fitted estimator.
 AnyTables = Tables | Sequence[np.ndarray]
 
-#: Draws whose mean tells where a component lies that does not say it itself.
+#: Draws whose mean is the location of a component that has no `location`.
 LOCATION_DRAWS = 8
 
 

@@ -18,7 +18,7 @@ class Remembered(NamedTuple):
 def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
     """Whether the mean of scores (V,) is above that of others by more than chance.
 
-    By one standard error of the differences, row by row: few rows tell little.
+    By one standard error of the differences, row by row: few rows say little.
 
     Examples
     --------
