@@ -39,7 +39,7 @@ def test_levels_have_bars_with_their_names():
 
 
 @pytest.mark.parametrize("unit", ["s", "min", "h", "D", "W"])
-@pytest.mark.parametrize("n_units", [3, 40, 700])
+@pytest.mark.parametrize("n_units", [3, 7, 40, 150, 700])
 def test_dates_of_any_range_have_ticks(unit, n_units):
     steps = np.random.default_rng(0).integers(0, n_units, 200)
     frame = pd.DataFrame({"when": pd.Timestamp("2024-02-28") + pd.to_timedelta(steps, unit)})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -26,7 +24,6 @@ from pickmix.diagnostics.plane import (
     component_means,
     coordinates,
     plane_covariances,
-    some_rows,
 )
 from pickmix.displays.base import (
     ROWS,
@@ -37,75 +34,31 @@ from pickmix.displays.base import (
     single_axes,
     tidy,
 )
-from pickmix.displays.colours import BLUE, INK
+from pickmix.displays.colours import BLUE
 from pickmix.displays.ellipses import (
-    choose_n_std,
     draw_ellipses,
     draw_points,
     label_axes,
-    limits_of,
     set_limits,
+    write_numbers,
 )
 from pickmix.displays.panels import draw_marginal
+from pickmix.displays.shapes import (
+    CONTOURS,
+    Contours,
+    Curve,
+    Ellipses,
+    cluster_centers,
+    find_contours,
+)
 
 # Rows and ellipses that are drawn.
 _MOST_POINTS, _MOST_ELLIPSES = 20_000, 5_000
-# Percentages of the rows that lie where the density is higher than on a contour.
-CONTOURS = (99, 90, 70, 50, 30, 10)
-# Components on points of a grid, and points along its side.
-_GRID_EVALUATIONS = 5_000_000
-_COARSEST_GRID, _FINEST_GRID = 60, 250
 # Components of a single column that have a curve each.
 _MOST_CURVES = 30
 _DEVIATIONS = {1: "one standard deviation", 2: "two standard deviations"}
 # Clusters that have their number written at their centre.
 _MOST_NUMBERS = 30
-
-
-@dataclass
-class Ellipses:
-    """Components as means and covariances in a plane, the heaviest first.
-
-    Attributes
-    ----------
-    components : (n,) int array
-        Their numbers in the model.
-    centers : (n, 2) array
-    covariances : (n, 2, 2) array
-    weights : (n,) array
-    clusters : (n,) int array or None
-        The cluster of each, numbered by falling weight.
-    """
-
-    components: np.ndarray
-    centers: np.ndarray
-    covariances: np.ndarray
-    weights: np.ndarray
-    clusters: np.ndarray | None = None
-
-    @property
-    def n_std(self) -> int:
-        """Standard deviations to draw: two, or one where ellipses would hide each other."""
-        return choose_n_std(self.centers, self.covariances)
-
-
-@dataclass
-class Contours:
-    """A density on a grid: values (m, m) at places x (m,) and y (m,), and levels of contours."""
-
-    x: np.ndarray
-    y: np.ndarray
-    values: np.ndarray
-    levels: np.ndarray
-
-
-@dataclass
-class Curve:
-    """A density of one column: its values (m,) at a grid (m,), and those of components (m, K)."""
-
-    grid: np.ndarray
-    density: np.ndarray
-    parts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
 
 class ComponentsDisplay:
@@ -227,7 +180,7 @@ class ComponentsDisplay:
         if is_closed_form(model):
             return cls._with_ellipses(model, plane, points, level)
         if rows.shape[1] == 2:
-            contours = _contours(model, points, plane)
+            contours = find_contours(model, points, plane)
             shares = f"{', '.join(map(str, CONTOURS[:-1]))} and {CONTOURS[-1]} %"
             title = f"{describe(model)};\ncontours hold {shares} of the rows"
             return cls(points, plane.names, title, contours=contours)
@@ -382,71 +335,7 @@ class ComponentsDisplay:
         return "Data"
 
 
-def cluster_centers(ellipses: Ellipses) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (k,) of the clusters that are drawn, and their centres (k, 2)."""
-    assert ellipses.clusters is not None
-    numbers, which = np.unique(ellipses.clusters, return_inverse=True)
-    totals = np.bincount(which, ellipses.weights)
-    centers = [np.bincount(which, ellipses.weights * c) / totals for c in ellipses.centers.T]
-    return numbers, np.stack(centers, axis=1)
-
-
 def _scaled(centers: np.ndarray) -> np.ndarray:
     """Centres in units of their spread: a picture has no other units."""
     spread = centers.std(axis=0)
     return np.asarray(centers / np.where(spread > 0.0, spread, 1.0))
-
-
-def write_numbers(
-    axes: Any,
-    numbers: np.ndarray,
-    centers: np.ndarray,
-    colours: Mapping[int, str],
-    size: float = 9.0,
-) -> None:
-    """Numbers of clusters at their centres: colours alone are not enough for everybody.
-
-    One that would lie over another, of a heavier cluster, is left out.
-    """
-    box = axes.get_window_extent()
-    pixels = axes.transData.transform(centers)
-    room = size * axes.figure.dpi / 72.0 * np.array([2.6, 2.0])
-    written: list[np.ndarray] = []
-    for number, center, pixel in zip(numbers.tolist(), centers, pixels, strict=True):
-        covered = any((np.abs(pixel - other) < room).all() for other in written)
-        if covered or not box.contains(*pixel):
-            continue
-        written.append(pixel)
-        axes.annotate(
-            str(number),
-            center,
-            ha="center",
-            va="center",
-            fontsize=size,
-            fontweight="bold",
-            color=INK,
-            bbox={
-                "boxstyle": "round,pad=0.2",
-                "facecolor": "white",
-                "edgecolor": colours[number],
-                "linewidth": 1.5,
-                "alpha": 0.85,
-            },
-        )
-
-
-def _contours(model: Any, points: np.ndarray, plane: Plane) -> Contours:
-    """Where the density of two columns is as high as at shares of the rows."""
-    alone = nameless(model)
-    n_side = np.sqrt(_GRID_EVALUATIONS / getattr(model, "n_paths_", model.weights_.shape[0]))
-    n_side = int(np.clip(n_side, _COARSEST_GRID, _FINEST_GRID))
-    low, high = limits_of(points)
-    x, y = np.linspace(low, high, n_side).T
-    grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
-    # The plane may show the second column first.
-    order = np.argsort(plane.columns)
-    values = alone.score_samples(grid[:, order]).reshape(n_side, n_side)
-    some = points[some_rows(points.shape[0], 2000)][:, order]
-    levels = np.unique(np.percentile(alone.score_samples(some), [100 - p for p in CONTOURS]))
-    # Data on a line have densities that no point of the grid reaches.
-    return Contours(x, y, values, levels[(levels > values.min()) & (levels < values.max())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.nd
     Examples
     --------
     >>> overlap(np.array([[0.0, 0.0], [9.0, 0.0]]), np.array([np.eye(2)] * 2), 2.0)
-    1.0
+    array([1, 1])
     """
     n = centers.shape[0]
     some = centers[np.linspace(0, n - 1, min(n, _N_COUNTED)).astype(np.int64)]
@@ -145,3 +146,41 @@ def draw_ellipses(
     )
     axes.add_collection(drawn)
     return drawn
+
+
+def write_numbers(
+    axes: Any,
+    numbers: np.ndarray,
+    centers: np.ndarray,
+    colours: Mapping[int, str],
+    size: float = 9.0,
+) -> None:
+    """Numbers of clusters at their centres: colours alone are not enough for everybody.
+
+    One that would lie over another, of a heavier cluster, is left out.
+    """
+    box = axes.get_window_extent()
+    pixels = axes.transData.transform(centers)
+    room = size * axes.figure.dpi / 72.0 * np.array([2.6, 2.0])
+    written: list[np.ndarray] = []
+    for number, center, pixel in zip(numbers.tolist(), centers, pixels, strict=True):
+        covered = any((np.abs(pixel - other) < room).all() for other in written)
+        if covered or not box.contains(*pixel):
+            continue
+        written.append(pixel)
+        axes.annotate(
+            str(number),
+            center,
+            ha="center",
+            va="center",
+            fontsize=size,
+            fontweight="bold",
+            color=INK,
+            bbox={
+                "boxstyle": "round,pad=0.2",
+                "facecolor": "white",
+                "edgecolor": colours[number],
+                "linewidth": 1.5,
+                "alpha": 0.85,
+            },
+        )

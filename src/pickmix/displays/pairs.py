@@ -26,8 +26,7 @@ from pickmix.displays.base import (
     tidy,
 )
 from pickmix.displays.colours import INK
-from pickmix.displays.components import write_numbers
-from pickmix.displays.ellipses import draw_ellipses, draw_points, limits_of
+from pickmix.displays.ellipses import draw_ellipses, draw_points, limits_of, write_numbers
 
 # Columns that are drawn, unless they are asked for; and rows.
 _CHOSEN_COLUMNS, _MOST_COLUMNS, _MOST_POINTS = 4, 8, 4_000

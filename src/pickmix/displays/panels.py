@@ -37,9 +37,19 @@ def draw_marginal(axes: Any, marginal: Marginal) -> None:
     axes.set_ylabel("share", color=INK)
     axes.set_xlabel(marginal.name, color=INK)
     if marginal.edges.dtype.kind == "M":
-        dates = matplotlib_part("dates")
-        locator = dates.AutoDateLocator(minticks=3, maxticks=7)
-        axes.xaxis.set_major_locator(locator)
-        axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        mark_dates(axes)
     else:
         axes.locator_params(axis="x", nbins=5)
+
+
+def mark_dates(axes: Any) -> None:
+    """A few ticks along an axis of dates, whatever its range."""
+    dates = matplotlib_part("dates")
+    locator = dates.AutoDateLocator(minticks=3, maxticks=5)
+    # Usual lists end too soon for so few ticks.
+    for unit, longest in ((dates.HOURLY, 24), (dates.MINUTELY, 60), (dates.SECONDLY, 60)):
+        locator.intervald[unit] = [*locator.intervald[unit], longest]
+    locator.intervald[dates.DAILY] = [*locator.intervald[dates.DAILY], 28]
+    locator.intervald[dates.MONTHLY] = [*locator.intervald[dates.MONTHLY], 12]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
