@@ -10,8 +10,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Some packages ship files for other versions of Python, which do not compile.
-BYTECODE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib src > /dev/null || true
+# What a fit imports, on all cores; tests of packages and what only installs stay as they are. Some
+# packages ship files for other versions of Python, which do not compile.
+BYTECODE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|pip|setuptools|pkg_resources)/' \
+	$(VENV)/lib src > /dev/null || true
+# The rest is compiled by what imports it first, and kept: containers often ask Python not to.
+export PYTHONDONTWRITEBYTECODE :=
 OUT ?= pickmix-model
 SITE := docs/_build/html
 
@@ -63,19 +67,17 @@ dist: $(VENV)/run.stamp
 # all cores: pip would do it on one, and where Python does not write it (a common setting of
 # containers) every process would compile what it imports.
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --no-compile -r requirements/run.txt
+	$(PIP) install --no-compile --no-deps -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	$(BYTECODE)
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
-	$(PIP) install --no-compile -r requirements/test.txt
-	$(BYTECODE)
+	$(PIP) install --no-compile --no-deps -r requirements/test.txt
 	touch $@
 
 $(VENV)/docs.stamp: requirements/docs.txt $(VENV)/test.stamp
-	$(PIP) install --no-compile -r requirements/docs.txt
-	$(BYTECODE)
+	$(PIP) install --no-compile --no-deps -r requirements/docs.txt
 	touch $@
 
 $(BIN)/python:
@@ -91,6 +93,7 @@ UPGRADE := --upgrade
 COMPILE := .venv-lock/bin/pip-compile --quiet $(UPGRADE) --allow-unsafe --strip-extras --no-header \
 	--no-annotate --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
 
+# Tests do without MLflow, which brings thirty packages: those that need it skip, `make dist` tries it.
 lock:
 	$(PYTHON) -m venv .venv-lock
 	.venv-lock/bin/python -m pip install --quiet pip-tools==7.6.2
@@ -100,7 +103,7 @@ lock:
 		[pathlib.Path(f".cache/{name}.in").write_text("\n".join(groups[name])) for name in groups]'
 	$(COMPILE) --extra plot --build-deps-for editable --output-file requirements/run.txt \
 		pyproject.toml
-	$(COMPILE) --extra cluster --extra reproduce --extra mlflow --extra tensorboard \
+	$(COMPILE) --extra cluster --extra reproduce --extra tensorboard \
 		--output-file requirements/test.txt pyproject.toml requirements/run.txt .cache/dev.in
 	$(COMPILE) --output-file requirements/docs.txt requirements/test.txt .cache/docs.in
 

@@ -4,8 +4,9 @@
 
 Each is installed into a new virtual environment, without anything of this clone in sight, and used:
 import, version, the command line on a small file, a report, a deep fit with the extra. The newest
-Python also fits the embedded example, which compiles. Prints sizes and seconds, and ends with an
-error at the first thing that fails. Needs the standard library only, and a package index for pip.
+Python also fits the embedded example, which compiles, and logs a fit to MLflow. Prints sizes and
+seconds, and ends with an error at the first thing that fails. Needs the standard library only, and
+a package index for pip.
 """
 
 from __future__ import annotations
@@ -46,6 +47,16 @@ for name in pickmix.__all__:
         getattr(pickmix, name)
     except ImportError as error:
         assert "pip install 'pickmix[" in str(error), name
+"""
+LOG = """
+import mlflow, numpy as np, pickmix
+from pickmix.callbacks import MLflowCallback
+mlflow.set_tracking_uri("runs")
+X = np.random.default_rng(0).normal(size=(200, 2))
+with mlflow.start_run() as run:
+    mixture = pickmix.GaussianMixture(2, random_state=0, callbacks=MLflowCallback()).fit(X)
+logged = mlflow.MlflowClient().get_metric_history(run.info.run_id, "log_likelihood")
+assert [metric.value for metric in logged] == mixture.trace_["log_likelihood"].tolist()
 """
 
 
@@ -150,6 +161,10 @@ def try_one(trial: Trial, version: str, whole: bool) -> None:
     trial.pickmix("deep fit", "score", "deep", "rows.csv", "--out", "scores.csv")
     if whole:
         trial.pickmix("example", "fit", "--out", "example")
+        # MLflow brings so many packages that the tests do without it where it is not there.
+        trial.install("mlflow", "[mlflow]")
+        trial.environment["MLFLOW_ALLOW_FILE_STORE"] = "true"
+        trial.run("mlflow", str(trial.bin / "python"), "-c", LOG)
 
 
 def check_contents(wheel: Path, source: Path) -> None:

@@ -191,7 +191,7 @@ def test_copies_have_the_settings_and_no_past(tmp_path):
         # Worse than all that the first one has seen, but the first of its own.
         assert not again(info(9, estimator=lambda: Scored(-7.0)))
     assert stop(info(6, estimator=lambda: Scored(-1.0)))
-    for other in (CheckpointCallback(tmp_path), MLflowCallback("a/"), TensorBoardCallback("b")):
+    for other in (CheckpointCallback(tmp_path), TensorBoardCallback("b")):
         assert repr(copy.deepcopy(other)) == repr(other)
         assert repr(pickle.loads(pickle.dumps(other))) == repr(other)
 

@@ -26,11 +26,10 @@ class MLflowCallback(Callback):
 
     Examples
     --------
-    >>> from pickmix import GaussianMixture
+    >>> import mlflow  # doctest: +SKIP
     >>> from pickmix.callbacks import MLflowCallback
-    >>> mixture = GaussianMixture(3, callbacks=MLflowCallback())
     >>> with mlflow.start_run():  # doctest: +SKIP
-    ...     mixture.fit(X)
+    ...     GaussianMixture(3, callbacks=MLflowCallback()).fit(X)
     """
 
     prefix: str = ""
