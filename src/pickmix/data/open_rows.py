@@ -41,8 +41,8 @@ def open_rows(
 ) -> RowSource:
     """Open rows of numbers that need not fit into memory.
 
-    What lies in files as raw numbers (.npy files, mapped arrays) is read in place. Anything else
-    is converted once, into a raw file of its own.
+    Raw numbers in files (.npy files, mapped arrays) are read in place. Everything else is
+    converted once, into a raw file.
 
     Parameters
     ----------
@@ -59,16 +59,16 @@ def open_rows(
           like `lightgbm.Sequence`;
         - a function that returns an iterator of such batches, a fresh one at each call.
     columns : sequence of str or int, optional
-        Which columns, in which order: names, or numbers from 0. Columns that hold no numbers can
-        only be left out here.
+        Which columns, in which order: names, or numbers from 0. Columns that are not numbers must
+        be left out here.
     chunk_size : int or "auto"
         Rows that a fit visits at a time.
     cache : path, optional
-        Folder for converted rows. They are kept there, and serve again as long as the files they
-        were made from keep their size and time of change. Without it they go to the system's
-        folder for temporary files and away with the source. Rows of functions and of objects
-        with slices, and of Arrow data that are not local Parquet files, cannot be recognised:
-        they are converted anew each time and never kept.
+        Folder for converted rows. They are kept there, and used again as long as the original
+        files keep their size and time of change. Without it they go to the system's folder for
+        temporary files, and are removed with the source. Rows of functions, of objects with slices,
+        and of Arrow data that are not local Parquet files cannot be recognised: they are converted
+        each time and never kept.
     dtype : {"float32", "float64"}, optional
         Type of the rows. By default float32 if all columns are float32 or float16, else float64.
     decimal : {".", ","}, optional

@@ -55,7 +55,7 @@ def infer_schema(
     ----------
     table : TypedTable
     kinds : dict, optional
-        Kinds of columns that are not to be found out.
+        Kinds of some columns; those of the others are found.
     exclude : sequence of str
         Columns to skip.
     max_levels : int
@@ -102,7 +102,7 @@ def infer_column(
         For messages.
     column : TypedColumn
     kind : str or None
-        None finds it out.
+        None: the kind is found from the values.
     max_levels : int
         A category with more levels keeps its most frequent ones; the others share a code.
 
@@ -214,7 +214,7 @@ def _refuse_identifier(name: str, n_levels: int, column: TypedColumn) -> None:
     if all_different or n_levels > max(_FEWEST_IDENTIFIERS, n_values / 2):
         raise ValueError(
             f"Column {name!r} looks like an identifier: {n_levels:,} different texts in "
-            f"{n_values:,} rows, which say nothing of other rows. {_remedy(name)} If it is a "
+            f"{n_values:,} rows, which say nothing about other rows. {_remedy(name)} If it is a "
             f'category all the same: schema={{"{name}": "category"}}.'
         )
 

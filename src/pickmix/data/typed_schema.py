@@ -1,4 +1,4 @@
-"""What a table holds, column by column: kinds, levels, steps and scales."""
+"""The columns of a table: kinds, levels, steps and scales."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ColumnSchema:
         Of dates: their smallest value, in such units. Of whole numbers so large that float64 would
         lose digits: the smallest one. Coordinates count from there.
     lenient : bool
-        Whether cells that are no numbers or dates count as missing. So it is if the fit had some
-        and the kind was given.
+        Whether cells that are not numbers or dates count as missing. True if the fitted table had
+        such cells and the kind was given.
     """
 
     name: str
@@ -115,7 +115,7 @@ class TableSchema:
     columns : sequence of ColumnSchema
         In the order of the table.
     origin : str
-        As in `TypedTable`: what kind of table rows are given back as.
+        As in `TypedTable`: the kind of table that answers come as.
 
     Examples
     --------

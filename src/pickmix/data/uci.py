@@ -1,8 +1,8 @@
 """The paper's 19 UCI data sets, as prepared for the Loda study, split and standardised.
 
 Each set is two text files, `loda/<name>/normal.txt` and `loda/<name>/easy.txt` (anomalies that are
-easy to tell from the normal rows). Models are fitted to normal rows only. The files are not part of
-the package. They are looked for, in this order,
+easy to distinguish from the normal rows). Models are fitted to normal rows only. The files are not
+part of the package. They are looked for, in this order,
 
 1. in the folder given as `folder`, and then nowhere else;
 2. in the folder that the environment variable `PICKMIX_DATA` names;
@@ -194,7 +194,7 @@ def read(name: str, folder: str | os.PathLike[str] | None = None) -> tuple[Float
     -------
     normal : (N, D) array
     easy : (N_easy, D) array
-        Anomalies that are easy to tell from the normal rows.
+        Anomalies that are easy to distinguish from the normal rows.
 
     Examples
     --------

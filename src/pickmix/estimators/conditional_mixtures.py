@@ -1,4 +1,4 @@
-"""Conditional mixtures, one per row of what is given, evaluated when they are asked."""
+"""Conditional mixtures, one per row of given values, computed on demand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pickmix.families.conditioning_quantiles import normal_quantiles, poisson_qu
 class ConditionalMixtures:
     """The mixtures p(columns | given) of n rows of given values, as one object.
 
-    Given a row, component k has the weight w_k p_k(given) / p(given), and the conditional of its
-    own family. All of it is exact. Nothing is computed before it is asked for, and no more than a
-    block of rows is held at a time. Mixtures make such objects: see `GaussianMixture.conditional`.
+    Given a row, component k has the weight w_k p_k(given) / p(given), and the conditional
+    distribution of its family. All answers are exact. They are computed on demand, a block of rows
+    at a time. `GaussianMixture.conditional` makes such objects.
 
     Attributes
     ----------
@@ -88,11 +88,11 @@ class ConditionalMixtures:
         return weights
 
     def mean(self) -> np.ndarray:
-        """Means (n, d). Of a category: the most probable level."""
+        """Means (n, d). For a category: the most probable level."""
         return self.describe(with_std=False)[0]
 
     def std(self) -> np.ndarray:
-        """Standard deviations (n, d). Of a category: NaN."""
+        """Standard deviations (n, d). For a category: NaN."""
         return self.describe()[1]
 
     def describe(self, with_std: bool = True) -> tuple[np.ndarray, np.ndarray]:
@@ -141,7 +141,8 @@ class ConditionalMixtures:
         Parameters
         ----------
         q : float or array-like of floats
-            Strictly between 0 and 1. Of a count: the least one that is reached with probability q.
+            Strictly between 0 and 1. For a count: the smallest value that is not exceeded with
+            probability q.
 
         Examples
         --------
@@ -176,7 +177,8 @@ class ConditionalMixtures:
         """Modes (n, d) of the most probable components.
 
         That is the conditional mean of the component with the largest weight for numbers, its most
-        probable value for counts and levels. It is the mixture's mode if components stand apart.
+        probable value for counts and levels. It is the mode of the mixture if components are well
+        separated.
         """
         modes = np.empty((len(self), self.columns.shape[0]))
         for some in self._asked.posteriors():
@@ -230,7 +232,7 @@ class ConditionalMixtures:
         ----------
         n_draws : int, default=1
         random_state : int, RandomState, Generator or None, default=None
-            None takes the mixture's own.
+            None means that of the mixture.
         """
         check_integer("n_draws", n_draws, 1)
         own = self._mixture.random_state

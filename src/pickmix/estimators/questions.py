@@ -1,4 +1,4 @@
-"""Questions that a mixture in closed form answers exactly: of some columns given others."""
+"""Exact answers of mixtures in closed form: some columns given others."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Questions:
     """Marginals, conditionals, regression, imputation and explanations.
 
     Columns are given by name if the mixture was fitted to a data frame, else by number. Cells that
-    are NaN are not seen: what is answered then is given the others. Data frames of pandas and
-    polars are taken wherever arrays are.
+    are NaN are missing: answers are then given the other cells. Data frames of pandas and polars
+    work wherever arrays do.
     """
 
     weights_: np.ndarray
@@ -51,12 +51,12 @@ class Questions:
         Parameters
         ----------
         columns : str, int or list of them
-            The order is that of the new mixture's columns.
+            In the order of the new mixture.
 
         Returns
         -------
         mixture : fitted mixture of the same class
-            Its density is the integral of this one's over all other columns.
+            Its density is the integral of the density of this mixture over all other columns.
 
         Examples
         --------
@@ -81,11 +81,10 @@ class Questions:
         Parameters
         ----------
         given : dict, data frame, or array-like of shape (n, D)
-            ``{column: value or n values}``; a frame whose columns are the given ones; or rows in
-            which NaN marks what is not given. A column of NaN only is not given, wherever it
-            stands.
+            ``{column: value or n values}``; a frame with the given columns; or rows in which NaN
+            marks values that are not given. A column of NaN only is not given.
         columns : str, int or list of them, default=None
-            What to ask for. None is every column that is not given.
+            Columns to ask for. None means every column that is not given.
         noise : array-like of shape (n, D) or (n, D, D), default=None
             As in `impute`.
 
@@ -128,15 +127,15 @@ class Questions:
         return_std: bool = False,
         quantiles: float | ArrayLike | None = None,
     ) -> Any:
-        """Regression: what to expect in some columns, given the others.
+        """Regression: expected values of some columns, given the others.
 
         Parameters
         ----------
         X : array-like or data frame
-            Either all D columns, of which those to predict are not looked at, or only the others,
-            in their order. Columns of a frame are found by name. NaN are cells that are not known.
+            Either all D columns, of which those to predict are ignored, or only the others, in
+            their order. Columns of a frame are found by name. NaN marks missing cells.
         columns : str, int or list of them
-            What to predict.
+            Columns to predict.
         return_std : bool, default=False
             Return standard deviations as well.
         quantiles : float or list of floats, default=None
@@ -145,9 +144,9 @@ class Questions:
         Returns
         -------
         mean : (N, d) array, or (N,) if `columns` is a single name or number
-            Of a category: the most probable level. See `ConditionalMixtures.probabilities`.
+            For a category: the most probable level. See `ConditionalMixtures.probabilities`.
         std : (N, d) or (N,) array, if `return_std`
-            Of a category: NaN.
+            For a category: NaN.
         quantiles : (N, d, q) or (N, q) array, if `quantiles` is given
 
         Examples
@@ -184,33 +183,33 @@ class Questions:
         random_state: RandomSeed = None,
         noise: ArrayLike | None = None,
     ) -> Any:
-        """Fill in the cells that are NaN; all others stay as they are, to the last bit.
+        """Fill in the cells that are NaN; all others keep their values, to the last bit.
 
         Parameters
         ----------
         X : array-like of shape (N, D), or data frame
-            A row may have no seen cell at all: it is filled from the mixture as a whole.
+            A row may have missing cells only: it is then filled from the whole mixture.
         strategy : {"mean", "mode", "draw"}, default="mean"
             "mean": the conditional mean of numbers and counts, the most probable level of
-            categories. It is the best guess of each cell, but rows filled so vary too little.
-            "mode": the conditional mode within the component that is most probable given what was
-            seen, so that the filled cells of a row suit each other. "draw": a draw from the
-            conditional distribution of all missing cells together; statistics of several filled
-            tables vary as they should (multiple imputation).
+            categories. It is the best guess of each cell, but filled rows then vary too little.
+            "mode": the conditional mode within the component that is most probable given the
+            observed cells, so that the filled cells of a row fit together. "draw": a draw from the
+            joint conditional distribution of all missing cells; statistics of several filled tables
+            vary as they should (multiple imputation).
         n_draws : int, default=1
             Filled tables to make, with "draw".
         random_state : int, RandomState, Generator or None, default=None
-            For "draw". None takes the mixture's own.
+            For "draw". None means that of the mixture.
         noise : array-like of shape (N, D) or (N, D, D), default=None
             Variances or covariances of known Gaussian noise on the rows, for a `GaussianMixture`.
-            Cells are filled with values without noise, given the seen ones with it. Seen cells stay
-            as they are, noise and all.
+            Cells are filled with values without noise, given the noisy observed ones. Observed
+            cells keep their values, including the noise.
 
         Returns
         -------
         filled : (N, D) array, or (n_draws, N, D) if n_draws > 1
             float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws.
-            Filled columns of a frame are floats, whole numbers too: `TableMixture` keeps types.
+            Filled columns of a frame are floats, even of whole numbers: `TableMixture` keeps types.
 
         Examples
         --------
@@ -294,9 +293,9 @@ class Questions:
         Parameters
         ----------
         X : array-like of shape (N, D), or data frame
-            NaN are cells that were not seen; they are not explained.
+            NaN marks missing cells, which are not explained.
         top : int, default=None
-            Rank so many columns of each row; None is all.
+            Rank this many columns of each row; None means all.
         noise : array-like of shape (N, D) or (N, D, D), default=None
             As in `impute`. Rows are then explained one by one.
 

@@ -1,4 +1,4 @@
-"""Columns by name or number, and tables with holes, for the questions that a mixture answers."""
+"""Columns by name or number, and tables with missing cells, for queries of a mixture."""
 
 from __future__ import annotations
 
@@ -77,28 +77,28 @@ def is_frame(X: Any) -> bool:
 
 
 def read_rows(mixture: Any, X: Any, parameter: str = "X") -> np.ndarray:
-    """Rows (N, D) in float64 or float32, NaN where nothing is seen, checked."""
+    """Checked rows (N, D) in float64 or float32, with NaN for missing values."""
     refuse_large(X, parameter)
     return check_cells(mixture, read_numbers(mixture, X, parameter=parameter), parameter)
 
 
 def refuse_large(X: Any, parameter: str) -> None:
-    """Say what helps where rows are asked about that are not in memory."""
+    """Refuse rows that are not in memory, and say what helps."""
     if is_large(X):
         is_path = isinstance(X, str | os.PathLike)
         found = f"the path {str(X)!r}" if is_path else repr(type(X))
         raise ValueError(
             f"{parameter} must be an array or a data frame in memory, got {found}. Read it first, "
-            "for example by numpy.load or pandas.read_csv; of a large one, a piece at a time: "
+            "for example by numpy.load or pandas.read_csv; read a large one piece by piece: "
             "pickmix.open_rows(...).read(first, last). On the command line, `pickmix impute` and "
             "`pickmix explain` read files."
         )
 
 
 def check_cells(mixture: Any, rows: np.ndarray, parameter: str) -> np.ndarray:
-    """Refuse infinities, and values that a column cannot have. NaN are cells that were not seen."""
+    """Refuse infinities, and values that a column cannot have. NaN marks missing cells."""
     if np.isinf(rows).any():
-        raise ValueError(f"{parameter} must hold finite numbers, or NaN for what is not known.")
+        raise ValueError(f"{parameter} must hold finite numbers, or NaN for missing values.")
     # A zero is a count, a level and a number.
     problem = mixture._fitted_family().check(np.where(np.isnan(rows), 0.0, rows))
     if problem is not None:
@@ -107,7 +107,7 @@ def check_cells(mixture: Any, rows: np.ndarray, parameter: str) -> np.ndarray:
 
 
 def read_given(mixture: Any, given: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (n, D) with NaN where nothing is given, and flags (D,) of columns that are.
+    """Rows (n, D) with NaN for values that are not given, and flags (D,) of given columns.
 
     `given` is as in `Questions.conditional`.
     """

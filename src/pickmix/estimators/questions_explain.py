@@ -1,4 +1,4 @@
-"""Why a row is unusual: each cell given the row's other cells."""
+"""Why a row is unusual: each cell given the other cells of its row."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ class Explanation:
     values : (N, D) array
         The rows.
     log_density : (N,) array
-        log p(x) of what was seen.
+        log p(x) of the observed cells.
     log_conditional : (N, D) array
-        ``log p(x_j | x_-j) = log p(x) - log p(x_-j)``. A low value is a surprise. NaN where
-        nothing was seen.
+        ``log p(x_j | x_-j) = log p(x) - log p(x_-j)``. A low value is a surprise. NaN for
+        missing cells.
     expected : (N, D) array
-        The mean of x_j given the others. Of a category: the most probable level.
+        The mean of x_j given the others. For a category: the most probable level.
     spread : (N, D) array
-        The standard deviation of x_j given the others. Of a category: the probability of the level
-        that was expected.
+        The standard deviation of x_j given the others. For a category: the probability of the
+        expected level.
     ranked : (N, M) int array
-        Numbers of columns, the most surprising first; -1 behind the last cell that was seen.
+        Numbers of columns, the most surprising first; -1 after the last observed cell.
     kinds : tuple of str
         "number", "count" or "level", for each column.
     names : tuple of str
@@ -130,7 +130,7 @@ class Explanation:
 
 
 class _Answers(NamedTuple):
-    """What is known of each cell, (N, D) each; `doubtful` ones lost digits."""
+    """Answers for each cell, (N, D) each; `doubtful` ones lost digits."""
 
     log_conditional: np.ndarray
     expected: np.ndarray

@@ -1,4 +1,4 @@
-"""Known Gaussian noise on the rows that a mixture is asked about."""
+"""Known Gaussian noise on the rows of a query."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pickmix.families.gaussian import Gaussian
 
 
 def read_noise(mixture: Any, noise: Any, rows: np.ndarray) -> np.ndarray | None:
-    """Noise of rows (N, D): variances (N, D) or covariances (N, D, D), 0 where nothing is seen."""
+    """Noise of rows (N, D): variances (N, D) or covariances (N, D, D), 0 for missing cells."""
     if noise is None:
         return None
     family = mixture._fitted_family()

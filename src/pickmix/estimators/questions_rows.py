@@ -1,4 +1,4 @@
-"""Rows that a mixture is asked about: what they have seen, and the components that matter."""
+"""Rows of queries: their observed cells, and the components that matter."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ class Posterior(NamedTuple):
 
 
 class AskedRows:
-    """Rows of which some cells are seen, in the mixture's coordinates.
+    """Rows with observed and missing cells, in the coordinates of the mixture.
 
     Parameters
     ----------
     mixture : fitted mixture in closed form
     rows : (N, D) array
-        NaN where nothing is seen.
+        NaN for missing values.
     noise : (N, D) or (N, D, D) array, default=None
-        Variances or covariances of noise on what is seen, 0 elsewhere.
+        Variances or covariances of the noise of observed cells, 0 elsewhere.
     level_weights : dict of (L,) arrays, default=None
         By number of a column of levels: what probabilities are multiplied by to find the most
         probable level, if some of its levels stand for several.
@@ -142,7 +142,7 @@ class AskedRows:
         )
 
     def log_joints(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (numbers of rows (R,), log p(x, k) of what they have seen (K, R))."""
+        """Yield (numbers of rows (R,), log p(x, k) of their observed cells (K, R))."""
         done = 0
         noise = None if self.noise is None else self.noise[self.order]
         for log_joint, log_base, _ in self.mixture._blocks(self.rows[self.order], noise):
@@ -171,7 +171,7 @@ class AskedRows:
             )
 
     def log_densities(self) -> np.ndarray:
-        """log p of what each row has seen, (N,); 0 if that is nothing."""
+        """log p of the observed cells of each row, (N,); 0 if there are none."""
         found = np.empty(self.rows.shape[0])
         for numbers, log_joint in self.log_joints():
             found[numbers] = log_sum_exp(log_joint)

@@ -1,4 +1,4 @@
-"""Distributions of some columns of a table given others, in the table's own units and levels."""
+"""Distributions of some columns of a table given others, in the units and levels of the table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class TableConditionals:
     """The distributions p(columns | given) of n rows of given values, as one object.
 
     Answers by column are dicts of arrays with n rows, in the units and with the levels of the
-    table. Nothing is computed before it is asked for. `TableMixture.conditional` makes such
-    objects.
+    table. They are computed on demand. `TableMixture.conditional` makes such objects.
 
     Attributes
     ----------
@@ -76,12 +75,12 @@ class TableConditionals:
     def mean(self) -> dict[str, np.ndarray]:
         """Means of numbers, integers and counts, not rounded; of dates, rounded to their step.
 
-        Of categories and booleans: the most probable level. A dict of (n,) arrays.
+        For categories and booleans: the most probable level. A dict of (n,) arrays.
         """
         return self._plain(self._mixtures.mean())
 
     def std(self) -> dict[str, np.ndarray]:
-        """Standard deviations, those of dates in days; NaN of levels. A dict of (n,) arrays."""
+        """Standard deviations, of dates in days; NaN for levels. A dict of (n,) arrays."""
         return self._scaled(self._mixtures.std())
 
     def describe(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -102,7 +101,7 @@ class TableConditionals:
     def mode(self) -> dict[str, np.ndarray]:
         """Modes of the most probable components: a dict of (n,) arrays.
 
-        They suit each other, where the means of several columns need not.
+        They fit together; the means of several columns need not.
         """
         return self._plain(self._mixtures.mode())
 
@@ -123,8 +122,7 @@ class TableConditionals:
         Parameters
         ----------
         Y : table
-            With the columns `names`, and n rows or one for all. Of rows with gaps, what is there
-            counts.
+            With the columns `names`, and n rows or one for all. Missing cells are left out.
         """
         table = read_typed(_listed(Y))
         lacking = [name for name in self.names if name not in table.columns]
@@ -150,7 +148,7 @@ class TableConditionals:
         ----------
         n_draws : int, default=1
         random_state : int, RandomState, Generator or None, default=None
-            None takes the estimator's own.
+            None means that of the estimator.
 
         Returns
         -------

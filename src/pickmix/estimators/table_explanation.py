@@ -1,4 +1,4 @@
-"""Why a row of a table is unusual, in the table's own units and levels."""
+"""Why a row of a table is unusual, in the units and levels of the table."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class TableExplanation:
     kinds : tuple of str
         As in the schema.
     values : (N, D) object array
-        The cells, None where nothing was seen.
+        The cells; None if missing.
     log_density : (N,) array
-        log p(row) of what was seen, in the units of the table.
+        log p(row) of the observed cells, in the units of the table.
     log_conditional : (N, D) array
-        log p(cell | other cells of the row). A low value is a surprise. NaN where nothing was seen.
+        log p(cell | other cells of the row). A low value is a surprise. NaN if missing.
     expected : (N, D) object array
         Mean of a number given the others, the date in the middle, the most probable level.
     spread : (N, D) array
-        Standard deviation given the others, of dates in days. Of a level: the probability of the
-        level that was expected.
+        Standard deviation given the others, of dates in days. For a level: the probability of the
+        expected level.
     ranked : (N, M) int array
-        Numbers of columns, the largest `surprise` first; -1 behind the last cell that was seen.
+        Numbers of columns, the largest `surprise` first; -1 after the last observed cell.
     """
 
     names: tuple[str, ...]
@@ -58,11 +58,11 @@ class TableExplanation:
 
     @property
     def surprise(self) -> np.ndarray:
-        """How much less probable a cell is than what was expected there, (N, D), in nats.
+        """How much less probable a cell is than the expected value, (N, D), in nats.
 
-        That is log p(expected | others) - log p(cell | others), where what was expected is the most
-        probable level, or the peak of a normal distribution with the spread. It has no units, so
-        it compares columns of all kinds; z standard deviations are about z^2 / 2.
+        That is log p(expected | others) - log p(cell | others), where the expected value is the
+        most probable level, or the peak of a normal distribution with the spread. It has no units,
+        so it compares columns of all kinds; z standard deviations are about z^2 / 2.
         """
         is_level = np.isin(self.kinds, LEVEL_KINDS)
         with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Questions that a mixture of a table answers in terms of the table: levels, dates, own units."""
+"""Answers of a mixture of a table in terms of the table: levels, dates, its own units."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class TableQuestions:
     ) -> Any:
         """Draw rows, as a table of the kind that was fitted: column order, types, levels.
 
-        Columns that are "skip" are not in it. A Parquet file counts as a pyarrow Table, a CSV file
-        as a dict of arrays. Draws of integers and dates are rounded to their step; they may lie
-        beyond the range of the table that was fitted.
+        Columns of kind "skip" are left out. For a Parquet file the result is a pyarrow Table, for a
+        CSV file a dict of arrays. Draws of integers and dates are rounded to their step; they may
+        lie beyond the range of the fitted table.
 
         Parameters
         ----------
         n_samples : int, default=1
         random_state : int, RandomState, Generator or None, default=None
-            None takes the estimator's own.
+            None means that of the estimator.
         given : dict, default=None
-            Values of some columns, each one value or n_samples of them. They come back as they
-            are; the others are drawn from their distribution given these.
+            Values of some columns, one or n_samples for each. The result has these values; the
+            other columns are drawn given them.
 
         Examples
         --------
@@ -107,11 +107,11 @@ class TableQuestions:
         n_draws: int = 1,
         random_state: RandomSeed = None,
     ) -> Any:
-        """Fill in missing cells, in the types of the table; all others stay as they are.
+        """Fill in missing cells, in the types of the table; all others keep their values.
 
         Integers and dates are rounded to their step, counts to whole numbers; categories get a
-        level. Draws may lie beyond the range of the table that was fitted, as those of `sample`.
-        Columns that are "skip", or that the fit did not have, are not touched; a column that was
+        level. Draws may lie beyond the range of the fitted table, as those of `sample`. Columns of
+        kind "skip", and columns that the fit did not have, are not touched; a column that was
         constant in the fit gets its value.
 
         Parameters
@@ -119,12 +119,12 @@ class TableQuestions:
         X : table
             As in `fit`.
         strategy : {"mean", "mode", "draw"}, default="mean"
-            As in `FamilyMixture.impute`: means and most probable levels; what suits the most
-            probable component; or draws.
+            As in `FamilyMixture.impute`: means and most probable levels; modes of the most probable
+            component; or draws.
         n_draws : int, default=1
             Filled tables to make, with "draw".
         random_state : int, RandomState, Generator or None, default=None
-            For "draw". None takes the estimator's own.
+            For "draw". None means that of the estimator.
 
         Returns
         -------
@@ -183,14 +183,14 @@ class TableQuestions:
         return_std: bool = False,
         quantiles: float | ArrayLike | None = None,
     ) -> Any:
-        """What to expect in some columns, given the others.
+        """Expected values of some columns, given the others.
 
         Parameters
         ----------
         X : table
-            The columns to predict need not be there, and are not looked at.
+            The columns to predict may be missing, and are ignored.
         columns : str or list of str
-            What to predict.
+            Columns to predict.
         return_std : bool, default=False
             Return standard deviations as well.
         quantiles : float or list of floats, default=None
@@ -224,7 +224,7 @@ class TableQuestions:
         Parameters
         ----------
         X : table
-            The column itself need not be there, and is not looked at.
+            The column itself may be missing, and is ignored.
         column : str
 
         Returns
@@ -248,7 +248,7 @@ class TableQuestions:
             ``{name: value or n values}``, or a table of n rows whose columns are given. Cells
             without a value are not given.
         columns : str or list of str, default=None
-            What to ask for. None is every column that is not given.
+            Columns to ask for. None means every column that is not given.
 
         Returns
         -------
@@ -289,12 +289,12 @@ class TableQuestions:
         Parameters
         ----------
         columns : str or list of str
-            Columns of the model. Their order is that of the new mixture's tables.
+            Columns of the model, in the order of the new mixture.
 
         Returns
         -------
         mixture : fitted TableMixture
-            Its density is the integral of this one's over all other columns.
+            Its density is the integral of the density of this mixture over all other columns.
 
         Examples
         --------
@@ -330,7 +330,7 @@ class TableQuestions:
         ----------
         X : table
         top : int, default=None
-            Rank so many columns of each row; None is all.
+            Rank this many columns of each row; None means all.
 
         Returns
         -------
@@ -360,7 +360,7 @@ class TableQuestions:
         return [known.index(name) for name in names]
 
     def _rows_without(self, X: Any, targets: Sequence[int]) -> np.ndarray:
-        """Encoded rows in which the columns to predict are not known."""
+        """Encoded rows in which the columns to predict are missing."""
         names = [self.schema_.modelled[target].name for target in targets]
         table = read_typed(X)
         others = {name: c for name, c in table.columns.items() if name not in names}
