@@ -41,7 +41,7 @@ class Reader(abc.ABC):
     kind, name : str
         For fingerprints and for messages.
     n_rows, dtype, names
-        None where only the batches tell. They are known once the first batch was read (`n_rows`
+        None if not known yet. They are known once the first batch was read (`n_rows`
         only then, if at all).
     n_columns : int or None
         The same.
@@ -65,7 +65,7 @@ class Reader(abc.ABC):
         """Yield (number of the part from 0, rows): 2-D arrays of real numbers."""
 
     def origin(self) -> dict[str, Any] | None:
-        """What the rows are made from, JSON-able; None if only the rows themselves tell."""
+        """What the rows are made from, JSON-able; None if that is known only from the rows."""
         return None
 
     def check_unchanged(self) -> None:  # noqa: B027 - most cannot tell

@@ -1,7 +1,7 @@
 """Checkpoints: all that a fit needs to resume, in one file; the last two are kept.
 
-A checkpoint is a short description in JSON, which says what call it belongs to, and after it the
-objects of the fit. Those are written by pickle, but read by a reader that makes arrays and objects
+A checkpoint is a short description in JSON, which says which call it belongs to, followed by the
+objects of the fit. These are written by pickle, but read by a reader that makes arrays and objects
 of pickmix's own classes and nothing else: opening a checkpoint runs no foreign code. What belongs
 to the process and not to the fit (rows, threads, compiled kernels) is named in the file; the call
 that resumes provides it.
@@ -70,7 +70,7 @@ class Checkpoints:
     Parameters
     ----------
     folder : path
-        Made if it is not there.
+        Made if it does not exist.
     every : float
         Seconds between checkpoints.
     call : dict
@@ -146,8 +146,8 @@ class Checkpoints:
     def read(self, here: Mapping[str, Any], classes: tuple[type, ...] = ()) -> Any:
         """What the newest checkpoint holds, or None if there is none.
 
-        A damaged one is passed over, as there may be one before it. `classes` are those beside
-        pickmix's own whose objects it may hold.
+        A damaged one is skipped, as there may be an earlier one. `classes` are the classes outside
+        pickmix whose objects it may hold.
         """
         problems = []
         for _, path in self._there():
@@ -162,14 +162,14 @@ class Checkpoints:
         if problems:
             raise ValueError(
                 f"checkpoint={self.folder}: no checkpoint can be read ({'; '.join(problems)}). "
-                "Remove them to start anew."
+                "Remove them to start again."
             )
         return None
 
     def read_notes(self) -> dict[str, Any] | None:
         """The notes of the newest checkpoint that can be read, or None.
 
-        One of another call is refused here already, before anything is done.
+        A checkpoint of another call is refused here, before any work.
         """
         for _, path in self._there():
             with contextlib.suppress(DamagedError), open(path, "rb") as file:
@@ -239,7 +239,7 @@ def _write(
 def _read_description(file: IO[bytes]) -> dict[str, Any]:
     """What a file says of its call; the file then stands before its objects."""
     if file.read(len(_MAGIC)) != _MAGIC:
-        raise DamagedError("it is no checkpoint of this version of pickmix")
+        raise DamagedError("it is not a checkpoint of this version of pickmix")
     try:
         found: dict[str, Any] = json.loads(file.read(int.from_bytes(file.read(8), "big")))
     except ValueError as error:

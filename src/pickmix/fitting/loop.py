@@ -1,4 +1,4 @@
-"""The one fitting loop. It knows steps, clocks and log-likelihoods, and nothing of models."""
+"""The one fitting loop. It knows steps, clocks and log-likelihoods, and nothing about models."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ class FitInfo:
     step, epoch, seconds, evaluations, log_likelihood, validation, acceptance, live_components
         As in `trace_`.
     estimator : callable
-        `estimator()` returns a copy of the estimator with the parameters as they stand, to score
-        or predict with.
+        `estimator()` returns a copy of the estimator with the current parameters, to score or
+        predict with.
     """
 
     step: int
@@ -168,7 +168,7 @@ def run(
 
     A `keeper` is given the moment whenever it wishes to, before an early end, and at the end. A
     fit that resumes from a moment (`resumed`) makes the same steps and evaluations as one that was
-    never interrupted; `max_time` counts anew.
+    never interrupted; `max_time` starts again.
     """
     start = Moment(first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau)
     now = start if resumed is None else resumed

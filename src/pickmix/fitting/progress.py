@@ -31,7 +31,7 @@ class Progress:
     Parameters
     ----------
     n_steps : int
-        Steps at most.
+        Most steps.
     verbose : int
         0 shows nothing, 1 a bar, 2 and more one line per evaluation.
     done : int
@@ -82,7 +82,7 @@ class PassProgress(Progress):
     done : int
         Rows visited before.
     label : str
-        What stands before the bar instead of the number of the pass.
+        Text before the bar, instead of the number of the pass.
     """
 
     def __init__(self, n_rows: int, verbose: int, done: int = 0, label: str = "") -> None:

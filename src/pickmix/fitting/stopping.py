@@ -30,8 +30,8 @@ class Plateau:
     """Says when a log-likelihood has stopped rising.
 
     The values are smoothed exponentially; the plateau is reached when `patience` evaluations in a
-    row have not brought the smoothed value `tol` above a former one. A slow but steady rise goes
-    on.
+    row have not brought the smoothed value `tol` above an earlier one. A slow but steady rise is not
+    a plateau.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class Limits:
 
 
 class InterruptGuard:
-    """Holds back Ctrl-C until a step is done, so that an interrupted model is a whole one.
+    """Holds back Ctrl-C until a step is done, so that an interrupted model is complete.
 
     A second Ctrl-C is not held back. Outside the main thread nothing is changed.
 
