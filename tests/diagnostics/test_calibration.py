@@ -86,12 +86,29 @@ def test_a_table_is_spoken_of_in_its_own_columns():
     assert calibration(model, frame, ["age"]).names == ("age",)
 
 
-def test_rounded_columns_of_a_table_are_not_called_wrong():
-    # Three values in all: without rounding the transform would have three values as well.
-    frame = pd.DataFrame({"year": np.repeat([2007, 2008, 2009], 1000), "x": np.arange(3000) / 7.0})
+def test_rounded_columns_of_a_table_are_judged_as_rounded():
+    # A few values in all: without rounding the transform would have as few.
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"year": random.integers(2007, 2010, 500), "x": random.normal(size=500)})
     model = TableMixture(1, random_state=0).fit(frame)
-    (u,) = calibration(model, frame, ["year"]).values
-    assert np.unique(u).shape[0] == 3000
+    assert model.schema_["year"].step == 1.0
+    rows = model.sample(4000, 1)
+    found = calibration(model, rows, ["year"])
+    assert np.unique(rows["year"]).shape[0] < 12
+    assert np.unique(found.values[0]).shape[0] == 4000
+    assert found.distances[0] < found.limit()[0]
+
+
+def test_numbers_too_large_for_float64_are_judged_from_their_origin():
+    random = np.random.default_rng(0)
+    stamps = 2**55 + np.rint(random.normal(0.0, 1e9, 500)).astype(np.int64)
+    frame = pd.DataFrame({"stamp": stamps, "x": random.normal(size=500)})
+    model = TableMixture(1, schema={"stamp": "integer"}, random_state=0).fit(frame)
+    assert model.schema_["stamp"].origin > 2**54
+    found = calibration(model, frame)
+    assert (found.distances < found.limit()).all()
+    moved = calibration(model, frame.assign(stamp=stamps + 10**9))
+    assert ((moved.distances > moved.limit(0.9999)) == [True, False]).all()
 
 
 def test_ties_are_taken_for_rounded_numbers():
