@@ -30,8 +30,8 @@ class Plateau:
     """Says when a log-likelihood has stopped rising.
 
     The values are smoothed exponentially; the plateau is reached when `patience` evaluations in a
-    row have not brought the smoothed value `tol` above an earlier one. A slow but steady rise is not
-    a plateau.
+    row have not brought the smoothed value `tol` above an earlier one. A slow but steady rise is
+    not a plateau.
 
     Parameters
     ----------
