@@ -1,1 +1,1 @@
-"""Experiments: data settings, rivals, and the harness that runs one against the other."""
+"""Experiments: data, other libraries and algorithms (rivals), and how they are measured."""

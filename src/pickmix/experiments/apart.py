@@ -2,7 +2,7 @@
 
     python -m pickmix.experiments.apart SETTINGS SEED OUT [MAX_SECONDS]
 
-It writes what it measures as lines of JSON; what a killed process has measured stays.
+It writes its measurements as lines of JSON; those of a killed process stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pickmix.experiments.store import History, make_history
 
 
 def perform_apart(run: Run, limit_seconds: float | None = None) -> History:
-    """Make a run in a process of its own; how it ended is its outcome, whatever happened to it."""
+    """Make a run in a process of its own; its outcome says how the process ended."""
     recorder = Recorder()
     with tempfile.TemporaryDirectory() as folder:
         out, errors = Path(folder, "lines.jsonl"), Path(folder, "errors.txt")
@@ -62,7 +62,7 @@ def _command(run: Run, out: Path, limit_seconds: float | None) -> list[str]:
 
 
 def _outcome(code: int, limit_seconds: float | None, errors: str) -> str:
-    """Name how a process ended that did not say so itself."""
+    """The outcome of a process that ended without one."""
     if code < 0:
         if limit_seconds is not None and -code == getattr(signal, "SIGALRM", 0):
             return f"timed out after {limit_seconds:g} s"
@@ -74,7 +74,7 @@ def _outcome(code: int, limit_seconds: float | None, errors: str) -> str:
 
 
 class _Telling(Recorder):
-    """Writes what it is told at once."""
+    """Writes records and facts at once."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()

@@ -20,8 +20,8 @@ _ROWS_EACH = 2
 class Scale:
     """How much of an experiment is made.
 
-    So many seeds (None: the paper's number), this share of the paper's steps T, and only these data
-    sets of tables (None: all). `quick` takes few values of each parameter, `reduced_grid` fewer
+    The number of seeds (None: the paper's), the share of the paper's steps T, and the data sets of
+    tables (None: all). `quick` takes few values of each parameter, `reduced_grid` fewer
     architectures in the search for the best.
     """
 

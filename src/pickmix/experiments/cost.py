@@ -21,7 +21,7 @@ _MOST_PARAMETERS = 1e9
 
 
 def seconds(run: Run, limit_seconds: float | None = None) -> float:
-    """About how long a run takes under a limit of work, measuring and compilation included."""
+    """About how long a run takes under a limit of work, with measuring and compilation."""
     limit = math.inf if limit_seconds is None else limit_seconds
     if isinstance(run, GaussianRun):
         return 1.0 + min(limit, _of_gaussian(run))

@@ -30,7 +30,7 @@ def cpu_count() -> int:
 
 
 def cpu_name() -> str:
-    """What the processor calls itself."""
+    """Name of the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -39,5 +39,5 @@ def cpu_name() -> str:
 
 
 def load_average() -> float:
-    """Processes that wanted to run in the last minute; NaN where nobody knows."""
+    """Processes that wanted to run in the last minute; NaN where that is not known."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan

@@ -65,7 +65,7 @@ def _after(n_steps: int, X: np.ndarray, parameters: GaussianParameters, **more: 
 
 
 def fit_gmmx(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
-    """EM in JAX. It knows float32 only and holds arrays of N x K x D."""
+    """EM in JAX. It computes in float32 only and holds arrays of N x K x D."""
     import jax.numpy as jnp
     from gmmx import EMFitter, GaussianMixtureModelJax
 
@@ -93,7 +93,7 @@ def fit_pomegranate(X: np.ndarray, n_components: int, seed: int, record: Record)
     from sklearn.cluster import KMeans
 
     class CountingMixture(GeneralMixtureModel):  # type: ignore[misc]
-        """Counts E-steps, which pomegranate does not tell."""
+        """Counts E-steps, which pomegranate does not report."""
 
         n_steps = 0
 

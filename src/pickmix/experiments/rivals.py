@@ -18,10 +18,10 @@ FitFunction = Callable[[np.ndarray, int, int, Record], Fitted]
 
 @dataclass(frozen=True)
 class Rival:
-    """One contender: `fit` takes rows (N, D), K, a seed and `record`, which it may call on the way.
+    """One rival: `fit` takes rows (N, D), K, a seed and `record`, which it may call on the way.
 
-    One that is `dense` evaluates every component on every row, and takes no part where K is very
-    large. It may need a module. Versions of its packages belong to a result.
+    If it is `dense`, it evaluates every component on every row, and is left out where K is very
+    large. It may need a module. Versions of its packages are part of a result.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Rival:
 
     @property
     def installed(self) -> bool:
-        """Whether what it needs is there."""
+        """Whether the modules it needs are installed."""
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 

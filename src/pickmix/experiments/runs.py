@@ -39,7 +39,7 @@ class Run:
     """What all runs share.
 
     The algorithm is named as in the paper, or as a rival. T are steps, iterations for EM, and 0 for
-    fits that know themselves when to stop. The seed is that of the data, the split and the fit.
+    fits with a stopping rule of their own. The seed is that of the data, the split and the fit.
     """
 
     algorithm: str
@@ -50,7 +50,7 @@ class Run:
     needs_jax: ClassVar[bool] = True
 
     def settings(self) -> dict[str, Any]:
-        """What tells this run from others, the seed left out."""
+        """What identifies this run, without the seed."""
         values = {"kind": self.kind, "version": VERSION, **asdict(self)}
         del values["seed"]
         return values
@@ -146,7 +146,7 @@ class DeepRun(Run):
 
     @property
     def architecture(self) -> str:
-        """What tells models of one family apart."""
+        """What identifies a model among those of its family."""
         return f"K={self.K}" if self.model == "flow" else f"s={self.s} b={self.b} l={self.l}"
 
 

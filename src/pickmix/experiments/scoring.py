@@ -1,4 +1,4 @@
-"""What a rival hands back, and how well it explains rows: one measure for all and the truth."""
+"""The result of a rival, and how well it explains rows: one measure for all and the truth."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LEAST_ROWS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class GaussianParameters(KnownMixture):
-    """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, whoever fitted it.
+    """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, from any library.
 
     Rivals deliver different precisions and types; float64 arrays come out here.
     """

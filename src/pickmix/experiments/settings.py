@@ -23,7 +23,7 @@ _TRAINING_SHARE = 0.8
 
 @dataclass(frozen=True, eq=False)
 class BenchData:
-    """Rows to fit (N, D) and to measure on (M, D), and K, as told to every rival.
+    """Rows to fit (N, D) and to measure on (M, D), and K, which every rival is given.
 
     `true_log_density` (M,) is that of the held-out rows under the mixture that made them, where it
     is known.

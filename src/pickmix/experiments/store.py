@@ -63,7 +63,7 @@ class History:
 
     @property
     def cut(self) -> bool:
-        """Whether the run was broken off, most often by its time limit."""
+        """Whether the run was cut, most often by its time limit."""
         return self.facts["outcome"] not in COMPLETE
 
 
@@ -114,8 +114,8 @@ class Store:
     def has(self, run: Run, limit_seconds: float | None = None) -> bool:
         """Whether nothing would be gained by making a run under this limit.
 
-        A run that a limit broke off has to be made again if it may now take longer; one that
-        failed has not, as it would fail again.
+        A run that a limit cut is made again if it may now take longer; one that failed is not,
+        as it would fail again.
         """
         history = self.get(run)
         if history is None or history.facts["outcome"].startswith(NOT_TRIED):
@@ -126,7 +126,7 @@ class Store:
         return limit_seconds is not None and limit_seconds <= before
 
     def add(self, history: History) -> None:
-        """Keep a history, in the place of a former one of the same run."""
+        """Keep a history; it replaces an earlier one of the same run."""
         run = history.run
         line = {
             "settings": json.dumps(run.settings()),

@@ -11,7 +11,7 @@ from pickmix.experiments import runs
 
 
 class Look(NamedTuple):
-    """How an algorithm is told from the others; in grey print by dashes and marker."""
+    """How an algorithm is drawn; dashes and markers differ too, for grey print."""
 
     colour: str
     marker: str
@@ -112,7 +112,7 @@ RC: dict[str, Any] = {
 
 
 def look_of(algorithm: str) -> Look:
-    """The look of an algorithm or a rival, also of one that nobody knows."""
+    """The look of an algorithm or a rival, also of an unknown one."""
     name = _SAME.get(algorithm, algorithm)
     return LOOKS.get(name) or LOOKS.get(name.upper(), _OTHER)
 

@@ -21,7 +21,7 @@ from pickmix.experiments.tables.table import MISSING, pipes
 SCIKIT_LEARN = "scikit-learn"
 # Differences in held-out log-likelihood per row up to this many nats are ties.
 TIE = 0.1
-# Other libraries' messages go on; the CSV file has them whole.
+# Messages of other libraries are long; the CSV file has them whole.
 _LONGEST_OUTCOME = 60
 _ABOUT_GAUSSIAN = """\
 Medians over seeds; a seed is other rows and another start. *Held-out* is the mean log-density per
@@ -32,7 +32,7 @@ with as many as there are cores, whichever is faster. *Evaluations* are those of
 row, divided by the number of rows, without the start. *Live* components weigh at least half a row.
 *Memory* is the peak above what the data and the libraries took before the fit."""
 _ABOUT_TABLES = """\
-Each case is a table with a number of components K, which all rivals are told. Numbers are medians
+Each case is a table and a number of components K, the same for all rivals. Numbers are medians
 over seeds; a seed is another start on the same rows. *Held-out* is the mean log-density per row of
 rows that were not fitted, in nats. *Gain* is how much it is above that of scikit-learn: the better
 of its starts that were run, with one thread in BLAS or with as many as there are cores, whichever
@@ -46,7 +46,7 @@ other's."""
 
 
 def ends_of(store: Store) -> Any:
-    """A frame of all runs; `rival` is who fitted, and NaN stands for what is not finite."""
+    """A frame of all runs; `rival` is what fitted, and NaN replaces values that are not finite."""
     histories = store.histories()
     frame = frame_of([history.run for history in histories.values()], histories, every=True)
     return frame.rename(columns={"algorithm": "rival"}).replace([np.inf, -np.inf], np.nan)
