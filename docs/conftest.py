@@ -3,7 +3,7 @@
 import pytest
 
 # Settings and extensions of Sphinx, and what it makes, are not pages.
-collect_ignore = ["conf.py", "check_site.py"]
+collect_ignore = ["conf.py", "conftest.py", "check_site.py"]
 collect_ignore_glob = ["_build/*", "_ext/*", "auto_examples/*", "reference/generated/*"]
 
 
