@@ -94,12 +94,13 @@ def take_screenshots(driver: object, folder: Path) -> None:
     path = pickmix.report(mixture, rows, folder / "report.html", title="The embedded example")
     metrics = {"width": 1280, "height": 1480, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
     for theme in ("light", "dark"):
         page = browser.Page(driver, path).open(prefers_color_scheme=theme)
         page.frame()
         shot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
         # A palette makes a third of the size, and nobody sees it.
-        shot.quantize(128, dither=Image.Dither.NONE).save(
+        shot.quantize(256, kmeans=4, dither=Image.Dither.NONE).save(
             IMAGES / f"report-{theme}.png", optimize=True
         )
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

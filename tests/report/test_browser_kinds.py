@@ -67,6 +67,7 @@ def test_a_single_component_of_a_single_column(driver, tmp_path):
     page = browser.Page(driver, path).open()
     assert not page.one("#tree-panel").is_displayed()
     assert "nothing to be merged with" in page.one("#map-note").text
+    assert page.one("#picture-title").text == "Map"
     assert page.texts("#component-table tbody td")[0] == "0"
     assert page.errors() == []
 

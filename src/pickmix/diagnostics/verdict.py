@@ -189,7 +189,8 @@ def _facts(evidence: Evidence) -> tuple[tuple[str, str, str], ...]:
     if evidence.outcome:
         rise = ""
         if not math.isnan(evidence.rise):
-            rise = f"rising by {evidence.rise:.2g} per pass at the end"
+            way = "rose" if evidence.rise >= 0.0 else "fell"
+            rise = f"{way} by {abs(evidence.rise):.2g} per pass in its last quarter"
         shown = _ENDINGS.get(evidence.outcome, evidence.outcome)
         if not math.isnan(evidence.passes):
             rise = f"{_passes(evidence.passes)}{'; ' + rise if rise else ''}"

@@ -3,6 +3,8 @@ function startTree() {
   if (!TREE) {
     byId('tree-panel').hidden = true;
     byId('pictures').classList.add('single');
+    byId('picture-title').textContent = 'Map';
+    document.querySelector('nav a[href="#picture"]').textContent = 'Map';
     byId('map-note').append(` ${DATA.tree.why}`);
     return null;
   }
