@@ -3,6 +3,9 @@
 import os
 from importlib.metadata import PackageNotFoundError, version
 
+import pytest
+from _pytest.doctest import DoctestModule
+
 # Older code generators of XLA, which translate the same operations in a third of the time, and no
 # optimisation by LLVM. XLA ends the process at a flag that it does not know, and flags come and go:
 # they are set for a version that is known to have them, before anything imports JAX.
@@ -19,3 +22,10 @@ def _jaxlib():
 
 if _jaxlib().startswith(_KNOWN_BY):
     os.environ["XLA_FLAGS"] = f"{_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".strip()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file():
+    """Look for examples in the sources and on the pages, not in the tests: there are none."""
+    collected = yield
+    return [found for found in collected if not isinstance(found, DoctestModule)]
