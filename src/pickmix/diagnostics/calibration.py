@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import binom, kstwobign
 
-from pickmix.diagnostics.columns import Column, find_columns, read_columns
+from pickmix.diagnostics.columns import Column, read_columns, some_rows
 from pickmix.estimators.validation import check_integer
 
 # Evaluations of components, over all columns: some seconds.
@@ -107,7 +107,7 @@ def calibration(
         None is all.
     n_bins : int, default=20
     max_rows : int, default=5,000
-        Look at so many rows, chosen at random; fewer if components times columns are very many.
+        Look at so many rows, chosen at random; fewer if components and columns are very many.
     seed : int, default=0
         For values that repeat.
 
@@ -117,10 +117,12 @@ def calibration(
     """
     check_integer("n_bins", n_bins, 2)
     check_integer("max_rows", max_rows, 1)
-    n_columns = find_columns(model, columns).shape[0]
-    affordable = _MOST_EVALUATIONS / (n_columns * model.weights_.shape[0])
-    most = min(max_rows, max(_FEWEST_ROWS, int(affordable)))
-    found = read_columns(model, rows, columns, most)
+    found = read_columns(model, rows, columns, max_rows)
+    # Of very many components, those that are alike are one: probabilities keep four digits.
+    found = [replace(column, law=column.law.grouped()) for column in found]
+    affordable = int(_MOST_EVALUATIONS / sum(column.law.n_components for column in found))
+    some = some_rows(found[0].values.shape[0], max(_FEWEST_ROWS, affordable), seed=1)
+    found = [replace(column, values=column.values[some]) for column in found]
     # Rows may have been made from the same seed, and their ties by the same uniforms.
     random = np.random.default_rng([seed, _SALT])
     values = tuple(_transform(column, random) for column in found)

@@ -7,6 +7,10 @@ import abc
 import numpy as np
 from scipy.special import ndtr, pdtr
 
+# Components up to which none are put together; and what counts as alike: means that differ by less
+# than this share of their spread, and logarithms of the spread; square roots of rates.
+_MANY = 1000
+_ALIKE, _ALIKE_ROOTS = 0.2, 0.02
 # Components times values that are evaluated at a time, 16 MB.
 _BLOCK_NUMBERS = 2_000_000
 
@@ -22,6 +26,10 @@ class Law(abc.ABC):
     n_components: int = 1
     #: Rows behind the law, if it was not computed but drawn.
     n_draws: float = np.inf
+
+    def grouped(self) -> Law:
+        """The same law to four digits of its probabilities, with fewer components if it can be."""
+        return self
 
     @abc.abstractmethod
     def cumulative(self, values: np.ndarray) -> np.ndarray:
@@ -84,6 +92,20 @@ class NormalLaw(_Mixed):
         self.weights, self.means, self.spread, self.step = weights, means, spread, step
         self.n_components = int(weights.shape[0])
 
+    def grouped(self) -> NormalLaw:
+        """Components that are alike become one, with their common mean and variance."""
+        if self.n_components <= _MANY:
+            return self
+        spread = np.broadcast_to(self.spread, self.means.shape)
+        width = np.rint(np.log(spread) / _ALIKE)
+        # Places in units of a typical spread of those that are as wide.
+        place = np.rint(self.means / (_ALIKE * np.exp(_ALIKE * width)))
+        which, totals = _groups(np.stack([width, place]), self.weights)
+        means = np.bincount(which, self.weights * self.means) / totals
+        squares = np.square(spread) + np.square(self.means - means[which])
+        variances = np.bincount(which, self.weights * squares) / totals
+        return NormalLaw(totals, means, np.sqrt(variances), self.step)
+
     def _below(self, values: np.ndarray) -> np.ndarray:
         return np.asarray(ndtr((values - self.means) / self.spread))
 
@@ -111,6 +133,14 @@ class CountLaw(_Mixed):
     def __init__(self, weights: np.ndarray, rates: np.ndarray) -> None:
         self.weights, self.rates = weights, rates
         self.n_components = int(weights.shape[0])
+
+    def grouped(self) -> CountLaw:
+        """Components with nearly the same rate become one with their mean."""
+        if self.n_components <= _MANY:
+            return self
+        # Square roots of counts have one spread, whatever the rate.
+        which, totals = _groups(np.rint(np.sqrt(self.rates) / _ALIKE_ROOTS)[None], self.weights)
+        return CountLaw(totals, np.bincount(which, self.weights * self.rates) / totals)
 
     def _below(self, values: np.ndarray) -> np.ndarray:
         whole = np.floor(values)
@@ -164,3 +194,11 @@ class DrawnLaw(Law):
         n = self.n_draws + 1.0
         # A value between two draws falls anywhere between their ranks.
         return low / n, (high + 1.0) / n
+
+
+def _groups(marks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Group (K,) of each component by equal columns of marks (m, K), and weights (G,) of groups."""
+    _, which = np.unique(marks, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    # A group of nothing has a mean all the same.
+    return which, np.maximum(np.bincount(which, weights), 1e-300)
