@@ -1,4 +1,4 @@
-"""What `GaussianMixture` and `FamilyMixture` share: parameters, `fit`, and how fits are chosen."""
+"""The parts that `GaussianMixture` and `FamilyMixture` share: parameters and `fit`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from pickmix.threads import Threads, resolve_n_jobs
 
 @contextlib.contextmanager
 def _about_extremes() -> Iterator[None]:
-    """Say which rows an error is about that speaks of the extremes of a table."""
+    """Name the rows in an error about the extremes of a table."""
     try:
         yield
     except ValueError as error:
@@ -120,7 +120,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
 
     @abc.abstractmethod
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
-        """The family that the parameters ask for, for rows (N, D), or to go on with."""
+        """The family that the parameters ask for, for rows (N, D), or to continue with."""
 
     @abc.abstractmethod
     def _goes_on(self, n_columns: int) -> bool:
@@ -128,7 +128,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
 
     @abc.abstractmethod
     def _choose_start(self, starter: Starter, plan: Plan) -> Start:
-        """The start that the parameters ask for, if it is not the last fit's end."""
+        """The start that the parameters ask for, if the fit does not continue the last one."""
 
     @abc.abstractmethod
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
@@ -147,24 +147,25 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
 
         Parameters
         ----------
-        X : array-like of shape (N, D), float32 or float64, or rows that stay where they are
-            NaN is a missing value. Rows count by what was seen of them, and nothing is filled in:
-            the fit maximises the likelihood of what was seen. A row without a value has no say.
-            Beside arrays: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
+        X : array-like of shape (N, D), float32 or float64, or rows that are not in memory
+            NaN is a missing value. Nothing is filled in: the fit maximises the likelihood of the
+            observed values. Rows with missing values only are left out.
+
+            Instead of an array: a path or pattern of .npy, .parquet or .csv files, a `np.memmap`, a
             pyarrow Table or Dataset, an object with a length and slices, a function that returns
-            a fresh iterator of batches, what `pickmix.open_rows` returns, a Dask array or
-            dataframe. Of such rows a sample comes into memory, and a mixture is fitted to it as
-            to an array; `max_steps` and `step_size` are about that. Passes over all rows follow,
-            chunk by chunk, until `tol` is reached or `max_iter` passes are made. What takes no
-            more memory than the sample is read whole.
+            a fresh iterator of batches, the result of `pickmix.open_rows`, a Dask array or
+            dataframe. Then a sample of the rows is read into memory, and a mixture is fitted to it;
+            `max_steps` and `step_size` apply to this fit. Passes over all rows follow, chunk by
+            chunk, until `tol` is reached or `max_iter` passes are made. Data no larger than the
+            sample are read whole.
         y : ignored
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights. A zero removes the row.
         columns : sequence of str or int, default=None
-            Which columns of rows that stay where they are: names, or numbers from 0.
+            Columns to use, if X is not an array or a data frame: names, or numbers from 0.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances, or covariances, of noise that was added to the rows of an array. The mixture
-            then describes the rows without noise (extreme deconvolution). For Gaussians only.
+            Variances, or covariances, of known noise in the rows of an array. The mixture then
+            describes the rows without noise (extreme deconvolution). For Gaussians only.
 
         Returns
         -------
@@ -212,14 +213,14 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
             weights: np.ndarray | None = None
             if is_large(X) or columns is not None:
                 if noise is not None:
-                    raise ValueError("noise goes with rows in memory: read X into an array first.")
+                    raise ValueError("noise needs rows in memory: read X into an array first.")
                 table = LargeTable(self, X, sample_weight, columns, threads)
                 n_rows, n_columns = table.n_heavy, table.n_columns
             else:
                 rows, weights, noise = check_partial_table(self, X, sample_weight, noise)
                 n_rows, n_columns = rows.shape
             validation.check_enough_rows(n_rows, self.n_components)
-            # A fit that goes on from the last one has one start only, as in scikit-learn.
+            # A fit that continues the last one has one start only, as in scikit-learn.
             warm = bool(self.warm_start) and hasattr(self, "n_steps_")
             warm = warm and self._goes_on(n_columns)
             # From here scikit-learn draws its starts.
@@ -292,17 +293,17 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
             del self._online
 
     def _own_classes(self) -> tuple[type, ...]:
-        """Classes of the user's, whose objects a checkpoint may hold."""
+        """Classes of the user whose objects a checkpoint may hold."""
         return (type(self.proposal),) if isinstance(self.proposal, Proposal) else ()
 
     def _learn_columns(self, rows: np.ndarray) -> None:
-        """Keep what must be known of the columns of rows (N, D) that were fitted."""
+        """Keep facts about the columns of the fitted rows (N, D)."""
 
     def _warn_about(self, source: ArrayRows) -> None:
         """Warn of rows that do not suit the parameters."""
 
     def _take(self, fitted: Fitted, outcome: Outcome, plan: Plan) -> None:
-        """Keep what came of a fit as attributes."""
+        """Keep the result of a fit as attributes."""
         self._set_parameters(fitted.weights, fitted.parameters)
         self.background_ = fitted.background
         self.trace_ = fitted.trace
@@ -357,7 +358,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
     def _start(
         self, starter: Starter, plan: Plan, warm: bool, random: np.random.RandomState
     ) -> Start:
-        """Where a fit begins; `random` makes scikit-learn's draws, and goes on between starts."""
+        """Where a fit begins; `random` makes scikit-learn's draws, one start after another."""
         if not warm:
             return self._choose_start(starter, plan)
         moments = self._fitted_moments(plan.family, starter.source.center)
@@ -384,7 +385,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         return fitted
 
     def _check_fitted(self) -> None:
-        """Refuse fitted attributes, which may come from a file, that make no mixture."""
+        """Refuse fitted attributes that make no mixture; they may come from a file."""
         validation.check_fitted_weights(self.weights_)
         for name, values in self._get_parameters().items():
             validation.check_array_parameter(name, values, np.shape(values))
@@ -398,7 +399,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
             resolve_proposal(self.proposal)
         resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
         check.check_flag("reuse_log_joint", self.reuse_log_joint)
-        # EM takes all rows whatever batch_size says, but a mistake in it is one all the same.
+        # EM ignores batch_size, but a mistake in it is refused all the same.
         resolve_batch_size(self.batch_size, "mhsaem", 1, self.n_components, None)
         check.check_integer("max_iter", self.max_iter, 0)
         check.check_integer("n_init", self.n_init, 1)

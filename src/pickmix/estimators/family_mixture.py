@@ -21,11 +21,11 @@ from pickmix.selection.settings import RandomPartition, SearchSet
 
 
 class FamilyMixture(ClosedFormMixture):
-    """Mixture of components of a closed-form family, fitted by visiting only a few per row.
+    """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
 
-    ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: the
-    same chain over each row's component, the same blocks, and what a visit costs does not depend on
-    the number of components.
+    ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: each
+    row remembers one component and compares it with a block of others, so the cost of a visit does
+    not depend on the number of components.
 
     Parameters
     ----------
@@ -34,15 +34,15 @@ class FamilyMixture(ClosedFormMixture):
         0, 1, 2, ...), or groups of columns that are independent given the component, as
         ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``.
     n_components : int, default=1
-        K.
+        K, the number of components.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
     callbacks, checkpoint, checkpoint_every
         As in `GaussianMixture`.
     reg_covar : float or array-like of shape (D,), default=1e-6
         Added to the diagonal of covariances, for groups that have them: one number, or one per
-        column. Columns that hold rounded values, say, want at least step^2 / 12. Spherical groups
-        take the mean of their columns'.
+        column. For columns of rounded values, step^2 / 12 or more is good. Spherical groups use the
+        mean over their columns.
     init_params : {"auto", "k-means++", "random_from_data"}, default="auto"
         As in `GaussianMixture`.
 
@@ -50,10 +50,11 @@ class FamilyMixture(ClosedFormMixture):
     ----------
     weights_ : (K,) array
     parameters_ : dict of arrays
-        Of the family: "means" and "covariances", "rates", or "probabilities" of all levels one
-        column after another; for groups "full0_means", "categorical1_probabilities", ...
+        Parameters of the family: "means" and "covariances", "rates", or "probabilities" of all
+        levels, one column after another; for groups "full0_means", "categorical1_probabilities",
+        ...
     column_limits_ : (D,) array
-        Largest value of each column: what levels there are.
+        Largest value of each column, which gives the number of levels.
     converged_, outcome_, lower_bound_, lower_bounds_, n_iter_, n_steps_, trace_, \
     n_component_evaluations_, n_start_evaluations_, n_rows_seen_, start_seconds_, \
     compile_seconds_, proposal_
@@ -160,7 +161,7 @@ class FamilyMixture(ClosedFormMixture):
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
         floors = self._floors(rows.shape[1])
         if goes_on:
-            # A mixture that goes on has the levels that it has; others are refused.
+            # A mixture that continues keeps its levels; others are refused.
             return make_family(self.family, self.column_limits_[None], floors)
         return make_family(self.family, rows, floors)
 
@@ -193,7 +194,7 @@ class FamilyMixture(ClosedFormMixture):
 
 
 def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:
-    """A description as it can be compared and saved."""
+    """A description in a form that can be compared and saved."""
     if isinstance(description, str):
         return description
     return [(str(name), [int(column) for column in columns]) for name, columns in description]

@@ -26,89 +26,95 @@ INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "pap
 
 
 class GaussianMixture(ClosedFormMixture):
-    """Gaussian mixture fitted by visiting only a few of its components per row.
+    """Gaussian mixture that is fitted by visiting only a few components per row.
 
-    p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]), fitted by stochastic-approximation
-    EM whose E-step is a Metropolis-Hastings chain over each row's component (Papež, Pevný and
-    Šmídl 2022), or by any of the algorithms that paper compares.
+    p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]). The fit is a stochastic form of EM:
+    each row remembers one component, and a visit compares it with a few others instead of all K
+    (Papež, Pevný and Šmídl 2022). The other algorithms of that paper are here too.
 
     Parameters
     ----------
     n_components : int, default=1
-        K.
+        K, the number of components.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        As in scikit-learn: a matrix per component, one matrix for all, variances per column, or
+        one variance per component.
     algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
-        "em" evaluates all components on all rows and gives what scikit-learn gives. The others
-        take minibatches; "tsaem" and "mhsaem" also evaluate only a few components per row.
+        "em" evaluates all components on all rows, and gives the result of scikit-learn from the
+        same start. The others use minibatches; "tsaem" and "mhsaem" also evaluate only a few
+        components per row.
     proposal : str, RandomPartition, Proposal or SearchSet, default="auto"
-        For "mhsaem": where a row's chain may go next. "partition" (or a `pickmix.RandomPartition`)
-        draws from the posterior within a random block of neighbouring components, at a cost that
-        does not depend on K; "auto" is that. "uniform", "optimal", "table", "table-forgetting" and
-        instances of `pickmix.Proposal` are proposed and accepted or not, as in the paper.
-        `proposal_` tells which was taken. For "tsaem": a `pickmix.SearchSet`, or "auto".
+        For "mhsaem": how the next component of a row is chosen. "partition" (or a
+        `pickmix.RandomPartition`), which is what "auto" means, draws from the posterior within a
+        random block of neighbouring components; the cost does not depend on K. "uniform",
+        "optimal", "table", "table-forgetting" and instances of `pickmix.Proposal` propose a
+        component, which is accepted or rejected as in the paper. `proposal_` says which was used.
+        For "tsaem": a `pickmix.SearchSet`, or "auto".
     n_samples : int or "auto", default="auto"
-        M: draws per visit, components kept per row for "ssaem" and "tsaem", or partitions per
-        visit. "auto" is 1 for partitions, 3 for "tsaem" and 2 for the others.
+        M: draws per visit of a row, components kept per row for "ssaem" and "tsaem", or partitions
+        per visit. "auto" is 1 for partitions, 3 for "tsaem" and 2 for the others.
     reuse_log_joint : bool, default=False
-        For "mhsaem" with a proposal that may be rejected: take the log-joint of a row's current
-        component from its last visit, at the parameters of then, instead of evaluating it again.
+        For "mhsaem" with a proposal that may be rejected: use the log-joint of the current
+        component of a row from the last visit of the row, instead of computing it again with the
+        current parameters.
     batch_size : int or "auto", default="auto"
-        B, rows per step. For partitions "auto" takes all rows, up to 500 per component if that is
-        more than 200,000; else 4 per component.
+        B, the rows per step. For partitions "auto" means all rows, but at most 200,000 or 500 per
+        component, whichever is more; for other fits it means 4 per component.
     step_size : float, "paper", callable or "auto", default="auto"
-        gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), any function of
-        t = 1, 2, ... For partitions "auto" is 1 until the log-likelihood has stopped rising and
-        averages over the last steps; else it averages over the passes made.
+        Step size gamma_t: a constant, the paper's two phases (1 for 50 steps, then 0.05), or any
+        function of t = 1, 2, ... For partitions "auto" is 1 until the log-likelihood has stopped
+        rising and then averages over the last steps; for other fits it averages over the passes.
     annealing : None, "anti" or callable, default=None
-        Inverse temperature beta_t: 1, the paper's anti-annealing over all steps, or any function
-        of t.
+        Inverse temperature beta_t of the posteriors: None means 1; "anti" is the paper's
+        anti-annealing (flat posteriors first, sharp ones later) over all steps; or any function of
+        t.
     max_iter : int, default=100
-        Passes over the data; 0 gives the start. A partition fit of many rows begins with some of
-        them, and a pass over those counts as one.
+        Most passes over the data; 0 gives the start. A partition fit of many rows begins with a
+        sample, and a pass over the sample counts as one.
     max_steps : int, default=None
-        Exact number of steps; wins over `max_iter`, and `tol` is not used.
+        Exact number of steps. It overrides `max_iter`, and `tol` is not used.
     max_time : float, default=None
-        Seconds of work, of all starts together.
+        Most seconds of work, over all starts.
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
         "em", by less than twice this over five steps for partitions, else smoothed and over about
         five passes. Not used with `max_steps` or `annealing`.
     evaluate_every : int, sequence of int or "auto", default="auto"
         Steps between evaluations of the log-likelihood, or the steps after which to evaluate it;
-        "auto" lets them cost little beside the work. `tol` counts in evaluations.
+        with "auto" they take little of the time. `tol` counts in evaluations.
     reg_covar : float, default=1e-6
         Added to the diagonal of every covariance.
     background : bool, default=True
-        Lets one of the K components of a partition fit become a background for rows that belong
-        nowhere: a broad Gaussian about the mean of all rows. It does so only if leaving rows out
-        shows that it explains some of them better than a component of their own; `background_`
-        tells which it is. Not for "tied" covariances.
+        Let one of the K components of a partition fit become a background for rows that belong to
+        no group: a broad Gaussian about the mean of all rows. This happens only if left-out rows
+        show that it explains some rows better than a component of their own. `background_` says
+        which component it is. Not for "tied" covariances.
     n_init : int, default=1
-        Starts; the fit with the highest log-likelihood is kept.
+        Number of starts; the fit with the highest log-likelihood is kept.
     init_params : {"auto", "k-means++", "kmeans", "random", "random_from_data", "paper"}, \
             default="auto"
         "kmeans" is scikit-learn's `KMeans` on all rows, "random" its random responsibilities.
         "k-means++" runs on a subsample, with Lloyd steps; "paper" draws means from the unit cube,
         with unit covariances. "auto" spreads the components of a partition fit over the rows
-        (k-means++, within cells if there are thousands, then a soft k-means through the same
-        blocks) and moves those that are hardly needed early in the fit; for the other fits it is
-        "k-means++" up to 3000 components and random rows beyond.
+        (k-means++, within cells if there are thousands of components, then a soft k-means with the
+        same blocks), and early in the fit moves components that are hardly needed; for other fits
+        it is "k-means++" up to 3000 components and random rows beyond.
     weights_init, means_init, precisions_init : array-like, default=None
         Start parameters, in scikit-learn's shapes.
     random_state : int, RandomState, Generator or None, default=None
     n_jobs : int or None, default=None
-        Threads at most; None means as many as there are cores. The result does not depend on it.
+        Most threads; None means one per core. The result does not depend on it.
     warm_start : bool, default=False
-        Go on from the last fit's parameters, effective counts, chain states and step number.
-        Proposal tables and search sets are learnt anew.
+        Continue from the parameters, effective counts, chain states and step number of the last
+        fit. Proposal tables and search sets are learnt again.
     verbose : int, default=0
         1 shows a progress bar, 2 a line per evaluation.
     callbacks : callable or list of callables, default=()
         Called with a `FitInfo` after each evaluation; a true return value ends the fit.
     checkpoint : path, default=None
-        Folder for checkpoints. A fit that was killed or interrupted goes on from the last one when
-        the same call is made again, and ends with the same bits. Other parameters or rows are
-        refused. Ctrl-C and SIGTERM write one before they end a fit.
+        Folder for checkpoints. A fit that was killed or interrupted resumes from the last one when
+        the same call is made again, and gives the same result to the last bit. Other parameters or
+        rows are refused. Ctrl-C and SIGTERM write a checkpoint before they end a fit.
     checkpoint_every : float, default=300
         Seconds between checkpoints. The last two are kept.
 
@@ -129,21 +135,21 @@ class GaussianMixture(ClosedFormMixture):
     lower_bounds_ : list of float
         All of them.
     n_iter_ : int
-        Passes made in this fit, the last one perhaps in part.
+        Passes made in this fit; the last one may be incomplete.
     n_steps_ : int
-        Steps made, those of the fits that this one went on from included.
+        Steps made, including those of earlier fits that this one continued.
     n_component_evaluations_ : int
-        Evaluations of a component on a row in this fit, those of the start not counted.
+        Evaluations of a component on a row in this fit, without those of the start.
     n_start_evaluations_ : int
-        Those of the soft k-means that a partition fit starts from.
+        Such evaluations in the soft k-means that a partition fit starts from.
     n_rows_seen_ : float
-        Rows learnt from, by `partial_fit` and fits that it went on from too.
+        Rows learnt from, also by `partial_fit` and by earlier fits that this one continued.
     start_seconds_ : float
         Time spent on the start; not part of the work time in `trace_`.
     proposal_ : str
-        What `proposal="auto"` stood for; the algorithm's name if it has no proposals.
+        The proposal that was used; the name of the algorithm if it has no proposals.
     compile_seconds_ : float
-        Time spent on loading or compiling kernels before the fit; 0 if they were there. Small
+        Time spent on loading or compiling kernels before the fit; 0 if they were loaded. Small
         problems need none: they run in NumPy.
     trace_ : structured array
         One record per evaluation: step, epoch, seconds, evaluations, log_likelihood,
@@ -151,9 +157,9 @@ class GaussianMixture(ClosedFormMixture):
 
     Notes
     -----
-    A row of weight zero is a row removed, for every algorithm. A row of weight n is n equal rows
-    for "em". The stochastic algorithms pursue the same weighted likelihood on average, but n equal
-    rows are n visits and count as n rows behind a covariance, a row of weight n as one.
+    A row of weight zero is left out, by every algorithm. For "em", a row of weight n is the same as
+    n equal rows. The stochastic algorithms maximise the same weighted likelihood on average, but n
+    equal rows get n visits and count as n rows of a covariance; a row of weight n counts as one.
 
     References
     ----------
@@ -341,7 +347,7 @@ class GaussianMixture(ClosedFormMixture):
         """scikit-learn's "kmeans" and "random", with its own draws."""
         source = starter.source
         if self.init_params == "kmeans":
-            # Here, as few fits need what it imports.
+            # Imported here, as few fits need it.
             from sklearn.cluster import KMeans
 
             clusters = KMeans(n_components, n_init=1, random_state=random)

@@ -1,4 +1,4 @@
-"""What a mixture in closed form answers, in blocks of rows: no N x K array unless asked."""
+"""Queries of a mixture in closed form, in blocks of rows: no N x K array unless asked for."""
 
 from __future__ import annotations
 
@@ -144,25 +144,25 @@ class ClosedFormInference(DensityQueries, abc.ABC):
     ) -> np.ndarray:
         """Log-density of each row, (N,).
 
-        With `n_candidates` about that many components are evaluated per row instead of all. The
-        result is a lower bound of the log-density. It is tight where the search met the components
-        that matter, and can be hundreds of nats too low for rows far from all components. So a
-        threshold of exact densities must not be held against it: of rows whose bound is below the
-        threshold, most may be harmless. `exact_below` gives such rows their exact log-density:
-        then a score is below this number exactly where the log-density is.
+        With `n_candidates` the answer is approximate: about that many components are evaluated per
+        row instead of all, and the result is a lower bound of the log-density. It is tight if the
+        search found the components that matter, and can be hundreds of nats too low for rows far
+        from all components. So do not compare it with a threshold of exact log-densities: most of
+        the rows below the threshold may be harmless. Use `exact_below`: rows with a bound below it
+        get their exact log-density, and a score is then below it exactly where the log-density is.
 
         Parameters
         ----------
-        X : array-like of shape (N, D), or rows that stay where they are
+        X : array-like of shape (N, D), or rows that are not in memory
             As in `fit`. Files and sources are read chunk by chunk; a Dask collection gives a lazy
-            answer. Where values are missing (NaN), it is the log-density of what was seen; of
-            nothing, that is 0.
+            answer. If values are missing (NaN), it is the log-density of the observed ones; 0 if
+            there are none.
         n_candidates : int, default=None
             Components to evaluate per row; None means all.
         exact_below : float, default=None
             Rows with a bound below this are evaluated again, over all components.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the rows' noise, as in `fit`.
+            Variances or covariances of the noise of the rows, as in `fit`.
         """
         if n_candidates is not None:
             scores = self._search(X, n_candidates, noise)[1]
@@ -198,7 +198,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
     def predict(
         self, X: ArrayLike, *, n_candidates: int | None = None, noise: ArrayLike | None = None
     ) -> np.ndarray:
-        """Most probable component of each row, (N,), by what was seen of it.
+        """Most probable component of each row, (N,), given its observed values.
 
         With `n_candidates`: the most probable of about that many that a search meets.
         """
@@ -227,7 +227,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         m : int, default=1
             At most the number of components.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the rows' noise, as in `fit`.
+            Variances or covariances of the noise of the rows, as in `fit`.
 
         Returns
         -------
@@ -259,7 +259,7 @@ class ClosedFormInference(DensityQueries, abc.ABC):
         ----------
         n_samples : int, default=1
         random_state : int, RandomState, Generator or None, default=None
-            None takes the estimator's own.
+            None means that of the estimator.
 
         Returns
         -------

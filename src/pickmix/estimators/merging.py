@@ -37,7 +37,7 @@ class Merging(OnlineFitting):
 
     warm_start: Any
     outcome_: str
-    #: The merges of the fitted components, and what tells these from others.
+    #: The merges of the fitted components, and what identifies these components.
     _merged: tuple[int, Merges] | None = None
 
     def _find_merges(self) -> Merges:
@@ -110,21 +110,21 @@ class Merging(OnlineFitting):
         Parameters
         ----------
         n_components : int
-            At most as many as there are.
+            At most the number of components of this mixture.
         X : array-like of shape (N, D), default=None
             Rows to fit the smaller mixture to, beginning with the merged components, as in `fit`.
-            Without them it is what the merges made.
+            Without them it is the merged mixture.
         sample_weight : array-like of shape (N,), default=None
             Non-negative weights of the rows.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the rows' noise, as in `fit`.
+            Variances or covariances of the noise of the rows, as in `fit`.
         max_iter : int, default=5
-            Passes over X at most.
+            Most passes over X.
 
         Returns
         -------
         mixture : fitted mixture of the same class
-            Components are numbered by falling weight. Without X, `trace_` and what else tells of a
+            Components are numbered by falling weight. Without X, `trace_` and other facts about a
             fit are those of the fit that was reduced.
 
         Examples
@@ -196,21 +196,21 @@ class Merging(OnlineFitting):
         n_candidates: int | None = None,
         noise: ArrayLike | None = None,
     ) -> np.ndarray:
-        """Most probable component of each row, (N,), by what was seen of it.
+        """Most probable component of each row, (N,), given its observed values.
 
         Parameters
         ----------
-        X : array-like of shape (N, D), or rows that stay where they are
+        X : array-like of shape (N, D), or rows that are not in memory
             As in `fit`.
         level : int, default=None
-            Merge components until so many clusters are left, and return the most probable cluster:
-            the one whose components have the largest posterior probability together. Clusters are
+            Merge components until this many clusters are left, and return the most probable one:
+            that whose components have the largest posterior probability together. Clusters are
             numbered by falling weight, as in `MergeTree.labels`.
         n_candidates : int, default=None
             Evaluate about that many components per row instead of all: the most probable of those
             that a search finds.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the rows' noise, as in `fit`.
+            Variances or covariances of the noise of the rows, as in `fit`.
         """
         if level is None:
             return super().predict(X, n_candidates=n_candidates, noise=noise)

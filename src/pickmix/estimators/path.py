@@ -22,7 +22,7 @@ _RATIO_SHARED = 1.1
 
 @dataclass(frozen=True, eq=False)
 class ComponentPath:
-    """How good smaller mixtures are that merges make of one fit.
+    """How good the smaller mixtures are that merges make from one fit.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class ComponentPath:
         As ``mixture.reduce(k).bic(X)`` and ``aic(X)``; lower is better. X are the fitted rows if
         they were given, else the validation rows.
     source : fitted mixture
-        What was reduced.
+        The mixture that was reduced.
     """
 
     n_components: np.ndarray
@@ -67,7 +67,7 @@ class ComponentPath:
         return int(self.n_components[np.argmax(good)])
 
     def mixture(self, n_components: int | None = None) -> Any:
-        """The mixture with so many components, or with as many as `choose` says."""
+        """The mixture with this number of components; by default the number that `choose` gives."""
         return self.source.reduce(self.choose() if n_components is None else n_components)
 
 
@@ -88,8 +88,8 @@ def path(
         The rows that it was fitted to, for `bic` and `aic`. Without them these are computed on the
         validation rows.
     n_components : sequence of int, default=None
-        Which numbers of components. None takes all up to 512 and then each one percent more; with
-        tied covariances all up to 16 and then each ten percent more.
+        Numbers of components to evaluate. None means all up to 512, then steps of one percent; with
+        tied covariances all up to 16, then steps of ten percent.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What follows from log-densities and posteriors for every mixture."""
+"""Queries that every mixture answers by its log-densities and posteriors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixtures of tables as they come: numbers, categories, counts, dates, and gaps."""
+"""Mixtures of tables with numbers, categories, counts, dates and missing values."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OF_TABLES = ("schema", "exclude", "max_levels", "covariance_type")
 class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Mixture model of a table with columns of several kinds, and with missing values.
 
-    What the columns hold is found from the table, see `schema_`, and may be overridden by `schema`:
+    The kind of each column is found from its values, see `schema_`; `schema` overrides it:
 
     =========  ===================================================================================
     kind       columns, and how they are modelled
@@ -63,51 +63,52 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
     =========  ===================================================================================
 
     All numbers, integers and dates are one group with covariances of `covariance_type`; given the
-    component, it and all other columns are independent. Numbers are divided by their standard
-    deviation inside, so units do not matter; densities are those of the table's own units (days,
-    for dates). Skewed columns stay as they are: take logarithms beforehand where they suit.
+    component, this group and all other columns are independent. Numbers are divided by their
+    standard deviation inside, so units do not matter; densities are in the units of the table
+    (days, for dates). Skewed columns are not transformed: take logarithms before the fit if they
+    help.
 
-    Missing are NaN, None, NaT, pandas.NA, empty text, and in CSV files also NA, null and the like.
-    Nothing is filled in for a fit or a score: rows count by what was seen of them.
+    Missing values are NaN, None, NaT, pandas.NA, empty text, and in CSV files also NA, null and the
+    like. Nothing is filled in for a fit or a score: both use the observed values only.
 
-    In tables that come later, columns are found by name. Columns that the fit did not have are not
-    looked at. Columns that are absent count as missing in all rows, with a warning; so do cells
-    with a level that the fit has not seen. A value of another kind, such as text among numbers, is
-    an error that names column, row and value. Dates with a time zone are computed in UTC.
+    In later tables, columns are found by name. Columns that the fit did not have are ignored.
+    Absent columns count as missing in all rows, with a warning; so do cells with a level that the
+    fit has not seen. A value of another kind, such as text among numbers, is an error that names
+    column, row and value. Dates with a time zone are computed in UTC.
 
     Parameters
     ----------
     n_components : int, default=1
-        K.
+        K, the number of components.
     schema : dict, default=None
-        Kinds of columns, where they are not as found: ``{"zip": "category", "note": "skip"}``.
-        Where a kind of numbers or "date" is given, text that spells none counts as missing, with a
-        warning. Without a kind, such text among numbers is an error if it is rare.
+        Kinds of columns that were found wrongly: ``{"zip": "category", "note": "skip"}``. If a kind
+        of numbers or "date" is given here, text that is no number or date counts as missing, with a
+        warning. Without a given kind, such text among numbers is an error if it is rare.
     exclude : sequence of str, default=()
         Columns to leave out, as "skip" in `schema`.
     max_levels : int, default=1000
-        Levels of a category that have probabilities of their own.
+        Most levels of a category with probabilities of their own.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Of numbers, integers and dates.
+        Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6
         Added to variances, in units of the columns' variances.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, init_params, random_state, n_jobs, \
     warm_start, verbose, callbacks, checkpoint, checkpoint_every
-        As in `FamilyMixture`. With `warm_start`, kinds, levels and scales stay as they are, too.
+        As in `FamilyMixture`. With `warm_start`, kinds, levels and scales stay too.
 
     Attributes
     ----------
     schema_ : TableSchema
-        What the columns hold; prints as a table.
+        Kinds, levels and scales of the columns; prints as a table.
     mixture_ : FamilyMixture
         The mixture of encoded rows: columns in the order of their names, numbers in units of their
         standard deviation, levels as codes.
     weights_, converged_, outcome_, n_iter_, n_steps_, trace_
-        Those of `mixture_`. Log-likelihoods in the trace are those of encoded rows.
+        As in `mixture_`. Log-likelihoods in the trace are those of encoded rows.
     n_features_in_ : int
     feature_names_in_ : array of str
-        Columns of the table that was fitted.
+        Columns of the fitted table.
 
     Examples
     --------
@@ -198,8 +199,8 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
         Parameters
         ----------
         X : DataFrame of pandas or polars, Table of pyarrow, dict of arrays, or path
-            A path ends in .csv, .tsv or .txt (perhaps with .gz), or .parquet; it is read whole. Of
-            a text the delimiter, the decimal mark and the header are found; without a header,
+            A path ends in .csv, .tsv or .txt (perhaps with .gz), or .parquet; it is read whole. For
+            text, the delimiter, the decimal mark and the header are found; without a header,
             columns are called column_0, column_1, ...
         y : ignored
         sample_weight : array-like of shape (N,), default=None
@@ -246,7 +247,7 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
     def _fitted_copy(
         self, schema: TableSchema, table: TypedTable, mixture: FamilyMixture
     ) -> TableMixture:
-        """A copy of this estimator with the parameters as they stand."""
+        """A copy of this estimator with the current parameters."""
         fitted = copy.copy(self)
         fitted._take(schema, table, mixture)
         return fitted
@@ -269,11 +270,11 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
         return hasattr(self, "mixture_")
 
     def _check_fitted(self) -> None:
-        """Refuse fitted attributes, which may come from a file, that make no mixture."""
+        """Refuse fitted attributes that make no mixture; they may come from a file."""
         self.mixture_._check_fitted()
 
     def _fitted(self, name: str) -> Any:
-        # An AttributeError, so that hasattr() tells whether there was a fit.
+        # An AttributeError, so that hasattr() says whether there was a fit.
         if "mixture_" not in vars(self):
             raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
         return getattr(self.mixture_, name)
@@ -316,20 +317,20 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
     def score_samples(
         self, X: Any, *, n_candidates: int | None = None, exact_below: float | None = None
     ) -> np.ndarray:
-        """Log-density of what was seen of each row, (N,), in the units of the table.
+        """Log-density of the observed cells of each row, (N,), in the units of the table.
 
         Densities of numbers are per unit, those of dates per day; categories and counts have
-        probabilities. Rows with gaps have the density of fewer columns, so their scores are not on
-        the same scale as those of complete rows.
+        probabilities. Rows with missing cells have the density of fewer columns, so their scores
+        are not on the same scale as those of complete rows.
 
         Parameters
         ----------
         X : table
             As in `fit`.
         n_candidates : int, default=None
-            Evaluate about that many components per row, as in `FamilyMixture.score_samples`.
+            Evaluate about this many components per row, as in `FamilyMixture.score_samples`.
         exact_below : float, default=None
-            Give rows whose bound is below this their exact log-density, as there.
+            Rows with a bound below this get their exact log-density.
         """
         rows, log_units = self._encode(X)
         units = log_units.sum(axis=1)
@@ -354,7 +355,7 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
 def _with_weight(
     table: TypedTable, sample_weight: ArrayLike | None
 ) -> tuple[TypedTable, ArrayLike | None]:
-    """The rows that count: what others hold must not shape the schema."""
+    """The rows with a weight; others must not shape the schema."""
     if sample_weight is None:
         return table, None
     weights = np.asarray(sample_weight)
@@ -382,6 +383,6 @@ def describe_family(schema: TableSchema, covariance_type: str) -> list[tuple[str
 
 
 def floors_of(schema: TableSchema, reg_covar: float) -> np.ndarray:
-    """What is added to variances of encoded columns (D,): `reg_covar`, and those of rounding."""
+    """Floors of the variances of encoded columns (D,): `reg_covar`, plus that of rounding."""
     steps = [0.0 if c.step is None else c.step / c.scale for c in schema.modelled]
     return np.asarray(reg_covar + np.square(steps) / 12.0)
