@@ -71,6 +71,13 @@ def test_many_columns_are_those_farthest_off():
     assert len(labels) == 9
 
 
+def test_the_lowest_panel_of_every_column_has_its_ticks_labelled():
+    X = np.random.default_rng(0).normal(size=(200, 6))
+    display = CalibrationDisplay.from_estimator(GaussianMixture(1).fit(X), X)
+    labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in display.axes_]
+    assert labelled == [False, False, True, True, True, True]
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -91,7 +91,11 @@ def grid_of_axes(
     )
     for unused in grid.ravel()[n_panels:]:
         unused.set_visible(False)
-    return np.asarray(grid.ravel()[:n_panels])
+    found = np.asarray(grid.ravel()[:n_panels])
+    # Shared axes have labels in the last row only, which may not be full.
+    for lowest in found[max(n_panels - n_across, 0) :]:
+        lowest.xaxis.set_tick_params(labelbottom=True)
+    return found
 
 
 def tidy(axes: Any) -> None:
