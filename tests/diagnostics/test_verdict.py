@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import pickmix
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
 from pickmix.diagnostics.calibration import calibration
 from pickmix.diagnostics.component_table import component_table
@@ -44,6 +45,17 @@ def finding(evidence, about):
     return found[0] if found else None
 
 
+def test_the_path_is_read():
+    rng = np.random.default_rng(0)
+    X = 9.0 * rng.integers(0, [3, 2], (1500, 2)) + rng.normal(size=(1500, 2))
+    mixture = GaussianMixture(20, random_state=0).fit(X[:1000])
+    way = pickmix.path(mixture, X[1000:])
+    known = gather(mixture, component_table(mixture, X[1000:]), path=way, held_out=True)
+    assert known.n_enough == 6
+    assert known.enough_score == pytest.approx(mixture.reduce(6).score(X[1000:]))
+    assert known.path_score == pytest.approx(mixture.score(X[1000:]))
+
+
 class TestRules:
     def test_all_is_well(self):
         found = judge(PLAIN)
@@ -51,6 +63,20 @@ class TestRules:
         assert found.next.startswith("Nothing")
         for text in ("10 of 10 components are live", "-2.500", "1.25 above", "12 passes"):
             assert text in found.headline
+
+    @pytest.mark.parametrize(
+        ("enough", "kind", "advice"),
+        [(4, "act", "Try 4 components"), (9, "good", ""), (10, "act", "Try more than 10")],
+    )
+    def test_held_out_rows_say_how_many(self, enough, kind, advice):
+        known = replace(PLAIN, n_enough=enough, enough_score=-2.51, path_score=-2.53)
+        found = finding(known, "number")
+        assert found.kind == kind
+        assert found.advice.startswith(advice)
+        for number in (f"with {enough} components", "-2.510", "-2.530", "all 10"):
+            assert number in found.text
+        # What merges cost is then not needed.
+        assert finding(replace(known, n_after_merges=2, merge_cost=0.001), "merges") is None
 
     @pytest.mark.parametrize(
         ("outcome", "word"),

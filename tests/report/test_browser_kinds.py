@@ -3,6 +3,7 @@
 import re
 
 import browser
+import numpy as np
 import pytest
 from report_cases import HOSTILE_COLUMN, HOSTILE_TITLE, customers, table_mixture
 
@@ -88,3 +89,21 @@ def test_a_deep_mixture_has_no_tree_and_no_reasons(driver, tmp_path):
     assert page.texts("#component-table thead th")[1].startswith("Weight")
     assert len(page.all("#column-cards svg")) == 4
     assert page.errors() == []
+
+
+def test_held_out_rows_say_how_many_components(driver, tmp_path):
+    X = 9.0 * np.random.default_rng(0).integers(0, [3, 2], (1500, 2))
+    X = X + np.random.default_rng(1).normal(size=X.shape)
+    mixture = pickmix.GaussianMixture(20, random_state=0).fit(X[:1000])
+    path = pickmix.report(mixture, X[1000:], tmp_path / "r.html", held_out=True)
+    page = browser.Page(driver, path).open()
+    enough = pickmix.choose_n_components(mixture, X[1000:])
+    assert 6 <= enough < 12
+    assert f"{enough} components are enough" in page.one("#path-panel").text
+    assert len(page.all("#path svg line.mark")) == 1
+    said = page.one("#findings").text
+    assert f"with {enough} components of the merge tree" in said
+    assert page.errors() == []
+    path = pickmix.report(mixture, X[:1000], tmp_path / "r.html", held_out=False)
+    page = browser.Page(driver, path).open()
+    assert not page.one("#path-panel").is_displayed()

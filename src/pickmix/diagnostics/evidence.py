@@ -13,6 +13,7 @@ from pickmix.diagnostics.calibration import Calibration
 from pickmix.diagnostics.columns import is_closed_form
 from pickmix.diagnostics.component_table import ComponentTable
 from pickmix.diagnostics.looking import Looked
+from pickmix.estimators.path import ComponentPath
 from pickmix.estimators.questions_rows import AskedRows
 from pickmix.families.conditioning import CountPart, LevelPart
 
@@ -59,6 +60,10 @@ class Evidence:
     n_after_merges : int or None
         Components that are left if merges may cost `merge_cost` nats per row in all.
     merge_cost : float
+    n_enough : int or None
+        Components that are enough for held-out rows, by the path over K.
+    enough_score, path_score : float
+        Mean log-density of the rows of the path with so many components, and with all.
     validation, validation_gain : float
         Of deep mixtures: the validation log-likelihood, and how far it is above the start's.
     """
@@ -88,6 +93,9 @@ class Evidence:
     n_off: int = 0
     n_after_merges: int | None = None
     merge_cost: float = math.nan
+    n_enough: int | None = None
+    enough_score: float = math.nan
+    path_score: float = math.nan
     validation: float = math.nan
     validation_gain: float = math.nan
 
@@ -98,6 +106,7 @@ def gather(
     *,
     calibration: Calibration | None = None,
     costs: np.ndarray | None = None,
+    path: ComponentPath | None = None,
     held_out: bool | None = None,
     n_rows: int | None = None,
 ) -> Evidence:
@@ -143,6 +152,7 @@ def gather(
         merge_cost=cost,
         validation=validation,
         validation_gain=validation - float(getattr(model, "start_validation_", math.nan)),
+        **_enough(path),
         **worst,
     )
 
@@ -175,6 +185,18 @@ def _worst(calibration: Calibration | None) -> dict[str, Any]:
         "worst_distance": float(calibration.distances[worst]),
         "chance_distance": float(limits[worst]),
         "n_off": int(np.count_nonzero(calibration.distances > limits)),
+    }
+
+
+def _enough(path: ComponentPath | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    enough = path.choose()
+    place = int(np.searchsorted(path.n_components, enough))
+    return {
+        "n_enough": enough,
+        "enough_score": float(path.log_likelihood[place]),
+        "path_score": float(path.log_likelihood[-1]),
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pickmix.diagnostics.calibration import Calibration
 from pickmix.diagnostics.component_table import ComponentTable
 from pickmix.diagnostics.evidence import Evidence, gather
+from pickmix.estimators.path import ComponentPath
 
 # Differences of log-likelihoods, in nats per row, that are worth a word.
 _WORTH = 0.05
@@ -18,6 +19,8 @@ _WORTH = 0.05
 _FAR_OFF = 0.03
 # Shares of components that are worth a word.
 _MANY = 0.2
+# The share of components that may be too many where the path over K is said to end too early.
+_FEW_LEFT = 0.02
 _ENDINGS = {
     "max_iter": "limit of passes",
     "max_steps": "limit of steps",
@@ -77,6 +80,7 @@ def verdict(
     *,
     calibration: Calibration | None = None,
     costs: np.ndarray | None = None,
+    path: ComponentPath | None = None,
     held_out: bool | None = None,
     n_rows: int | None = None,
 ) -> Verdict:
@@ -90,6 +94,8 @@ def verdict(
     calibration : Calibration, default=None
     costs : (K - 1,) array, default=None
         Nats per row that merges cost at most, as `merge_tree().costs`.
+    path : ComponentPath, default=None
+        How held-out rows score by the number of components.
     held_out : bool, default=None
         Whether the fit has not seen the rows. None: it has if there are as many as it had.
     n_rows : int, default=None
@@ -111,7 +117,13 @@ def verdict(
     True
     """
     evidence = gather(
-        model, table, calibration=calibration, costs=costs, held_out=held_out, n_rows=n_rows
+        model,
+        table,
+        calibration=calibration,
+        costs=costs,
+        path=path,
+        held_out=held_out,
+        n_rows=n_rows,
     )
     return judge(evidence)
 
@@ -120,7 +132,7 @@ def judge(evidence: Evidence) -> Verdict:
     """Put numbers into words."""
     found = [
         finding
-        for rule in (_ending, _gap, _components, _calibration, _merges, _start)
+        for rule in (_ending, _gap, _components, _calibration, _number, _start)
         if (finding := rule(evidence)) is not None
     ]
     order = {"act": 0, "note": 1, "good": 2}
@@ -305,6 +317,28 @@ def _calibration(evidence: Evidence) -> Finding | None:
         f"({column}); chance stays below {chance:.3f}."
     )
     return Finding("good", "columns", text)
+
+
+def _number(evidence: Evidence) -> Finding | None:
+    """How many components there should be: by held-out rows, or else by what merges cost."""
+    enough, K = evidence.n_enough, evidence.n_components
+    if enough is None:
+        return _merges(evidence)
+    text = (
+        f"Held-out rows score {evidence.enough_score:.3f} nats per row with {enough:,} components "
+        f"of the merge tree, and {evidence.path_score:.3f} with all {K:,}."
+    )
+    if enough > (1.0 - _FEW_LEFT) * K:
+        return Finding(
+            "act",
+            "number",
+            f"{text} The best number is where the path ends.",
+            f"Try more than {K:,} components: held-out rows ask for as many as there are.",
+        )
+    if enough < (1.0 - _MANY) * K:
+        advice = f"Try {enough:,} components: model.reduce({enough}, rows), with rows of the fit."
+        return Finding("act", "number", text, advice)
+    return Finding("good", "number", text)
 
 
 def _merges(evidence: Evidence) -> Finding | None:

@@ -18,6 +18,7 @@ from pickmix.diagnostics.looking import look_at
 from pickmix.diagnostics.marginals import Marginal, marginals
 from pickmix.diagnostics.unusual import UnusualRow, unusual_rows
 from pickmix.diagnostics.verdict import Verdict, verdict
+from pickmix.estimators.path import ComponentPath, path
 from pickmix.reporting.chosen_rows import choose_shown
 from pickmix.reporting.plain import cells_of, centres_of, number, numbers, shortened
 from pickmix.reporting.plane_map import make_map
@@ -25,6 +26,9 @@ from pickmix.reporting.subject import Subject, take_rows
 
 # Evaluations of components that calibration may cost: some tenths of a second.
 _CALIBRATION_WORK = 1e7
+# The same for the path over K, and points of it that are shown.
+_PATH_WORK = 4e6
+_MOST_LEVELS = 150
 # Cells of centres, which take some seven bytes each.
 _MOST_CENTRES = 150_000
 _MOST_RECORDS = 400
@@ -49,11 +53,13 @@ def collect(
     unusual = unusual_rows(model, rows, n_unusual, looked=looked, names=names)
     fitted, spread = _columns(subject, names[:_MOST_COLUMNS])
     tree = model.merge_tree() if hasattr(model, "merge_tree") and len(table) > 1 else None
+    way = None if tree is None or not held_out else _path(subject)
     found = verdict(
         model,
         table,
         calibration=fitted,
         costs=None if tree is None else np.asarray(tree.costs),
+        path=way,
         held_out=held_out,
         n_rows=subject.n_rows,
     )
@@ -66,6 +72,7 @@ def collect(
         "about": _about(subject),
         "verdict": _verdict(found),
         "trace": _trace(model),
+        "path": None if way is None else _path_values(way),
         "tree": _tree(tree, model),
         "columns": names,
         "components": _components(subject, table, shown.place),
@@ -117,6 +124,25 @@ def _about(subject: Subject) -> list[list[str]]:
         lines.append(("seconds of work", f"{float(trace['seconds'][-1]):,.1f}"))
     lines.append(("rows of this report", f"{subject.numbers.shape[0]:,} of {subject.n_rows:,}"))
     return [list(line) for line in lines]
+
+
+def _path(subject: Subject) -> ComponentPath:
+    """The path over K on some of the held-out rows."""
+    n_rows, K = subject.numbers.shape[0], subject.model.weights_.shape[0]
+    most = int(max(200, min(10_000, _PATH_WORK / K)))
+    some = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(np.int64))
+    return path(subject.model, take_rows(subject.rows, some))
+
+
+def _path_values(way: ComponentPath) -> dict[str, Any]:
+    """A path in at most some hundred points."""
+    last = way.n_components.shape[0] - 1
+    kept = np.unique(np.round(np.geomspace(1, last + 1, _MOST_LEVELS)).astype(np.int64) - 1)
+    return {
+        "n": way.n_components[kept].tolist(),
+        "score": numbers(way.log_likelihood[kept], 6),
+        "chosen": way.choose(),
+    }
 
 
 def _verdict(found: Verdict) -> dict[str, Any]:
