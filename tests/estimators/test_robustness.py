@@ -17,6 +17,7 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix import GaussianMixture
+from pickmix.closed_form.state import SingularCovarianceError
 
 
 class TestShiftAndScale:
@@ -129,6 +130,15 @@ class TestShiftAndScale:
     def test_large_values_that_squares_can_hold(self):
         X = 1e50 * clusters()
         assert_usable(fitted(X, algorithm="em"), X)
+
+
+@pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
+def test_scales_whose_squares_leave_float64_are_refused_by_name(covariance_type):
+    # Warnings are errors here: none of NumPy's may come before.
+    settings = {"covariance_type": covariance_type, "algorithm": "em", "reg_covar": 0.0}
+    rows = 1e-160 * np.random.default_rng(0).normal(size=(300, 3))
+    with pytest.raises(SingularCovarianceError, match="singular covariance at reg_covar=0.0"):
+        GaussianMixture(3, random_state=0, **settings).fit(rows)
 
 
 class TestDegenerateRows:

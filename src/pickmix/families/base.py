@@ -31,7 +31,7 @@ class Prior(abc.ABC):
 
     @property
     def needs_gains(self) -> bool:
-        """Whether `absorb` is to be told of every update."""
+        """Whether `absorb` must be called after every update."""
         return False
 
     @property

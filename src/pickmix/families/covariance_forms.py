@@ -292,7 +292,9 @@ class DiagonalForm(CovarianceForm):
 
     def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
         """Variances of inverse standard deviations."""
-        return np.asarray(1.0 / np.square(packed))
+        # Where the square leaves float64, the variance is zero and is refused by name.
+        with np.errstate(over="ignore"):
+            return np.asarray(1.0 / np.square(packed))
 
     def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
         """Noise times standard deviations."""

@@ -60,7 +60,7 @@ class Layout(NamedTuple):
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether the products are the squares of all coordinates; P = C alone does not tell."""
+        """Whether the products are the squares of all coordinates; P = C alone does not say so."""
         return bool(np.array_equal(self.first, np.arange(self.n_coordinates)))
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:

@@ -338,9 +338,9 @@ class LeaningPrior(Prior):
     ) -> np.ndarray:
         """Pseudo-rows (M, L) to choose from.
 
-        What was not seen is filled in as the covariance in use says, so own covariances are drawn
-        to it, and hardly differ from what they lean on. Then rows cannot tell leaning from not
-        leaning, and there is a limit: some pseudo-rows per parameter.
+        Missing values are filled in by the covariance in use, so own covariances are drawn to it,
+        and hardly differ from what they lean on. Then rows cannot show whether leaning is right,
+        and there is a limit: some pseudo-rows per parameter.
         """
         if noise is None and not np.isnan(residuals).any():
             return np.broadcast_to(_PSEUDO_ROWS, (own.shape[0], _PSEUDO_ROWS.shape[0]))
@@ -390,7 +390,7 @@ def certainties(weights: np.ndarray) -> np.ndarray:
     """Mean weight (M,) of the rows of components, out of weights (M, m): 1 where nothing overlaps.
 
     Where components overlap, a row that is left out changes the weights of others too. What is
-    known of a component is as much as that many of its rows would tell if they were nobody else's.
+    known of a component is as much as that many of its rows would say if they belonged to it alone.
     """
     n_rows = np.maximum(np.count_nonzero(weights, axis=1), 1)
     return np.asarray(np.minimum(weights.sum(axis=1) / n_rows, 1.0))

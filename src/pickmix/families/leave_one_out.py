@@ -150,7 +150,7 @@ def told_shares(
     weights: np.ndarray,
     noise: np.ndarray | None,
 ) -> np.ndarray:
-    """How much rows (M, m, D) tell of a covariance (M, D, D), as a share of complete ones, (M,).
+    """How much rows (M, m, D) say about a covariance (M, D, D), relative to complete rows, (M,).
 
     As much as the pairs of columns that were seen of them; and of values with noise the less, the
     wider that is.

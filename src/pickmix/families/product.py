@@ -84,7 +84,7 @@ class ProductPrior(Prior):
 
     @property
     def needs_gains(self) -> bool:
-        """Whether a group is to be told of every update."""
+        """Whether `absorb` of a group must be called after every update."""
         return any(part.needs_gains for part in self.parts)
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
@@ -95,7 +95,7 @@ class ProductPrior(Prior):
     def absorb(
         self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
     ) -> None:
-        """Tell the groups of an update that want to know."""
+        """Pass an update on to the groups that need it."""
         for group, part in zip(self.groups, self.parts, strict=True):
             if part.needs_gains:
                 part.absorb(kept, mass, squares, freedom, scatter[group.products])
@@ -137,7 +137,7 @@ class Product(Family):
     """Groups of columns, independent given the component.
 
     The rows of the sweep hold the coordinates of all groups first, in their order, and then all
-    levels; `column_order` tells which column of the user's rows stands where.
+    levels; `column_order` says which column of the user's rows is where.
 
     Parameters
     ----------
