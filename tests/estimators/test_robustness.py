@@ -137,8 +137,9 @@ def test_scales_whose_squares_leave_float64_are_refused_by_name(covariance_type)
     # Warnings are errors here: none of NumPy's may come before.
     settings = {"covariance_type": covariance_type, "algorithm": "em", "reg_covar": 0.0}
     rows = 1e-160 * np.random.default_rng(0).normal(size=(300, 3))
-    with pytest.raises(SingularCovarianceError, match="singular covariance at reg_covar=0.0"):
-        GaussianMixture(3, random_state=0, **settings).fit(rows)
+    mixture = GaussianMixture(3, random_state=0, **settings).fit(rows)
+    with pytest.raises(SingularCovarianceError, match=r"singular covariance at reg_covar=0\.0"):
+        mixture.score(rows)
 
 
 class TestDegenerateRows:
