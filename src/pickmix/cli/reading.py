@@ -171,7 +171,7 @@ def column_label(names: list[str] | None, column: int) -> str:
 
 
 def open_place(place: Place, columns: list[str] | None = None) -> RowSource:
-    """Open rows that stay where they are, with columns of their own choice or the place's."""
+    """Open rows to be read piece by piece, with these columns or those of the place."""
     with explained():
         return open_rows(
             place.data,

@@ -72,7 +72,7 @@ def ask_witnesses(fleet: Fleet, state: MixtureState, partition: Partition, step:
 
 
 class PartitionSweeps:
-    """Partitions of a mixture's components, drawn anew as rows go by, and sweeps through them."""
+    """Random partitions of the components of a mixture, drawn again and again, and sweeps."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Engine 1 on tables that stay where they are: passes over all rows, chunk by chunk.
+"""Engine 1 on tables that are not in memory: passes over all rows, chunk by chunk.
 
 A mixture comes here when it has been fitted to a sample of the rows in memory. Each pass sweeps all
 chunks under one frozen mixture, and then takes one step with the statistics of all rows. So it does

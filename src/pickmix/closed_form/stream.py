@@ -26,7 +26,7 @@ _POWER = 0.6
 _RELOCATE_EVERY = 4
 _RELOCATION_ROWS = 40
 # Times the usual margin that a move must gain. Halves are fitted to the batch that judges them,
-# wholes are not; and moves by chance would go on for ever in a stream, each one undoing what was
+# wholes are not; and moves by chance would never end in a stream, each one undoing what was
 # learnt from many batches.
 _CAUTION = 20.0
 

@@ -1,7 +1,7 @@
 """Rows that lie in files as raw numbers: .npy files and mapped arrays, read into buffers.
 
 Files are read, never mapped: the system kills a process that touches a mapped page whose file was
-cut meanwhile. Each read opens the file anew. That costs some microseconds, keeps no descriptors,
+cut meanwhile. Each read opens the file again. That costs some microseconds, keeps no descriptors,
 and shows whether the file is still the one that was opened.
 """
 
@@ -30,7 +30,7 @@ _seeking = threading.Lock()
 
 @dataclass(frozen=True)
 class Stamp:
-    """What tells whether a file is still the same."""
+    """What shows whether a file is still the same."""
 
     size: int
     mtime_ns: int

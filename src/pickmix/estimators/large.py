@@ -1,4 +1,4 @@
-"""Tables that stay where they are: how much of one comes into memory, and what is known of it."""
+"""Tables that are not in memory: a sample of the rows, and facts about all of them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LargeTable:
     ----------
     estimator : an estimator in closed form
         Its parameters say how many rows are needed; it learns the names of the columns.
-    X : rows that stay where they are
+    X : rows that are not in memory
     sample_weight : (N,) array or None
     columns : sequence of str or int, or None
         Which columns of X.

@@ -117,7 +117,7 @@ def _refuse_variances(variances: np.ndarray) -> None:
     if wrong.any():
         row, column = np.argwhere(wrong)[0].tolist()
         raise ValueError(
-            f"noise must hold variances from 0 to {_LARGEST_NOISE:.0e} (a value that tells nothing "
+            f"noise must hold variances from 0 to {_LARGEST_NOISE:.0e} (a value that says nothing "
             f"is NaN in X), got {float(variances[row, column])!r} for row {row}, column {column}."
         )
 

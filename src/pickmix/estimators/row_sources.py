@@ -1,4 +1,4 @@
-"""Rows that stay where they are: what an estimator takes beside arrays, and how it reads them."""
+"""Rows that are not in memory: what an estimator takes beside arrays, and how it reads them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def learn_names(estimator: Any, n_columns: int, names: list[str] | None) -> None
 
 
 def by_chunks(query: Query) -> Query:
-    """Let a query of an estimator take rows that stay where they are.
+    """Let a query of an estimator take rows that are not in memory.
 
     Chunk by chunk for files and the like; lazily for Dask collections.
     """

@@ -74,7 +74,7 @@ def fit_gmmx(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fit
     start = partial(
         GaussianMixtureModelJax.from_k_means, rows, n_components, reg_covar=REGULARISATION, n_init=1
     )
-    # JAX compiles for these sizes. Done ahead of the work it can be told apart; the start's part
+    # JAX compiles for these sizes. Done before the work it can be timed apart; the start's part
     # is compiled by making one, from a k-means of one iteration.
     started = time.perf_counter()
     compiled: Any = EMFitter.fit.lower(fitter, rows, start(init="random", max_iter=1)).compile()

@@ -30,7 +30,7 @@ _IGNORED: dict[tuple[str, ...], dict[str, Any]] = {
     (PICKMIX,): {"T": 0, "annealing": False},
 }
 
-# Changes when a change of the code makes results of before worthless.
+# Changes when a change of the code makes earlier results worthless.
 VERSION = 1
 
 

@@ -113,4 +113,4 @@ def make_all(runs: list[Run], workers: Workers, limit: float | None, report: Rep
                 report(run, future.result())
             except BrokenProcessPool as error:
                 died = f"a worker died, probably for want of memory, beside or in {run}"
-                raise OSError(f"{died}; the same command goes on from here") from error
+                raise OSError(f"{died}; the same command resumes from here") from error

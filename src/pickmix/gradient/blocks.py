@@ -1,7 +1,7 @@
 """Blocks of children inside compiled steps: the trees of a block, and their posterior.
 
 Random-partition Gibbs: at one of the sum nodes that a row's tree reaches, the children are divided
-into blocks, and the tree's choice there is drawn anew among the block that holds it. For any fixed
+into blocks, and the tree's choice there is drawn again among the block that holds it. For any fixed
 blocks that is a Gibbs step, so it leaves p(tree | x) invariant; blocks, and the place that is
 looked at, do not depend on where the chains stand. A plain mixture has one place, its component.
 """

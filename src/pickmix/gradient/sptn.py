@@ -300,7 +300,7 @@ class SumProductTransform(LayeredNetwork):
         tables : tuple of arrays
             What `take_gaussians` returns.
         chain : (N, n_slots) int array
-            Trees that the rows stand on. First choices stay, those below are drawn anew where
+            Trees that the rows stand on. First choices stay, those below are drawn again where
             there is something to choose.
         rows : (N, D) array
         seed : int

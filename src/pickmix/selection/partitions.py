@@ -4,7 +4,7 @@ A random tree over points (the means of components) is split by random direction
 quantiles until at most G points are left: its leaves are the blocks. Neighbours mostly share a
 block, and every tree draws the borders elsewhere. A small share of the components changes places
 with each other afterwards, so that any two may meet in a block and the chain over components is
-ergodic. The same tree tells in which block a row without a chain state belongs.
+ergodic. The same tree says to which block a row without a chain state belongs.
 """
 
 from __future__ import annotations

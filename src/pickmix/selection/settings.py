@@ -50,7 +50,7 @@ class RandomPartition:
 class SearchSet:
     """TSAEM's search sets: G nearest components per held one, and E uniform draws.
 
-    With `all_pairs` the nearest are those by distance of means, found anew among all K^2 pairs in
+    With `all_pairs` the nearest are those by distance of means, found again among all K^2 pairs in
     every step, as in the paper's figures, instead of learnt on the way.
     """
 

@@ -72,7 +72,7 @@ def perform(
     except FileNotFoundError as error:
         recorder.know(outcome=f"{NO_DATA}: {error}")
     except Exception as error:
-        # Whatever a fit raises is this run's outcome; the others go on.
+        # An error of a fit is the outcome of its run; the other runs continue.
         lines = str(error).strip().splitlines() or [""]
         recorder.know(outcome=f"failed: {type(error).__name__}: {lines[0]}".removesuffix(": "))
     recorder.know(

@@ -3,7 +3,7 @@
 Each function takes runs of all seeds and histories by `Run.key`, and gives a table for each model
 family there are runs of. Ranks, counts and what is marked as best compare SGD with MHSAEM-U, as in
 the paper; MHSAEM-P stands beside them if there are runs of it. In rows that sum up sets, the
-paper's numbers are computed anew from those that it prints for the sets shown.
+paper's numbers are computed again from those that it prints for the sets shown.
 """
 
 from __future__ import annotations

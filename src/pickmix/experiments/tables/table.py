@@ -64,7 +64,7 @@ Row = dict[Column, Cell]
 
 @dataclass(frozen=True)
 class Table:
-    """A table; its name tells the tables of one file apart.
+    """A table; its name distinguishes the tables of one file.
 
     All rows have the same columns; the first one names the rows. Notes are sentences to stand
     below. Summaries are rows that sum up others, such as one of mean ranks, by the keys of columns.
