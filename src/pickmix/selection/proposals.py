@@ -16,7 +16,7 @@ from pickmix.selection.randomness import StepRandomness, Stream
 
 
 class Proposal(abc.ABC):
-    """Where the chain of each row may go next. Subclass it to bring your own.
+    """How candidates for the next component of each row are drawn. Subclass it to write your own.
 
     A subclass draws candidates for a batch of rows and says how likely they were. All
     randomness should come from `random`, so that results do not depend on threads.
@@ -90,7 +90,7 @@ def propose_checked(
     first_draw: int,
     random: StepRandomness,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ask a proposal, and check what it says unless it is ours: kernels trust indices."""
+    """Call a proposal; check the result unless it is one of ours, as kernels trust indices."""
     candidates, log_q, log_q_current = proposal.propose(rows, current, n_draws, first_draw, random)
     if proposal.trusted:
         return candidates, log_q, log_q_current

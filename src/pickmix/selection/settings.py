@@ -13,12 +13,12 @@ class RandomPartition:
 
     Every visit draws a random partition of the components into blocks of neighbours and replaces
     the component of each row by a draw from its posterior within the row's block. No proposal is
-    rejected, and what a visit costs does not depend on the number of components.
+    rejected, and the cost of a visit does not depend on the number of components.
 
     Parameters
     ----------
     block_size : int, default=32
-        Components per block at most (G).
+        G, the most components per block.
     shuffle : float, default=0.02
         Share of the components that change places between blocks at random.
     relocate : bool or "auto", default="auto"
@@ -48,10 +48,17 @@ class RandomPartition:
 
 @dataclass(frozen=True)
 class SearchSet:
-    """TSAEM's search sets: G nearest components per held one, and E uniform draws.
+    """Settings of `algorithm="tsaem"`: the components that a visit of a row evaluates.
 
-    With `all_pairs` the nearest are those by distance of means, found again among all K^2 pairs in
-    every step, as in the paper's figures, instead of learnt on the way.
+    Parameters
+    ----------
+    n_neighbours : int, default=15
+        Nearest components of each component that the row holds.
+    n_explore : int, default=1
+        Components drawn uniformly.
+    all_pairs : bool, default=False
+        Find the nearest by the distances of all K^2 pairs of means in every step, as in the paper's
+        figures, instead of learning them during the fit.
     """
 
     n_neighbours: int = 15
