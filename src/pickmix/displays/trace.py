@@ -126,13 +126,17 @@ class TraceDisplay:
         # Kernels compiled on the way would push the curve into the far corner.
         if trace.shape[0] and done[0] < 0.5 * done[-1]:
             axes.set_xlim(left=0.0)
-        for name, value in self.references.items():
+        for number, (name, value) in enumerate(
+            sorted(self.references.items(), key=lambda item: -item[1])
+        ):
             axes.axhline(value, color=GREEN, linewidth=1.5, linestyle=":")
+            # Values may be close: the highest has its text above it, the others below.
             axes.annotate(
                 f"{name}: {value:.3f}",
                 xy=(0.02, value),
                 xycoords=("axes fraction", "data"),
-                xytext=(0, 4),
+                xytext=(0, -4 if number else 4),
+                va="top" if number else "bottom",
                 textcoords="offset points",
                 color=GREEN,
                 fontsize=TICK_SIZE,
