@@ -32,11 +32,11 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
 
-# Kernels are compiled by a process of their own, while the other core checks types and style: one that
-# compiles a kernel may round differently from those that load it, and tests compare bits between processes.
-# Programs that JAX compiles are kept in the clone, not in the user's own cache. Two processes, on one
-# core each: threads of linear algebra would only get into each other's way.
-test: $(VENV)/test.stamp numba-cache
+# Kernels are compiled by a process of their own, while the other core installs what tests need and checks
+# types and style: one that compiles a kernel may round differently from those that load it, and tests compare
+# bits between processes. Programs that JAX compiles are kept in the clone, not in the user's own cache. Two
+# processes, on one core each: threads of linear algebra would only get into each other's way.
+test: $(VENV)/run.stamp numba-cache
 	@$(BIN)/pickmix compile > /dev/null & compiler=$$!; \
 		$(MAKE) --no-print-directory lint || { kill $$compiler; exit 1; }; wait $$compiler
 	XDG_CACHE_HOME=$(CURDIR)/.cache OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
