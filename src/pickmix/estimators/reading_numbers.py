@@ -72,7 +72,8 @@ def _refuse_other_objects(X: Any, parameter: str) -> None:
     expected = f"{parameter} must be an array, a data frame or a path to rows of numbers"
     if X is None:
         raise ValueError(f"{expected}, got None.")
-    if isinstance(X, Mapping):
+    # A sparse array of dictionaries is a mapping too; scikit-learn refuses it as sparse.
+    if isinstance(X, Mapping) and not hasattr(X, "tocsr"):
         raise TypeError(
             f"{expected}, got a {type(X).__name__}. Use a data frame, or np.column_stack of its "
             f"columns. {_TABLE_MIXTURE}"
