@@ -1,5 +1,6 @@
 """What a release says of itself agrees, and what it is built from is there."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -8,8 +9,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import pickmix
+from pickmix.cli import main
 
 HERE = Path(__file__).parent.parent
 WORKFLOWS = sorted((HERE / ".github" / "workflows").glob("*.yml"))
@@ -79,3 +82,30 @@ def test_the_source_distribution_can_be_built_and_tested(built):
     for name in ("Makefile", "README.md", "CHANGELOG.md", "LICENSE", ".ci/run"):
         assert name in names
     assert not [n for n in names if "_build/" in n or "__pycache__" in n or n.startswith(".venv")]
+
+
+def test_a_trial_of_a_distribution_asks_for_a_report(tmp_path, monkeypatch):
+    place = HERE / "tools" / "try_dist.py"
+    spec = importlib.util.spec_from_file_location("try_dist", place)
+    try_dist = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(try_dist)
+    monkeypatch.chdir(tmp_path)
+    verbs = []
+
+    class Here(try_dist.Trial):
+        """A trial in this process: nothing is installed, and nothing deep is fitted."""
+
+        def __init__(self):
+            self.archive = self.folder = self.bin = tmp_path
+
+        def run(self, what, *command):
+            if not command[0].endswith("pickmix") or what == "deep fit":
+                return ""
+            verbs.append(command[1])
+            result = CliRunner().invoke(main, list(command[1:]))
+            assert result.exit_code == 0, result.output
+            return result.output
+
+    try_dist.try_one(Here(), pickmix.__version__, whole=False)
+    assert verbs == ["--version", "fit", "score", "report"]
+    assert "</html>" in (tmp_path / "report.html").read_text(encoding="utf-8")
