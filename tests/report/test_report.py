@@ -185,6 +185,35 @@ class TestKinds:
         assert {odd["reasons"][0][0] for odd in payload["unusual"]} <= {"age", "income"}
         assert [column["name"] for column in payload["marginals"]] == ["age", "income"]
 
+    def test_a_column_of_text_names_the_rows_of_a_frame(self):
+        pandas = pytest.importorskip("pandas")
+        counts = np.random.default_rng(0).poisson(3.0, (100, 2)).astype(float)
+        frame = pandas.DataFrame(counts, columns=["visits", "calls"])
+        settings = {"random_state": 0, "max_iter": 2, "tol": 0.0}
+        models = (
+            pickmix.GaussianMixture(2, **settings).fit(frame),
+            pickmix.FamilyMixture("poisson", 2, **settings).fit(frame),
+            # Fitted to an array, it does not know names.
+            pickmix.GaussianMixture(2, **settings).fit(counts),
+        )
+        frame.insert(0, "who", [f"c{i}" for i in range(100)])
+        for model in models:
+            rows = payload_of(pickmix.report(model, frame, ids="who"))["rows"]
+            assert rows["idName"] == "who"
+            assert rows["id"] == [f"c{number - 1}" for number in rows["number"]]
+            np.testing.assert_array_equal(
+                np.array(rows["cells"]).T, counts[np.array(rows["number"]) - 1]
+            )
+
+    def test_a_column_of_the_model_may_name_the_rows(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(clusters(100), columns=["age", "income"])
+        frame["year"] = np.arange(100.0)
+        model = pickmix.GaussianMixture(2, random_state=0, max_iter=2, tol=0.0).fit(frame)
+        payload = payload_of(pickmix.report(model, frame, ids="year"))
+        assert payload["columns"] == ["age", "income", "year"]
+        assert payload["rows"]["id"][0] == f"{payload['rows']['number'][0] - 1}.0"
+
     def test_families_with_counts_and_levels(self):
         rng = np.random.default_rng(0)
         rows = np.column_stack([rng.poisson(3.0, 300), rng.integers(0, 3, 300)]).astype(float)

@@ -99,7 +99,7 @@ def choose_rows(model: Any, X: Any, ids: Any, max_rows: int | None) -> Subject:
         _check_ids(named, n_rows)
         return subject_of(model, rows, numbers, n_rows, _taken(named, numbers))
     id_name, named = _read_ids(X, ids)
-    values = read_values(model, X)
+    values = read_values(model, _without_ids(model, X, ids))
     _check_ids(named, values.shape[0])
     numbers = some_rows(values.shape[0], most)
     chosen = values[numbers]
@@ -116,6 +116,17 @@ def _read_ids(X: Any, ids: Any) -> tuple[str, Any]:
         raise ValueError(f"ids must name a column of X, got {ids!r}; there are: {listed}.")
     values = X[ids]
     return ids, values.to_list() if hasattr(values, "to_list") else list(values)
+
+
+def _without_ids(model: Any, X: Any, ids: Any) -> Any:
+    """A data frame without the column that names its rows, unless the model has that one too."""
+    if not isinstance(ids, str) or not hasattr(X, "columns"):
+        return X
+    own: Any = getattr(model, "feature_names_in_", ())
+    if ids in own or len(X.columns) == model.n_features_in_:
+        return X
+    # pandas and polars both take a list of names.
+    return X[[name for name in X.columns if name != ids]]
 
 
 def _check_ids(ids: Any, n_rows: int) -> None:
