@@ -193,8 +193,6 @@ class TestKinds:
         models = (
             pickmix.GaussianMixture(2, **settings).fit(frame),
             pickmix.FamilyMixture("poisson", 2, **settings).fit(frame),
-            # Fitted to an array, it does not know names.
-            pickmix.GaussianMixture(2, **settings).fit(counts),
         )
         frame.insert(0, "who", [f"c{i}" for i in range(100)])
         for model in models:
