@@ -133,6 +133,20 @@ class TestReport:
         assert "expected a file name" in error_of("report", "no", "no", "--out", tmp_path)
         assert "no-model" in error_of("report", "no-model", "no-data", "--out", tmp_path / "r.html")
 
+    def test_model_and_data_are_not_replaced(self, places, tmp_path):
+        data, model = places / "numbers.csv", tmp_path / "model.npz"
+        pickmix.save(pickmix.load(places / "numbers"), model)
+        for target in (model, data):
+            line = error_of("report", model, data, "--out", target)
+            assert "expected a file name ending in .html or .htm" in line
+        # A model loads whatever its file is called.
+        renamed = model.rename(tmp_path / "model.html")
+        assert "got MODEL itself" in error_of("report", renamed, data, "--out", renamed)
+        table = tmp_path / "rows.htm"
+        table.write_text("a,b\n")
+        assert "got DATA itself" in error_of("report", renamed, table, "--out", table)
+        pickmix.load(renamed)
+
 
 class TestFit:
     def test_it_leaves_a_report_and_says_where(self, places, tmp_path):

@@ -53,6 +53,11 @@ class TestFile:
             pickmix.report(None, None, tmp_path / "no" / "r.html")
         with pytest.raises(IsADirectoryError, match=r"report\.html"):
             pickmix.report(None, None, tmp_path)
+        model = tmp_path / "model.npz"
+        model.write_bytes(b"a model")
+        with pytest.raises(ValueError, match=r"ending in \.html or \.htm, got '\.npz'"):
+            pickmix.report(None, None, model)
+        assert model.read_bytes() == b"a model"
 
     @pytest.mark.parametrize("settings", [{"max_rows": 0}, {"n_unusual": -1}])
     def test_bad_numbers_are_named(self, plain, settings):

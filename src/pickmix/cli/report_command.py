@@ -25,7 +25,7 @@ from pickmix.reporting.subject import Subject, affordable_rows, subject_of, take
     type=click.Path(path_type=Path, allow_dash=True),
     default=Path("report.html"),
     show_default=True,
-    help="The file to write; - writes the page to standard output.",
+    help="The file to write, ending in .html or .htm; - writes the page to standard output.",
 )
 @click.option("--title", metavar="TEXT", help="Heading of the report. [default: names the model]")
 @click.option(
@@ -81,6 +81,9 @@ def report(
     """
     if out != STANDARD:
         check_target(out)
+        for name, other in (("MODEL", model), ("DATA", place["data"])):
+            if out.exists() and other.exists() and out.samefile(other):
+                raise ValueError(f"--out {out}: expected a file to write, got {name} itself")
     saved = load_model(model)
     # Messages must not get among the page.
     to_errors = out == STANDARD

@@ -40,7 +40,7 @@ def report(
         of a `TableMixture`, or files and sources, of which some rows are read. Rows that the model
         was not fitted to say more.
     path : str or path, default=None
-        The file to write. None returns the text of the page.
+        The file to write; it ends in .html or .htm. None returns the text of the page.
     title : str, default=None
         The heading. None names the model.
     ids : array-like of shape (N,), or str, default=None
@@ -102,10 +102,17 @@ def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
-    """Return the path of a report to be written, if its folder is there; before the work."""
+    """Return the path of a report to be written, if it can be; before the work.
+
+    It ends in .html or .htm, so that no model and no data can be replaced by a slip.
+    """
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"{target}: expected a file name such as report.html, got a folder")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"{target}: expected a file name ending in .html or .htm, got {target.suffix!r}"
+        )
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target}: the folder {target.parent} does not exist")
     if not os.access(target.parent, os.W_OK):
