@@ -47,6 +47,25 @@ def test_a_picture_of_every_kind_of_model(tmp_path, covariance_type, n_columns):
     assert path.stat().st_size > 20_000
 
 
+def test_a_picture_that_fails_leaves_the_old_one(tmp_path, monkeypatch):
+    X = rows(2)
+    target = tmp_path / "fit.svg"
+    plot_fit(fitted(X), X, target)
+    old = target.read_bytes()
+    assert b"<svg" in old
+
+    def fail(self, place, **settings):
+        with open(place, "w") as file:
+            file.write("half a picture")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(Figure, "savefig", fail)
+    with pytest.raises(OSError, match="disk full"):
+        plot_fit(fitted(X), X, target)
+    assert target.read_bytes() == old
+    assert [file.name for file in tmp_path.iterdir()] == ["fit.svg"]
+
+
 @pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
 def test_ellipses_are_two_standard_deviations_around_the_means(tmp_path, figures, covariance_type):
     X = rows(2)

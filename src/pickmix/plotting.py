@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pickmix.data.files import replacing
 from pickmix.displays.base import matplotlib_part
 from pickmix.displays.components import ComponentsDisplay
 from pickmix.displays.trace import TraceDisplay
@@ -32,7 +33,7 @@ def plot_fit(
     X : table of shape (N, D)
         As the model takes it.
     path : path
-        .png, .pdf or .svg.
+        .png, .pdf or .svg. The file appears whole or not at all.
     references : mapping of str to float, optional
         Names and values of log-likelihoods per row to compare with, such as the true mixture's.
 
@@ -58,5 +59,8 @@ def plot_fit(
     *left, right = figure.subplots(1, 3 if beside else 2)
     components.plot(left if beside else left[0])
     TraceDisplay(model.trace_, references).plot(right)
-    figure.savefig(path, dpi=160)
-    return Path(path)
+    target = Path(path)
+    with replacing(target) as temporary:
+        # The temporary name does not say the format.
+        figure.savefig(temporary, dpi=160, format=target.suffix[1:] or "png")
+    return target

@@ -172,6 +172,17 @@ class TestFit:
         run_well("fit", places / "numbers.csv", *options, "--no-report")
         assert not (out / "report.html").exists()
 
+    @pytest.mark.parametrize("name", ["numbers", "table"])
+    def test_a_picture_of_the_model_before_does_not_stay(self, places, tmp_path, name):
+        out = tmp_path / "model"
+        pickmix.save(pickmix.load(places / "numbers"), out)
+        (out / "fit.png").write_text("old")
+        # There are no pictures of tables.
+        options = [option for option in QUICK if name == "numbers" or option != "--no-plot"]
+        options += ["--id", "who", "--quiet", "--no-report", "--out", out]
+        run_well("fit", places / f"{name}.csv", *options)
+        assert not (out / "fit.png").exists()
+
     def test_a_report_that_fails_leaves_the_model(self, places, tmp_path, monkeypatch):
         def fail(*args, **kwargs):
             raise ValueError("nothing to see\nin detail")

@@ -139,6 +139,9 @@ def fit(
             is_early = estimator.outcome_ == "interrupted"
             place = output.beside() if is_early and output.held_model and not keep else output
             saved = place.save(named)
+            if not place.is_file:
+                # One that is there shows the model before.
+                (place.path / "fit.png").unlink(missing_ok=True)
             rows = table.some()
             log_likelihood, measured_on = measure(estimator, rows, n_rows)
             if plots:
