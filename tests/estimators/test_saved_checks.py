@@ -148,6 +148,30 @@ class TestFamilies:
             "rates must not be negative, got a smallest value of -2.0."
         )
 
+    def test_shapes(self, tmp_path):
+        rows = np.random.default_rng(0).poisson(4.0, size=(100, 4)).astype(float)
+        model = self.fitted("poisson", rows)
+        rates = model.parameters_["rates"]
+        for other in (np.ones((300, 1)), np.ones((3, 4)), rates[:, :3], rates[:, :1], rates[0]):
+            model.parameters_ = {"rates": other}
+            assert refusal(tmp_path, model) == (f"rates must have shape (2, 4), got {other.shape}.")
+        model.parameters_ = {"rate": rates}
+        assert refusal(tmp_path, model) == "parameters must be ['rates'], got ['rate']."
+        model.parameters_ = {"rates": rates}
+        model.weights_ = np.full(3, 1 / 3)
+        assert refusal(tmp_path, model) == "rates must have shape (3, 4), got (2, 4)."
+
+    def test_columns(self, tmp_path):
+        rows = np.random.default_rng(0).poisson(4.0, size=(100, 4)).astype(float)
+        model = self.fitted([("poisson", [0, 1]), ("full", [2, 3])], rows)
+        good = model.column_limits_
+        for other in (good[:3], np.float64(3.0)):
+            model.column_limits_ = other
+            refusal(tmp_path, model)
+        model.column_limits_ = good
+        model.n_features_in_ = 3
+        assert refusal(tmp_path, model).startswith("n_features_in_ must be the number of columns")
+
     def test_probabilities(self, tmp_path):
         rows = np.random.default_rng(0).integers(0, 3, size=(100, 2)).astype(float)
         model = self.fitted("categorical", rows)
@@ -157,7 +181,7 @@ class TestFamilies:
         model.parameters_["probabilities"] = 2.0 * good
         assert refusal(tmp_path, model).startswith("probabilities must sum to 1 for each column")
         model.parameters_["probabilities"] = good[:, :-1]
-        assert refusal(tmp_path, model) == "probabilities must have 6 levels in all, got 5."
+        assert refusal(tmp_path, model) == "probabilities must have shape (2, 6), got (2, 5)."
 
     @pytest.mark.parametrize("form", ["full", "tied", "diag", "spherical"])
     def test_groups(self, tmp_path, X, form):
@@ -178,6 +202,51 @@ def test_tables(tmp_path):
     name = next(name for name in model.mixture_.parameters_ if name.endswith("probabilities"))
     model.mixture_.parameters_[name][0, 0] = np.nan
     assert refusal(tmp_path, model).startswith(f"{name} must hold finite numbers")
+
+
+def test_shapes_in_tables(tmp_path):
+    table = {"a": np.arange(40.0), "b": np.array(["x", "y"] * 20), "c": np.arange(40.0) % 7}
+    model = TableMixture(2, random_state=0, max_iter=3, tol=0.0).fit(table)
+    mixture, good = model.mixture_, model.mixture_.parameters_
+    for name, values in good.items():
+        mixture.parameters_ = good | {name: np.concatenate([values, values])}
+        assert refusal(tmp_path, model).startswith(f"{name} must have shape {values.shape}, got ")
+    mixture.parameters_ = good
+    model.schema_ = TableMixture(1, max_iter=1, tol=0.0).fit({"a": table["a"]}).schema_
+    assert refusal(tmp_path, model) == "mixture_ must have the 1 columns of the schema, got 3."
+
+
+def without(description, group, name):
+    del description[group][name]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda d: d.update({"class": [1]}), "makes no model .TypeError"),
+        (lambda d: d.pop("class"), "makes no model .KeyError: 'class'"),
+        (lambda d: d.update(parameters=None), "makes no model .AttributeError"),
+        (lambda d: d.update(parameters=[]), "makes no model .AttributeError"),
+        (lambda d: d["parameters"].update(colour=1), "Invalid parameter 'colour'"),
+        (lambda d: d["parameters"].update(tol={"a": 1, "b": 2}), "too many values"),
+        (lambda d: d["attributes"].update(_fitted_structure="round"), "makes no model .KeyError"),
+        (lambda d: d["attributes"].update(means_={"array": 3}), "makes no model .KeyError"),
+        (lambda d: without(d, "attributes", "n_features_in_"), "makes no model .AttributeError"),
+        (lambda d: d["attributes"].update(means_="words"), "means must be an array of real"),
+        (lambda d: d["attributes"].update(weights_=None), "weights must be an array of real"),
+    ],
+)
+def test_descriptions_that_make_no_model(tmp_path, mixture, damage, message):
+    path = pickmix.save(mixture, tmp_path / "model.npz")
+    with np.load(path) as saved:
+        arrays = dict(saved)
+    description = json.loads(arrays["model"].tobytes())
+    damage(description)
+    arrays["model"] = np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
+    np.savez(path, **arrays)
+    expected = rf"model\.npz: the saved model is damaged: .*{message}"
+    with pytest.raises(ValueError, match=expected):
+        pickmix.load(path)
 
 
 class TestDeep:

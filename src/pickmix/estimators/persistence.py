@@ -19,6 +19,7 @@ from pickmix.estimators.saved_checks import DifferentCopyError, check_copy, chec
 from pickmix.estimators.saved_values import (
     ANY_SAVEABLE,
     ForeignError,
+    UnknownParameterError,
     decode_model,
     encode_model,
     entry_of,
@@ -152,20 +153,30 @@ def _load(path: Path, file: Path, parameters: dict[str, Any]) -> Any:
         description = _read_description(path, arrays)
         if path.is_dir():
             check_copy(path / DESCRIPTION_FILE, file, description)
-        try:
+        with _blaming(path):
             model = decode_model(description, arrays, parameters)
-        except ForeignError as error:
-            raise ValueError(f"{path}: {error}") from error
-    _check_model(path, model)
+            # Later, what the model is asked would be blamed for parameters that make no sense.
+            check_parameters(model)
     return model
 
 
-def _check_model(path: Path, model: Any) -> None:
-    """Blame the file, and not what the model is asked later, for parameters that make no sense."""
+@contextlib.contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Blame the file for whatever its content makes fail."""
     try:
-        check_parameters(model)
-    except (AttributeError, ValueError) as error:
+        yield
+    except UnknownParameterError:
+        raise
+    except ForeignError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except ValueError as error:
         raise ValueError(f"{path}: the saved model is damaged: {error}") from error
+    except (AttributeError, LookupError, TypeError) as error:
+        # What Python says of them does not name their kind.
+        what = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{path}: the saved model is damaged: its description makes no model ({what})"
+        ) from error
 
 
 def _package_version() -> str:

@@ -95,7 +95,12 @@ def check_parameters(model: Any) -> None:
         Names the parameter, what was expected and what came.
     """
     if hasattr(model, "mixture_"):
-        model = model.mixture_
+        n_columns, model = len(model.schema_.modelled), model.mixture_
+        if model.n_features_in_ != n_columns:
+            raise ValueError(
+                f"mixture_ must have the {n_columns} columns of the schema, got "
+                f"{model.n_features_in_}."
+            )
     check = getattr(model, "_check_fitted", None)
     if check is not None:
         check()
@@ -111,6 +116,22 @@ def _check_family(model: Any) -> None:
     if isinstance(family, Product):
         groups = [(f"{group.label}_", group.family) for group in family.groups]
     parameters = model._get_parameters()
+    n_columns = family.layout.n_columns
+    if n_columns != model.n_features_in_:
+        raise ValueError(
+            f"n_features_in_ must be the number of columns of the family, {n_columns}, got "
+            f"{model.n_features_in_!r}."
+        )
+    K = model.weights_.shape[0]
+    expected = {
+        f"{start}{name}": shape
+        for start, part in groups
+        for name, shape in _shapes(part, K).items()
+    }
+    if set(parameters) != set(expected):
+        raise ValueError(f"parameters must be {sorted(expected)}, got {sorted(parameters)}.")
+    for name, shape in expected.items():
+        validation.check_array_parameter(name, parameters[name], shape)
     for start, part in groups:
         if f"{start}covariances" in parameters and part.name in GAUSSIANS:
             name = f"{start}covariances"
@@ -123,12 +144,18 @@ def _check_family(model: Any) -> None:
             _check_sums(name, parameters[name], part.layout.offsets)
 
 
+def _shapes(family: Any, K: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters of K components of a family."""
+    if isinstance(family, Categorical):
+        return {"probabilities": (K, int(family.layout.offsets[-1]))}
+    n_columns = family.layout.n_columns
+    if family.name in GAUSSIANS:
+        return {"means": (K, n_columns), "covariances": family.shape(K)}
+    return {"rates": (K, n_columns)}
+
+
 def _check_sums(name: str, probabilities: np.ndarray, offsets: np.ndarray) -> None:
     """Check that the levels of every column of every component sum to one."""
-    if probabilities.shape[1] != offsets[-1]:
-        raise ValueError(
-            f"{name} must have {offsets[-1]} levels in all, got {probabilities.shape[1]}."
-        )
     sums = np.add.reduceat(probabilities, offsets[:-1], axis=1)
     off = np.abs(sums - 1.0).max()
     if off > _SUM_TOLERANCE:

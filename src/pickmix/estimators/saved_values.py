@@ -69,6 +69,10 @@ class ForeignError(ValueError):
     """A description of something that is not a model of this package."""
 
 
+class UnknownParameterError(ValueError):
+    """The caller, not the file, names a parameter that there is not."""
+
+
 def entry_of(model: Any) -> Saveable | None:
     """How a model is saved; None for a user's subclass, which would come back as its parent."""
     entry = SAVEABLE.get(type(model).__name__)
@@ -117,7 +121,7 @@ def _check_names(name: str, model: BaseEstimator, parameters: dict[str, Any]) ->
     known = model.get_params(deep=False)
     for parameter in parameters:
         if parameter not in known:
-            raise ValueError(
+            raise UnknownParameterError(
                 f"load was given {parameter}=..., but the saved {name} has no such parameter, only "
                 f"{', '.join(known)}."
             )
