@@ -219,6 +219,16 @@ class TestTree:
             labels = page.run("return window.pickmixReport.labelsAt(arguments[0])", n)
             np.testing.assert_array_equal(labels, tree.labels(n))
 
+    def test_labels_of_many_components(self, driver, tmp_path):
+        # Weights of many clusters differ in late digits only.
+        model, X = gaussians(K=300, n=3000, max_iter=2)
+        page = browser.Page(driver, pickmix.report(model, X, tmp_path / "many.html")).open()
+        tree = model.merge_tree()
+        for n in (2, 10, 50, 100, 150, 200, 250, 280, 300):
+            labels = page.run("return window.pickmixReport.labelsAt(arguments[0])", n)
+            np.testing.assert_array_equal(labels, tree.labels(n))
+        assert page.errors() == []
+
     def test_the_slider_moves_by_one_cluster(self, page):
         assert page.state("level") == 10
         page.press("#level", Keys.ARROW_RIGHT)

@@ -194,7 +194,8 @@ def _components(subject: Subject, table: ComponentTable, place: dict[int, int]) 
     known = np.full_like(table.centre, np.nan)
     known[largest] = table.centre[largest]
     return {
-        "weight": numbers(table.weight, 4),
+        # All digits: the page adds them up and numbers clusters by them, as the tree does.
+        "weight": numbers(table.weight, 17),
         "rows": table.rows.tolist(),
         "side": numbers(table.side, 3),
         "neighbour": table.neighbour.tolist(),
