@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import pickle
 
 import numpy as np
 import pytest
@@ -131,6 +132,59 @@ def test_passes_over_rows_improve_a_smaller_mixture():
     assert refitted.warm_start is False
     for name, value in before.items():
         assert (getattr(mixture, name) == value).all()
+
+
+def test_callbacks_watch_the_fit_that_they_were_given_to():
+    seen = []
+    mixture = GaussianMixture(8, callbacks=[seen.append], random_state=0).fit(X)
+    n_seen = len(seen)
+    assert n_seen > 0
+    smaller = mixture.reduce(3, X)
+    assert len(seen) == n_seen
+    assert smaller.callbacks == mixture.callbacks
+
+
+def test_a_marginal_is_refitted_from_where_its_merges_led():
+    mixture = fitted(n_components=30)
+    merged = mixture.marginal([0, 1]).reduce(4)
+    refitted = mixture.marginal([0, 1]).reduce(4, X[:, :2], max_iter=1)
+    # The same components, each a little moved: not those of another start.
+    assert refitted.means_ == pytest.approx(merged.means_, abs=1.0)
+    assert refitted.n_start_evaluations_ == 0
+
+
+def test_one_more_pass_leaves_rows_that_were_not_seen_as_probable():
+    # Few rows for each covariance, which must lean on others from the first pass on.
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0.0, 3.0, (30, 5))
+    rows = centres[rng.integers(30, size=4000)] + rng.normal(size=(4000, 5))
+    mixture = GaussianMixture(40, random_state=0).fit(rows[:1200])
+    before = mixture.score(rows[1200:])
+    mixture.set_params(warm_start=True, max_iter=1).fit(rows[:1200])
+    assert mixture.score(rows[1200:]) > before - 0.1
+
+
+def test_points_that_are_far_apart_can_be_merged():
+    far = np.concatenate([RNG.normal(size=(600, 3)), 1e6 + RNG.normal(size=(5, 3))])
+    far[-2:] += 1e6
+    mixture = GaussianMixture(6, algorithm="em", random_state=0).fit(far)
+    for n_components in range(1, 7):
+        assert np.isfinite(mixture.reduce(n_components).score(far))
+    assert np.isfinite(pickmix.path(mixture, far).log_likelihood).all()
+
+
+def test_what_files_may_hold_does_no_harm():
+    mixture = fitted()
+    mixture._chain = mixture._chain + 100
+    mixture._effective_counts = np.ones(3)
+    assert mixture.reduce(4, X).weights_.shape == (4,)
+
+
+def test_merges_are_not_pickled():
+    mixture = fitted()
+    before = len(pickle.dumps(mixture))
+    mixture.merge_tree()
+    assert len(pickle.dumps(mixture)) == before
 
 
 def test_a_smaller_mixture_is_refitted_behind_the_noise_of_rows():

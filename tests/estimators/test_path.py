@@ -128,6 +128,14 @@ def test_numbers_that_are_not_on_the_path(mixture, numbers):
         path(mixture, HELD_OUT, n_components=numbers)
 
 
+def test_more_numbers_than_can_be_compared():
+    mixture = GaussianMixture(4000)
+    mixture.weights_, mixture.means_ = np.full(4000, 1 / 4000), np.zeros((4000, 1))
+    mixture.covariances_, mixture.n_features_in_ = np.ones((4000, 1, 1)), 1
+    with pytest.raises(ValueError, match="at most 3,000 numbers, got 3,500"):
+        path(mixture, HELD_OUT[:, :1], n_components=range(1, 3501))
+
+
 def test_mixtures_that_cannot_be_merged():
     with pytest.raises(TypeError, match=r"mixture must be a GaussianMixture.*got FlowMixture"):
         path(FlowMixture(2), HELD_OUT)

@@ -82,8 +82,12 @@ class PartitionSweeps:
         n_partitions: int,
         most_rows: float | None = None,
         first_step: int = 1,
+        decides_first: bool = False,
     ) -> None:
         self.first_step = first_step
+        # Whether components of a fit that continues choose how far they lean before the first
+        # M-step. A batch of a stream is too small to ask.
+        self.decides_first = decides_first
         self.state = state
         self.fleet = fleet
         # Rows that may stand behind the statistics: those of the fleet, or more in a stream.
@@ -106,6 +110,8 @@ class PartitionSweeps:
         if self._rows_to_go <= 0:
             self._refresh(random)
         self._rows_to_go -= n_rows
+        if self.decides_first and state.prior.undecided:
+            self._choose(t)
         statistics = None
         for number, partition in enumerate(self._partitions):
             done = self.fleet.sweep(state, partition, t, random.child(number), beta=beta)
@@ -193,7 +199,9 @@ class PartitionEngine(ClosedFormEngine):
         self.annealing = annealing
         self.seed = seed
         self.first_step = first_step
-        self._sweeps = PartitionSweeps(state, fleet, settings, n_partitions, first_step=first_step)
+        self._sweeps = PartitionSweeps(
+            state, fleet, settings, n_partitions, first_step=first_step, decides_first=True
+        )
         self._given = step_size
         self._last_step = last_step
         n_steps = last_step - first_step + 1

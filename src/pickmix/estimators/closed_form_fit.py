@@ -38,6 +38,8 @@ class Before:
     passes: float = 0.0
     lower_bound: float = -math.inf
     background: int | None = None
+    #: Whether there was an earlier fit.
+    resumes: bool = False
 
 
 @dataclass
@@ -216,7 +218,7 @@ def _begin(
         prior.allow_background(source.extent())
     if before.background is not None and plan.family.has_background(prior):
         prior.background = before.background
-    if before.n_steps:
+    if before.resumes:
         # Components begin as they were. To lean once more would blur the narrow ones.
         prior.resume()
     state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)

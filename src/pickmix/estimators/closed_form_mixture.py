@@ -263,7 +263,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
             before = Before()
             if warm:
                 background = self.background_ if plan.background else None
-                before = Before(self.n_steps_, self._passes, self.lower_bound_, background)
+                before = Before(self.n_steps_, self._passes, self.lower_bound_, background, True)
             fits = Fits(
                 plan=plan,
                 source=source,

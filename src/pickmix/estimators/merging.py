@@ -22,12 +22,15 @@ from pickmix.estimators.queries import refuse_overflow
 from pickmix.estimators.questions import NOT_INHERITED
 from pickmix.estimators.row_sources import by_chunks
 from pickmix.estimators.validation import check_integer, warn_about_outcome
-from pickmix.families.layout import merge_groups
+from pickmix.families.base import Family
+from pickmix.families.layout import Moments, merge_groups
 from pickmix.fitting.stopping import Outcome
 from pickmix.threads import Threads, resolve_n_jobs
 
 #: Log-densities (levels, R) of rows under smaller mixtures, block by block.
 PathBlocks = Iterator[np.ndarray]
+# What variances grow by, relative to themselves, where a covariance has no factor.
+_WIDENING = 1e-9
 # Trees of more components are drawn by compiled kernels.
 _COMPILED_FROM = 5000
 
@@ -36,16 +39,23 @@ class Merging(OnlineFitting):
     """Adds merges to a mixture in closed form."""
 
     warm_start: Any
+    callbacks: Any
     outcome_: str
     #: The merges of the fitted components, and what identifies these components.
     _merged: tuple[int, Merges] | None = None
 
+    def __getstate__(self) -> Any:
+        # The merges can be found again, and take more room than the mixture.
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_merged"}
+
     def _find_merges(self) -> Merges:
         check_is_fitted(self)
         parameters = [self.weights_, *self._get_parameters().values()]
-        fingerprint = 0
+        background = getattr(self, "background_", None)
+        fingerprint = -1 if background is None else background
         for array in parameters:
-            fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint)
+            fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint & 0xFFFFFFFF)
         if self._merged is None or self._merged[0] != fingerprint:
             family = self._fitted_family()
             threads = Threads(resolve_n_jobs(self.n_jobs))
@@ -54,7 +64,6 @@ class Merging(OnlineFitting):
                 # A component of weight zero can be merged like any other.
                 mass = np.maximum(moments.mass / moments.mass.sum(), 1e-300)
                 backend = make_backend(mass.shape[0] > _COMPILED_FROM, threads)
-                background = getattr(self, "background_", None)
                 merges = find_merges(family, moments._replace(mass=mass), backend, background)
             finally:
                 threads.close()
@@ -141,10 +150,11 @@ class Merging(OnlineFitting):
         reduced = self._grouped(labels)
         if X is not None:
             check_integer("max_iter", max_iter, 1)
-            # From where the merges have led, and without moving components about.
-            reduced.warm_start = True
+            # From where the merges have led, without moving components about. Callbacks watch,
+            # and keep, the fit that they were given to.
+            reduced.warm_start, reduced.callbacks = True, ()
             reduced._fit(X, sample_weight, max_iter, None, noise=noise)
-            reduced.warm_start = self.warm_start
+            reduced.warm_start, reduced.callbacks = self.warm_start, self.callbacks
             # A few passes are what was asked for.
             if reduced.outcome_ != Outcome.MAX_ITER:
                 warn_about_outcome(reduced)
@@ -155,10 +165,8 @@ class Merging(OnlineFitting):
         family = self._fitted_family()
         centre = self._fitted_centre(family)
         moments = self._moments(family, centre)
-        moments = merge_groups(family.layout, moments, labels)
-        threads = Threads(1)
-        prior = family.make_prior(moments, "none", 1.0)
-        state = MixtureState(family, moments, make_backend(False, threads), prior).require_sound()
+        moments = _made_sound(family, merge_groups(family.layout, moments, labels))
+        state = _state_of(family, moments).require_sound()
         reduced = copy.copy(self)
         reduced.n_components = moments.mass.shape[0]
         reduced._set_parameters(
@@ -173,12 +181,28 @@ class Merging(OnlineFitting):
         background = getattr(self, "background_", None)
         if background is not None:
             reduced.background_ = int(labels[background])
-        # What a fit that continues needs.
-        if hasattr(self, "_chain"):
-            reduced._chain = labels[self._chain].astype(np.int32)
-            counts = np.bincount(labels, self._effective_counts)
-            reduced._effective_counts = counts
+        reduced._prepare_to_continue(labels)
         return reduced
+
+    def _prepare_to_continue(self, labels: np.ndarray) -> None:
+        """Give a mixture that was reduced by labels (K,) what a fit needs to continue from it."""
+        K = labels.shape[0]
+        known = vars(self)
+        # A marginal or a conditional mixture has not been fitted, and files may hold anything.
+        known.setdefault("n_steps_", 0)
+        known.setdefault("n_rows_seen_", 0.0)
+        known.setdefault("lower_bound_", -np.inf)
+        known.setdefault("_passes", 0.0)
+        known.setdefault("background_", None)
+        chain = np.asarray(known.get("_chain", ()), dtype=np.int64)
+        if chain.ndim != 1 or not chain.size or chain.min() < 0 or chain.max() >= K:
+            chain = np.empty(0, dtype=np.int64)
+        self._chain = labels[chain].astype(np.int32)
+        counts = np.asarray(known.get("_effective_counts", ()), dtype=np.float64)
+        if counts.shape != (K,):
+            self._effective_counts = self.weights_ * max(self.n_rows_seen_, 1000.0)
+        else:
+            self._effective_counts = np.bincount(labels, counts)
 
     def _check_level(self, name: str, value: Any) -> int:
         check_is_fitted(self)
@@ -217,7 +241,8 @@ class Merging(OnlineFitting):
         labels = self.merge_tree().labels(self._check_level("level", level))
         if n_candidates is not None:
             return np.asarray(labels[super().predict(X, n_candidates=n_candidates, noise=noise)])
-        return np.asarray(self.predict_proba(X, level=level, noise=noise).argmax(axis=1))
+        parts = [shares.argmax(axis=0) for shares in self._cluster_blocks(X, labels, noise)]
+        return np.concatenate(parts)
 
     @by_chunks
     def predict_proba(
@@ -231,13 +256,15 @@ class Merging(OnlineFitting):
         if level is None:
             return super().predict_proba(X, noise=noise)
         labels = self.merge_tree().labels(self._check_level("level", level))
+        return np.concatenate([shares.T for shares in self._cluster_blocks(X, labels, noise)])
+
+    def _cluster_blocks(self, X: Any, labels: np.ndarray, noise: Any) -> Iterator[np.ndarray]:
+        """Posterior probabilities (clusters, R) of the rows of X, block by block."""
         order = np.argsort(labels, kind="stable")
         starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-        parts = []
         for log_joint, _, operations in self._blocks(X, noise):
             refuse_overflow(operations.normalise_all(log_joint, 1.0))
-            parts.append(np.add.reduceat(log_joint[order], starts, axis=0).T)
-        return np.concatenate(parts)
+            yield np.add.reduceat(log_joint[order], starts, axis=0)
 
     def _path_blocks(self, X: Any, levels: np.ndarray) -> PathBlocks:
         """Log-densities of the rows of X when `levels` (G,) components are left, rising.
@@ -253,7 +280,8 @@ class Merging(OnlineFitting):
         sums = LevelSums(merges.children, levels)
         threads = Threads(resolve_n_jobs(self.n_jobs))
         try:
-            state, source, log_base = self._frozen(X, threads, moments=merges.moments)
+            moments = _made_sound(self._fitted_family(), merges.moments)
+            state, source, log_base = self._frozen(X, threads, moments=moments)
             # Log-joints are of normalised weights, here of all nodes together.
             shift = state.log_total()
             for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
@@ -262,3 +290,23 @@ class Merging(OnlineFitting):
                 yield scores + log_base[block]
         finally:
             threads.close()
+
+
+def _state_of(family: Family, moments: Moments) -> MixtureState:
+    """Components with these moments, as they are."""
+    prior = family.make_prior(moments, "none", 1.0)
+    return MixtureState(family, moments, make_backend(False, Threads(1)), prior, 1e-300)
+
+
+def _made_sound(family: Family, moments: Moments) -> Moments:
+    """Moments whose covariances have factors.
+
+    Two components that are points, and far apart, are a line together, which has no density.
+    """
+    failed = _state_of(family, moments).failures
+    if not failed.any():
+        return moments
+    rows, columns = family.layout.pairs()
+    scatter = moments.scatter.copy()
+    scatter[np.ix_(failed, rows == columns)] *= 1.0 + _WIDENING
+    return moments._replace(scatter=scatter)

@@ -49,7 +49,7 @@ def changed_parameters(estimator: Any) -> list[tuple[str, str]]:
 
 def facts(estimator: Any) -> list[tuple[str, str]]:
     """What a fit came to: a list of names and values."""
-    trace = getattr(estimator, "trace_", None)
+    trace: Any = getattr(estimator, "trace_", None)
     has_trace = trace is not None and len(trace) > 0
     weights = estimator.weights_
     n_live = int(trace["live_components"][-1]) if has_trace else None
@@ -81,7 +81,7 @@ def facts(estimator: Any) -> list[tuple[str, str]]:
 
 def curves(estimator: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
     """Curves of the trace, if it has two records: a name, passes (n,) and values (n,)."""
-    trace = getattr(estimator, "trace_", None)
+    trace: Any = getattr(estimator, "trace_", None)
     found: list[tuple[str, np.ndarray, np.ndarray]] = []
     if trace is None:
         return found

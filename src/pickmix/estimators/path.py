@@ -15,6 +15,8 @@ RULES = ("one-standard-error", "best", "bic", "aic")
 # Up to this many components every number is on the path, and then each one percent more.
 _ALL_UP_TO = 512
 _RATIO = 1.01
+# Numbers at most: of each two, how their scores go together is kept.
+_MOST_LEVELS = 3000
 # Where components share parameters each number costs as much as a mixture of its own.
 _ALL_UP_TO_SHARED = 16
 _RATIO_SHARED = 1.1
@@ -162,7 +164,12 @@ def _levels(wanted: Any, n_components: int, shared: bool) -> np.ndarray:
             raise ValueError(
                 f"n_components must hold numbers from 1 to {n_components}, got {list(wanted)!r}."
             )
-        return np.unique(numbers)
+        given = np.unique(numbers)
+        if given.shape[0] > _MOST_LEVELS:
+            raise ValueError(
+                f"n_components must hold at most {_MOST_LEVELS:,} numbers, got {given.shape[0]:,}."
+            )
+        return given
     all_up_to, ratio = (_ALL_UP_TO_SHARED, _RATIO_SHARED) if shared else (_ALL_UP_TO, _RATIO)
     levels = list(range(1, min(all_up_to, n_components) + 1))
     while levels[-1] < n_components:

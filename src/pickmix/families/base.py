@@ -28,6 +28,8 @@ class Prior(abc.ABC):
     n_rows: float
     #: The component that explains rows that belong nowhere; -1 if there is none.
     background: int = -1
+    #: Whether components must choose before the first M-step, as after `resume`.
+    undecided: bool = False
 
     @property
     def needs_gains(self) -> bool:

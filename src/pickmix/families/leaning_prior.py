@@ -77,6 +77,8 @@ class LeaningPrior(Prior):
         Standard deviations of a background of rows that belong nowhere.
     background : int
         The component that is that background; -1 if there is none.
+    undecided : bool
+        Whether components must choose before the first M-step, as after `resume`.
     """
 
     form: CovarianceForm
@@ -89,6 +91,7 @@ class LeaningPrior(Prior):
     reach: np.ndarray
     damping: float = _FIRST_DAMPING
     background: int = -1
+    undecided: bool = False
 
     @classmethod
     def of(cls, form: CovarianceForm, pooled: np.ndarray, n: int, n_rows: float) -> LeaningPrior:
@@ -144,6 +147,7 @@ class LeaningPrior(Prior):
     def resume(self) -> None:
         """Moments are those of covariances that have leaned already."""
         self.pseudo_rows = np.zeros_like(self.pseudo_rows)
+        self.undecided = True
 
     def broad(self) -> np.ndarray:
         """The packed covariance (P,) of a background, before reg_covar."""
@@ -289,6 +293,7 @@ class LeaningPrior(Prior):
 
     def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
         """Choose how far components lean on common correlations, by rows of theirs."""
+        self.undecided = False
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
         self.pseudo_rows = np.where(enough, self.pseudo_rows, _ALL)

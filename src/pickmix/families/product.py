@@ -106,6 +106,11 @@ class ProductPrior(Prior):
             part.resume()
 
     @property
+    def undecided(self) -> bool:  # type: ignore[override]
+        """Whether components of a group must choose before the first M-step."""
+        return any(part.undecided for part in self.parts)
+
+    @property
     def chooses(self) -> bool:
         """Whether a group has a choice."""
         return any(part.chooses for part in self.parts)
