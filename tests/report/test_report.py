@@ -115,6 +115,18 @@ class TestNumbers:
         np.testing.assert_allclose(found["cost"], tree.costs, rtol=1e-3)
         np.testing.assert_array_equal(found["order"], tree.order())
 
+    def test_without_a_path_there_is_a_report(self, plain, monkeypatch):
+        model, X, _ = plain
+        assert payload_of(pickmix.report(model, X, held_out=True))["path"]["n"][-1] == 12
+
+        def fail(*arguments):
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+        monkeypatch.setattr("pickmix.reporting.collecting.path", fail)
+        payload = payload_of(pickmix.report(model, X, held_out=True))
+        assert payload["path"] is None
+        assert "has not seen" in payload["verdict"]["headline"]
+
     def test_the_map_shows_the_columns_of_two(self, plain):
         model, X, page = plain
         payload = payload_of(page)
@@ -270,6 +282,18 @@ class TestEscaping:
         assert "hacked = 1</script>" not in page
         assert "\u2028" not in page
         assert page.count("<title>") == page.count("</title>") == 1
+
+    def test_halves_of_characters_are_replaced(self, tmp_path):
+        table = {"size\udc80": np.arange(40.0), "city": np.array(["x\udc80", "y"] * 20, object)}
+        model = pickmix.TableMixture(2, random_state=0, max_iter=2, tol=0.0).fit(table)
+        path = pickmix.report(
+            model, table, tmp_path / "r.html", title="\ud800", ids=["\udfff"] * 40
+        )
+        payload = payload_of(path.read_text("utf-8"))
+        assert payload["title"] == "\ufffd"
+        assert payload["columns"] == ["size\ufffd", "city"]
+        assert payload["rows"]["id"][0] == "\ufffd"
+        assert payload["rows"]["cells"][1]["texts"] == ["x\ufffd", "y"]
 
     def test_the_template_is_not_looked_for_in_the_data(self, plain):
         model, X, _ = plain

@@ -126,12 +126,17 @@ def _about(subject: Subject) -> list[list[str]]:
     return [list(line) for line in lines]
 
 
-def _path(subject: Subject) -> ComponentPath:
-    """The path over K on some of the held-out rows."""
+def _path(subject: Subject) -> ComponentPath | None:
+    """The path over K on some of the held-out rows; None if it cannot be computed."""
     n_rows, K = subject.numbers.shape[0], subject.model.weights_.shape[0]
     most = int(max(200, min(10_000, _PATH_WORK / K)))
     some = np.unique(np.linspace(0, n_rows - 1, min(n_rows, most)).astype(np.int64))
-    return path(subject.model, take_rows(subject.rows, some))
+    try:
+        return path(subject.model, take_rows(subject.rows, some))
+    except ValueError:
+        # Merges far up the tree can be of components that no arithmetic joins well (covariances
+        # that are not positive definite any more). The report says much without them.
+        return None
 
 
 def _path_values(way: ComponentPath) -> dict[str, Any]:

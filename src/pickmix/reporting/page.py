@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from importlib import resources
 from typing import Any
 
@@ -22,6 +23,10 @@ _SCRIPTS = (
     "main.js",
 )
 
+# Halves of characters, from texts that were read with the wrong encoding: UTF-8 has no place for
+# them.
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
 
 def _read(name: str) -> str:
     return resources.files("pickmix.reporting").joinpath("assets", name).read_text("utf-8")
@@ -39,4 +44,5 @@ def render(payload: dict[str, Any]) -> str:
     text = _read("report.html")
     # Filled from pieces, so that nothing is looked for in what was filled in.
     pieces = text.split("@@")
-    return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+    page = "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
+    return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", page)
