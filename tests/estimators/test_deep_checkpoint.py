@@ -384,9 +384,13 @@ class TestRowsFromElsewhere:
         X[7, 1] = np.nan
         for part in range(2):
             write_table(tmp_path / f"{part}.csv", {"a": X[:, 0], "b": X[:, part]})
-        with pytest.raises(ValueError, match=r"X must hold .* got nan in 1.csv, row 8, column 'b'"):
+        with pytest.raises(
+            ValueError, match=r"X has a missing value .* in 1.csv, row 8, column 'b'"
+        ):
             flow().fit(tmp_path / "*.csv")
-        with pytest.raises(ValueError, match=r"validation_data must hold .* in .*1.csv, row 8"):
+        with pytest.raises(
+            ValueError, match=r"validation_data has a missing value .* in .*1.csv, row 8"
+        ):
             flow().fit(tmp_path / "0.csv", validation_data=tmp_path / "1.csv")
 
     def test_dask_is_refused(self):
