@@ -9,6 +9,7 @@ HOW = (
     "needs Chromium and its driver: apt-get install chromium chromium-driver (Debian, Ubuntu), "
     "dnf install chromium chromedriver (Fedora), brew install chromium chromedriver (macOS)"
 )
+HOW_SELENIUM = "needs selenium: pip install selenium, or make test"
 OPTIONS = (
     "--headless",
     "--no-sandbox",
@@ -27,13 +28,18 @@ def find(*names):
     return next((path for name in names if (path := shutil.which(name))), None)
 
 
+def keys():
+    """Names of keys; without selenium the whole module that asks for them is skipped."""
+    return pytest.importorskip("selenium.webdriver.common.keys", reason=HOW_SELENIUM).Keys
+
+
 def start():
     """Start the browser, or skip and say how to get it."""
     browser = find("chromium", "chromium-browser", "google-chrome")
     driver = find("chromedriver")
     if browser is None or driver is None:
         pytest.skip(HOW)
-    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: make test")
+    webdriver = pytest.importorskip("selenium.webdriver", reason=HOW_SELENIUM)
     options = webdriver.ChromeOptions()
     profile = tempfile.mkdtemp(prefix="pickmix-browser-")
     for option in (*OPTIONS, f"--user-data-dir={profile}"):

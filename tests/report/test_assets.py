@@ -1,7 +1,10 @@
 """The style sheet and the scripts: contrast, and nothing that could make markup of data."""
 
 import re
+import runpy
+import sys
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -73,3 +76,11 @@ def test_every_script_is_in_the_page():
     from pickmix.reporting.page import _SCRIPTS
 
     assert sorted(_SCRIPTS) == SCRIPTS
+
+
+def test_without_selenium_the_tests_in_a_browser_are_skipped(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("selenium.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "selenium", None)
+    with pytest.raises(pytest.skip.Exception, match="pip install selenium"):
+        runpy.run_path(str(Path(__file__).with_name("test_browser.py")))

@@ -4,9 +4,10 @@ import browser
 import numpy as np
 import pytest
 from report_cases import gaussians
-from selenium.webdriver.common.keys import Keys
 
 import pickmix
+
+Keys = browser.keys()
 
 
 @pytest.fixture(scope="module")
