@@ -1,6 +1,5 @@
 """Queries of Dask collections: lazy, and equal to those of arrays."""
 
-import logging
 import pickle
 
 import numpy as np
@@ -23,19 +22,9 @@ def mixture():
 
 
 @pytest.fixture(scope="module")
-def client():
+def client(cluster):
     distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",
-            protocol="tcp",
-            silence_logs=logging.CRITICAL + 1,
-        ) as cluster,
-        distributed.Client(cluster, timeout=20, set_as_default=False) as client,
-    ):
+    with distributed.Client(cluster, timeout=20, set_as_default=False) as client:
         yield client
 
 

@@ -140,15 +140,10 @@ def test_counts_and_levels_in_chunks(passes):
     np.testing.assert_allclose(rates, [2.0, 11.0], atol=0.4)
 
 
-def test_partitions_of_a_cluster(rows, passes):
+def test_partitions_of_a_cluster(rows, passes, cluster):
     da = pytest.importorskip("dask.array")
     distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
-        ) as cluster,
-        distributed.Client(cluster),
-    ):
+    with distributed.Client(cluster):
         mixture = GaussianMixture(K, random_state=0)
         mixture.fit(da.from_array(rows, chunks=(4000, 3)))
         scores = mixture.score_samples(da.from_array(rows, chunks=(4000, 3))).compute()
