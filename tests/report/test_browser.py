@@ -185,6 +185,31 @@ class TestMap:
         )
         assert self.width(page) == pytest.approx(whole)
 
+    @pytest.mark.parametrize("name", ["map", "tree"])
+    def test_a_pointer_that_is_taken_away_drags_no_more(self, page, name):
+        page.click(f"#{name}-in")
+        view = f"return window.pickmixReport.{name}.view()"
+        point = (
+            "const canvas = document.getElementById(arguments[0]);"
+            "canvas.setPointerCapture = () => {};"
+            "for (const [kind, x] of arguments[1]) canvas.dispatchEvent("
+            "  new PointerEvent(kind, {clientX: x, clientY: 100, pointerId: 1}))"
+        )
+        before = page.run(view)
+        page.run(point, name, [["pointerdown", 100], ["pointermove", 120]])
+        dragged = page.run(view)
+        assert dragged != before
+        page.run(point, name, [["pointercancel", 120], ["pointermove", 160]])
+        assert page.run(view) == dragged
+
+    def test_what_is_under_the_pointer_is_named(self, page):
+        x, y = page.run("return window.pickmixReport.map.place(7)")
+        page.click_at("#map", x, y)
+        tip = page.one("#tip")
+        assert tip.text.startswith(f"Component {page.state('component')} · weight ")
+        page.run("document.getElementById('map').dispatchEvent(new PointerEvent('pointerleave'))")
+        assert not tip.is_displayed()
+
     def test_a_click_selects(self, page):
         k = 7
         x, y = page.run("return window.pickmixReport.map.place(arguments[0])", k)

@@ -132,3 +132,57 @@ function showTip(event, text) {
   tip.style.left = `${right ? event.clientX - tip.offsetWidth - 10 : event.clientX + 14}px`;
   tip.style.top = `${Math.min(event.clientY + 14, window.innerHeight - tip.offsetHeight - 4)}px`;
 }
+
+// Pointer, wheel, keys and buttons of a picture that can be dragged, zoomed and asked what is where.
+// A wheel alone scrolls the page; over the picture that has the focus it zooms.
+function wire(canvas, { find, about, hover, pick, move, zoom, reset, arrow }) {
+  let dragged = null;
+  let hovered = -1;
+  const over = (event, found) => {
+    if (found !== hovered) {
+      hovered = found;
+      hover(found);
+    }
+    showTip(event, found < 0 ? '' : about(found));
+  };
+  canvas.addEventListener('pointerdown', (event) => {
+    dragged = { x: event.clientX, y: event.clientY, far: 0 };
+    canvas.setPointerCapture(event.pointerId);
+  });
+  canvas.addEventListener('pointermove', (event) => {
+    if (!dragged) {
+      over(event, find(event.offsetX, event.offsetY));
+      return;
+    }
+    const [dx, dy] = [event.clientX - dragged.x, event.clientY - dragged.y];
+    dragged.far += Math.abs(dx) + Math.abs(dy);
+    if (dragged.far > 4) move(dx, dy);
+    [dragged.x, dragged.y] = [event.clientX, event.clientY];
+  });
+  canvas.addEventListener('pointerup', (event) => {
+    const still = dragged && dragged.far <= 4;
+    dragged = null;
+    if (still) pick(find(event.offsetX, event.offsetY));
+  });
+  // The browser takes the pointer away, to scroll for instance: no pointerup follows.
+  canvas.addEventListener('pointercancel', () => { dragged = null; });
+  canvas.addEventListener('pointerleave', (event) => over(event, -1));
+  canvas.addEventListener('wheel', (event) => {
+    if (document.activeElement !== canvas && !event.ctrlKey) return;
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY * 0.0016), event.offsetX, event.offsetY);
+  }, { passive: false });
+  canvas.addEventListener('dblclick', (event) => zoom(2, event.offsetX, event.offsetY));
+  canvas.addEventListener('keydown', (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key.startsWith('Arrow')) arrow(event.key, event.shiftKey);
+    else if (event.key === '+' || event.key === '=') zoom(1.5);
+    else if (event.key === '-') zoom(1 / 1.5);
+    else if (event.key === '0') reset();
+    else return;
+    event.preventDefault();
+  });
+  byId(`${canvas.id}-in`).addEventListener('click', () => zoom(1.5));
+  byId(`${canvas.id}-out`).addEventListener('click', () => zoom(1 / 1.5));
+  byId(`${canvas.id}-reset`).addEventListener('click', reset);
+}

@@ -212,62 +212,19 @@ function startMap() {
   }
 
   const redraw = drawer(draw);
-  let dragged = null;
-  canvas.addEventListener('pointerdown', (event) => {
-    dragged = { x: event.clientX, y: event.clientY, far: 0 };
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener('pointermove', (event) => {
-    if (dragged) {
-      const [dx, dy] = [event.clientX - dragged.x, event.clientY - dragged.y];
-      dragged.far += Math.abs(dx) + Math.abs(dy);
-      if (dragged.far > 4) move(dx, dy);
-      [dragged.x, dragged.y] = [event.clientX, event.clientY];
-      return;
-    }
-    const found = find(event.offsetX, event.offsetY);
-    if (found !== hovered) {
-      hovered = found;
-      redraw();
-    }
-    showTip(event, found < 0 ? '' : `Component ${found} · weight ${format(COMPONENTS.weight[found], 3)} · ${format(COMPONENTS.rows[found])} rows`
-      + (state.labels ? ` · cluster ${labelOf(found)}` : ''));
-  });
-  canvas.addEventListener('pointerup', (event) => {
-    const still = dragged && dragged.far <= 4;
-    dragged = null;
-    if (!still) return;
-    const found = find(event.offsetX, event.offsetY);
-    if (found >= 0) select(found);
-    else clearSelection();
-  });
-  canvas.addEventListener('pointerleave', () => {
-    hovered = -1;
-    showTip(null, '');
-    redraw();
-  });
-  // Alone, a wheel scrolls the page; over the picture that has the focus it zooms.
-  canvas.addEventListener('wheel', (event) => {
-    if (document.activeElement !== canvas && !event.ctrlKey) return;
-    event.preventDefault();
-    zoom(Math.exp(-event.deltaY * 0.0016), event.offsetX, event.offsetY);
-  }, { passive: false });
-  canvas.addEventListener('dblclick', (event) => zoom(2, event.offsetX, event.offsetY));
   const arrows = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-  canvas.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const arrow = arrows[event.key];
-    if (arrow && event.shiftKey) move(-60 * arrow[0], -60 * arrow[1]);
-    else if (arrow) step(...arrow);
-    else if (event.key === '+' || event.key === '=') zoom(1.5);
-    else if (event.key === '-') zoom(1 / 1.5);
-    else if (event.key === '0') reset();
-    else return;
-    event.preventDefault();
+  wire(canvas, {
+    find, move, zoom, reset,
+    about: (k) => `Component ${k} · weight ${format(COMPONENTS.weight[k], 3)} · ${format(COMPONENTS.rows[k])} rows`
+      + (state.labels ? ` · cluster ${labelOf(k)}` : ''),
+    hover: (k) => { hovered = k; redraw(); },
+    pick: (k) => (k >= 0 ? select(k) : clearSelection()),
+    arrow: (key, shift) => {
+      const [dx, dy] = arrows[key];
+      if (shift) move(-60 * dx, -60 * dy);
+      else step(dx, dy);
+    },
   });
-  byId('map-in').addEventListener('click', () => zoom(1.5));
-  byId('map-out').addEventListener('click', () => zoom(1 / 1.5));
-  byId('map-reset').addEventListener('click', reset);
   const drawn = ROWS.nSampled;
   canvas.setAttribute('aria-label', `Map of ${format(drawn)} rows and ${format(K)} components by `
     + `${MAP.names[0]} and ${MAP.names[1]}. Arrow keys go from component to component.`);

@@ -278,55 +278,14 @@ function startTree() {
   }
 
   const redraw = drawer(draw);
-  let dragged = null;
-  canvas.addEventListener('pointerdown', (event) => {
-    dragged = { x: event.clientX, far: 0 };
-    canvas.setPointerCapture(event.pointerId);
+  wire(canvas, {
+    find, move, zoom, reset,
+    about: (n) => `${nameOf(n)} · weight ${format(weight[n], 3)}`
+      + (n >= K ? ` · merge costs ${format(TREE.cost[n - K], 3)} nats per row` : ''),
+    hover: (n) => { hovered = n; redraw(); },
+    pick: choose,
+    arrow: step,
   });
-  canvas.addEventListener('pointermove', (event) => {
-    if (dragged) {
-      const dx = event.clientX - dragged.x;
-      dragged.far += Math.abs(dx);
-      if (dragged.far > 4) move(dx);
-      dragged.x = event.clientX;
-      return;
-    }
-    const found = find(event.offsetX, event.offsetY);
-    if (found !== hovered) {
-      hovered = found;
-      redraw();
-    }
-    showTip(event, found < 0 ? '' : `${nameOf(found)} · weight ${format(weight[found], 3)}`
-      + (found >= K ? ` · merge costs ${format(TREE.cost[found - K], 3)} nats per row` : ''));
-  });
-  canvas.addEventListener('pointerup', (event) => {
-    const still = dragged && dragged.far <= 4;
-    dragged = null;
-    if (still) choose(find(event.offsetX, event.offsetY));
-  });
-  canvas.addEventListener('pointerleave', () => {
-    hovered = -1;
-    showTip(null, '');
-    redraw();
-  });
-  canvas.addEventListener('wheel', (event) => {
-    if (document.activeElement !== canvas && !event.ctrlKey) return;
-    event.preventDefault();
-    zoom(Math.exp(-event.deltaY * 0.0016), event.offsetX);
-  }, { passive: false });
-  canvas.addEventListener('dblclick', (event) => zoom(2, event.offsetX));
-  canvas.addEventListener('keydown', (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key.startsWith('Arrow')) step(event.key);
-    else if (event.key === '+' || event.key === '=') zoom(1.5);
-    else if (event.key === '-') zoom(1 / 1.5);
-    else if (event.key === '0') reset();
-    else return;
-    event.preventDefault();
-  });
-  byId('tree-in').addEventListener('click', () => zoom(1.5));
-  byId('tree-out').addEventListener('click', () => zoom(1 / 1.5));
-  byId('tree-reset').addEventListener('click', reset);
   byId('tree-fold').addEventListener('change', (event) => {
     folded = event.target.checked;
     layout();
