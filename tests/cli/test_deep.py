@@ -7,11 +7,11 @@ import click
 import jax
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run, run_well
 
 import pickmix
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
-from pickmix.cli import fit_command, main
+from pickmix.cli import fit_command
 from pickmix.cli.models import DEEP, KINDS, ModelOption
 from pickmix.cli.summary import measure, name_parts, summary
 from pickmix.data.files import read_table, write_table
@@ -29,26 +29,6 @@ def quick_compilation():
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def run_well(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def error_of(*arguments):
-    """The one line of an error."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert result.stderr.splitlines()[-1] == line
-    assert "Traceback" not in result.output
-    return line
 
 
 @pytest.fixture(scope="module")

@@ -7,25 +7,13 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import QUICK, run, run_well
 
 import pickmix
-from pickmix.cli import fit_command, main
+from pickmix.cli import fit_command
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import read_table, write_table
 from pickmix.data.mixsim import generate
-
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def run_well(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +119,9 @@ def test_fit_gives_what_the_estimator_gives(places, X):
     assert model.feature_names_in_.tolist() == ["a", "b"]
 
 
-def test_quiet_prints_nothing(tmp_path, places):
-    result = run_well("fit", places / "rows.csv", *QUICK, "--quiet", "--out", tmp_path / "model")
+@pytest.mark.parametrize("quiet", ["--quiet", "-q"])
+def test_quiet_prints_nothing(tmp_path, places, quiet):
+    result = run_well("fit", places / "rows.csv", *QUICK, quiet, "--out", tmp_path / "model")
     assert result.output == ""
 
 

@@ -3,31 +3,16 @@
 import os
 import signal
 
+import commands
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run
 
 import pickmix
-from pickmix.cli import main
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import write_table
 
-QUICK = [
-    "--components",
-    "3",
-    "--max-iter",
-    "3",
-    "--tol",
-    "0",
-    "--no-plot",
-    "--no-report",
-    "--batch-size",
-    "50",
-]
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+QUICK = [*commands.QUICK, "--batch-size", "50"]
 
 
 @pytest.fixture

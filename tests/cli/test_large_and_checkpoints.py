@@ -10,34 +10,13 @@ import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import QUICK, error_of, run, run_well
 
 import pickmix
-from pickmix.cli import main, reading
+from pickmix.cli import reading
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.data.files import read_table, write_table
 from pickmix.data.sources import ArraySource, RowSource
-
-QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
-def run_well(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def error_of(*arguments):
-    """The one line of an error."""
-    result = run(*arguments)
-    assert result.exit_code == 2, result.output
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert "Traceback" not in result.output
-    return line
 
 
 @pytest.fixture(scope="module")

@@ -8,45 +8,17 @@ import signal
 import subprocess
 import sys
 
+import commands
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import error_of, run_well
 
 import pickmix
-from pickmix.cli import main, reading
+from pickmix.cli import reading
 from pickmix.data.files import read_table, write_table
 
-QUICK = [
-    "--components",
-    "3",
-    "--max-iter",
-    "3",
-    "--tol",
-    "0",
-    "--no-plot",
-    "--no-report",
-    "--quiet",
-]
+QUICK = [*commands.QUICK, "--quiet"]
 PICKMIX = f"{sys.executable} -m pickmix"
-
-
-def run(*arguments, stdin=None):
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
-
-
-def run_well(*arguments, stdin=None):
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 0, result.output
-    return result
-
-
-def error_of(*arguments, stdin=None):
-    """The one line of an error."""
-    result = run(*arguments, stdin=stdin)
-    assert result.exit_code == 2, result.output
-    (line,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert "Traceback" not in result.output
-    return line
 
 
 def lines_of(text):

@@ -255,7 +255,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         help="If Ctrl-C ends the fit, let its model replace an earlier one in --out. Without it, "
         "the earlier model stays and the interrupted one is saved beside it.",
     ),
-    click.option("--quiet", is_flag=True, help="Print notes and errors only."),
+    click.option("--quiet", "-q", is_flag=True, help="Print notes and errors only."),
     click.option("--no-plot", is_flag=True, help="Do not draw fit.png."),
     click.option("--no-report", is_flag=True, help="Leave out report.html."),
 ]
