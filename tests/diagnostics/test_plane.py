@@ -7,14 +7,20 @@ from diagnosed import CLOSED_FORM, COVARIANCE_TYPES, deep, drawn_rows, gaussian,
 
 from pickmix import GaussianMixture
 from pickmix.diagnostics.plane import (
+    Plane,
     choose_plane,
     column_names,
-    component_covariances,
     component_means,
     coordinates,
     plane_covariances,
     some_rows,
 )
+
+
+def whole_covariances(model, components, n_coordinates):
+    """Covariances (n, D, D) along all coordinates."""
+    whole = Plane(np.zeros(n_coordinates), np.eye(n_coordinates), ())
+    return plane_covariances(model, components, whole)
 
 
 def test_two_columns_are_a_plane_as_they_are():
@@ -57,10 +63,8 @@ def test_moments_of_components_are_those_of_their_rows(kind):
     weights = model.weights_
     components = np.arange(weights.shape[0])
     points = coordinates(model, drawn_rows(model, 100_000))
-    means, covariances = (
-        component_means(model, components),
-        component_covariances(model, components),
-    )
+    means = component_means(model, components)
+    covariances = whole_covariances(model, components, points.shape[1])
     mean = weights @ means
     away = means - mean
     covariance = np.einsum("k,kij->ij", weights, covariances) + (away.T * weights) @ away
@@ -80,7 +84,7 @@ def test_moments_of_components_are_those_of_their_rows(kind):
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 def test_covariances_are_those_of_the_mixture(covariance_type):
     model, _ = gaussian(covariance_type)
-    found = component_covariances(model, np.array([2, 0]))
+    found = whole_covariances(model, np.array([2, 0]), 3)
     own = model.covariances_
     expected = {
         "full": lambda: own[[2, 0]],
@@ -151,6 +155,7 @@ def test_some_rows_are_sorted_and_the_same_each_time():
 
 def test_deep_mixtures_have_planes_but_no_covariances():
     model, X = deep("flow", 3)
-    np.testing.assert_array_equal(choose_plane(model, X, [1, 0]).project(X), X[:, [1, 0]])
+    plane = choose_plane(model, X, [1, 0])
+    np.testing.assert_array_equal(plane.project(X), X[:, [1, 0]])
     with pytest.raises(ValueError, match="mixture in closed form, got FlowMixture"):
-        component_covariances(model, np.array([0]))
+        plane_covariances(model, np.array([0]), plane)

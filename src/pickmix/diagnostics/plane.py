@@ -241,18 +241,9 @@ def component_means(model: Any, components: np.ndarray) -> np.ndarray:
     return _moments(model, components)[0]
 
 
-def component_covariances(model: Any, components: np.ndarray) -> np.ndarray:
-    """Covariances (n, D, D) of some components, in `coordinates`."""
-    return _moments(model, components, np.eye(_n_coordinates(model)))[1]
-
-
 def plane_covariances(model: Any, components: np.ndarray, plane: Plane) -> np.ndarray:
-    """Covariances (n, 2, 2) of some components in a plane."""
+    """Covariances (n, 2, 2) of some components in a plane, or (n, d, d) in a space of d columns."""
     return _moments(model, components, plane.basis)[1]
-
-
-def _n_coordinates(model: Any) -> int:
-    return int(_starts(_sizes(model, len(column_names(model))))[-1])
 
 
 def _moments(
