@@ -16,11 +16,11 @@ from pickmix.displays.base import (
     tidy,
 )
 from pickmix.displays.colours import BLUE, GREY, GRID, INK, VERMILION
-from pickmix.displays.marginals import worst
+from pickmix.displays.panels import MOST_PANELS, worst
 from pickmix.estimators.validation import check_choice, check_number
 
-# Panels unless columns are asked for, and curves that have a name.
-_MOST_PANELS, _MOST_NAMED = 12, 8
+# Curves that have a name.
+_MOST_NAMED = 8
 # Points of a curve.
 _MOST_PLACES = 1000
 
@@ -117,7 +117,7 @@ class CalibrationDisplay:
 
     def _draw_histograms(self, axes: Any, level: float) -> Self:
         own = self.calibration
-        kept = worst(own.distances, _MOST_PANELS if axes is None else len(own))
+        kept = worst(own.distances, MOST_PANELS if axes is None else len(own))
         self.axes_ = grid_of_axes(axes, kept.shape[0], 4, (3.0, 2.2), sharex=True)
         self.figure_ = self.axes_[0].figure
         n_bins = own.shares.shape[1]

@@ -9,20 +9,7 @@ import numpy as np
 
 from pickmix.diagnostics.marginals import Marginal, marginals
 from pickmix.displays.base import grid_of_axes, set_title, shorten, tidy
-from pickmix.displays.panels import draw_marginal
-
-# Panels unless columns are asked for.
-_MOST_PANELS = 12
-
-
-def worst(distances: np.ndarray, most: int = _MOST_PANELS) -> np.ndarray:
-    """Numbers of the columns with the largest distances, in the order of the columns.
-
-    >>> worst(np.array([0.1, 0.3, 0.0, 0.2]), 2)
-    array([1, 3])
-    """
-    distances = np.where(np.isnan(distances), -1.0, distances)
-    return np.sort(np.argsort(-distances, kind="stable")[:most])
+from pickmix.displays.panels import MOST_PANELS, draw_marginal, worst
 
 
 class MarginalsDisplay:
@@ -92,9 +79,9 @@ class MarginalsDisplay:
         """
         found = marginals(model, X, n_bins, columns, max_levels=max_levels)
         title = ""
-        if columns is None and len(found) > _MOST_PANELS:
-            kept = worst(np.array([marginal.distance for marginal in found]))
-            title = f"{_MOST_PANELS} of {len(found)} columns, where rows and model differ most"
+        if columns is None and len(found) > MOST_PANELS:
+            kept = worst(np.array([marginal.distance for marginal in found]), MOST_PANELS)
+            title = f"{MOST_PANELS} of {len(found)} columns, where rows and model differ most"
             found = [found[number] for number in kept.tolist()]
         return cls(found, title).plot(axes)
 

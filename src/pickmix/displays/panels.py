@@ -1,4 +1,4 @@
-"""One column in one panel: shares of rows, and what the model says of them."""
+"""Panels of one column each: which columns, shares of rows, and what the model says of them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ from pickmix.diagnostics.marginals import Marginal
 from pickmix.displays.base import ROWS, matplotlib_part, shorten
 from pickmix.displays.colours import BLUE, INK
 
+# Panels of a figure, unless columns are asked for.
+MOST_PANELS = 12
 # Characters of a level's name.
 _MOST_CHARACTERS = 16
+
+
+def worst(distances: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of the columns with the largest distances, in the order of the columns.
+
+    >>> worst(np.array([0.1, 0.3, 0.0, 0.2]), 2)
+    array([1, 3])
+    """
+    distances = np.where(np.isnan(distances), -1.0, distances)
+    return np.sort(np.argsort(-distances, kind="stable")[:most])
 
 
 def draw_marginal(axes: Any, marginal: Marginal) -> None:
