@@ -385,10 +385,8 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         return fitted
 
     def _check_fitted(self) -> None:
-        """Refuse fitted attributes that make no mixture; they may come from a file."""
+        """Refuse weights that make no mixture; they may come from a file."""
         validation.check_fitted_weights(self.weights_)
-        for name, values in self._get_parameters().items():
-            validation.check_array_parameter(name, values, np.shape(values))
 
     def _check_parameters(self) -> None:
         check = validation
