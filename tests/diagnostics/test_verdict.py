@@ -64,6 +64,18 @@ class TestRules:
         for text in ("10 of 10 components are live", "-2.500", "1.25 above", "12 passes"):
             assert text in found.headline
 
+    def test_few_rows_say_nothing(self):
+        found = finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "score")
+        assert found.kind == "note"
+        assert found.text.startswith("1 row is too few")
+        assert finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "overfit") is None
+
+    def test_a_mixture_that_gains_nothing(self):
+        found = finding(replace(PLAIN, gain=0.01), "gain")
+        assert (found.kind, found.advice[:17]) == ("act", "Try one component")
+        assert "+0.01" in found.text
+        assert finding(PLAIN, "gain") is None
+
     @pytest.mark.parametrize(
         ("enough", "kind", "advice"),
         [(4, "act", "Try 4 components"), (9, "good", ""), (10, "act", "Try more than 10")],

@@ -60,7 +60,7 @@ def test_a_single_axes_has_the_criteria_on_the_right(found):
 
 
 def test_what_has_no_path_is_named(found):
-    with pytest.raises(TypeError, match="got FlowMixture"):
+    with pytest.raises(TypeError, match="got a pickmix FlowMixture"):
         PathDisplay.from_estimator(flow(), rows())
     with pytest.raises(ValueError, match="rule"):
         PathDisplay.from_path(found, rule="mdl")

@@ -5,6 +5,7 @@ import functools
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage, leaves_list
 from sklearn.metrics import adjusted_rand_score
@@ -229,6 +230,31 @@ def test_a_background_stays_to_the_end():
     kept, original = smaller.background_, mixture.background_
     assert smaller.weights_[kept] == pytest.approx(mixture.weights_[original])
     assert smaller.covariances_[kept] == pytest.approx(mixture.covariances_[original])
+
+
+def test_a_background_without_rows_is_no_cluster():
+    mixture = fitted()
+    mixture.weights_[3] = 1e-6
+    mixture.covariances_[3] *= 1e3
+    mixture.background_ = 3
+    assert (np.bincount(mixture.predict(X, level=2)) == 800).all()
+    assert mixture.reduce(2).background_ is None
+
+
+def test_other_columns_are_refused():
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    mixture = GaussianMixture(6, random_state=0).fit(frame)
+    with pytest.raises(ValueError, match="feature names"):
+        mixture.reduce(3, frame[["a", "b"]])
+    with pytest.raises(ValueError, match="expecting 3 features"):
+        fitted().reduce(3, X[:, :2])
+    with pytest.raises(ValueError, match="feature names"):
+        mixture.reduce(3, frame[["c", "b", "a"]])
+    assert mixture.reduce(3, frame).feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_a_tree_says_what_it_is():
+    assert repr(fitted().merge_tree()).startswith("<MergeTree of 12 components; merges cost ")
 
 
 @pytest.mark.parametrize(

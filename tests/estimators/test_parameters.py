@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from pickmix import GaussianMixture, SearchSet
+from pickmix.callbacks import EarlyStopping
 
 NOT_INTEGERS = (0, -1, 1.5, "3", None, True, np.nan)
 NOT_NUMBERS = (-1e-3, np.nan, np.inf, "0.1", None, [1.0])
@@ -188,3 +189,10 @@ class TestScikitLearnConventions:
         X = clusters()
         mixture = GaussianMixture(3, random_state=0)
         np.testing.assert_array_equal(mixture.fit_predict(X), mixture.predict(X))
+
+
+def test_a_callback_without_its_parentheses():
+    with pytest.raises(
+        ValueError, match=r"got the class EarlyStopping: write EarlyStopping\(...\)"
+    ):
+        GaussianMixture(2, callbacks=[EarlyStopping]).fit(np.zeros((9, 1)))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sklearn.mixture
 from table_cases import mixed_table, rows_of
 
 from pickmix import (
@@ -136,6 +137,24 @@ def test_more_numbers_than_can_be_compared():
         path(mixture, HELD_OUT[:, :1], n_components=range(1, 3501))
 
 
+def test_rows_in_a_file(mixture, tmp_path):
+    np.save(tmp_path / "rows.npy", HELD_OUT)
+    found = path(mixture, tmp_path / "rows.npy")
+    assert found.log_likelihood == pytest.approx(path(mixture, HELD_OUT).log_likelihood)
+    assert repr(found) == "<ComponentPath from 1 to 40 components; 12 are enough>"
+    dask_array = pytest.importorskip("dask.array")
+    with pytest.raises(TypeError, match="got a Dask collection"):
+        path(mixture, dask_array.from_array(HELD_OUT))
+
+
+def test_one_number(mixture):
+    assert path(mixture, HELD_OUT, n_components=7).n_components.tolist() == [7]
+
+
 def test_mixtures_that_cannot_be_merged():
-    with pytest.raises(TypeError, match=r"mixture must be a GaussianMixture.*got FlowMixture"):
+    with pytest.raises(TypeError, match="got a sklearn GaussianMixture"):
+        path(sklearn.mixture.GaussianMixture(2), HELD_OUT)
+    with pytest.raises(
+        TypeError, match=r"mixture must be a GaussianMixture.*got a pickmix FlowMixture"
+    ):
         path(FlowMixture(2), HELD_OUT)

@@ -131,7 +131,12 @@ def fit(
             if model in DEEP:
                 click.echo("Compiling (some seconds the first time, then cached) ...", err=True)
         with notes():
-            estimator.fit(table.rows)
+            try:
+                estimator.fit(table.rows)
+            except KeyboardInterrupt:
+                # Before the first step there is nothing to keep.
+                click.echo("Interrupted before the first step: nothing was saved.", err=True)
+                click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
             # A saved model answers questions; its checkpoints may be gone.
             for part in (estimator, getattr(estimator, "mixture_", estimator)):
                 part.verbose, part.checkpoint = 0, None

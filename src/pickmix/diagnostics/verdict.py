@@ -19,6 +19,8 @@ _WORTH = 0.05
 _FAR_OFF = 0.03
 # Shares of components that are worth a word.
 _MANY = 0.2
+# Fewer rows say nothing about a fit.
+_FEW_ROWS = 30
 # The share of components that may be too many where the path over K is said to end too early.
 _FEW_LEFT = 0.02
 _ENDINGS = {
@@ -132,7 +134,7 @@ def judge(evidence: Evidence) -> Verdict:
     """Put numbers into words."""
     found = [
         finding
-        for rule in (_ending, _gap, _components, _calibration, _number, _start)
+        for rule in (_ending, _gain, _gap, _components, _calibration, _number, _start)
         if (finding := rule(evidence)) is not None
     ]
     order = {"act": 0, "note": 1, "good": 2}
@@ -182,7 +184,7 @@ def _passes(number: float) -> str:
 
 def _facts(evidence: Evidence) -> tuple[tuple[str, str, str], ...]:
     seen = {True: "held out", False: "rows of the fit", None: "not known if held out"}
-    looked = f"{evidence.n_looked_at:,} rows"
+    looked = f"{evidence.n_looked_at:,} row{'' if evidence.n_looked_at == 1 else 's'}"
     if evidence.n_looked_at < evidence.n_rows:
         looked = f"{evidence.n_looked_at:,} of {evidence.n_rows:,} rows"
     facts = [
@@ -246,6 +248,17 @@ def _ending(evidence: Evidence) -> Finding | None:
     return Finding("good" if flat else "note", "ending", how + flat)
 
 
+def _gain(evidence: Evidence) -> Finding | None:
+    if evidence.n_looked_at < _FEW_ROWS or evidence.gain > _WORTH or evidence.n_components == 1:
+        return None
+    return Finding(
+        "act",
+        "gain",
+        f"The mixture scores {evidence.gain:+.2f} nats per row compared with columns on their own.",
+        "Try one component: these columns seem to have little to do with each other.",
+    )
+
+
 def _gap(evidence: Evidence) -> Finding | None:
     if evidence.held_out is False:
         return Finding(
@@ -256,6 +269,9 @@ def _gap(evidence: Evidence) -> Finding | None:
         )
     if math.isnan(evidence.gap):
         return None
+    if evidence.n_looked_at < _FEW_ROWS:
+        rows = "1 row is" if evidence.n_looked_at == 1 else f"{evidence.n_looked_at} rows are"
+        return Finding("note", "score", f"{rows} too few to compare with the rows of the fit.")
     numbers = (
         f"Rows of the fit scored {evidence.fitted_score:.3f} nats per row at its end, these "
         f"{evidence.fitted_score - evidence.gap:.3f} (give or take {evidence.gap_error:.3f})"
@@ -267,7 +283,7 @@ def _gap(evidence: Evidence) -> Finding | None:
             f"{numbers}: {evidence.gap:.3f} lower. {evidence.n_parameters:,} parameters stand "
             f"against {evidence.n_rows_fit:,.0f} rows.",
             f"Try fewer components than {evidence.n_components:,}, simpler covariances, or more "
-            "rows: it scores worse on rows that it has not seen.",
+            "rows: it scores worse on these rows than on its own.",
         )
     lower = "no lower" if evidence.gap <= 0.0 else f"lower by {evidence.gap:.3f}, as chance may do"
     return Finding("good", "overfit", f"{numbers}: {lower}.")
@@ -307,13 +323,13 @@ def _calibration(evidence: Evidence) -> Finding | None:
         return Finding(
             "act",
             "columns",
-            f"Column {column}: rows are spread otherwise than the mixture says, by "
+            f"Column {column} is not spread as the mixture says: off by "
             f"{distance:.3f} where chance stays below {chance:.3f}{also}.",
             f"Try more components, or another kind or scale for column {column} (logarithms, "
             "counts, categories).",
         )
     text = (
-        f"No column is spread otherwise than the mixture says by more than {distance:.3f} "
+        f"All columns are spread as the mixture says, to within {distance:.3f} "
         f"({column}); chance stays below {chance:.3f}."
     )
     return Finding("good", "columns", text)

@@ -129,7 +129,10 @@ class CalibrationDisplay:
             colour = VERMILION if off else BLUE
             # Heights are densities, 1 if the model is right, whatever the bins.
             panel.stairs(own.shares[d] * n_bins, edges, fill=True, color=colour, alpha=0.55)
-            panel.axhspan(low[d] * n_bins, high[d] * n_bins, color=GREY, alpha=0.3, linewidth=0)
+            # Behind the bars, so that they do not look stacked.
+            panel.axhspan(
+                low[d] * n_bins, high[d] * n_bins, color=GREY, alpha=0.3, linewidth=0, zorder=0
+            )
             panel.axhline(1.0, color=INK, linewidth=0.8)
             panel.set_ylim(0.0, max(2.0, 1.08 * n_bins * float(own.shares[d].max(initial=0.0))))
             panel.set_xlim(0.0, 1.0)

@@ -133,6 +133,9 @@ class PathDisplay:
         for panel in axes:
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(_plain)
+            # Powers of ten are far apart where there are few components.
+            few = self.path.n_components[-1] < 20 * self.path.n_components[0]
+            panel.xaxis.set_minor_formatter(_plain if few else _nothing)
             panel.set_xlim(self.path.n_components[0] * 0.92, self.path.n_components[-1] * 1.08)
             tidy(panel)
         if single:
@@ -214,7 +217,12 @@ class PathDisplay:
 
 def _plain(value: float, _: int) -> str:
     """A number of components as people write it."""
-    return f"{value:,.0f}"
+    return f"{value:,.0f}" if value >= 1.0 and float(value).is_integer() else ""
+
+
+def _nothing(value: float, _: int) -> str:
+    """No text."""
+    return ""
 
 
 def _range(n_components: np.ndarray, values: np.ndarray) -> tuple[float, float]:

@@ -9,7 +9,7 @@ import numpy as np
 from pickmix.estimators.validation import check_integer
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MergeTree:
     """From K components to one, two at a time, the cheapest merge first.
 
@@ -46,6 +46,10 @@ class MergeTree:
     costs: np.ndarray
     weights: np.ndarray
 
+    def __repr__(self) -> str:
+        total = float(self.costs.sum())
+        return f"<MergeTree of {self.n_components:,} components; merges cost {total:.4g} nats>"
+
     @property
     def n_components(self) -> int:
         """K."""
@@ -60,7 +64,9 @@ class MergeTree:
         K = self.n_components
         check_integer("n_clusters", n_clusters, 1)
         if n_clusters > K:
-            raise ValueError(f"n_clusters must be at most n_components={K}, got {n_clusters!r}.")
+            raise ValueError(
+                f"n_clusters must be at most {K}, the number of components, got {n_clusters!r}."
+            )
         n_merges = K - int(n_clusters)
         cluster = np.arange(K + n_merges)
         children = self.linkage[:n_merges, :2].astype(np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import zlib
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ from pickmix.closed_form.evaluation import log_joint_blocks
 from pickmix.closed_form.merging import Merges, find_merges
 from pickmix.closed_form.merging_levels import LevelSums
 from pickmix.closed_form.state import MixtureState
+from pickmix.data.dask_data import is_dask
+from pickmix.data.open_rows import is_source
 from pickmix.estimators.closed_form_fit import make_backend
 from pickmix.estimators.merge_tree import MergeTree
 from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.partial_tables import check_rows
 from pickmix.estimators.queries import refuse_overflow
 from pickmix.estimators.questions import NOT_INHERITED
-from pickmix.estimators.row_sources import by_chunks
+from pickmix.estimators.row_sources import by_chunks, is_large, read_fitted
 from pickmix.estimators.validation import check_integer, warn_about_outcome
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments, merge_groups
@@ -41,6 +45,7 @@ class Merging(OnlineFitting):
     warm_start: Any
     callbacks: Any
     outcome_: str
+    feature_names_in_: np.ndarray
     #: The merges of the fitted components, and what identifies these components.
     _merged: tuple[int, Merges] | None = None
 
@@ -52,7 +57,7 @@ class Merging(OnlineFitting):
     def _find_merges(self) -> Merges:
         check_is_fitted(self)
         parameters = [self.weights_, *self._get_parameters().values()]
-        background = getattr(self, "background_", None)
+        background = self._background_of_rows()
         fingerprint = -1 if background is None else background
         for array in parameters:
             fingerprint = zlib.crc32(np.ascontiguousarray(array).data, fingerprint & 0xFFFFFFFF)
@@ -69,6 +74,14 @@ class Merging(OnlineFitting):
                 threads.close()
             self._merged = fingerprint, merges
         return self._merged[1]
+
+    def _background_of_rows(self) -> int | None:
+        """The background, unless it explains less than one row: then it is like any other."""
+        background: int | None = getattr(self, "background_", None)
+        n_rows = float(getattr(self, "n_rows_seen_", 0.0))
+        if background is None or (n_rows > 0.0 and self.weights_[background] * n_rows < 1.0):
+            return None
+        return background
 
     def merge_tree(self) -> MergeTree:
         """The tree of merges from all components to one, the cheapest merge first.
@@ -150,11 +163,16 @@ class Merging(OnlineFitting):
         reduced = self._grouped(labels)
         if X is not None:
             check_integer("max_iter", max_iter, 1)
+            if not is_large(X):
+                # A fit would take other columns, and begin anew.
+                check_rows(self, X)
             # From where the merges have led, without moving components about. Callbacks watch,
             # and keep, the fit that they were given to.
             reduced.warm_start, reduced.callbacks = True, ()
             reduced._fit(X, sample_weight, max_iter, None, noise=noise)
             reduced.warm_start, reduced.callbacks = self.warm_start, self.callbacks
+            if hasattr(self, "feature_names_in_"):
+                reduced.feature_names_in_ = self.feature_names_in_
             # A few passes are what was asked for.
             if reduced.outcome_ != Outcome.MAX_ITER:
                 warn_about_outcome(reduced)
@@ -180,7 +198,8 @@ class Merging(OnlineFitting):
         vars(reduced).pop("_online", None)
         background = getattr(self, "background_", None)
         if background is not None:
-            reduced.background_ = int(labels[background])
+            alone = np.count_nonzero(labels == labels[background]) == 1
+            reduced.background_ = int(labels[background]) if alone else None
         reduced._prepare_to_continue(labels)
         return reduced
 
@@ -208,7 +227,10 @@ class Merging(OnlineFitting):
         check_is_fitted(self)
         K = self.weights_.shape[0]
         if check_integer(name, value, 1) > K:
-            raise ValueError(f"{name} must be at most n_components={K}, got {value!r}.")
+            raise ValueError(
+                f"{name} must be at most {K}, the number of components of this mixture, got "
+                f"{value!r}."
+            )
         return int(value)
 
     @by_chunks
@@ -229,7 +251,8 @@ class Merging(OnlineFitting):
         level : int, default=None
             Merge components until this many clusters are left, and return the most probable one:
             that whose components have the largest posterior probability together. Clusters are
-            numbered by falling weight, as in `MergeTree.labels`.
+            numbered by falling weight, as in `MergeTree.labels`. A background that explains rows is
+            one of them, up to the last merge.
         n_candidates : int, default=None
             Evaluate about that many components per row instead of all: the most probable of those
             that a search finds.
@@ -273,6 +296,16 @@ class Merging(OnlineFitting):
         the mixture and its merges. Where components share parameters, merges change all of them,
         and each level is a mixture of its own.
         """
+        if is_dask(X):
+            raise TypeError("X must be rows in memory or in files, got a Dask collection.")
+        if is_source(X):
+            bare = copy.copy(self)
+            # The columns were compared when they were chosen.
+            vars(bare).pop("feature_names_in_", None)
+            with contextlib.closing(read_fitted(self, X)) as chunks:
+                for rows in chunks:
+                    yield from bare._path_blocks(rows, levels)
+            return
         if self._fitted_family().has_shared_parts:
             yield np.stack([self.reduce(level).score_samples(X) for level in levels.tolist()])
             return

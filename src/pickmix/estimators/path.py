@@ -22,7 +22,7 @@ _ALL_UP_TO_SHARED = 16
 _RATIO_SHARED = 1.1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComponentPath:
     """How good the smaller mixtures are that merges make from one fit.
 
@@ -49,6 +49,10 @@ class ComponentPath:
     aic: np.ndarray
     source: Any = field(repr=False)
 
+    def __repr__(self) -> str:
+        last = int(self.n_components[-1])
+        return f"<ComponentPath from 1 to {last:,} components; {self.choose():,} are enough>"
+
     def choose(self, rule: str = "one-standard-error") -> int:
         """Choose a number of components.
 
@@ -74,7 +78,11 @@ class ComponentPath:
 
 
 def path(
-    mixture: Any, X_validation: Any, X: Any = None, *, n_components: Sequence[int] | None = None
+    mixture: Any,
+    X_validation: Any,
+    X: Any = None,
+    *,
+    n_components: int | Sequence[int] | None = None,
 ) -> ComponentPath:
     """How the likelihood of held-out rows depends on the number of components, from one fit.
 
@@ -84,7 +92,7 @@ def path(
     Parameters
     ----------
     mixture : fitted GaussianMixture, FamilyMixture or TableMixture
-    X_validation : array-like of shape (N, D), or table
+    X_validation : array-like of shape (N, D), rows in files, or table
         Rows that the mixture was not fitted to.
     X : array-like or table, default=None
         The rows that it was fitted to, for `bic` and `aic`. Without them these are computed on the
@@ -115,7 +123,8 @@ def path(
     if blocks is None:
         raise TypeError(
             "mixture must be a GaussianMixture, FamilyMixture or TableMixture, whose components "
-            f"can be merged, got {type(mixture).__name__}."
+            f"can be merged, got a {type(mixture).__module__.split('.')[0]} "
+            f"{type(mixture).__name__}."
         )
     check_is_fitted(mixture)
     inner = getattr(mixture, "mixture_", mixture)
@@ -159,10 +168,11 @@ def choose_n_components(
 def _levels(wanted: Any, n_components: int, shared: bool) -> np.ndarray:
     """Numbers of components on a path, rising."""
     if wanted is not None:
+        wanted = [wanted] if np.ndim(wanted) == 0 else list(wanted)
         numbers = [check_integer("n_components", number, 1) for number in wanted]
         if not numbers or max(numbers) > n_components:
             raise ValueError(
-                f"n_components must hold numbers from 1 to {n_components}, got {list(wanted)!r}."
+                f"n_components must hold numbers from 1 to {n_components}, got {wanted!r}."
             )
         given = np.unique(numbers)
         if given.shape[0] > _MOST_LEVELS:

@@ -92,6 +92,10 @@ def check_generator(random_state: Any) -> np.random.Generator | np.random.Random
 def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
     """Return callbacks as a list of callables."""
     listed = [callbacks] if callable(callbacks) else callbacks
+    for callback in listed if isinstance(listed, (list, tuple)) else ():
+        if isinstance(callback, type):
+            name = callback.__name__
+            raise ValueError(f"callbacks must be objects, got the class {name}: write {name}(...).")
     if not isinstance(listed, (list, tuple)) or not all(map(callable, listed)):
         raise ValueError(f"callbacks must be a callable or a list of them, got {callbacks!r}.")
     return list(listed)

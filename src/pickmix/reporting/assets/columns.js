@@ -1,7 +1,12 @@
 // Columns: how rows are spread and how they should be, and where they fall in the model's spread.
 const FIRST_CARDS = 12;
 
-const edgeText = (edge) => (Number.isInteger(edge) ? String(edge) : format(edge, 3));
+// As many digits as tell the ends of an axis apart.
+function edgeText(edge, other) {
+  if (typeof edge !== 'number' || Number.isInteger(edge)) return String(edge);
+  const spread = Math.abs(edge - other) || Math.abs(edge);
+  return format(edge, Math.max(3, Math.ceil(Math.log10(Math.abs(edge) / spread)) + 3));
+}
 
 function marginalChart(column) {
   return column.kind === 'levels' ? levelChart(column) : numberChart(column);
@@ -23,8 +28,8 @@ function numberChart(column) {
   const line = column.expected.flatMap((share, i) => [`${x(i).toFixed(1)},${y(share).toFixed(1)}`, `${x(i + 1).toFixed(1)},${y(share).toFixed(1)}`]);
   chart.append(svg('polyline', { class: 'model', points: line.join(' ') }));
   chart.append(svg('line', { class: 'grid', x1: 0, x2: width, y1: height - bottom + 1, y2: height - bottom + 1 }));
-  chart.append(svg('text', { x: 0, y: height - 4 }, edgeText(column.edges[0])));
-  chart.append(svg('text', { x: width, y: height - 4, 'text-anchor': 'end' }, edgeText(column.edges[n])));
+  chart.append(svg('text', { x: 0, y: height - 4 }, edgeText(column.edges[0], column.edges[n])));
+  chart.append(svg('text', { x: width, y: height - 4, 'text-anchor': 'end' }, edgeText(column.edges[n], column.edges[0])));
   return chart;
 }
 
