@@ -16,7 +16,7 @@ _COMMANDS = {
     "fit": ("fit_command", "fit a mixture to a table, and save it"),
     "score": ("queries", "log-density of each row under a saved mixture (low: an outlier)"),
     "assign": ("queries", "most probable components of each row, with their probabilities"),
-    "sample": ("queries", "draw new rows from a saved mixture, if you like given some columns"),
+    "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
     "impute": ("impute_command", "fill in the missing cells of a table"),
     "explain": ("explain_command", "the most unusual rows, and the cells that make them so"),
     "report": (

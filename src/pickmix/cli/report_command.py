@@ -67,11 +67,11 @@ def report(
 
     The file needs no network and no other file: open it in a browser. It says how good the mixture
     is, how the fit ended and what to try next. It shows rows and components on a map, the tree of
-    their merges, a table of components that can be sorted and searched, how far columns are spread
-    as the mixture says, and the most unusual rows with the cells that make them so.
+    their merges, a table of components that can be sorted and searched, how well the mixture fits
+    each column, and the most unusual rows with the cells that make them unusual.
 
-    Rows that the fit has not seen say more about a mixture than those of the fit; tell which they
-    are with --held-out or --fitted. DATA is as in `pickmix score`. Large data are read once, and
+    Rows that the fit has not seen say more about a mixture than those of the fit. Say which of the
+    two they are with --held-out or --fitted. DATA is as in `pickmix score`. Large data are read once, and
     some rows of all parts are looked at.
 
     \b

@@ -101,7 +101,7 @@ def _columns(subject: Subject, names: list[str]) -> tuple[Calibration | None, li
 
 def _no_explanations(model: Any) -> str:
     return (
-        f"A {type(model).__name__} does not tell which cells make a row unusual. Mixtures in "
+        f"A {type(model).__name__} does not say which cells make a row unusual. Mixtures in "
         "closed form do: GaussianMixture, FamilyMixture, TableMixture."
     )
 

@@ -62,7 +62,7 @@ function calibrationChart(d, name) {
   const y = (v) => (height - bottom) * (1 - v / top) + 1;
   const chart = svg('svg', {
     viewBox: `0 0 ${width} ${height}`, role: 'img',
-    'aria-label': `${name}: where rows fall in the distribution of the mixture; even if it is right. Distance ${format(found.distance[d], 3)}`,
+    'aria-label': `${name}: where rows fall in the distribution of the mixture. The bars are even if the mixture is right. Distance ${format(found.distance[d], 3)}`,
   });
   if (found.high[d] !== null) {
     chart.append(svg('rect', { class: 'band', x: 0, width, y: y(found.high[d]), height: Math.max(0, y(found.low[d]) - y(found.high[d])) }));
@@ -101,7 +101,7 @@ function startColumns() {
   const exact = DATA.marginals.every((column) => column.exact);
   byId('columns-note').append(
     el('span', { class: 'key' }), 'rows ', el('span', { class: 'key line' }), `the mixture${exact ? '' : ' (rows drawn from it)'}. `,
-    'Below: where rows fall in the distribution of the mixture, which is even if it is right; the grey band is what chance does. ',
+    'Below: where rows fall in the distribution of the mixture. These bars are even if the mixture is right; the grey band is what chance allows. ',
     n > 1 ? 'The column that is furthest off comes first.' : '',
     DATA.columns.length > n ? ` The first ${n} of ${DATA.columns.length} columns.` : '');
   const cards = byId('column-cards');

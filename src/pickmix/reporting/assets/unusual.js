@@ -41,6 +41,6 @@ function startUnusual() {
     return;
   }
   byId('unusual-note').textContent = DATA.unusualWhy
-    || 'Rows with the lowest log-density of those looked at. Each cell is held against what the other cells of its row let expect.';
+    || 'Rows with the lowest log-density of those looked at. Each cell is compared with what the other cells of its row suggest.';
   byId('unusual-rows').append(...DATA.unusual.map(unusualRow));
 }
