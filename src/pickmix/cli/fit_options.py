@@ -246,8 +246,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         type=click.Path(path_type=Path),
         default=Path("pickmix-model"),
         show_default=True,
-        help="Folder for the model, trace.csv, fit.png and report.html; a name ending in .npz makes "
-        "one file with the model alone.",
+        help="Folder for the model, trace.csv, fit.png and report.html; a name ending in .npz "
+        "makes one file with the model alone.",
     ),
     click.option(
         "--keep",

@@ -71,8 +71,8 @@ def report(
     each column, and the most unusual rows with the cells that make them unusual.
 
     Rows that the fit has not seen say more about a mixture than those of the fit. Say which of the
-    two they are with --held-out or --fitted. DATA is as in `pickmix score`. Large data are read once, and
-    some rows of all parts are looked at.
+    two they are with --held-out or --fitted. DATA is as in `pickmix score`. Large data are read
+    once, and some rows of all parts are looked at.
 
     \b
     Example:
