@@ -61,12 +61,14 @@ def test_an_error_in_a_report_ends_the_workers():
         raise KeyboardInterrupt
 
     long_run = GaussianRun("SAEM", 10**9, 0, D=2, K=3, N=100)
+    # A cluster of other tests may be there.
+    before = set(multiprocessing.active_children())
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt), local_workers(2) as ready:
         make_all([RUNS[0], long_run], ready, None, stop)
     # The other run would take hours; its process is gone, and nothing waits for it.
     assert time.monotonic() - started < 300.0
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_dask_cluster():
