@@ -29,14 +29,8 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
 .PHONY: run test lint docs dist lock clean numba-cache
 
-run: $(VENV)/ready.stamp numba-cache
+run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
-
-# Kernels of the default fit on one core, bytecode of what it imports on the other.
-$(VENV)/ready.stamp: $(VENV)/run.stamp | numba-cache
-	@echo "Compiling, once ..."
-	@$(BIN)/pickmix compile --only partition > /dev/null & compiler=$$!; $(BYTECODE); wait $$compiler
-	touch $@
 
 # Kernels are compiled by a process of their own, while the other core installs what tests need and checks
 # types and style: one that compiles a kernel may round differently from those that load it, and tests compare
@@ -75,6 +69,7 @@ dist: $(VENV)/run.stamp
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
 	$(PIP) install --no-compile --no-deps -r requirements/run.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
+	$(BYTECODE)
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
