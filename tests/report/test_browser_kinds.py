@@ -85,7 +85,7 @@ def test_a_deep_mixture_has_no_tree_and_no_reasons(driver, tmp_path):
     assert not page.one("#tree-panel").is_displayed()
     assert not page.one("#level-bar").is_displayed()
     assert "FlowMixture cannot be merged" in page.one("#map-note").text
-    assert "FlowMixture does not tell" in page.one("#unusual-note").text
+    assert "FlowMixture does not say" in page.one("#unusual-note").text
     assert page.texts("#component-table thead th")[1].startswith("Weight")
     assert len(page.all("#column-cards svg")) == 4
     assert page.errors() == []
