@@ -1,10 +1,12 @@
 # From a bare clone with python3 and pip:
-#   make run    install, then fit the embedded example
-#   make test   install, then all checks and tests
-#   make docs   install, then build the documentation site
-#   make dist   build wheel and source distribution, and try them on every Python at hand
-#   make lock   resolve the requirements anew
-#   make clean  remove environment and caches
+#   make run        install, then fit the embedded example
+#   make test       install, then all checks and tests
+#   make docs       install, then build the documentation site
+#   make bench      install, then compare with other libraries; ARGS="tables --quick" are its arguments
+#   make reproduce  install, then draw the paper again; ARGS="figure-2 --repetitions 1"
+#   make dist       build wheel and source distribution, and try them on every Python at hand
+#   make lock       resolve the requirements anew
+#   make clean      remove environment and caches
 
 PYTHON ?= python3
 VENV := .venv
@@ -27,7 +29,7 @@ SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
 NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
 export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
-.PHONY: run test lint docs dist lock clean numba-cache
+.PHONY: run test lint docs bench reproduce dist lock clean numba-cache
 
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
@@ -56,6 +58,12 @@ docs: $(VENV)/docs.stamp numba-cache
 	$(BIN)/python docs/check_site.py $(SITE)
 	@echo "The site is in $(SITE)/index.html"
 
+# Verbs of the package in experiments/, which is not part of pickmix.
+bench: ARGS ?= gaussian --quick
+reproduce: ARGS ?= --all --quick
+bench reproduce: $(VENV)/test.stamp numba-cache
+	$(BIN)/pickmix $@ $(ARGS)
+
 # The build backend is the locked one. Each archive is installed into a clean environment and used.
 dist: $(VENV)/run.stamp
 	rm -rf dist
@@ -72,8 +80,9 @@ $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
 	$(BYTECODE)
 	touch $@
 
-$(VENV)/test.stamp: requirements/test.txt $(VENV)/run.stamp
+$(VENV)/test.stamp: requirements/test.txt experiments/pyproject.toml $(VENV)/run.stamp
 	$(PIP) install --no-compile --no-deps -r requirements/test.txt
+	$(PIP) install --no-deps --no-build-isolation -e experiments
 	touch $@
 
 $(VENV)/docs.stamp: requirements/docs.txt $(VENV)/test.stamp

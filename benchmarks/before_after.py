@@ -36,7 +36,7 @@ FIT = """
 import json, os, sys, time, warnings
 import numpy as np
 from pickmix import GaussianMixture
-from pickmix.experiments.settings import SETTINGS, BenchData
+from pickmix_experiments.bench_data import SETTINGS, BenchData
 warnings.simplefilter("ignore")
 name, seed, rival = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "scikit-learn"
 table, _, K = name.partition("@")

@@ -18,8 +18,9 @@ from reporting import parser_for, print_machine, print_table, write_lines
 
 from pickmix import FlowMixture, SumProductTransformNetwork
 from pickmix.data import uci
-from pickmix.estimators.deep_frame import find_frame
-from pickmix.estimators.deep_gaussians import GaussianFits
+from pickmix.estimators.deep_gaussians import choose_gaussians
+from pickmix.gradient.settings import Settings
+from pickmix.model.frame import find_frame
 from pickmix.selection.schedules import CosineRate
 
 CHOOSE = ("ecoli", "page-blocks", "pendigits", "magic-telescope", "yeast", "ionosphere")
@@ -54,8 +55,9 @@ def make(model: str, n_components: int, **settings: Any) -> Any:
 def measure(model: str, name: str, seed: int, names: list[str]) -> list[dict[str, Any]]:
     """A line for each variant."""
     split = uci.load(name, "paper", random_state=seed)
-    fits = GaussianFits(find_frame(split.train, "columns"), "full", 1e-6, seed)
-    n_components = fits.choose(split.train, None, split.validation)[0].n_components
+    frame, settings = find_frame(split.train, "columns"), Settings("mhsaem", gaussian_seed=seed)
+    gaussians = choose_gaussians(split.train, None, split.validation, frame, settings)
+    n_components = gaussians[0].n_components
     own = {"validation_data": split.validation}
     # One step of nearly no length: the start itself.
     still = make(model, n_components, random_state=seed, max_steps=1, learning_rate=1e-12)

@@ -34,8 +34,8 @@ import numpy as np
 
 from pickmix import FlowMixture, RandomPartition, SumProductTransformNetwork
 from pickmix.data import uci
-from pickmix.gradient import select
-from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient import algorithm
+from pickmix.gradient.algorithm import make_chunk
 
 RESULTS = Path(__file__).parent / "results"
 BATCH = 100
@@ -69,7 +69,7 @@ COLUMNS += ["test", "validation", "seconds"]
 @contextmanager
 def one_draw_per_block(wanted: bool) -> Iterator[None]:
     """Let gradients see the drawn component only: the rule that pickmix itself does not use."""
-    weighted = select.SELECTION_RULES["partition"]
+    weighted = algorithm.SELECTION_RULES["partition"]
 
     def drawn_only(network, options, state, batch, x):
         selection = weighted(network, options, state, batch, x)
@@ -79,12 +79,12 @@ def one_draw_per_block(wanted: bool) -> Iterator[None]:
             remembered=None,
         )
 
-    select.SELECTION_RULES["partition"] = drawn_only if wanted else weighted
+    algorithm.SELECTION_RULES["partition"] = drawn_only if wanted else weighted
     make_chunk.cache_clear()
     try:
         yield
     finally:
-        select.SELECTION_RULES["partition"] = weighted
+        algorithm.SELECTION_RULES["partition"] = weighted
         make_chunk.cache_clear()
 
 

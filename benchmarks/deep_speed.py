@@ -30,12 +30,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from pickmix.gradient.adam import Adam
-from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
 from pickmix.gradient.realnvp import RealNVP
+from pickmix.gradient.settings import Settings
 from pickmix.gradient.sptn import SumProductTransform
-from pickmix.gradient.state import Batch, Options, Root, State
 
 N, D, B, M = 10_000, 30, 100, 1
 RATE = 1e-3
@@ -107,7 +107,7 @@ def make_runner(network: Network, algorithm: str, clock: str = "wall") -> Callab
     """Return a function that makes some steps and returns the seconds that one took."""
     now = CLOCKS[clock]
     data, state, batches = make_inputs(network)
-    chunk = make_chunk(network, Options(algorithm, n_samples=M), False)
+    chunk = make_chunk(network, Settings(algorithm, n_samples=M), False)
 
     def run(n_steps: int) -> float:
         nonlocal state

@@ -24,13 +24,13 @@ from deep_speed import RATE, make_inputs, n_cores
 from torch import Tensor
 from torch.nn.functional import pad
 
+from pickmix.gradient.algorithm import Batch, State, selection_step
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
-from pickmix.gradient.precision import precision
 from pickmix.gradient.realnvp import RealNVP
+from pickmix.gradient.settings import Settings
 from pickmix.gradient.sptn import SumProductTransform
-from pickmix.gradient.state import Batch, Options, State
-from pickmix.gradient.step import selection_step
 from pickmix.gradient.transforms import Transforms
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
@@ -244,7 +244,7 @@ MODELS = {ComponentMixture: Flows, SumProductTransform: SumProductTransforms}
 
 
 class Fit:
-    """What a fit holds, as `pickmix.gradient.step.State` does, and its step."""
+    """What a fit holds, as `pickmix.gradient.algorithm.State` does, and its step."""
 
     def __init__(self, network: Network, data: Any, state: State) -> None:
         self.data = torch.from_numpy(np.array(data))
@@ -347,7 +347,7 @@ def check(network: Network, n_steps: int = 3) -> float:
         data, state, batches = make_inputs(network, n_rows=500, n_steps=n_steps, dtype="float64")
         steps = Steps(network, data, state, batches)
         steps.run(n_steps)
-        step = jax.jit(partial(selection_step, network, Options("mhsaem"), data))
+        step = jax.jit(partial(selection_step, network, Settings("mhsaem"), data))
         for number in range(n_steps):
             state, _ = step(state, jax.tree.map(itemgetter(number), batches))
     fit = steps.fit

@@ -24,7 +24,7 @@ from reporting import Line, parser_for, print_machine, print_table, set_clock, t
 
 import pickmix
 from pickmix import GaussianMixture
-from pickmix.cli.fit_data import example
+from pickmix.cli.fit import example
 from pickmix.data import rotated
 
 ROOT = Path(__file__).parents[1]
@@ -88,7 +88,7 @@ def load(driver: object, path: Path) -> Line:
 
 def take_screenshots(driver: object, folder: Path) -> None:
     """The example of `pickmix fit`, light and dark."""
-    rows = example(100_000, 500, False).rows
+    rows = example(100_000, 500, False).content
     assert isinstance(rows, np.ndarray)
     mixture = GaussianMixture(500, random_state=0).fit(rows)
     path = pickmix.report(mixture, rows, folder / "report.html", title="The embedded example")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.experiments import machine
+from pickmix_experiments import runner
 
 Line = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -37,8 +37,8 @@ def print_machine() -> None:
     """Say what runs, and on what."""
     packages = ("numpy", "scipy", "scikit-learn", "numba")
     print(
-        f"{machine.versions(packages)}; {machine.cpu_count()} cores of {machine.cpu_name()}; "
-        f"load {machine.load_average():.1f}; {_clock} clock",
+        f"{runner.versions(packages)}; {runner.cpu_count()} cores of {runner.cpu_name()}; "
+        f"load {os.getloadavg()[0]:.1f}; {_clock} clock",
         flush=True,
     )
 

@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import os
+import pickle
 import random
 import shutil
 import signal
@@ -246,17 +247,22 @@ def kill_workers(scale: float, n_times: int = 10) -> None:
 def count_bytes(scale: float) -> None:
     import dask.array as da
 
-    from pickmix.closed_form.dask_shards import DaskShards
+    from pickmix.closed_form.dask_chunks import DaskChunks
     from pickmix.estimators import large
 
     K, n_rows, chunk = int(100_000 * scale), int(4_000_000 * scale), 500_000
     # A sample of half of the rows, so that passes follow.
     large._SAMPLE_BYTES = n_rows // 2 * D * 4
     sent: list[int] = []
-    run = DaskShards.run
+    models: list[object] = [None]
+    run = DaskChunks.run
 
-    def counted(self, task, chunks, shared, own, add):
-        answer = run(self, task, chunks, shared, own, add)
+    def counted(self, task, chunks, shared, states, add):
+        answer = run(self, task, chunks, shared, states, add)
+        # A model is sent once; chain states go to the workers, results and sums come back.
+        model = shared if shared is not models[-1] else None
+        models[-1] = shared
+        sent.append(len(pickle.dumps((model, states, answer))))
         largest = client.run_on_scheduler(
             lambda dask_scheduler: sorted(
                 (task.nbytes, len(task.who_has or ()))
@@ -264,9 +270,8 @@ def count_bytes(scale: float) -> None:
                 if task.nbytes and task.nbytes > 0
             )[-3:]
         )
-        sent.append(self.bytes_sent)
         print(
-            f"  leg of {len(chunks)} partitions: {self.bytes_sent / 1e6:.1f} MB; largest values on "
+            f"  run of {len(chunks)} partitions: {sent[-1] / 1e6:.1f} MB; largest values on "
             f"the cluster (MB, copies): {[(round(b / 1e6, 1), n) for b, n in largest]}",
             flush=True,
         )
@@ -276,15 +281,15 @@ def count_bytes(scale: float) -> None:
         np.save(f"{folder}/rows.npy", rows_of(K // 10, n_rows))
         mapped = np.load(f"{folder}/rows.npy", mmap_mode="r")
         made, client = cluster(2)
-        DaskShards.run = counted
+        DaskChunks.run = counted
         with made, client:
             stack = da.from_array(mapped, chunks=(chunk, D))
             mixture = make_mixture(K, covariance_type="diag", max_iter=3, tol=1.0)
             started = time.perf_counter()
             mixture.fit(stack)
             print(f"{time.perf_counter() - started:.0f} s, {mixture.outcome_}")
-        DaskShards.run = run
-    print(json.dumps({"bytes per leg": sent}))
+        DaskChunks.run = run
+    print(json.dumps({"bytes per run": sent}))
 
 
 WHAT = {

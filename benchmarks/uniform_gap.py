@@ -14,9 +14,9 @@ import csv
 from pathlib import Path
 from unittest import mock
 
-from pickmix.experiments.fits.perform import perform
-from pickmix.experiments.runs import MHSAEM_U, GaussianRun
 from pickmix.families.gaussian import FullGaussian
+from pickmix_experiments.runner import perform
+from pickmix_experiments.runs import MHSAEM_U, GaussianRun
 
 _make_prior = FullGaussian.make_prior
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, RandomPartition
 from pickmix.data import rotated
-from pickmix.displays.colours import (
+from pickmix.inspection.displays.colours import (
     BLACK,
     BLUE,
     GREEN,

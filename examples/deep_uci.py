@@ -28,7 +28,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 from pickmix import FlowMixture, GaussianMixture, SumProductTransformNetwork
 from pickmix.data import uci
-from pickmix.displays.colours import BLUE, GREEN, GRID, INK, VERMILION
+from pickmix.inspection.displays.colours import BLUE, GREEN, GRID, INK, VERMILION
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from pickmix import GaussianMixture
-from pickmix.displays.colours import BLUE, GRID, INK, VERMILION
+from pickmix.inspection.displays.colours import BLUE, GRID, INK, VERMILION
 
 
 def galaxies(n: int, rng: np.random.Generator) -> np.ndarray:

@@ -24,7 +24,16 @@ from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
 from pickmix.data.known_mixture import KnownMixture
-from pickmix.displays.colours import BLACK, BLUE, GREEN, GREY, GRID, INK, ORANGE, VERMILION
+from pickmix.inspection.displays.colours import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    GRID,
+    INK,
+    ORANGE,
+    VERMILION,
+)
 from pickmix.selection.randomness import Stream
 
 N_ARMS = 3

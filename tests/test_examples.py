@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pickmix.data import uci
+from pickmix_experiments import uci
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("idea_in_2d", "choosing", "deep_uci")

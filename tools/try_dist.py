@@ -28,6 +28,7 @@ OLDEST = (3, 11)
 # What is in the source distribution, to build and to test; and what must not be.
 NEEDED = ("pyproject.toml", "README.md", "LICENSE", "Makefile", "src/pickmix/__init__.py")
 NEEDED += ("tests/conftest.py", "requirements/test.txt", "docs/architecture.md", "CHANGELOG.md")
+NEEDED += ("experiments/pyproject.toml",)
 UNWANTED = ("/_build/", "/.venv", "__pycache__", "/.cache/", "/.git/", "/auto_examples/", ".pyc")
 
 USE = """
@@ -178,6 +179,8 @@ def check_contents(wheel: Path, source: Path) -> None:
         inside = archive.namelist()
     missing += [name for name in package if name not in inside]
     unwanted = [n for n in names + inside if any(part in f"/{n}" for part in UNWANTED)]
+    # Experiments are a package of their own.
+    unwanted += [name for name in inside if name.startswith(("experiments/", "pickmix_exp"))]
     if missing or unwanted:
         sys.exit(f"missing: {missing}\nunwanted: {unwanted[:20]}")
 

@@ -7,33 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pickmix import callbacks as callbacks
-    from pickmix.data.open_rows import open_rows as open_rows
-    from pickmix.displays.calibration import CalibrationDisplay as CalibrationDisplay
-    from pickmix.displays.components import ComponentsDisplay as ComponentsDisplay
-    from pickmix.displays.explanation import ExplanationDisplay as ExplanationDisplay
-    from pickmix.displays.marginals import MarginalsDisplay as MarginalsDisplay
-    from pickmix.displays.pairs import PairsDisplay as PairsDisplay
-    from pickmix.displays.path import PathDisplay as PathDisplay
-    from pickmix.displays.trace import TraceDisplay as TraceDisplay
-    from pickmix.estimators.conditional_mixtures import ConditionalMixtures as ConditionalMixtures
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
-    from pickmix.estimators.merge_tree import MergeTree as MergeTree
     from pickmix.estimators.mixture import Mixture as Mixture
-    from pickmix.estimators.path import ComponentPath as ComponentPath
-    from pickmix.estimators.path import choose_n_components as choose_n_components
-    from pickmix.estimators.path import path as path
     from pickmix.estimators.persistence import load as load
     from pickmix.estimators.persistence import save as save
-    from pickmix.estimators.questions_explain import Explanation as Explanation
     from pickmix.estimators.sum_product_transform_network import (
         SumProductTransformNetwork as SumProductTransformNetwork,
     )
-    from pickmix.estimators.table_conditionals import TableConditionals as TableConditionals
-    from pickmix.estimators.table_explanation import TableExplanation as TableExplanation
     from pickmix.estimators.table_mixture import TableMixture as TableMixture
-    from pickmix.reporting.report import report as report
+    from pickmix.inputs.open_rows import open_rows as open_rows
+    from pickmix.inspection.displays.columns import CalibrationDisplay as CalibrationDisplay
+    from pickmix.inspection.displays.columns import MarginalsDisplay as MarginalsDisplay
+    from pickmix.inspection.displays.components import ComponentsDisplay as ComponentsDisplay
+    from pickmix.inspection.displays.explanation import ExplanationDisplay as ExplanationDisplay
+    from pickmix.inspection.displays.fits import PathDisplay as PathDisplay
+    from pickmix.inspection.displays.fits import TraceDisplay as TraceDisplay
+    from pickmix.inspection.displays.pairs import PairsDisplay as PairsDisplay
+    from pickmix.inspection.report import report as report
+    from pickmix.model.conditional import ConditionalMixtures as ConditionalMixtures
+    from pickmix.model.conditional import TableConditionals as TableConditionals
+    from pickmix.model.explanation import Explanation as Explanation
+    from pickmix.model.explanation import TableExplanation as TableExplanation
+    from pickmix.model.merge_tree import MergeTree as MergeTree
+    from pickmix.model.path import ComponentPath as ComponentPath
+    from pickmix.model.path import choose_n_components as choose_n_components
+    from pickmix.model.path import path as path
     from pickmix.selection.proposals import Proposal as Proposal
     from pickmix.selection.settings import RandomPartition as RandomPartition
     from pickmix.selection.settings import SearchSet as SearchSet
@@ -42,33 +42,33 @@ __version__ = "0.2.0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {
-    "CalibrationDisplay": "pickmix.displays.calibration",
-    "ComponentPath": "pickmix.estimators.path",
-    "ComponentsDisplay": "pickmix.displays.components",
-    "ConditionalMixtures": "pickmix.estimators.conditional_mixtures",
-    "Explanation": "pickmix.estimators.questions_explain",
-    "ExplanationDisplay": "pickmix.displays.explanation",
+    "CalibrationDisplay": "pickmix.inspection.displays.columns",
+    "ComponentPath": "pickmix.model.path",
+    "ComponentsDisplay": "pickmix.inspection.displays.components",
+    "ConditionalMixtures": "pickmix.model.conditional",
+    "Explanation": "pickmix.model.explanation",
+    "ExplanationDisplay": "pickmix.inspection.displays.explanation",
     "FamilyMixture": "pickmix.estimators.family_mixture",
     "FlowMixture": "pickmix.estimators.flow_mixture",
     "GaussianMixture": "pickmix.estimators.gaussian_mixture",
-    "MarginalsDisplay": "pickmix.displays.marginals",
-    "MergeTree": "pickmix.estimators.merge_tree",
+    "MarginalsDisplay": "pickmix.inspection.displays.columns",
+    "MergeTree": "pickmix.model.merge_tree",
     "Mixture": "pickmix.estimators.mixture",
-    "PairsDisplay": "pickmix.displays.pairs",
-    "PathDisplay": "pickmix.displays.path",
+    "PairsDisplay": "pickmix.inspection.displays.pairs",
+    "PathDisplay": "pickmix.inspection.displays.fits",
     "Proposal": "pickmix.selection.proposals",
     "RandomPartition": "pickmix.selection.settings",
     "SearchSet": "pickmix.selection.settings",
     "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
-    "TableConditionals": "pickmix.estimators.table_conditionals",
-    "TableExplanation": "pickmix.estimators.table_explanation",
+    "TableConditionals": "pickmix.model.conditional",
+    "TableExplanation": "pickmix.model.explanation",
     "TableMixture": "pickmix.estimators.table_mixture",
-    "TraceDisplay": "pickmix.displays.trace",
-    "choose_n_components": "pickmix.estimators.path",
+    "TraceDisplay": "pickmix.inspection.displays.fits",
+    "choose_n_components": "pickmix.model.path",
     "load": "pickmix.estimators.persistence",
-    "open_rows": "pickmix.data.open_rows",
-    "path": "pickmix.estimators.path",
-    "report": "pickmix.reporting.report",
+    "open_rows": "pickmix.inputs.open_rows",
+    "path": "pickmix.model.path",
+    "report": "pickmix.inspection.report",
     "save": "pickmix.estimators.persistence",
 }
 __all__ = [*_MODULES, "__version__"]

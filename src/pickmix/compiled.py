@@ -21,3 +21,7 @@ kernel = partial(njit, cache=True, nogil=True, no_cfunc_wrapper=True)
 #: Decorates a function that kernels call. For Python it stays what it is, so that a test or a
 #: debugger can run it uncompiled; it is kept on disk inside of the kernels.
 part: Callable[..., Callable[[F], F]] = partial(register_jitable, no_cfunc_wrapper=True)
+
+#: Called with a kind of kernels before they run. Fits replace it by what compiles them in another
+#: process, so that all processes load the same machine code.
+before_first_use: Callable[[str], object] = str

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pickmix.data.files import replacing
-from pickmix.displays.base import matplotlib_part
-from pickmix.displays.components import ComponentsDisplay
-from pickmix.displays.trace import TraceDisplay
+from pickmix.inputs.files import replacing
+from pickmix.inspection.displays.base import matplotlib_part
+from pickmix.inspection.displays.components import ComponentsDisplay
+from pickmix.inspection.displays.fits import TraceDisplay
 
 
 def plot_fit(

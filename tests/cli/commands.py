@@ -1,8 +1,15 @@
 """The command line as tests use it, in this process."""
 
+import contextlib
+import csv
+import io
+import signal
+
 from click.testing import CliRunner
 
+import pickmix
 from pickmix.cli import main
+from pickmix.closed_form.partition_engine import PartitionEngine
 
 #: Options of a short fit that leaves the model and its trace only.
 QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
@@ -27,3 +34,55 @@ def error_of(*arguments, stdin=None):
     assert result.stderr.splitlines()[-1] == line
     assert "Traceback" not in result.output
     return line
+
+
+def lines_of(text, delimiter=","):
+    return list(csv.reader(io.StringIO(text), delimiter=delimiter))
+
+
+def printed_rows(*arguments, stdin=None):
+    """Header and rows that a command writes to standard output."""
+    header, *rows = lines_of(run_well(*arguments, "--out", "-", stdin=stdin).stdout)
+    return header, rows
+
+
+def summary_of(text):
+    """Names and values of the summary of a fit."""
+    lines = [line[2:].split("  ", 1) for line in text.splitlines() if line.startswith("  ")]
+    return {name: value.strip() for name, value in lines}
+
+
+def nameless(path):
+    """A saved model that takes arrays without a warning."""
+    model = pickmix.load(path)
+    del model.feature_names_in_
+    return model
+
+
+def same_model(one, other):
+    return pickmix.load(one).means_.tobytes() == pickmix.load(other).means_.tobytes()
+
+
+@contextlib.contextmanager
+def pythons_own_ctrl_c():
+    # Hosts may run tests with SIGINT ignored; the fit heeds Python's own handler only.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def ctrl_c_after_step(monkeypatch, number):
+    """Press Ctrl-C after this step of a fit."""
+    step = PartitionEngine.step
+
+    def interrupted(self, t):
+        step(self, t)
+        if t == number:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch, pythons_own_ctrl_c():
+        patch.setattr(PartitionEngine, "step", interrupted)
+        yield

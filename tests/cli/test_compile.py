@@ -5,23 +5,21 @@ import subprocess
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from commands import run, run_well
 
 from pickmix import GaussianMixture
-from pickmix.cli import main
 from pickmix.estimators import compilation
 
 
-def test_kernels_are_kept(tmp_path):
-    result = CliRunner().invoke(main, ["compile", "--only", "em"])
-    assert result.exit_code == 0, result.output
+def test_kernels_are_kept():
+    result = run_well("compile", "--only", "em")
     assert "Compiled in" in result.stdout
     assert compilation.cache_folder() in result.stdout
     assert "em" in compilation._compiled
 
 
 def test_unknown_kinds_are_refused():
-    result = CliRunner().invoke(main, ["compile", "--only", "gibbs"])
+    result = run("compile", "--only", "gibbs")
     assert result.exit_code == 2
     assert "'partition'" in result.stderr
 
@@ -30,9 +28,9 @@ def test_unknown_kinds_are_refused():
 def test_the_first_compilation_is_announced(monkeypatch, caplog, on_disk):
     monkeypatch.setattr(compilation, "_compiled", set())
     monkeypatch.setattr(compilation, "_is_on_disk", lambda kernel: on_disk)
-    run, ran = subprocess.run, []
+    start, started = subprocess.run, []
     monkeypatch.setattr(
-        subprocess, "run", lambda *args, **options: ran.append(run(*args, **options))
+        subprocess, "run", lambda *args, **options: started.append(start(*args, **options))
     )
     X = np.random.default_rng(0).normal(size=(600, 2))
     with caplog.at_level(logging.WARNING, logger="pickmix"):
@@ -40,7 +38,7 @@ def test_the_first_compilation_is_announced(monkeypatch, caplog, on_disk):
     assert mixture.compile_seconds_ > 0.0
     assert ("once on this machine" in caplog.text) == (not on_disk)
     # Another process has compiled, so that this one has the bits of all that load kernels.
-    assert [process.returncode for process in ran] == ([] if on_disk else [0])
+    assert [process.returncode for process in started] == ([] if on_disk else [0])
     assert GaussianMixture(300, random_state=0, max_steps=1).fit(X).compile_seconds_ == 0.0
 
 

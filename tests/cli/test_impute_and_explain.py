@@ -1,31 +1,18 @@
 """`pickmix impute`, `explain` and `sample --given`: they say what the estimators say."""
 
-import csv
 import gzip
-import io
 
+import commands
 import numpy as np
+import pyarrow
 import pytest
-from commands import error_of, run_well
+from commands import error_of, lines_of, nameless, printed_rows, run_well
+from pyarrow import parquet
 
 import pickmix
-from pickmix.data.files import read_table, write_table
+from pickmix.inputs.files import read_table, write_table
 
-QUICK = [
-    "--components",
-    "3",
-    "--max-iter",
-    "5",
-    "--tol",
-    "0",
-    "--no-plot",
-    "--no-report",
-    "--quiet",
-]
-
-
-def lines_of(text, delimiter=","):
-    return list(csv.reader(io.StringIO(text), delimiter=delimiter))
+QUICK = [*commands.QUICK, "--max-iter", "5", "--quiet"]
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +38,7 @@ def places(tmp_path_factory):
 
 
 def numbers_model(places):
-    model = pickmix.load(places / "numbers")
-    del model.feature_names_in_
-    return model
+    return nameless(places / "numbers")
 
 
 # Written in a way of its own: quotes, blanks, zeros, a comment, a column of no model.
@@ -121,8 +106,8 @@ class TestImpute:
     def test_draws_stand_below_each_other(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
         path.write_text("a,b\n1.5,\n,3\n")
-        options = ["--strategy", "draw", "--draws", 3, "--seed", 5, "--out", "-"]
-        header, *rows = lines_of(run_well("impute", places / "numbers", path, *options).stdout)
+        options = ["--strategy", "draw", "--draws", 3, "--seed", 5]
+        header, rows = printed_rows("impute", places / "numbers", path, *options)
         assert header == ["draw", "a", "b"]
         gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
         expected = numbers_model(places).impute(gaps, "draw", n_draws=3, random_state=5)
@@ -154,8 +139,6 @@ class TestImpute:
             assert gzip.decompress(out.read_bytes()).startswith(b"a,b\n1.5,")
 
     def test_from_parquet(self, tmp_path, places):
-        pyarrow = pytest.importorskip("pyarrow")
-        parquet = pytest.importorskip("pyarrow.parquet")
         table = pyarrow.table(
             {
                 "who": ["x", "y"],
@@ -178,8 +161,7 @@ class TestImpute:
     def test_an_excluded_column_is_not_looked_at_and_stays(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
         path.write_text("a,b\n1.5,\n100,3\n,\n")
-        arguments = [places / "numbers", path, "--exclude", "a", "--out", "-"]
-        rows = lines_of(run_well("impute", *arguments).stdout)[1:]
+        _, rows = printed_rows("impute", places / "numbers", path, "--exclude", "a")
         assert [row[0] for row in rows] == ["1.5", "100", ""]
         expected = numbers_model(places).impute(np.full((1, 2), np.nan))[0, 1]
         assert [float(row[1]) for row in rows] == pytest.approx([expected, 3.0, expected])
@@ -216,9 +198,8 @@ class TestExplain:
         assert lowest[0] == 200
         expected = model.explain(rows[lowest])
         for options in ([], ["--chunk-size", 70]):
-            arguments = ["--top", 4, *options, "--out", "-"]
-            found = run_well("explain", places / "numbers", tmp_path / "rows.csv", *arguments)
-            header, *lines = lines_of(found.stdout)
+            arguments = [places / "numbers", tmp_path / "rows.csv", "--top", 4, *options]
+            header, lines = printed_rows("explain", *arguments)
             assert header == [
                 *("row", "log_density", "column", "observed", "expected", "spread"),
                 "log_conditional",
@@ -250,7 +231,7 @@ class TestExplain:
         assert shown[1].split()[:4] == ["column", "observed", "expected", "spread"]
         assert len(shown) == 4
         assert shown[2].split()[:3] == ["species", "Gentoo", "Adelie"]
-        header, *lines = lines_of(run_well("explain", *arguments, "--out", "-").stdout)
+        header, lines = printed_rows("explain", *arguments)
         assert header[:2] == ["who", "row"]
         assert lines[0][3] == "species"
         assert {line[0] for line in lines} == {"odd"}
@@ -261,7 +242,7 @@ class TestExplain:
         )
         run_well("explain", *arguments, "--out", out)
         # Numbers and words stand in one column, which is one of words then.
-        written = pytest.importorskip("pyarrow.parquet").read_table(out).to_pydict()
+        written = parquet.read_table(out).to_pydict()
         assert written["observed"] == [line[4] for line in lines]
         assert written["spread"] == [float(line[6]) for line in lines]
 
@@ -269,28 +250,25 @@ class TestExplain:
 class TestSampleGiven:
     def test_numbers(self, places):
         arguments = ["sample", places / "numbers", "--rows", 400, "--given", "a=6", "--seed", 2]
-        header, *rows = lines_of(run_well(*arguments, "--out", "-").stdout)
+        header, rows = printed_rows(*arguments)
         assert header == ["a", "b"]
         drawn = np.array(rows, dtype=float)
         assert (drawn[:, 0] == 6.0).all()
         mean, std = numbers_model(places).predict_columns([[6.0]], 1, return_std=True)
         assert drawn[:, 1].mean() == pytest.approx(mean[0], abs=4 * std[0] / 20)
         assert drawn[:, 1].std() == pytest.approx(std[0], rel=0.2)
-        assert lines_of(run_well(*arguments, "--out", "-").stdout)[1:] == rows
+        assert printed_rows(*arguments)[1] == rows
 
     def test_a_table(self, places):
         given = ["--given", "species=Chin, strap", "--given", "born=2008-05-05"]
-        arguments = ["sample", places / "table", "-n", 30, *given, "--out", "-"]
-        header, *rows = lines_of(run_well(*arguments).stdout)
+        header, rows = printed_rows("sample", places / "table", "-n", 30, *given)
         assert header == ["species", "mass", "height", "born", "tagged"]
         assert {(row[0], row[3]) for row in rows} == {("Chin, strap", "2008-05-05")}
         assert np.mean([float(row[1]) for row in rows]) == pytest.approx(3800, abs=250)
         assert all(float(row[1]).is_integer() for row in rows)
 
     def test_a_table_without_conditions(self, places):
-        header, *rows = lines_of(
-            run_well("sample", places / "table", "-n", 50, "--out", "-").stdout
-        )
+        header, rows = printed_rows("sample", places / "table", "-n", 50)
         assert header == ["species", "mass", "height", "born", "tagged"]
         assert {row[0] for row in rows} == {"Adelie", "Gentoo", "Chin, strap"}
 

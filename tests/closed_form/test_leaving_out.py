@@ -6,7 +6,7 @@ from known_states import both_backends, fleet_of, in_use, state_of
 from scipy import stats
 
 from pickmix.closed_form.evaluation import left_out_log_sums
-from pickmix.closed_form.fleet import Detour
+from pickmix.closed_form.local_fleet import Detour
 from pickmix.selection.partitions import Partition
 
 K, D, N = 4, 2, 240

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
-from pickmix.closed_form.merging import find_merges
-from pickmix.closed_form.merging_levels import LevelSums
 from pickmix.families.gaussian import FullGaussian, SphericalGaussian
 from pickmix.families.layout import Moments
+from pickmix.model.merging import LevelSums, find_merges
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
@@ -84,7 +83,7 @@ def test_merges_are_those_of_the_cheapest_pair_of_all():
 def test_neighbours_of_trees_find_nearly_the_merges_of_all_pairs(monkeypatch):
     family, moments, *_ = full_mixture(600, 4)
     by_trees = find_merges(family, moments, Reference())
-    monkeypatch.setattr("pickmix.closed_form.merging._ALL_PAIRS", 1000)
+    monkeypatch.setattr("pickmix.model.merging._ALL_PAIRS", 1000)
     by_all = find_merges(family, moments, Reference())
     # What half of the components, and nine tenths, cost to merge away.
     for n_merges in (300, 540):

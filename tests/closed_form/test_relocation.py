@@ -9,7 +9,7 @@ from known_states import both_backends, every_covariance, fleet_of, in_use, proj
 from scipy.spatial.distance import cdist
 
 from pickmix.closed_form.evaluation import log_likelihoods
-from pickmix.closed_form.fleet import Detour
+from pickmix.closed_form.local_fleet import Detour
 from pickmix.closed_form.pairing import (
     match_disjointly,
     match_splits_to_merges,

@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
 from pickmix.closed_form import starts
-from pickmix.closed_form.plus_plus import nearest_centres, plus_plus
+from pickmix.closed_form.seeding import nearest_centres, plus_plus
 from pickmix.closed_form.starts import Starter
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pickmix import FamilyMixture, GaussianMixture, Proposal, open_rows
-from pickmix.closed_form.shards import LocalShards
+from pickmix.closed_form.chunks import LocalChunks
 from pickmix.estimators import large
 from pickmix.fitting.checkpoint import Checkpoints
 
@@ -127,7 +127,7 @@ def test_legs_of_another_length_go_on_as_they_were(tmp_path, monkeypatch, capsys
     monkeypatch.setattr(large, "_SAMPLE_BYTES", 4000 * 24)
     source = open_rows(MANY, chunk_size=1000)
     expected = FITS["default"]().fit(source)
-    monkeypatch.setattr(LocalShards, "chunks_per_leg", 2)
+    monkeypatch.setattr(LocalChunks, "chunks_per_run", 2)
     longer = FITS["default"]().fit(source)
     assert bits(longer) == bits(expected)
     write, kept = Checkpoints.write, []
@@ -144,7 +144,7 @@ def test_legs_of_another_length_go_on_as_they_were(tmp_path, monkeypatch, capsys
     with pytest.raises(Killed):
         FITS["default"](checkpoint=tmp_path, checkpoint_every=0.0).fit(source)
     monkeypatch.setattr(Checkpoints, "write", write)
-    monkeypatch.setattr(LocalShards, "chunks_per_leg", 8)
+    monkeypatch.setattr(LocalChunks, "chunks_per_run", 8)
     resumed = FITS["default"](checkpoint=tmp_path).fit(source)
     assert bits(resumed) == bits(expected)
     assert resumed.n_steps_ == longer.n_steps_

@@ -6,20 +6,20 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from killing import Killed
 
 import pickmix
 from pickmix import FlowMixture, Mixture, SumProductTransformNetwork
-from pickmix.data.files import write_table
 from pickmix.estimators import deep_fit
 from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.gradient import engine as engine_module
 from pickmix.gradient.engine import GradientEngine
+from pickmix.inputs.files import write_table
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import Stream
 from pickmix.selection.settings import RandomPartition
@@ -29,12 +29,7 @@ SETTINGS |= {"hidden": 3, "init_params": "paper"}
 SHARED = {name: value for name, value in SETTINGS.items() if name != "hidden"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(n_rows=200):
@@ -44,31 +39,6 @@ def rows(n_rows=200):
 
 def flow(**settings):
     return FlowMixture(4, **SETTINGS | settings)
-
-
-class Killed(BaseException):
-    """Ends a fit as nothing else does."""
-
-
-@pytest.fixture
-def kill(monkeypatch):
-    """`kill(n)` ends fits after so many checkpoints; None lets them live."""
-    write = Checkpoints.write
-    left = [None]
-
-    def write_and_die(self, values, here):
-        write(self, values, here)
-        if left[0] is not None:
-            left[0] -= 1
-            if left[0] == 0:
-                raise Killed
-
-    monkeypatch.setattr(Checkpoints, "write", write_and_die)
-
-    def set_left(number):
-        left[0] = number
-
-    return set_left
 
 
 def assert_same_bits(one, other):
@@ -137,7 +107,7 @@ def test_a_resumed_fit_does_not_start_again(tmp_path, monkeypatch, kill):
     with pytest.raises(Killed):
         flow(checkpoint=tmp_path, checkpoint_every=0, **settings).fit(rows())
     kill(None)
-    monkeypatch.setattr(deep_fit, "_choose_frame", None)
+    monkeypatch.setattr(deep_fit, "find_frame", None)
     monkeypatch.setattr(deep_fit, "choose_start", None)
     assert_same_bits(flow(checkpoint=tmp_path, **settings).fit(rows()), expected)
 
@@ -268,11 +238,9 @@ def test_a_finished_fit_is_there_at_once(tmp_path, monkeypatch, capfd):
     first = flow(checkpoint=tmp_path).fit(rows())
     for name in ("compile", "advance", "log_likelihood", "validation"):
         monkeypatch.setattr(GradientEngine, name, None)
-    started = time.perf_counter()
     # How it is made is free to change.
     settings = {"checkpoint_every": 1.0, "max_time": 100.0, "verbose": 1, "callbacks": print}
     second = flow(checkpoint=tmp_path, **settings).fit(rows())
-    assert time.perf_counter() - started < 2.0
     assert_same_bits(second, first)
     said = capfd.readouterr().err
     assert said == (

@@ -1,11 +1,10 @@
 """Checkpoints of deep fits that choose their number of components: the search, then the fits."""
 
 import math
-import time
 
-import jax
 import numpy as np
 import pytest
+from killing import Killed
 
 from pickmix import FlowMixture, SumProductTransformNetwork
 from pickmix.estimators import deep_fit, deep_gaussians
@@ -18,14 +17,18 @@ SETTINGS |= {"init_params": "gaussian", "patience": None}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
+def short_search(quick_compilation):
     with pytest.MonkeyPatch.context() as patch:
         # Four groups need no longer search.
         patch.setattr(deep_gaussians, "MOST_CHOSEN", 4)
         yield
-    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True)
+def cut_finely(monkeypatch, request):
+    if "kill" in request.fixturenames:
+        # Every step is a call, and a checkpoint; the first call makes four.
+        monkeypatch.setattr(engine_module, "_CHUNK_SECONDS", 1e-9)
 
 
 def rows(n_rows=300):
@@ -39,33 +42,6 @@ def network(**settings):
 
 def flow(**settings):
     return FlowMixture("auto", hidden=2, **SETTINGS | settings)
-
-
-class Killed(BaseException):
-    """Ends a fit as nothing else does."""
-
-
-@pytest.fixture
-def kill(monkeypatch):
-    """`kill(n)` ends fits after so many checkpoints; None lets them live."""
-    write = Checkpoints.write
-    left = [None]
-
-    def write_and_die(self, values, here):
-        write(self, values, here)
-        if left[0] is not None:
-            left[0] -= 1
-            if left[0] == 0:
-                raise Killed
-
-    monkeypatch.setattr(Checkpoints, "write", write_and_die)
-    # Every step is a call, and a checkpoint; the first call makes four.
-    monkeypatch.setattr(engine_module, "_CHUNK_SECONDS", 1e-9)
-
-    def set_left(number):
-        left[0] = number
-
-    return set_left
 
 
 def bits(mixture):
@@ -108,7 +84,7 @@ def test_the_search_is_not_repeated(expected, tmp_path, monkeypatch, kill):
     with pytest.raises(Killed):
         network(checkpoint=tmp_path).fit(rows())
     kill(None)
-    monkeypatch.setattr(deep_fit, "GaussianFits", None)
+    monkeypatch.setattr(deep_fit, "choose_gaussians", None)
     monkeypatch.setattr(deep_fit, "find_frame", None)
     assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
 
@@ -118,11 +94,9 @@ def test_a_finished_fit_is_there_at_once(make, tmp_path, monkeypatch):
     first = make(checkpoint=tmp_path).fit(rows())
     for name in ("compile", "advance", "log_likelihood", "validation"):
         monkeypatch.setattr(GradientEngine, name, None)
-    for name in ("GaussianFits", "gaussian_start"):
+    for name in ("choose_gaussians", "gaussian_start"):
         monkeypatch.setattr(deep_fit, name, None)
-    started = time.perf_counter()
     assert bits(make(checkpoint=tmp_path).fit(rows())) == bits(first)
-    assert time.perf_counter() - started < 2.0
 
 
 def test_without_a_random_state_the_seed_of_the_search_is_kept(tmp_path, kill):

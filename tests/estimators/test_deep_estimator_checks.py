@@ -1,6 +1,5 @@
 """scikit-learn's checks of an estimator, for deep mixtures."""
 
-import jax
 import pytest
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
@@ -47,12 +46,7 @@ WITHOUT_FITS = {
 SMALL = {"max_steps": 4, "batch_size": 20, "dtype": "float64", "init_params": "paper"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def chosen():

@@ -3,7 +3,6 @@
 import copy
 from functools import cache
 
-import jax
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -17,12 +16,7 @@ from pickmix.selection.schedules import AntiAnnealing, CosineRate
 ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(n_rows=200, n_columns=2):

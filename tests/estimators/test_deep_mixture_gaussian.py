@@ -1,19 +1,12 @@
 """A component of one's own against the closed form: full Gaussians, as EM fits them."""
 
-import jax
 import numpy as np
 import pytest
 
 from pickmix import GaussianMixture, Mixture
-from pickmix.experiments.fits.gradient_bias import FullGaussian
+from pickmix_experiments.convergence import FullGaussian
 
-
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,15 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
 from pickmix import FlowMixture, Mixture, RandomPartition, SumProductTransformNetwork
-from pickmix.data.files import write_table
-from pickmix.estimators.deep_online import N_PASSES
-from pickmix.gradient.chunk import make_chunk
-from pickmix.gradient.state import Options
+from pickmix.estimators.deep_settings import N_PASSES
+from pickmix.gradient.algorithm import make_chunk
+from pickmix.gradient.settings import Settings
+from pickmix.inputs.files import write_table
 
 SMALL = {"batch_size": 20, "random_state": 0, "init_params": "gaussian"}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 CENTRES = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 7.0]])
@@ -228,7 +223,7 @@ class TestGoingOn:
     def test_batches_of_about_the_same_size_share_a_program(self):
         rows = draw(64, 0)[0]
         mixture = gaussians().partial_fit(rows[:60])
-        chunk = make_chunk(mixture._network(2), Options("mhsaem", noise=mixture.noise), False)
+        chunk = make_chunk(mixture._network(2), Settings("mhsaem", noise=mixture.noise), False)
         n_programs = chunk._cache_size()
         assert n_programs > 0
         for size in (61, 40, 55, 33, 64):

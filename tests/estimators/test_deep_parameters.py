@@ -21,12 +21,7 @@ SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_sta
 SETTINGS["init_params"] = "paper"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows():

@@ -17,12 +17,7 @@ SETTINGS["learning_rate"] = 0.02
 SIGNIFICANCE = 1e-4
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(n_columns=2):
@@ -286,7 +281,7 @@ class TestTrees:
 
 def tree_scores(network, X):
     """log p(x, tree) of all 27 trees, (N, 27), each by itself."""
-    model, points = network._prepare(X)
+    model, points = network.model_.in_frame(X)
     trees = np.array(np.unravel_index(np.arange(27), (3, 3, 3))).T.astype(np.int32)
     trees = np.tile(trees, (len(points), 1))
 

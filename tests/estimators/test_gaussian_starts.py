@@ -9,19 +9,15 @@ from sklearn.mixture import GaussianMixture as Exact
 
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
 from pickmix.estimators import deep_gaussians
-from pickmix.estimators.deep_frame import find_frame
-from pickmix.estimators.deep_gaussians import GaussianFits
+from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
+from pickmix.gradient.settings import Settings
+from pickmix.model.frame import find_frame
 
 # A start and nothing more: one step of no length.
 STILL = {"max_steps": 1, "learning_rate": 1e-12, "dtype": "float64", "random_state": 0}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(n_rows=300, seed=0):
@@ -123,14 +119,10 @@ class TestStart:
         assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4 * error)
 
 
-def fits(X, form="full"):
-    return GaussianFits(find_frame(X, "columns"), form, 1e-6, 0)
-
-
 class TestChoice:
     def test_the_number_that_explains_watched_rows_best(self):
         train, watched = rows(400), rows(200, seed=1)
-        found = fits(train).choose(train, None, watched)
+        found = choose_gaussians(train, None, watched, find_frame(train, "columns"), Settings("em"))
         values = {
             number: GaussianMixture(number, random_state=0).fit(train).score(watched)
             for number in (1, 2, 4, 8, 16, 32)
@@ -140,15 +132,15 @@ class TestChoice:
         assert [gaussians.n_components for gaussians in found] == [best, best // 4]
 
     def test_without_watched_rows(self):
-        [found] = fits(rows(400)).choose(rows(400), None, None)
-        assert 2 <= found.n_components <= 32
-        [one] = fits(rows(4)).choose(rows(4), None, None)
-        assert one.n_components == 1
+        for n_rows, least, most in ((400, 2, 32), (4, 1, 1)):
+            X = rows(n_rows)
+            [found] = choose_gaussians(X, None, None, find_frame(X, "columns"), Settings("em"))
+            assert least <= found.n_components <= most
 
     def test_diagonal_covariances(self):
         X = rows(400)
         frame = find_frame(X, "columns")
-        found = fits(X, "diag").fit(X, None, 2)
+        found = fit_gaussians(X, None, 2, frame, Settings("em", gaussian_form="diag"))
         exact = Exact(2, covariance_type="diag", n_init=5, random_state=0).fit(X)
         assert not np.tril(found.cholesky, -1).any()
         scores = np.logaddexp.reduce(found.log_joint(frame.to_model(X)), axis=1)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from pickmix import GaussianMixture
-from pickmix.estimators import lazy
-from pickmix.estimators.lazy import lazily
+from pickmix.estimators import row_sources
+from pickmix.estimators.row_sources import lazily
 
 dask = pytest.importorskip("dask")
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -59,7 +59,7 @@ def rows(chunks=(20, -1)):
 
 def n_copies(collection, estimator):
     """Tasks of a graph that hold an estimator, rather than a key of it."""
-    size = len(pickle.dumps(lazy._for_queries(estimator)))
+    size = len(pickle.dumps(row_sources._for_queries(estimator)))
     graph = dict(dask.optimize(collection)[0].__dask_graph__())
     return sum(len(cloudpickle.dumps(task)) > size for task in graph.values())
 
@@ -157,7 +157,7 @@ def test_on_a_cluster(mixture, client):
 
 
 def test_a_large_estimator_is_sent_once(mixture, client, monkeypatch):
-    monkeypatch.setattr(lazy, "_SMALL", 1000)
+    monkeypatch.setattr(row_sources, "_SMALL", 1000)
     expected = mixture.score_samples(ROWS)
     with client.as_current():
         scores = lazily(mixture.score_samples, rows(), np.float64)

@@ -16,7 +16,8 @@ from sklearn.utils import get_tags
 
 import pickmix
 from pickmix import FamilyMixture, GaussianMixture
-from pickmix.estimators import closed_form_mixture, inference
+from pickmix.estimators import closed_form_mixture
+from pickmix.model import mixture as fitted
 
 TYPES = ["full", "tied", "diag", "spherical"]
 MIXED = [("poisson", [0, 1]), ("categorical", [2]), ("full", [3, 4])]
@@ -337,7 +338,7 @@ def test_families_of_several_kinds(compiled, monkeypatch):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_beyond_float64_are_refused_with_gaps_too(compiled, monkeypatch):
-    monkeypatch.setattr(inference, "needs_compiled", lambda *sizes: compiled)
+    monkeypatch.setattr(fitted, "needs_compiled", lambda *sizes: compiled)
     mixture = quiet_fit(GaussianMixture(2, max_iter=3, random_state=0), clusters())
     far = np.array([[1e160, np.nan, 0.0], [1.0, np.nan, 0.0]])
     for ask in (mixture.score_samples, mixture.predict_proba, mixture.predict):

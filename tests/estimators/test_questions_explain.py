@@ -7,7 +7,7 @@ from scipy import stats
 from scipy.special import logsumexp, softmax
 
 from pickmix import GaussianMixture
-from pickmix.estimators import questions_explain
+from pickmix.model import explanation as questions_explain
 
 
 @pytest.fixture(autouse=True, params=["numpy", "compiled"])

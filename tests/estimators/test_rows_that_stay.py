@@ -362,16 +362,16 @@ def test_the_last_passes_are_averaged_without_a_plateau():
 
 def test_every_pass_draws_anew(monkeypatch):
     from pickmix.closed_form.chunk_tasks import sweep_chunk
-    from pickmix.closed_form.shards import LocalShards
+    from pickmix.closed_form.chunks import LocalChunks
 
-    run, shared = LocalShards.run, []
+    run, shared = LocalChunks.run, []
 
     def watched(self, task, chunks, *rest):
         if task is sweep_chunk and chunks[0] == 0:
             shared.append(rest[0])
         return run(self, task, chunks, *rest)
 
-    monkeypatch.setattr(LocalShards, "run", watched)
+    monkeypatch.setattr(LocalChunks, "run", watched)
     # Two blocks, so that there is something to draw.
     GaussianMixture(40, random_state=0, tol=0.0, max_iter=3).fit(open_rows(X, chunk_size=4096))
     assert len(shared) == 3

@@ -1,4 +1,4 @@
-"""What `load` refuses: a changed copy of the description, and parameters that make no sense."""
+"""What `load` makes of a changed copy of the description, and of parameters that make no sense."""
 
 import json
 
@@ -40,48 +40,16 @@ class TestCopy:
         (path / "model.json").unlink()
         assert np.array_equal(pickmix.load(path).means_, mixture.means_)
 
-    def test_a_changed_number_is_refused(self, tmp_path, mixture):
-        path = pickmix.save(mixture, tmp_path / "model")
-        changed(path, n_components=7)
-        message = (
-            r"model.model\.json: expected parameters\.n_components = 3 as in arrays\.npz, got 7\. "
-            r".*: delete model\.json, or save the model again"
-        )
-        with pytest.raises(ValueError, match=message):
-            pickmix.load(path)
-
-    def test_what_is_no_json_is_refused(self, tmp_path, mixture):
-        path = pickmix.save(mixture, tmp_path / "model")
-        (path / "model.json").write_text("{ K = 3")
-        with pytest.raises(ValueError, match=r"model\.json: expected JSON, but Expecting property"):
-            pickmix.load(path)
-        (path / "model.json").write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(ValueError, match=r"model\.json: expected JSON, got bytes"):
-            pickmix.load(path)
-        (path / "model.json").write_text("[1]")
-        with pytest.raises(ValueError, match=r"expected the description = .*, got \[1\]"):
-            pickmix.load(path)
-
     @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"format": 999}, r"model\.json: expected format = 1 as in arrays\.npz, got 999"),
-            ({"class": "Foreign"}, r'expected class = "GaussianMixture" .*, got "Foreign"'),
-            ({"colour": "red"}, r'expected colour = nothing as in arrays\.npz, got "red"'),
-        ],
+        "text", ['{"parameters": {"n_components": 7}}', "{ K = 3", "[1]", '{"format": 999}']
     )
-    def test_a_foreign_description_is_refused(self, tmp_path, mixture, change, message):
+    def test_one_that_differs_is_warned_of_and_not_read(self, tmp_path, X, mixture, text):
         path = pickmix.save(mixture, tmp_path / "model")
-        description = json.loads((path / "model.json").read_text()) | change
-        (path / "model.json").write_text(json.dumps(description))
-        with pytest.raises(ValueError, match=message):
-            pickmix.load(path)
-
-    def test_true_is_not_one(self, tmp_path, mixture):
-        path = pickmix.save(mixture, tmp_path / "model")
-        changed(path, n_init=True)
-        with pytest.raises(ValueError, match=r"parameters\.n_init = 1 .*, got true"):
-            pickmix.load(path)
+        (path / "model.json").write_text(text)
+        with pytest.warns(UserWarning, match=r"model\.json: .* The model is read from arrays\.npz"):
+            again = pickmix.load(path)
+        assert again.n_components == 3
+        assert np.array_equal(again.score_samples(X), mixture.score_samples(X))
 
     def test_a_save_that_stops_between_the_two_files_leaves_a_model(
         self, tmp_path, X, mixture, monkeypatch
@@ -98,20 +66,6 @@ class TestCopy:
         monkeypatch.setattr(persistence, "replacing", stop)
         with pytest.raises(KeyboardInterrupt):
             pickmix.save(other, path)
-        assert np.array_equal(pickmix.load(path).means_, other.means_)
-
-    def test_a_model_replaced_between_two_reads_is_loaded(self, tmp_path, X, mixture, monkeypatch):
-        path = pickmix.save(mixture, tmp_path / "model")
-        other = GaussianMixture(5, random_state=0, max_iter=3, tol=0.0).fit(X)
-        read, calls = persistence._read_description, []
-
-        def replaced_meanwhile(*arguments):
-            description = read(*arguments)
-            if not calls:
-                calls.append(pickmix.save(other, path))
-            return description
-
-        monkeypatch.setattr(persistence, "_read_description", replaced_meanwhile)
         assert np.array_equal(pickmix.load(path).means_, other.means_)
 
 
@@ -207,7 +161,7 @@ def test_tables(tmp_path):
 def test_shapes_in_tables(tmp_path):
     table = {"a": np.arange(40.0), "b": np.array(["x", "y"] * 20), "c": np.arange(40.0) % 7}
     model = TableMixture(2, random_state=0, max_iter=3, tol=0.0).fit(table)
-    mixture, good = model.mixture_, model.mixture_.parameters_
+    mixture, good = model, model.parameters_
     for name, values in good.items():
         mixture.parameters_ = good | {name: np.concatenate([values, values])}
         assert refusal(tmp_path, model).startswith(f"{name} must have shape {values.shape}, got ")

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pickmix.experiments.catalogue import Figure, Panel
-from pickmix.experiments.runs import BenchRun, GaussianRun
-from pickmix.experiments.store import make_history
+from pickmix_experiments.catalogue import Figure, Panel
+from pickmix_experiments.runs import BenchRun, GaussianRun
+from pickmix_experiments.store import make_history
 
 
 def history(run, outcome="max_steps", values=(-3.0, -2.0, -1.0), seconds=None, **facts):

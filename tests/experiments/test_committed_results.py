@@ -1,20 +1,24 @@
 """The numbers in the repository are those of the runs in the repository."""
 
+import io
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pickmix.data import mixsim
-from pickmix.experiments.catalogue import EXPERIMENTS, Scale
-from pickmix.experiments.store import Store
-from pickmix.experiments.tables import deep, paper_numbers
-from pickmix.experiments.tables.figures import figure_tables
-from pickmix.experiments.tables.table import markdown
+from pickmix_experiments import deep_tables
+from pickmix_experiments.bench_pages import Cases, ends_of, setting_table
+from pickmix_experiments.catalogue import EXPERIMENTS, Scale
+from pickmix_experiments.store import Store
+from pickmix_experiments.tables import csv_text, figure_tables
 
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "reproduction"
+BENCHES = Path(__file__).parents[2] / "benchmarks" / "results"
+RESULTS = BENCHES / "reproduction"
 # As docs/reproduction.md says they were made.
 SIX_SETS = ("ecoli", "iris", "page-blocks", "pima-indians", "wine", "yeast")
+GRID = Scale(repetitions=1, step_factor=0.25, sets=SIX_SETS, reduced_grid=True)
 SCALES = {
     "figure-1": Scale(repetitions=10),
     "figure-2": Scale(repetitions=3),
@@ -24,6 +28,10 @@ SCALES = {
     "figure-samples": Scale(repetitions=1),
     "figure-dimension": Scale(repetitions=3, step_factor=0.05),
     "figure-proposals": Scale(repetitions=3),
+    "table-fixed": Scale(repetitions=3, step_factor=0.25),
+    "table-start": Scale(repetitions=1, step_factor=0.25),
+    "table-best": GRID,
+    "table-all": GRID,
 }
 
 
@@ -32,24 +40,36 @@ def histories():
     return Store(RESULTS / "results.parquet").histories()
 
 
-def text_of(name):
-    return (RESULTS / f"{name}.md").read_text("utf-8")
+@pytest.mark.parametrize("name", SCALES)
+def test_numbers_of_figures_and_tables(name, histories):
+    experiment, scale = EXPERIMENTS[name], SCALES[name]
+    if experiment.draws:
+        tables = figure_tables(experiment.figure(scale), histories)
+    else:
+        make = getattr(deep_tables, f"{name.removeprefix('table-')}_tables")
+        tables = make(experiment.runs(scale), histories)
+    made = pd.read_csv(io.StringIO(csv_text(tables)))
+    pd.testing.assert_frame_equal(made, pd.read_csv(RESULTS / f"{name}.csv"), rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", sorted(SCALES))
-def test_numbers_behind_figures(name, histories):
-    figure = EXPERIMENTS[name].figure(SCALES[name])
-    assert markdown(figure_tables(figure, histories)) == text_of(name)
+def numbers(page):
+    """Cells of all tables of a page, by line; what is no number is a word."""
+    lines = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line] for line in lines if "---" not in line[0]]
 
 
-def test_fixed_table(histories):
-    runs = EXPERIMENTS["table-fixed"].runs(Scale(repetitions=3, step_factor=0.25))
-    assert markdown(deep.fixed_tables(runs, histories)) == text_of("table-fixed")
-
-
-def test_start_table(histories):
-    runs = EXPERIMENTS["table-start"].runs(Scale(repetitions=1, step_factor=0.25))
-    assert markdown(deep.start_tables(runs, histories)) == text_of("table-start")
+def test_numbers_of_benches():
+    page = numbers((BENCHES / "gaussian" / "gaussian.md").read_text("utf-8"))
+    ends = ends_of(Store(BENCHES / "gaussian" / "gaussian.csv"))
+    for setting in ends["setting"].unique():
+        for line in numbers(setting_table(ends[ends["setting"] == setting])):
+            assert line in page
+    cases = Cases(ends_of(Store(BENCHES / "tables" / "tables.csv")))
+    page = numbers((BENCHES / "tables" / "tables.md").read_text("utf-8"))
+    comparison = cases.compare("pickmix")
+    counts = [*comparison[:3], f"{comparison.median_gain:+.3f}"]
+    (line,) = [line for line in page if line[:3] == ["pickmix", "scikit-learn", "all"]]
+    assert line[4:8] == [str(count) for count in counts]
 
 
 def test_defaults_on_uci_sets(histories):
@@ -65,23 +85,10 @@ def test_defaults_on_uci_sets(histories):
         gains = [test[name, model] - test[name, "Gaussians"] for name in sets]
         assert sum(gain > -0.05 for gain in gains) == n_not_below
         assert sum(gain > 0.3 for gain in gains) == n_above
-    printed = [*paper_numbers.FIXED_TEST.items(), *paper_numbers.BEST_TEST.items()]
+    columns = [name for name in deep_tables.PAPER if name.startswith(("fixed_test", "best_test"))]
+    printed = deep_tables.PAPER[columns].max(axis=1).groupby("dataset").max()
     models = ("Gaussians", "flows", "networks")
-    above = [
-        max(test[name, model] for model in models)
-        > max(value for (dataset, *_), value in printed if dataset == name)
-        for name in sets
-    ]
-    assert sum(above) == 16
-
-
-@pytest.mark.parametrize(
-    ("name", "make"), [("table-best", deep.best_tables), ("table-all", deep.all_tables)]
-)
-def test_best_tables(name, make, histories):
-    scale = Scale(repetitions=1, step_factor=0.25, sets=SIX_SETS, reduced_grid=True)
-    runs = EXPERIMENTS[name].runs(scale)
-    assert markdown(make(runs, histories)) == text_of(name)
+    assert sum(max(test[name, m] for m in models) > printed[name] for name in sets) == 16
 
 
 def test_committed_results_are_small():
@@ -99,34 +106,21 @@ class TestSentencesOfThePage:
         assert hours(one.facts["wall_seconds"] for one in histories.values()) == 6.6
         assert hours(one.series["seconds"][-1] for one in histories.values()) == 4.9
 
-    @pytest.mark.parametrize(("model", "n_cut"), [("sptn", 13), ("flow", 11)])
-    def test_sets_on_which_sgd_was_cut(self, model, n_cut, histories):
-        runs = EXPERIMENTS["table-fixed"].runs(Scale(repetitions=3, step_factor=0.25))
-        cut = {
-            run.dataset
-            for run in runs
-            if run.kind == "deep"
-            and (run.model, run.algorithm) == (model, "SGD")
-            and run.key in histories
-            and histories[run.key].facts["outcome"] == "max_time"
-        }
-        assert len(cut) == n_cut
-
     @pytest.mark.parametrize(
-        ("model", "n_higher", "n_sets", "work"), [("sptn", 10, 13, 2.9), ("flow", 11, 14, 2.6)]
+        ("model", "n_cut", "n_higher", "n_sets", "work"),
+        [("sptn", 13, 10, 13, 2.9), ("flow", 11, 11, 14, 2.6)],
     )
-    def test_partitions_on_first_seeds(self, model, n_higher, n_sets, work, histories):
-        runs = EXPERIMENTS["table-fixed"].runs(Scale(repetitions=1, step_factor=0.25))
-        found = {
-            (run.dataset, run.algorithm): histories[run.key]
-            for run in runs
+    def test_fixed_architectures(self, model, n_cut, n_higher, n_sets, work, histories):
+        runs = [
+            run
+            for run in EXPERIMENTS["table-fixed"].runs(SCALES["table-fixed"])
             if run.kind == "deep" and run.model == model and run.key in histories
-        }
-        pairs = [
-            (found[name, "MHSAEM-P"], found[name, "MHSAEM-U"])
-            for name, algorithm in found
-            if algorithm == "MHSAEM-P"
         ]
+        ends = {run: histories[run.key].facts["outcome"] for run in runs if run.algorithm == "SGD"}
+        assert len({run.dataset for run, end in ends.items() if end == "max_time"}) == n_cut
+        firsts = {(r.dataset, r.algorithm): histories[r.key] for r in runs if r.seed == 0}
+        sets = [name for name, algorithm in firsts if algorithm == "MHSAEM-P"]
+        pairs = [(firsts[name, "MHSAEM-P"], firsts[name, "MHSAEM-U"]) for name in sets]
         assert len(pairs) == n_sets
         assert sum(ours.facts["test"] > theirs.facts["test"] for ours, theirs in pairs) == n_higher
         ratios = [a.series["seconds"][-1] / b.series["seconds"][-1] for a, b in pairs]

@@ -3,16 +3,21 @@
 import math
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
+from scipy.special import softmax
+from scipy.stats import multivariate_normal
 
+import pickmix
 from pickmix import FlowMixture, GaussianMixture
-from pickmix.data import uci
-from pickmix.experiments.fits import deep_run, gaussian_run
-from pickmix.experiments.fits.deep_run import make_estimator
-from pickmix.experiments.fits.perform import perform, record_steps
-from pickmix.experiments.runs import ConvergenceRun, DefaultRun, GaussianRun, flow, sptn
 from pickmix.fitting.trace import TRACE_DTYPE
+from pickmix.gradient.components import ComponentMixture
+from pickmix.gradient.network import flatten
+from pickmix_experiments import fits, uci
+from pickmix_experiments.convergence import FullGaussian, gradient_error
+from pickmix_experiments.runner import perform, record_steps
+from pickmix_experiments.runs import ConvergenceRun, DefaultRun, GaussianRun, flow, sptn
 
 SMALL = {"D": 2, "K": 5, "N": 500, "omega": 0.1, "B": 50}
 ALGORITHMS = (
@@ -34,23 +39,13 @@ def check_series(history, counted=True):
     assert np.isfinite(series["log_likelihood"]).all()
 
 
-def test_records_are_even_on_a_log_axis():
-    steps = record_steps(10_000)
-    assert steps[0] == 1
-    assert steps[-1] == 10_000
-    assert np.all(np.diff(steps) > 0)
-    late = np.array([step for step in steps if step > 100])
-    assert np.ptp(late[1:] / late[:-1]) < 0.05
-    assert record_steps(1) == [1]
-
-
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_gaussian_runs(algorithm):
     history = perform(small(algorithm))
     check_series(history)
     assert history.facts["outcome"] in ("max_steps", "converged")
     assert history.facts["threads"] == 1
-    X, true_scores = gaussian_run.rows_of(history.run)
+    X, true_scores = fits.rows_of(history.run)
     assert X.shape == (500, 2)
     assert history.facts["true_log_likelihood"] == pytest.approx(true_scores.mean())
     if algorithm != "pickmix":
@@ -69,29 +64,17 @@ def test_gaussian_evaluations_per_row():
 
 def test_the_log_likelihood_is_exact():
     run = small("EM", T=3)
-    X, _ = gaussian_run.rows_of(run)
-    mixture = gaussian_run.make_estimator(run).fit(X)
+    X, _ = fits.rows_of(run)
+    mixture = fits.make_gaussian(run).fit(X)
     assert perform(run).series["log_likelihood"][-1] == pytest.approx(mixture.score(X), rel=1e-12)
 
 
-def test_seeds_change_the_fit_and_not_the_data():
-    one, other = perform(small("MHSAEM-U")), perform(small("MHSAEM-U", seed=1))
-    assert one.facts["true_log_likelihood"] == other.facts["true_log_likelihood"]
-    assert one.series["log_likelihood"][-1] != other.series["log_likelihood"][-1]
-
-
-def test_the_same_run_twice_is_the_same():
-    one, other = perform(small("MHSAEM-TF")), perform(small("MHSAEM-TF"))
-    for name in ("step", "evaluations", "log_likelihood", "acceptance"):
-        np.testing.assert_array_equal(one.series[name], other.series[name])
-
-
 def test_schedules_of_a_run_are_those_of_its_fit():
-    estimator = gaussian_run.make_estimator(small("MHSAEM-U", first_steps=7, step_size=0.3))
+    estimator = fits.make_gaussian(small("MHSAEM-U", first_steps=7, step_size=0.3))
     assert [estimator.step_size(t) for t in (1, 7, 8)] == [1.0, 1.0, 0.3]
     assert estimator.annealing == "anti"
-    assert gaussian_run.make_estimator(small("EM", annealing=False)).annealing is None
-    search = gaussian_run.make_estimator(small("TSAEM", M=3)).proposal
+    assert fits.make_gaussian(small("EM", annealing=False)).annealing is None
+    search = fits.make_gaussian(small("TSAEM", M=3)).proposal
     assert (search.n_neighbours, search.n_explore, search.all_pairs) == (3, 0, True)
 
 
@@ -189,7 +172,7 @@ def test_estimators_as_they_come_are_not_told_anything(monkeypatch):
 
     split = uci.Split("iris", "paper", *(np.zeros((n, 2)) for n in (10, 4, 4)))
     monkeypatch.setattr(uci, "load", lambda *arguments, **settings: split)
-    monkeypatch.setitem(deep_run._DEFAULTS, "pickmix flows", Mixture)
+    monkeypatch.setattr(pickmix, "FlowMixture", Mixture, raising=False)
     history = perform(DefaultRun("pickmix flows", 0, 7), limit_seconds=60.0)
     assert made == [{"random_state": 7, "max_time": 60.0}]
     # The start is part of the work, compilation is not.
@@ -199,12 +182,12 @@ def test_estimators_as_they_come_are_not_told_anything(monkeypatch):
 
 
 def test_where_a_deep_run_starts():
-    paper = make_estimator(flow("iris", "MHSAEM-U", 3))
+    paper = fits.make_deep(flow("iris", "MHSAEM-U", 3))
     assert (paper.init_params, paper.standardize) == ("paper", False)
     # The paper's family, without what our defaults add to it.
     assert (paper.linear, paper.hidden, paper.noise, paper.learning_rate) == (False, 10, 0.0, 1e-3)
-    assert make_estimator(sptn("iris", "SGD", 2, 2, 2)).transforms == "rotations"
-    ours = make_estimator(replace(flow("iris", "MHSAEM-U", 3), start="gaussian"))
+    assert fits.make_deep(sptn("iris", "SGD", 2, 2, 2)).transforms == "rotations"
+    ours = fits.make_deep(replace(flow("iris", "MHSAEM-U", 3), start="gaussian"))
     assert (ours.init_params, ours.standardize) == ("gaussian", FlowMixture().standardize)
     assert ours.n_components == 3
 
@@ -217,3 +200,83 @@ def test_a_set_that_is_not_there_is_no_result(monkeypatch):
     history = perform(flow("wine", "SGD", 3, T=20))
     assert history.failed
     assert history.facts["outcome"] == "no data: wine: found its files nowhere."
+
+
+K, D, B = 3, 2, 40
+
+
+@pytest.fixture(scope="module")
+def problem():
+    rng = np.random.default_rng(0)
+    means = rng.normal(size=(K, D))
+    logs = 0.3 * rng.normal(size=(K, D))
+    lower = np.tril(rng.normal(size=(K, D, D)), -1)
+    factors = lower + np.array([np.diag(np.exp(log)) for log in logs])
+    log_weights = np.log(rng.dirichlet(np.ones(K)))
+    rows = rng.normal(size=(B, D))
+    with jax.enable_x64(True):
+        table = flatten({"mean": means, "log_diagonal": logs, "lower": lower}, 1)
+    return means, factors, log_weights, rows, (np.asarray(table),)
+
+
+def written_out(means, factors, rows):
+    """Gradients (B, K, P) of log N in mean, log-diagonal and strict lower part, and of the weight.
+
+    With w = L^-1 (x - m): d/dm = L^-T w; d/dL = L^-T (w w^T - I), of which the diagonal is scaled
+    by that of L and the upper part does not exist.
+    """
+    gradients = np.zeros((rows.shape[0], K, D + D + D * D + 1))
+    for k in range(K):
+        inverse = np.linalg.inv(factors[k])
+        for i, row in enumerate(rows):
+            white = inverse @ (row - means[k])
+            of_factor = inverse.T @ (np.outer(white, white) - np.eye(D))
+            of_log = np.diag(of_factor) * np.diag(factors[k])
+            strict = np.tril(of_factor, -1)
+            gradients[i, k] = np.concatenate([inverse.T @ white, of_log, strict.ravel(), [1.0]])
+    return gradients
+
+
+def posterior(means, factors, log_weights, rows):
+    log_joint = np.stack(
+        [
+            multivariate_normal(means[k], factors[k] @ factors[k].T).logpdf(rows) + log_weights[k]
+            for k in range(K)
+        ],
+        axis=1,
+    )
+    return softmax(log_joint, axis=1)
+
+
+def error(problem, chosen):
+    *_, log_weights, rows, tables = problem
+    with jax.enable_x64(True):
+        network = ComponentMixture(FullGaussian(), K, D)
+        return gradient_error(network, tables, log_weights, rows, chosen)
+
+
+def test_squared_norm_is_that_of_the_definition(problem):
+    means, factors, log_weights, rows, _ = problem
+    chosen = np.random.default_rng(1).integers(K, size=B)
+    gradients = written_out(means, factors, rows)
+    p = posterior(means, factors, log_weights, rows)
+    difference = np.einsum("ik,ikp->kp", np.eye(K)[chosen] - p, gradients) / B
+    found = error(problem, chosen)
+    assert found.squared_norm == pytest.approx(np.sum(difference**2), rel=1e-8)
+
+
+def test_by_chance_is_the_mean_over_exact_draws(problem):
+    means, factors, log_weights, rows, _ = problem
+    gradients = written_out(means, factors, rows)
+    p = posterior(means, factors, log_weights, rows)
+    rng = np.random.default_rng(2)
+    n_draws = 4000
+    uniforms = rng.uniform(size=(n_draws, B, 1))
+    chosen = (uniforms > np.cumsum(p, axis=1)[None, :, :-1]).sum(axis=2)
+    differences = np.eye(K)[chosen] - p
+    squared = np.sum(np.einsum("nik,ikp->nkp", differences, gradients) ** 2, axis=(1, 2)) / B**2
+    found = error(problem, chosen[0])
+    # Five standard errors of the mean over draws.
+    assert found.by_chance == pytest.approx(
+        squared.mean(), abs=5.0 * squared.std() / np.sqrt(n_draws)
+    )

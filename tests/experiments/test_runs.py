@@ -4,10 +4,17 @@ import math
 
 import pytest
 
-from pickmix.data import uci
-from pickmix.experiments import cost
-from pickmix.experiments.catalogue import EXPERIMENTS, PAPER, QUICK, Scale
-from pickmix.experiments.runs import DEFAULTS, GaussianRun, flow, sptn
+from pickmix_experiments import uci
+from pickmix_experiments.catalogue import (
+    EXPERIMENTS,
+    PAPER,
+    QUICK,
+    SHARES,
+    Scale,
+    seconds,
+    share_within,
+)
+from pickmix_experiments.runs import DEFAULTS, GaussianRun, flow, sptn
 
 NAMES = {
     *("figure-1", "figure-2", "figure-3", "figure-annealing", "figure-batchsize"),
@@ -156,12 +163,12 @@ class TestBudget:
         def runs(share):
             return EXPERIMENTS["figure-2"].runs(Scale(repetitions=1, step_factor=share))
 
-        total = sum(cost.seconds(run) for run in runs(1.0))
-        assert cost.share_within(2.0 * total, runs) == 1.0
-        assert cost.share_within(0.3 * total, runs) < 0.5
-        assert cost.share_within(1e-9, runs) == min(cost.SHARES)
+        total = sum(seconds(run) for run in runs(1.0))
+        assert share_within(2.0 * total, runs) == 1.0
+        assert share_within(0.3 * total, runs) < 0.5
+        assert share_within(1e-9, runs) == min(SHARES)
 
     def test_every_run_has_a_cost(self):
         for experiment in EXPERIMENTS.values():
             for run in experiment.runs(Scale(repetitions=1)):
-                assert 0.0 < cost.seconds(run) < math.inf
+                assert 0.0 < seconds(run) < math.inf

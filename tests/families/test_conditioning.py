@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pickmix.families.conditioning import SeenRows
+from pickmix.families.conditioning import SeenRows, normal_quantiles, poisson_quantiles
 from pickmix.families.conditioning_dense import DensePart
-from pickmix.families.conditioning_quantiles import normal_quantiles, poisson_quantiles
 from pickmix.threads import Threads
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from family_cases import CASES, K, as_users_see, every_family
 
-from pickmix.closed_form.merging import find_merges
 from pickmix.families.layout import Moments, merge_groups
+from pickmix.model.merging import find_merges
 from pickmix.sweep.reference import Reference
 
 

@@ -1,4 +1,4 @@
-"""Statistics as a value: they add up in any grouping, scale, slice and travel."""
+"""Statistics as a value: they add up in any grouping, and select by components."""
 
 from functools import reduce
 
@@ -7,7 +7,7 @@ import pytest
 from family_cases import K, every_family, known
 
 from pickmix.sweep.reference import Reference
-from pickmix.sweep.statistics import Statistics, merge
+from pickmix.sweep.statistics import merge
 
 FIELDS = ("mass", "squares", "mean", "scatter", "counts")
 
@@ -62,19 +62,16 @@ def test_any_grouping_gives_the_same(name):
     members = np.concatenate([part.members for part in parts])
     _assert_same(merge(members, stacked, layout, 90.0), whole)
     # Components in the same order take a shorter way.
-    _assert_same(plus(whole, whole.scaled(1.0)), plus(whole, whole.at(np.arange(K)[::-1])))
+    _assert_same(plus(whole, whole), plus(whole, whole.at(np.arange(K)[::-1])))
 
 
 @every_family
 def test_same_order_gives_same_bits(name):
     layout, parts, _ = _parts(name)
     one, other = (reduce(lambda a, b: a.plus(b, layout), parts) for _ in range(2))
-    travelled = [Statistics.of_arrays(part.arrays()) for part in parts]
-    third = reduce(lambda a, b: a.plus(b, layout), travelled)
     for field in ("members", *FIELDS):
         np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
-        np.testing.assert_array_equal(getattr(one, field), getattr(third, field))
-    assert one.total_weight == third.total_weight
+    assert one.total_weight == other.total_weight
 
 
 @every_family
@@ -88,22 +85,19 @@ def test_nothing_cancels_far_away(name):
         np.testing.assert_allclose(found.scatter[one], near.scatter[other], rtol=1e-5, atol=1e-5)
 
 
+def _of_range(statistics, first, last):
+    inside = (statistics.members >= first) & (statistics.members < last)
+    return statistics.at(np.flatnonzero(inside))
+
+
 @every_family
-def test_scaled_and_sliced(name):
+def test_selected_by_component(name):
     layout, parts, whole = _parts(name)
-    double = whole.scaled(2.0)
-    np.testing.assert_allclose(double.mass, 2.0 * whole.mass)
-    np.testing.assert_allclose(double.squares, 4.0 * whole.squares)
-    np.testing.assert_array_equal(double.mean, whole.mean)
-    np.testing.assert_allclose(double.scatter, 2.0 * whole.scatter)
-    np.testing.assert_allclose(double.counts, 2.0 * whole.counts)
-    assert double.total_weight == 2.0 * whole.total_weight
-    low, high = whole.of_range(0, 3), whole.of_range(3, K)
-    assert set(low.members.tolist()) <= {0, 1, 2}
+    low, high = _of_range(whole, 0, 3), _of_range(whole, 3, K)
     assert low.total_weight == whole.total_weight
     both = np.concatenate([low.members, high.members])
     sums = tuple(np.concatenate([getattr(low, field), getattr(high, field)]) for field in FIELDS)
     _assert_same(merge(both, sums, layout, whole.total_weight), whole, atol=0.0)
-    # Slicing and adding may change places.
-    sliced = reduce(lambda a, b: a.plus(b, layout), [part.of_range(2, 5) for part in parts])
-    _assert_same(sliced, whole.of_range(2, 5))
+    # Selecting and adding may change places.
+    selected = reduce(lambda a, b: a.plus(b, layout), [_of_range(part, 2, 5) for part in parts])
+    _assert_same(selected, _of_range(whole, 2, 5))

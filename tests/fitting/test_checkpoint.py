@@ -102,7 +102,7 @@ def test_foreign_classes_and_functions_are_refused(tmp_path):
 
 
 def test_functions_of_pickmix_are_not_called(tmp_path):
-    from pickmix.data.files import write_table
+    from pickmix.inputs.files import write_table
 
     checkpoints = Checkpoints(tmp_path, 1.0, CALL)
     checkpoints.write(write_table, {})
@@ -147,7 +147,6 @@ def test_due_by_the_clock(tmp_path):
         ("pickmix.fitting.checkpoint", "io.FileIO"),
         ("pickmix.fitting.checkpoint", "Path"),
         ("pickmix.gradient.compilation", "Path"),
-        ("pickmix.experiments.apart", "subprocess.Popen"),
         ("pickmix.fitting.checkpoint", "os.system"),
     ],
 )

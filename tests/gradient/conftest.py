@@ -4,7 +4,7 @@ import pytest
 from small_models import NETWORKS
 from step_inputs import Program
 
-from pickmix.gradient.state import Options
+from pickmix.gradient.settings import Settings
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def programs():
         def __call__(self, name, **options):
             key = (name, *sorted(options.items()))
             if key not in self:
-                self[key] = Program(NETWORKS[name], Options(**options))
+                self[key] = Program(NETWORKS[name], Settings(**options))
             return self[key]
 
     return Programs()

@@ -7,9 +7,8 @@ from quick_jit import quick_compile
 from scipy import stats
 
 from pickmix.gradient.adam import Adam
-from pickmix.gradient.chunk import make_chunk
-from pickmix.gradient.precision import precision
-from pickmix.gradient.state import Batch, Root, State
+from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
+from pickmix.gradient.compilation import precision
 
 
 class DiagonalGaussian:

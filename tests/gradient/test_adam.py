@@ -6,7 +6,7 @@ import pytest
 from quick_jit import quick_jit
 
 from pickmix.gradient.adam import Adam, dense_update, row_update, sum_duplicates
-from pickmix.gradient.precision import precision
+from pickmix.gradient.compilation import precision
 
 N_ROWS, WIDTH, RATE = 11, 3, 0.01
 

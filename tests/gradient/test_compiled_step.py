@@ -7,12 +7,12 @@ from compiled_program import large_results_in_loops
 from quick_jit import SAME_PROGRAM, quick_compile
 
 from pickmix.gradient.adam import Adam
-from pickmix.gradient.blocks import Blocks
-from pickmix.gradient.chunk import make_chunk
+from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
 from pickmix.gradient.components import ComponentMixture
+from pickmix.gradient.partitions import Blocks
 from pickmix.gradient.realnvp import RealNVP
+from pickmix.gradient.settings import Settings
 from pickmix.gradient.sptn import SumProductTransform
-from pickmix.gradient.state import Batch, Options, Root, State
 
 N_STEPS, BATCH, N_SAMPLES, N_ROWS = 3, 4, 1, 50
 # Tables much larger than anything that belongs to a batch.
@@ -75,7 +75,7 @@ def test_no_step_makes_anything_of_a_tables_size(name, block_size):
     network = NETWORKS[name]
     sizes, row = sizes_of(network)
     algorithm = "mhsaem" if block_size is None else "partition"
-    chunk = make_chunk(network, Options(algorithm, N_SAMPLES), False)
+    chunk = make_chunk(network, Settings(algorithm, N_SAMPLES), False)
     arguments = shapes_of_arguments(network, block_size)
     compiled = chunk.lower(*arguments).compile(compiler_options=SAME_PROGRAM)
     assert large_results_in_loops(compiled.as_text(), min(sizes), row) == []
@@ -90,7 +90,7 @@ def test_no_step_makes_anything_of_a_tables_size(name, block_size):
 def test_the_check_notices_dense_adam(name):
     network = NETWORKS[name]
     sizes, row = sizes_of(network)
-    chunk = make_chunk(network, Options("mhsaem", N_SAMPLES, row_adam=False), False)
+    chunk = make_chunk(network, Settings("mhsaem", N_SAMPLES, row_adam=False), False)
     compiled = quick_compile(chunk, *shapes_of_arguments(network))
     # A gradient, two moments and the change, for each table.
     assert len(large_results_in_loops(compiled.as_text(), min(sizes), row)) >= 4 * len(sizes)

@@ -7,11 +7,11 @@ import pytest
 from quick_jit import quick_jit
 from scipy import stats
 
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.components import ComponentMixture
-from pickmix.gradient.gaussian_start import Gaussians, gaussian_start
-from pickmix.gradient.precision import precision
 from pickmix.gradient.queries import draw_rows, score_samples
 from pickmix.gradient.realnvp import RealNVP
+from pickmix.gradient.start import Gaussians, gaussian_start
 
 D = 3
 

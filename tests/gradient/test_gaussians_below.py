@@ -7,9 +7,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from pickmix.gradient import gaussians_below
-from pickmix.gradient.gaussian_start import Gaussians, gaussian_start
-from pickmix.gradient.precision import precision
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.sptn import SumProductTransform
+from pickmix.gradient.start import Gaussians, gaussian_start
 
 # s, b, l, D, transforms: padded scopes, one coordinate alone, several layers.
 SHAPES = {

@@ -8,12 +8,10 @@ from explicit_trees import every_tree, log_softmax
 from scipy import stats
 from scipy.special import logsumexp
 
-from pickmix.gradient.chains import draw_chain
-from pickmix.gradient.marginals import PartialSumProduct
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.network import gather
-from pickmix.gradient.precision import precision
-from pickmix.gradient.queries import score_samples
-from pickmix.gradient.sptn import SumProductTransform
+from pickmix.gradient.queries import draw_chain, score_samples
+from pickmix.gradient.sptn import PartialSumProduct, SumProductTransform
 
 # Scopes (3) and (2, 1): padded places, 3 * 2^2 trees; one layer; parts that are not divided.
 SHAPES = [((3, 2), 2, 2, 3), (4, 2, 1, 2), ((2, 2), 1, 2, 2), (2, 3, 2, 4)]

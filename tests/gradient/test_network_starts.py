@@ -6,7 +6,7 @@ import pytest
 from quick_jit import quick_jit
 from scipy import stats
 
-from pickmix.gradient.precision import precision
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.sptn import SumProductTransform
 
 # s, b, l, D, transforms

@@ -7,7 +7,7 @@ import pytest
 from quick_jit import quick_jit
 from scipy import special, stats
 
-from pickmix.gradient.precision import precision
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.realnvp import RealNVP
 
 # Constructor's arguments and D.

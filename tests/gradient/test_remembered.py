@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pickmix.gradient.remembered import rises
+from pickmix.gradient.engine import rises
 
 
 @pytest.mark.parametrize("shift", [-0.2, 0.0, 0.1, 0.3, 1.0])

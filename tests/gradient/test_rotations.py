@@ -1,5 +1,7 @@
 """Brick walls of Givens rotations against products of single rotations in NumPy."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,9 @@ from explicit_trees import pairs_of_wall, wall
 from quick_jit import quick_jit
 from scipy import stats
 
-from pickmix.gradient.precision import precision
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.rotations import (
     angles_of,
-    matrices,
     n_pairs,
     pull_back,
     rotate,
@@ -19,6 +20,14 @@ from pickmix.gradient.rotations import (
     rotation_mask,
     sine_cosine,
 )
+
+
+@partial(jax.jit, static_argnames="n")
+def matrices(angles, n):
+    """Orthogonal matrices (C, n, n) of the walls with angles (depth, pairs, C)."""
+    identity = jnp.eye(n, dtype=angles.dtype)[:, :, None]
+    columns = rotate(angles, jnp.broadcast_to(identity, (n, n, angles.shape[2])))
+    return columns.transpose(2, 0, 1)
 
 
 def random_angles(n, n_real, n_walls, seed=0):

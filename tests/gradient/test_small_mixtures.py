@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from pickmix.gradient import small_mixtures
-from pickmix.gradient.small_mixtures import better_mixture
+from pickmix.gradient import gaussians_below
+from pickmix.gradient.gaussians_below import better_mixture
 
 
 def covariances_of(mixture):
@@ -44,14 +44,14 @@ def test_one_step_by_hand():
     rng = np.random.default_rng(0)
     rows, shares = rng.normal(size=(50, 3)), rng.dirichlet(np.ones(2), size=50)
     for form in ("full", "diag"):
-        found = small_mixtures._gaussians(rows, shares, form)
+        found = gaussians_below._gaussians(rows, shares, form)
         for k in range(2):
             count = shares[:, k].sum()
             assert found.weights[k] == pytest.approx((count + 1) / 52)
             mean = np.average(rows, axis=0, weights=shares[:, k])
             np.testing.assert_allclose(found.means[k], mean)
             covariance = np.cov(rows.T, aweights=shares[:, k], ddof=0)
-            prior = small_mixtures._PRIOR_ROWS
+            prior = gaussians_below._PRIOR_ROWS
             expected = (count * covariance + prior * np.eye(3)) / (count + prior)
             expected += 1e-3 * np.eye(3)
             if form == "diag":

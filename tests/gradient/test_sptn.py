@@ -14,8 +14,8 @@ from scipy import stats
 from scipy.special import logsumexp
 from step_inputs import numbers_of, p_value
 
+from pickmix.gradient.compilation import precision
 from pickmix.gradient.network import flatten, gather
-from pickmix.gradient.precision import precision
 from pickmix.gradient.sptn import SumProductTransform
 
 # s, b, l, D, transforms. Scopes are uneven or shorter than b in some.

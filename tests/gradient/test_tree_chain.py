@@ -17,7 +17,7 @@ from small_models import (
 )
 from step_inputs import Program, make_batches, make_state, numbers_of, p_value, same_bits
 
-from pickmix.gradient.state import Options
+from pickmix.gradient.settings import Settings
 
 
 def two_kinds_of_rows(name):
@@ -68,7 +68,7 @@ def test_moves_are_those_of_metropolis_and_hastings(name, programs):
         acceptance += probability.sum() / n_samples
         np.testing.assert_array_equal(numbers_of(network, summary.states[0, :, draw]), current)
     np.testing.assert_array_equal(numbers_of(network, found.chain), current)
-    assert float(summary.acceptance) == pytest.approx(acceptance, rel=1e-10)
+    assert float(summary.acceptances.sum()) == pytest.approx(acceptance, rel=1e-10)
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.5])
@@ -129,7 +129,7 @@ def test_mcsaem_draws_from_the_exact_posterior(name, programs):
             two_kinds_of_rows(name), state, batches._replace(uniforms=uniforms)
         )
         np.testing.assert_array_equal(found.chain, summary.states[0, :, -1])
-        assert summary.acceptance == N_ROWS
+        assert summary.acceptances.sum() == N_ROWS
         assert min(p_values(name, summary.states[0], beta)) > 1e-4
 
 
@@ -150,7 +150,7 @@ def test_proposals_that_depend_on_the_state_are_asked_again(programs):
 
     # The chain's states are not asked for: see test_states_of_proposals_asked_again_are_returned.
     program = Program(
-        network, Options("mhsaem", n_samples, propose_again=propose_again), returns_states=False
+        network, Settings("mhsaem", n_samples, propose_again=propose_again), returns_states=False
     )
     tables, logits = random_parameters("gaussians")
     state = make_state(tables, logits, np.zeros((N_ROWS, 1)))
@@ -177,7 +177,7 @@ def test_states_of_proposals_asked_again_are_returned():
     batches = batches._replace(
         candidates=batches.candidates[:, :, :1], log_q=batches.log_q[:, :, :1]
     )
-    program = Program(network, Options("mhsaem", n_samples, propose_again=stay))
+    program = Program(network, Settings("mhsaem", n_samples, propose_again=stay))
     _, summary = program(
         random_rows("gaussians")[:10], make_state(tables, logits, np.zeros((10, 1))), batches
     )

@@ -20,10 +20,9 @@ from pickmix.selection.partitions import draw_partition
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal, UniformProposal
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.rules import (
-    ExactPosterior, MetropolisHastings, PosteriorDraws, TopComponents,
+    ExactPosterior, MetropolisHastings, PosteriorDraws, TopComponents, TruncatedSearch,
 )
 from pickmix.selection.settings import SearchSet
-from pickmix.selection.truncated import TruncatedSearch
 
 n_rows, n_components = 30, 6
 table = np.random.default_rng(0).normal(size=(n_rows, n_components))

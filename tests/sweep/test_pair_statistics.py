@@ -152,6 +152,7 @@ def test_as_many_products_as_coordinates_are_not_always_squares(backend):
         location=rng.normal(size=(2, 3)),
         factor=np.array([[1.0, 0.5, 2.0], [0.3, -1.0, 0.7]]),
         linear=rng.normal(size=(2, 3)),
+        constants=np.zeros((2, 3)),
         tables=np.zeros((2, 0)),
         log_normaliser=np.array([0.1, -0.2]),
         log_mass=np.log([0.4, 0.6]),

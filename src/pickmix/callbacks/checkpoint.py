@@ -79,8 +79,7 @@ class CheckpointCallback(Callback):
             self._best = score
         model = info.estimator()
         # A model on disk has no callbacks; `save` would warn that it leaves them out.
-        for part in (model, getattr(model, "mixture_", model)):
-            part.callbacks = ()
+        model.callbacks = ()
         save(model, self.path)
         self._saved = time.monotonic()
 

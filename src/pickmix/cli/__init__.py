@@ -1,32 +1,51 @@
-"""The command line: `pickmix fit`, questions to a saved model, and commands about pickmix."""
+"""The command line: `pickmix fit`, queries of a saved model, and commands of other packages."""
 
 from __future__ import annotations
 
 import importlib
+from importlib import metadata
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from pickmix import __version__
-from pickmix.cli.console import until_unread
+from pickmix.cli.console import InputError, until_unread
 
 # Commands: the modules that hold them, and what the list of commands says about them.
 _COMMANDS = {
-    "fit": ("fit_command", "fit a mixture to a table, and save it"),
+    "fit": ("fit", "fit a mixture to a table, and save it"),
     "score": ("queries", "log-density of each row under a saved mixture (low: an outlier)"),
     "assign": ("queries", "most probable components of each row, with their probabilities"),
     "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
-    "impute": ("impute_command", "fill in the missing cells of a table"),
-    "explain": ("explain_command", "the most unusual rows, and the cells that make them so"),
-    "report": (
-        "report_command",
-        "one HTML file about a saved mixture: how good it is, what it has",
-    ),
-    "bench": ("bench_command", "compare pickmix with other libraries on this machine"),
-    "reproduce": ("reproduce_command", "draw the figures and tables of the paper behind it"),
-    "compile": ("compile_command", "compile kernels before the first fit, for images and CI"),
+    "impute": ("impute", "fill in the missing cells of a table"),
+    "explain": ("explain", "the most unusual rows, and the cells that make them so"),
+    "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
+    "compile": ("fit", "compile kernels before the first fit, for images and CI"),
 }
+# Commands of other packages, which name them in this group of entry points, and what the list says
+# about those of pickmix-experiments.
+_GROUP = "pickmix.commands"
+_EXPERIMENTS = {
+    "bench": "compare pickmix with other libraries on this machine",
+    "reproduce": "draw the figures and tables of the paper behind it",
+}
+
+
+def _plugins() -> dict[str, metadata.EntryPoint]:
+    # Looked up when needed: most commands do without reading what is installed.
+    return {entry.name: entry for entry in metadata.entry_points(group=_GROUP)}
+
+
+def _summaries() -> dict[str, str]:
+    """Names of all commands and what they do, in the order in which people need them."""
+    listed = {name: summary for name, (_, summary) in _COMMANDS.items()}
+    plugins = {
+        name: _EXPERIMENTS.get(name, f"from {entry.module.partition('.')[0]}")
+        for name, entry in _plugins().items()
+    }
+    last = listed.popitem()
+    return listed | plugins | dict([last])
 
 
 class Commands(click.Group):
@@ -36,30 +55,42 @@ class Commands(click.Group):
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names of all commands, in the order in which people need them."""
-        return list(_COMMANDS)
+        return list(_summaries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, if there is one."""
         if cmd_name not in _COMMANDS:
-            return None
+            return self._plugin(cmd_name)
         module = importlib.import_module(f"pickmix.cli.{_COMMANDS[cmd_name][0]}")
         # A function named compile would hide Python's own.
         name = "compile_all" if cmd_name == "compile" else cmd_name
         command: click.Command = getattr(module, name)
         return command
 
+    def _plugin(self, name: str) -> click.Command | None:
+        if name in (plugins := _plugins()):
+            plugin: click.Command = plugins[name].load()
+            return plugin
+        if name in _EXPERIMENTS:
+            raise InputError(
+                f"{name} needs the package pickmix-experiments: in a clone of pickmix, "
+                "pip install ./experiments"
+            )
+        return None
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.help = _help()
+        super().format_help_text(ctx, formatter)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write nothing: the page of help has the list of commands already."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands and options that begin with what is typed."""
-        found = [
+        items = [
             CompletionItem(name, help=summary)
-            for name, (_, summary) in _COMMANDS.items()
+            for name, summary in _summaries().items()
             if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """Read the command line, which may print help; end quietly if that is not read."""
@@ -72,8 +103,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
 
 
-_LISTED = "\n".join(f"  {name:<10} {summary}" for name, (_, summary) in _COMMANDS.items())
-_HELP = f"""Mixture models with very many components.
+_HELP = """Mixture models with very many components.
 
 A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
 hundreds to a million of them, because it visits only a few components per row. Where Gaussians are
@@ -82,7 +112,7 @@ text, dates and missing values have a model of their own.
 
 \b
 Commands:
-{_LISTED}
+{commands}
 
 DATA is a table: a file ending in .npy, .npz, .csv, .tsv, .txt (these may be packed: .csv.gz) or
 .parquet, a pattern of such files in quotes, a folder of Parquet files, or - for standard input.
@@ -101,9 +131,7 @@ Examples:
   pickmix impute model people.csv --out filled.csv
   pickmix explain model people.csv --top 5
   pickmix report model new.csv --held-out --out report.html
-  pickmix bench gaussian --quick
-  pickmix reproduce figure-2 --repetitions 1
-
+{examples}
 \b
 The Tab key completes commands, options and files in your shell after:
   eval "$(_PICKMIX_COMPLETE=bash_source pickmix)"      in ~/.bashrc
@@ -114,9 +142,21 @@ The Tab key completes commands, options and files in your shell after:
 """
 
 
+_EXAMPLES = {
+    "bench": "  pickmix bench gaussian --quick\n",
+    "reproduce": "  pickmix reproduce figure-2 --repetitions 1\n",
+}
+
+
+def _help() -> str:
+    summaries = _summaries()
+    commands = "\n".join(f"  {name:<10} {summary}" for name, summary in summaries.items())
+    examples = "".join(example for name, example in _EXAMPLES.items() if name in summaries)
+    return _HELP.format(commands=commands, examples=examples)
+
+
 @click.group(
     cls=Commands,
-    help=_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="pickmix")

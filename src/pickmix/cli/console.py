@@ -94,28 +94,3 @@ def show_table(rows: Iterable[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         click.echo(f"  {name:<{width}}  {value}")
-
-
-class WordOrNumber(click.ParamType[float | str]):
-    """A number, or one of some words.
-
-    Parameters
-    ----------
-    number : type
-        int or float.
-    words : str
-    """
-
-    def __init__(self, number: type, *words: str) -> None:
-        self.number = number
-        self.words = words
-        self.name = "|".join((*words, "integer" if number is int else "number"))
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse one value."""
-        if value in self.words:
-            return value
-        try:
-            return self.number(value)
-        except ValueError:
-            self.fail(f"expected {self.name}, got {value!r}", param, ctx)

@@ -1,4 +1,4 @@
-"""`pickmix score`, `assign` and `sample`: questions to a saved model."""
+"""`pickmix score`, `assign` and `sample`: queries of a saved model."""
 
 from __future__ import annotations
 
@@ -8,28 +8,20 @@ from typing import Any
 import click
 import numpy as np
 
-from pickmix.cli.asking import (
-    Saved,
-    asking,
-    asking_options,
-    load_model,
-    model_argument,
-    need_questions,
-)
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.delivery import Delivery, out_option
-from pickmix.cli.reading import Place, explained
-from pickmix.data.files import column_numbers
-from pickmix.data.text_files import is_missing, is_number
-from pickmix.data.typed_levels import as_fitted
-from pickmix.data.typed_text import text_column
+from pickmix.cli.data import option_wording
+from pickmix.cli.output import Output, count_option, out_option, seed_option
+from pickmix.cli.saved import SavedModel, load_model, model_argument, query_options, querying
+from pickmix.inputs.files import column_numbers
+from pickmix.inputs.kinds import as_fitted
+from pickmix.inputs.text import is_missing, is_number, text_column
 
 
 @click.command()
-@asking_options
+@query_options
 @out_option
 @clear_errors
-def score(model: Path, out: Path | None, **place: Any) -> None:
+def score(model: Path, out: Path | None, **data: Any) -> None:
     """Log-density of each row of DATA under MODEL.
 
     Prints the mean and the first rows; --out writes all of them, in a column `log_density`. Rows
@@ -47,29 +39,24 @@ def score(model: Path, out: Path | None, **place: Any) -> None:
     """
     saved = load_model(model)
     total, n_rows = 0.0, 0
-    with notes(), Delivery(out, place["id"]) as delivery, asking(saved, Place(**place)) as pieces:
-        for piece in pieces:
-            log_density = saved.estimator.score_samples(piece.rows)
+    with notes(), Output(out, data["id"]) as output, querying(saved, **data) as chunks:
+        for chunk in chunks:
+            log_density = saved.estimator.score_samples(chunk.rows)
             total += float(log_density.sum())
             n_rows += len(log_density)
-            delivery.add({"log_density": log_density}, piece.ids)
-    delivery.say(f"mean log-density of {n_rows:,} rows: {total / n_rows:.6f}")
-    delivery.tell()
+            output.add({"log_density": log_density}, chunk.ids)
+    output.say(f"mean log-density of {n_rows:,} rows: {total / n_rows:.6f}")
+    output.show()
 
 
 @click.command()
-@asking_options
-@click.option(
-    "--top",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    metavar="M",
-    help="How many components per row, most probable first.",
+@query_options
+@count_option(
+    "--top", default=1, metavar="M", help="How many components per row, most probable first."
 )
 @out_option
 @clear_errors
-def assign(model: Path, top: int, out: Path | None, **place: Any) -> None:
+def assign(model: Path, top: int, out: Path | None, **data: Any) -> None:
     """Most probable components of each row of DATA under MODEL.
 
     The result has columns `component_1`, `probability_1`, `component_2`, ... with components
@@ -83,9 +70,9 @@ def assign(model: Path, top: int, out: Path | None, **place: Any) -> None:
     saved = load_model(model)
     total, n_rows = 0.0, 0
     used: np.ndarray = np.empty(0, dtype=np.int64)
-    with notes(), Delivery(out, place["id"]) as delivery, asking(saved, Place(**place)) as pieces:
-        for piece in pieces:
-            components, probabilities = saved.estimator.top_components(piece.rows, top)
+    with notes(), Output(out, data["id"]) as output, querying(saved, **data) as chunks:
+        for chunk in chunks:
+            components, probabilities = saved.estimator.top_components(chunk.rows, top)
             used = np.union1d(used, components[:, 0])
             total += float(probabilities[:, 0].sum())
             n_rows += len(components)
@@ -93,25 +80,17 @@ def assign(model: Path, top: int, out: Path | None, **place: Any) -> None:
             for number in range(top):
                 result[f"component_{number + 1}"] = components[:, number]
                 result[f"probability_{number + 1}"] = probabilities[:, number]
-            delivery.add(result, piece.ids)
-    delivery.say(
+            output.add(result, chunk.ids)
+    output.say(
         f"{n_rows:,} rows, {used.shape[0]:,} components in use, "
         f"mean probability of the first: {total / n_rows:.4f}"
     )
-    delivery.tell()
+    output.show()
 
 
 @click.command()
 @model_argument
-@click.option(
-    "-n",
-    "--rows",
-    "n_rows",
-    type=click.IntRange(min=1),
-    default=1,
-    show_default=True,
-    help="How many rows.",
-)
+@count_option("-n", "--rows", "n_rows", default=1, help="How many rows.")
 @click.option(
     "--given",
     multiple=True,
@@ -119,7 +98,7 @@ def assign(model: Path, top: int, out: Path | None, **place: Any) -> None:
     help="A column that has this value in all rows; the others are drawn given it. May be given "
     "several times.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@seed_option("Random seed.")
 @out_option
 @clear_errors
 def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Path | None) -> None:
@@ -134,18 +113,20 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
       pickmix sample pickmix-model -n 10000 --seed 1 --out made.csv
       pickmix sample penguins -n 100 --given species=Adelie --given year=2008
     """
-    delivery = Delivery(out)
+    output = Output(out)
     saved = load_model(model)
-    with notes(), explained():
+    with notes(), option_wording():
         result = _draw(saved, n_rows, given, seed)
     if out is not None and out.suffix.lower() == ".npy":
         result.pop("component", None)
-    with delivery:
-        delivery.add(result)
-    delivery.tell()
+    with output:
+        output.add(result)
+    output.show()
 
 
-def _draw(saved: Saved, n_rows: int, given: tuple[str, ...], seed: int) -> dict[str, np.ndarray]:
+def _draw(
+    saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int
+) -> dict[str, np.ndarray]:
     """Rows of a model by column, with the components they came from where they are known."""
     conditions = dict(_condition(saved, text) for text in given)
     if len(conditions) < len(given):
@@ -153,14 +134,14 @@ def _draw(saved: Saved, n_rows: int, given: tuple[str, ...], seed: int) -> dict[
     if saved.is_table:
         known = saved.estimator.schema_
         values = {
-            name: as_fitted(known[name], text_column(name, [text])).value(0)
+            name: as_fitted(known[name], text_column([text])).value(0)
             for name, text in conditions.items()
         }
         table = saved.estimator.sample(n_rows, random_state=seed, given=values or None)
         columns = table if isinstance(table, dict) else {n: table[n] for n in table.column_names}
         return {name: np.asarray(column) for name, column in columns.items()}
     if given:
-        need_questions(saved, "sample --given")
+        saved.require_conditionals("sample --given")
         rows = np.full((n_rows, saved.estimator.n_features_in_), np.nan)
         for name, text in conditions.items():
             if not is_number(text):
@@ -176,7 +157,7 @@ def _draw(saved: Saved, n_rows: int, given: tuple[str, ...], seed: int) -> dict[
     return {**result, "component": components[order]}
 
 
-def _condition(saved: Saved, text: str) -> tuple[str, str]:
+def _condition(saved: SavedModel, text: str) -> tuple[str, str]:
     """Name and value of a --given; a name may hold the sign if the model has such a column."""
     places = [place for place, letter in enumerate(text) if letter == "="]
     if not places:

@@ -1,8 +1,8 @@
 """Cells of neighbouring components, and the cells that are nearest to a row.
 
-Cells come from k-means over the places of the components, where a typical component has width one
-in every column. A row looks for its components in the few cells whose centres are nearest. Very
-many cells are grouped into regions: then a row looks among the cells of the nearest regions only.
+Cells come from k-means over the positions of the components, in units of a typical component's
+scale. A row looks for its components in the few cells whose centres are nearest. Very many cells
+are grouped into regions: then a row looks among the cells of the nearest regions only.
 """
 
 # Numba infers types in the kernels.
@@ -18,62 +18,35 @@ from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Backend
 
-# Steps of k-means.
-_STEPS = 4
-# A cell has at most this many times the wished number of components.
-_LARGEST = 2
-# More cells than this are grouped into regions of about so many. A row looks into some of them, a
-# component that belongs into one cell into fewer.
-_MOST_UNGROUPED = 800
-_REGION_SIZE = 24
-_REGIONS = 8
-_FEWER_REGIONS = 4
-# Distances that are looked at together, and differences computed at a time in NumPy.
-_LANES = 16
-# The key of an infinite distance.
-_INFINITE = 0x7F800000 << 32
-_BLOCK_NUMBERS = 500_000
-# Places are held in float32, whose squares end at 1e38. So far out all cells are equally near.
-_FARTHEST = 1e15
+_STEPS = 4  # Steps of k-means.
+_LARGEST = 2  # A cell has at most this many times the wished number of components.
+_MOST_UNGROUPED = 800  # More cells are grouped into regions.
+_REGION_SIZE = 24  # Cells per region, about.
+_REGIONS = 8  # Regions that are searched for a row, at least.
+_FEWER_REGIONS = 4  # And for the one cell of a component.
+_LANES = 16  # Distances compared together.
+_INFINITE = 0x7F800000 << 32  # The key of an infinite distance.
+_BLOCK_NUMBERS = 500_000  # Differences computed at a time in NumPy.
+_FARTHEST = 1e15  # Squares of float32 end at 1e38; so far out all cells are equally near.
 
 
 @dataclass(frozen=True)
 class Cells:
-    """Blocks of neighbouring components, and where they are.
+    """Blocks of neighbouring components, and their positions."""
 
-    Attributes
-    ----------
-    partition : Partition
-        Its block c is cell c.
-    centres : (C, d) float32 array
-        Mean places of the cells' components, in widths.
-    widths : (d,) array
-        Typical widths of a component along its places.
-    offsets : (R + 1,) int64 array
-        Region r holds the cells offsets[r] to offsets[r + 1].
-    region_centres : (R, d) float32 array
-        Mean places of the regions' cells, in widths.
-    background : int
-        The component that explains rows wherever they are; -1 if there is none.
-    """
-
-    partition: Partition
-    centres: np.ndarray
-    widths: np.ndarray
-    offsets: np.ndarray
-    region_centres: np.ndarray
-    background: int = -1
+    partition: Partition  # Its block c is cell c.
+    centres: np.ndarray  # (C, d) Mean positions of the cells' components, scaled.
+    widths: np.ndarray  # (d,) Typical scales of a component along its positions.
+    offsets: np.ndarray  # (R + 1,) Region r holds the cells offsets[r] to offsets[r + 1].
+    region_centres: np.ndarray  # (R, d) Mean positions of the regions' cells, scaled.
+    background: int = -1  # The background component; -1 if there is none.
 
     @property
     def n_cells(self) -> int:
-        """C, the number of cells."""
         return int(self.centres.shape[0])
 
     def nearest(self, places: np.ndarray, n_nearest: int, backend: Backend) -> np.ndarray:
-        """The cells with the nearest centres to places (B, d) of rows, nearest first.
-
-        Returns (B, n_nearest) int32, with -1 only if there are not so many cells.
-        """
+        """Cells (B, n_nearest) int32 by distance from positions (B, d), padded with -1."""
         scaled = np.clip(places / self.widths, -_FARTHEST, _FARTHEST).astype(np.float32, order="C")
         # So many regions hold at least as many cells as are wanted: none of them is empty.
         return self.nearest_of_scaled(scaled, n_nearest, backend, max(_REGIONS, 2 * n_nearest))
@@ -81,10 +54,7 @@ class Cells:
     def nearest_of_scaled(
         self, scaled: np.ndarray, n_nearest: int, backend: Backend, most_regions: int
     ) -> np.ndarray:
-        """The same for places in widths, float32, looking into so many regions at most.
-
-        They may hold fewer cells; then -1 stands for the others.
-        """
+        """`nearest` for scaled float32 positions, in at most so many regions; else -1."""
         n_regions = self.region_centres.shape[0]
         regions = np.zeros((scaled.shape[0], 1), dtype=np.int32)
         if n_regions > 1:
@@ -155,10 +125,10 @@ def _squared_distances(row, columns, first, last, out):
 def _find_nearest(rows, columns, offsets, regions, nearest, start, stop):
     """The nearest centres, as columns (d, C), among those in the regions of each row.
 
-    Branches that nobody can foresee would take longer than the distances, so there are none: the
-    least of every _LANES-th distance are kept, and whenever the least of all is taken out, the next
-    one of its lane follows. A key is a distance, whose bits are in order as they are not negative,
-    and below it the number of the centre.
+    Branch-free, because mispredicted branches cost more than the distances: the least of every
+    _LANES-th distance are kept, and whenever the least of all is taken out, the next one of its
+    lane follows. A key is a distance, whose bits are in order as they are not negative, and below
+    it the number of the centre.
     """
     n_nearest = nearest.shape[1]
     size = columns.shape[1] + _LANES
@@ -205,13 +175,11 @@ def draw_cells(
     random: StepRandomness,
     backend: Backend,
 ) -> Cells:
-    """Divide components at places (K, d) into cells of about `size` neighbours.
+    """Divide components at positions (K, d) into cells of about `size` neighbours.
 
-    The leaves of a random tree are where k-means begins. Cells of more than twice the size are cut
-    by random trees.
+    k-means starts from the leaves of a random tree. Cells of more than twice the size are cut by
+    random trees.
 
-    Examples
-    --------
     >>> from pickmix.sweep.reference import Reference
     >>> places = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 9.0, 9.1, 9.2])[:, None]
     >>> cells = draw_cells(places, np.ones(1), 3, StepRandomness(0, 1), Reference())
@@ -235,7 +203,7 @@ def draw_cells(
 def _leaves(
     points: np.ndarray, some: np.ndarray, size: int, random: StepRandomness, backend: Backend
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Members and offsets of the leaves of a random tree over some points, (n,)."""
+    """Members and offsets of the leaves of a random tree over a sample (n,) of the points."""
     key = random.key(Stream.PARTITION)
     scales = np.ones(points.shape[1])
     order, offsets, _ = backend.operations.grow_tree(points[some], size, key, scales)
@@ -249,10 +217,7 @@ def _means(points: np.ndarray, members: np.ndarray, offsets: np.ndarray) -> np.n
 
 
 def _moved(cells: Cells, points: np.ndarray, own: np.ndarray) -> Cells:
-    """One step of k-means: centres follow the points (K, d) that belong to cells `own` (K,).
-
-    Empty cells stay where they are, and regions keep their cells.
-    """
+    """One step of k-means for points (K, d) in cells `own` (K,); empty cells and regions stay."""
     members = np.argsort(own, kind="stable").astype(np.int32)
     counts = np.bincount(own, minlength=cells.n_cells)
     offsets = np.concatenate([[0], np.cumsum(counts)])
@@ -292,7 +257,7 @@ def _grouped(
     random: StepRandomness,
     backend: Backend,
 ) -> Cells:
-    """Cells with centres; very many of them region after region."""
+    """Cells with centres; very many of them ordered by region."""
     centres = _means(points, members, offsets)
     n_cells = centres.shape[0]
     if n_cells <= _MOST_UNGROUPED:

@@ -1,4 +1,4 @@
-"""What is done to one chunk of rows: a look at what it holds, and a sweep.
+"""What is done to one chunk of rows: an inspection of what it holds, and a sweep.
 
 Both are pure functions. They run where the chunk is, on this machine or on another one.
 """
@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from pickmix.closed_form.cells import Cells
+from pickmix.closed_form.chunks import Chunk
 from pickmix.closed_form.search import Routes, search
-from pickmix.closed_form.shards import Chunk
 from pickmix.closed_form.state import FrozenMixture
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
@@ -23,7 +23,7 @@ from pickmix.selection.partitions import Partition
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics
 
-# Rows that are looked at together: they stay in the cache.
+# Rows that are inspected together: they stay in the cache.
 _BLOCK_ROWS = 16384
 # Components whose statistics travel together, at least, and ranges of them at most: each is a task
 # for the scheduler of a cluster.
@@ -33,48 +33,32 @@ MOST_RANGES = 8
 
 @dataclass(frozen=True)
 class Inspection:
-    """How to look at chunks.
-
-    Attributes
-    ----------
-    seed : int
-    n_rows, n_sampled : int
-        Rows of the whole table, and how many of them come home.
-    """
+    """How to inspect chunks."""
 
     seed: int
+    #: Rows of the whole table, and how many of them come home.
     n_rows: int
     n_sampled: int
+    n_parts: int = 1
     compiled: bool = False
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What some rows hold.
+    """What some rows hold: weight and number of rows, and arrays (D,) about the columns."""
 
-    Attributes
-    ----------
-    weight : float
-        Sum of the weights of rows of which something was seen.
-    masses : (D,) array
-        Weights of the values that were seen of each column.
-    mean : (D,) array
-        Weighted mean of what was seen.
-    low, high : (D,) arrays
-        Smallest and largest value.
-    n_unseen : int
-        Rows that weigh something, and of which nothing was seen.
-    """
-
+    #: Sum of the weights of rows of which something was seen.
     weight: float
+    #: Weights of the values that were seen of each column, and their weighted mean.
     masses: np.ndarray
     mean: np.ndarray
+    #: Smallest and largest value.
     low: np.ndarray
     high: np.ndarray
+    #: Rows that weigh something, and of which nothing was seen.
     n_unseen: int = 0
 
     def plus(self, other: Facts) -> Facts:
-        """Both together."""
         masses = self.masses + other.masses
         share = np.divide(other.masses, masses, out=np.zeros_like(masses), where=masses > 0.0)
         start = np.where(self.masses > 0.0, self.mean, other.mean)
@@ -90,37 +74,30 @@ class Facts:
         )
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """Rows of a chunk that come home.
-
-    Attributes
-    ----------
-    rows : (m, D) array
-    weights : (m,) array or None
-    bad : (row, column, value) or None
-        The first value that is infinite, with the number of its row in the whole table.
-    """
+class Sampled(NamedTuple):
+    """Rows of a chunk that come home."""
 
     rows: np.ndarray
     weights: np.ndarray | None
+    #: The first value that is infinite: number of its row in the whole table, column, value.
     bad: tuple[int, int, float] | None = None
 
 
 def inspect_chunk(
-    shared: Inspection, backend: Backend, chunk: Chunk, own: None
+    shared: Inspection, backend: Backend, chunk: Chunk, states: None
 ) -> tuple[Sampled, list[Facts]]:
-    """Look at a chunk: sums for means, extremes, and a sample drawn without repetition."""
+    """Inspect a chunk: sums for means, extremes, and a sample drawn without repetition."""
     rows, weights = chunk.rows, chunk.weights
     facts: Facts | None = None
     for start in range(0, rows.shape[0], _BLOCK_ROWS):
-        block = rows[start : start + _BLOCK_ROWS].astype(np.float64, order="C")
+        stop = start + _BLOCK_ROWS
+        block = rows[start:stop].astype(np.float64, order="C")
         if np.isinf(block).any():
             row, column = np.argwhere(np.isinf(block))[0].tolist()
             bad = (chunk.first + start + row, column, float(block[row, column]))
             return Sampled(rows[:0], None, bad), [_no_facts(rows.shape[1])]
-        found = _facts_of(block, None if weights is None else weights[start : start + _BLOCK_ROWS])
-        facts = found if facts is None else facts.plus(found)
+        block_facts = _facts_of(block, None if weights is None else weights[start:stop])
+        facts = block_facts if facts is None else facts.plus(block_facts)
     assert facts is not None
     chosen = _choose_rows(shared, chunk)
     kept = None if weights is None else weights[chosen]
@@ -154,80 +131,74 @@ def _facts_of_partial(block: np.ndarray, weights: np.ndarray | None) -> Facts:
     first = block[seen.argmax(axis=0), np.arange(block.shape[1])]
     first = np.where(masses > 0.0, first, 0.0)
     sums = weights @ np.where(seen, block - first, 0.0)
-    some = seen.any(axis=1)
+    seen_rows = seen.any(axis=1)
     return Facts(
-        float(weights[some].sum()),
+        float(weights[seen_rows].sum()),
         masses,
         first + sums / np.where(masses > 0.0, masses, 1.0),
         block.min(axis=0, initial=np.inf, where=seen),
         block.max(axis=0, initial=-np.inf, where=seen),
-        int(np.count_nonzero(~some & (weights > 0.0))),
+        int(np.count_nonzero(~seen_rows & (weights > 0.0))),
     )
 
 
 def _choose_rows(shared: Inspection, chunk: Chunk) -> np.ndarray:
-    """Which rows of a chunk come home, (m,): its share, out of those that have a say."""
+    """Draw the rows of a chunk that come home, (m,): its share of those that count."""
     n = chunk.rows.shape[0]
     first = chunk.first * shared.n_sampled // shared.n_rows
     n_chosen = (chunk.first + n) * shared.n_sampled // shared.n_rows - first
-    has_say = ~np.isnan(chunk.rows).all(axis=1)
+    counts = ~np.isnan(chunk.rows).all(axis=1)
     if chunk.weights is not None:
-        has_say &= chunk.weights > 0.0
-    heavy = np.flatnonzero(has_say)
-    if n_chosen >= heavy.shape[0]:
-        return heavy
+        counts &= chunk.weights > 0.0
+    candidates = np.flatnonzero(counts)
+    if n_chosen >= candidates.shape[0]:
+        return candidates
     generator = np.random.Generator(
         np.random.Philox(key=np.array([shared.seed, chunk.first], dtype=np.uint64))
     )
-    chosen = np.sort(generator.choice(heavy.shape[0], n_chosen, replace=False))
-    return np.asarray(heavy[chosen])
+    chosen = np.sort(generator.choice(candidates.shape[0], n_chosen, replace=False))
+    return np.asarray(candidates[chosen])
 
 
 def add_facts(shared: Inspection, one: Facts, other: Facts) -> Facts:
-    """Both together."""
     return one.plus(other)
 
 
 @dataclass(frozen=True)
 class Sweeping:
-    """What all chunks of a pass share.
-
-    Attributes
-    ----------
-    family : Family
-    model : Model
-        Of all components, frozen.
-    partition : Partition
-    cells : Cells or None
-        Where rows without a chain look for a component; None if all components are in one block.
-    n_probes : int
-        How many of them a row looks into; see `search`.
-    key : uint64
-        Of the draws.
-    beta : float
-    centre : (D,) array
-        Origin of the coordinates, in the order of the family's columns.
-    mean_weight : float
-        What a row weighs on average.
-    compiled : bool
-    """
+    """What all chunks of a pass share."""
 
     family: Family
+    #: Of all components, frozen.
     model: Model
     partition: Partition
+    #: Where rows without a chain look for a component; None if all components are in one block.
     cells: Cells | None
+    #: How many of them a row looks into; see `search`.
     n_probes: int
+    #: Of the draws.
     key: np.uint64
     beta: float
+    #: Origin of the coordinates, (D,), in the order of the family's columns.
     centre: np.ndarray
+    #: What a row weighs on average.
     mean_weight: float
     compiled: bool
 
+    @property
+    def range_size(self) -> int:
+        """Components whose statistics travel together."""
+        return max(RANGE, -(-len(self.model.location) // MOST_RANGES))
 
-@dataclass(frozen=True)
-class ChunkSwept:
-    """What a chunk brings home: where its chains stand now, (n,), and the evaluations made."""
+    @property
+    def n_parts(self) -> int:
+        return -(-len(self.model.location) // self.range_size)
 
+
+class ChunkSwept(NamedTuple):
+    """What a chunk brings home."""
+
+    #: Where its chains stand now, (n,).
     states: np.ndarray
     evaluations: int
 
@@ -236,20 +207,15 @@ class NumberedRows:
     """Rows of a chunk under their numbers in the whole table."""
 
     def __init__(self, rows: ArrayRows, first: int, mean_weight: float) -> None:
-        self._rows = rows
-        self._first = first
-        self._mean_weight = mean_weight
+        self._rows, self._first, self._mean_weight = rows, first, mean_weight
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        """The given rows, centred, as (B, D) float64."""
         return self._rows.gather(rows - self._first)
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """Weights of the given rows, and what as many weigh on average."""
         return self._rows.weights_of(rows - self._first)[0], rows.shape[0] * self._mean_weight
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Numbers of the sets of cells that are missing, if any are."""
         return self._rows.patterns_of(rows - self._first)
 
 
@@ -258,7 +224,6 @@ def sweep_chunk(
 ) -> tuple[ChunkSwept, list[Statistics]]:
     """Move the chains of a chunk once; a chunk that has none yet finds them by a search."""
     family, model = shared.family, shared.model
-    n_components = model.location.shape[0]
     values = chunk.rows
     if states is None:
         problem = family.check(values)
@@ -288,9 +253,9 @@ def sweep_chunk(
         wants_log_sums=False,
     )
     assert swept.statistics is not None
-    small = np.uint16 if n_components <= 2**16 else np.int32
+    small = np.uint16 if model.location.shape[0] <= 2**16 else np.int32
     result = ChunkSwept(swept.components.astype(small), evaluations + swept.evaluations)
-    return result, _in_ranges(swept.statistics, n_components)
+    return result, _in_ranges(swept.statistics, shared)
 
 
 def _weights_of(chunk: Chunk) -> np.ndarray | None:
@@ -302,26 +267,23 @@ def _weights_of(chunk: Chunk) -> np.ndarray | None:
     return np.where(nothing, 0.0, weights)
 
 
-def _in_ranges(statistics: Statistics, n_components: int) -> list[Statistics]:
-    """Statistics of the components that were met, in rising order, range by range."""
+def _in_ranges(statistics: Statistics, shared: Sweeping) -> list[Statistics]:
+    """Cut the statistics of the components that were met, in rising order, into ranges."""
     met = np.flatnonzero(statistics.mass > 0.0)
     met = met[np.argsort(statistics.members[met], kind="stable")]
     ordered = statistics.at(met)
-    size = max(RANGE, -(-n_components // MOST_RANGES))
-    n_ranges = -(-n_components // size)
-    ends = np.searchsorted(ordered.members, size * np.arange(n_ranges + 1))
+    ends = np.searchsorted(ordered.members, shared.range_size * np.arange(shared.n_parts + 1))
     return [ordered.at(np.arange(first, last)) for first, last in itertools.pairwise(ends.tolist())]
 
 
 def add_statistics(shared: Sweeping, one: Statistics, other: Statistics) -> Statistics:
-    """Both together."""
     return one.plus(other, shared.family.layout)
 
 
 def joined(parts: list[Statistics]) -> Statistics:
-    """Statistics of all ranges in one; each of them weighs all rows."""
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("members", "mass", "squares", "mean", "scatter", "counts")
-    }
-    return Statistics(**columns, total_weight=parts[0].total_weight)
+    """Join the statistics of all ranges; each of them weighs all rows."""
+    members = np.concatenate([part.members for part in parts])
+    mass, squares, mean, scatter, counts = (
+        np.concatenate(arrays) for arrays in zip(*(part.sums for part in parts), strict=True)
+    )
+    return Statistics(members, mass, squares, mean, scatter, counts, parts[0].total_weight)

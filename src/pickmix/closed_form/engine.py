@@ -1,8 +1,8 @@
 """Engine 1: mixtures in closed form, by sparse sufficient statistics.
 
-`RuleEngine.step` is the paper's Algorithm 1 with the closed-form M-step; which algorithm of Table 1
-it runs depends on the selection rule alone. `PartitionEngine` (partition_engine.py) is the same
-with random-partition Gibbs, where selection and statistics are one sweep.
+`RuleEngine.step` is the paper's Algorithm 1 with the closed-form M-step; the selection rule alone
+decides which algorithm of Table 1 it is. `PartitionEngine` (partition_engine.py) is the same with
+random-partition Gibbs, where selection and statistics are one sweep.
 """
 
 from __future__ import annotations
@@ -25,17 +25,10 @@ _SPARSE_BLOCK_ROWS = 65536
 
 
 class ClosedFormEngine(abc.ABC):
-    """What the fitting loop needs, for any closed-form engine.
+    """Implements `fitting.loop.Engine` for closed-form engines; updates `state` in place.
 
-    Parameters
-    ----------
-    state : MixtureState
-        Updated in place.
-    source : ArrayRows
-    probe : int array or None
-        Rows whose log-likelihood is evaluated; None for rules that compute it anyway.
-    log_base : float
-        Mean of the family's `log_base` over the rows of the probe, or over all.
+    The log-likelihood is evaluated on the rows `probe`; None for rules that compute it anyway.
+    `log_base` is the mean of the family's over these rows.
     """
 
     #: Name of the outcome when an update is refused.
@@ -53,34 +46,29 @@ class ClosedFormEngine(abc.ABC):
     @property
     @abc.abstractmethod
     def chain(self) -> np.ndarray:
-        """Where the chains of all rows of the source stand, (N,)."""
+        """Components (N,) of the chains of all rows."""
 
     @abc.abstractmethod
-    def step(self, t: int) -> None:
-        """Do step t."""
+    def step(self, t: int) -> None: ...
 
     def advance(self, first: int, most: int) -> int:
-        """Do one step."""
         self.step(first)
         return 1
 
     def validation(self) -> float | None:
-        """No rows are set apart."""
         return None
 
     def may_end(self, step: int) -> bool:
-        """Nothing is left to do when the log-likelihood has stopped rising."""
         return True
 
     def log_likelihood(self) -> float:
-        """Mean log-likelihood per row, of a fixed sample of rows."""
         assert self.probe is not None
         values = log_likelihoods(self.state, self.source, self.probe)
         weights, _ = self.source.weights_of(self.probe)
         return float(weights @ values / weights.sum()) + self.log_base
 
     def live_components(self) -> int:
-        """Components that weigh at least half a row."""
+        """Number of components that weigh at least half a row."""
         return int(np.count_nonzero(self.state.weights * self.source.n_rows >= 0.5))
 
 
@@ -94,17 +82,14 @@ class BlockEvaluator:
         self.operations: Operations = state.backend.operations
 
     def log_joint(self, candidates: np.ndarray) -> np.ndarray:
-        """Log-joints of the candidates (B, W)."""
         state = self._state
         return state.backend.log_joint(state.layout, state.model, self.rows, candidates)
 
     def log_joint_all(self) -> np.ndarray:
-        """Log-joints of all components (K, B)."""
         state = self._state
         return state.backend.log_joint_all(state.layout, state.model, self.rows)
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
-        """The nearest components of each by distance of places, itself first, (K, G) int32."""
         places = self._state.places()
         squares = np.einsum("kd,kd->k", places, places)
         distances = squares[:, None] - 2.0 * places @ places.T + squares
@@ -113,21 +98,9 @@ class BlockEvaluator:
 
 
 class RuleEngine(ClosedFormEngine):
-    """Fits a mixture by one of the paper's selection rules.
+    """Fits a mixture by one of the paper's selection rules, started with `chain` (N,) int32.
 
-    Parameters
-    ----------
-    rule : SelectionRule
-        Started by the caller with `chain`.
-    chain : (N,) int32 array
-    batches : Batches
-    step_size : callable t -> gamma_t
-    annealing : callable t -> beta_t, or None for beta = 1
-    seed : int
-    first_step : int
-        Where this fit's steps begin; annealing counts from there.
-
-    The others are those of `ClosedFormEngine`.
+    step_size: t -> gamma_t; annealing: t -> beta_t counted from `first_step`, or None for beta = 1.
     """
 
     def __init__(
@@ -161,11 +134,9 @@ class RuleEngine(ClosedFormEngine):
 
     @property
     def chain(self) -> np.ndarray:
-        """Where the chains of all rows stand."""
         return self._chain
 
     def step(self, t: int) -> None:
-        """Do step t of Algorithm 1."""
         gamma = self.step_size(t)
         beta = 1.0 if self.annealing is None else self.annealing(t - self.first_step + 1)
         random = StepRandomness(self.seed, t)
@@ -217,11 +188,6 @@ class RuleEngine(ClosedFormEngine):
             self._log_likelihood_weight += float(weights.sum())
 
     def log_likelihood(self) -> float:
-        """Mean log-likelihood per row.
-
-        Rules that evaluate every component have it for the batches since the last call, at no
-        cost; for the others a fixed sample of rows is evaluated.
-        """
         if self.probe is not None:
             return super().log_likelihood()
         estimate = self._log_likelihood_sum / self._log_likelihood_weight

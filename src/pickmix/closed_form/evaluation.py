@@ -14,14 +14,12 @@ from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Rows
 
 # Log-joints of all components for one block of rows take about this many numbers (16 MB), unless
-# 16 rows take more; and a block that every component meets stays in the cache.
+# 16 rows take more; and a block of a dense E-step stays in the cache.
 _BLOCK_NUMBERS = 2_000_000
 _BLOCK_ROWS = 1024
-# Components per block of a sweep that evaluates all of them.
-_BLOCK_COMPONENTS = 512
-# What a row that nothing explains is given.
-_LEAST = -1e300
-_LITTLE = 1e-3
+_BLOCK_COMPONENTS = 512  # Components per block of a sweep that evaluates all of them.
+_LEAST = -1e300  # Log-density of a row that nothing explains.
+_LITTLE = 1e-3  # Negligible weight of a row in a component.
 
 
 def dense_block_rows(n_components: int) -> int:
@@ -32,10 +30,7 @@ def dense_block_rows(n_components: int) -> int:
 def log_joint_blocks(
     state: MixtureState, source: Rows, rows: np.ndarray
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield (slice of `rows`, log p(x_i, k) of shape (K, R)) block by block, weights normalised.
-
-    What no parameter changes (`Family.log_base`) is left out.
-    """
+    """Yield (slice of `rows`, log p(x_i, k) (K, R)), weights normalised, without `log_base`."""
     shift = state.log_total()
     block_rows = dense_block_rows(state.n_components)
     for first in range(0, rows.shape[0], block_rows):
@@ -48,10 +43,7 @@ def log_joint_blocks(
 
 
 def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.ndarray:
-    """log p(x_i) for the given rows of the source, (B,), without `Family.log_base`.
-
-    By sweeps that every row makes through every block: as exact as those are, and as fast.
-    """
+    """log p(x_i) (B,) of rows, without `Family.log_base`, by sweeps through every block."""
     out = np.full(rows.shape[0], -np.inf)
     key = StepRandomness(0, 0).key(Stream.POSTERIOR)
     for first in range(0, state.n_components, _BLOCK_COMPONENTS):
@@ -80,10 +72,10 @@ def left_out_log_sums(
     row_weights: np.ndarray,
     candidates: np.ndarray | None = None,
 ) -> np.ndarray:
-    """log sum over k of p(x, k) for rows (B, D), each component estimated without the row, (B,).
+    """log sum_k p(x, k), (B,), of rows (B, D), each component estimated without the row.
 
-    row_weights (B,) are in units of a mean row. With candidates (B, W) the sum is over these, where
-    -1 is none, else over all components.
+    row_weights (B,) are in units of a mean row. With candidates (B, W), padded with -1, the sum is
+    over these, else over all components.
     """
     backend, layout, model = state.backend, state.layout, state.model
     joint, likeness = backend.likeness(layout, model, rows, candidates)
@@ -100,7 +92,7 @@ def left_out_log_sums(
         return np.asarray(joint - falls)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
-    # A component that hardly knows the row does not miss it, unless it has no rows at all.
+    # Leaving out a row with negligible weight changes nothing, unless the component is empty.
     some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
     components = candidates[some]
     joint[some] -= state.family.falls(

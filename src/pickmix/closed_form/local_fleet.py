@@ -1,42 +1,60 @@
-"""The fleet of one shard, in memory."""
+"""Rows in memory with the states of their chains: sweeps, judgements and samples of them."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from pickmix.closed_form.evaluation import left_out_log_sums
-from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep, ShardRows
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.rows import Batches
+from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.contract import Backend
+from pickmix.sweep.contract import Backend, Rows
 from pickmix.sweep.partial_reference import n_noise_columns, noise_matrices
+from pickmix.sweep.statistics import Statistics
 
-# Rows of a component that are asked how far it should lean, per column.
-_WITNESSES = 8
-# And of all components together at least, where rows were seen in part.
-_PARTIAL_WITNESSES = 8000
+_WITNESSES = 8  # Rows per column from which the shrinkage of a component is estimated.
+_PARTIAL_WITNESSES = 8000  # The least number for all components together, where rows are partial.
 _BLOCK_ROWS = 65536
 _FAR_ROWS = 256
 
 
-class LocalFleet:
-    """One shard, in memory.
+@dataclass(frozen=True)
+class FleetSweep:
+    """Result of a sweep through the rows."""
 
-    Parameters
-    ----------
-    backend : Backend
-    source : ShardRows
-    chain : (N,) int32 array
-        The component that each row's chain stands on. Updated in place.
-    batches : Batches
-        Which rows belong to a step.
-    """
+    statistics: Statistics | None
+    block_sums: np.ndarray  # (n_blocks,) Weighted sums of log sum_k p(x, k)^beta.
+    block_weights: np.ndarray  # (n_blocks,) Weights of the rows of each block.
+    evaluations: int  # Of a component on a row.
+    n_rows: int  # Rows that took part.
+
+
+@dataclass(frozen=True)
+class Detour:
+    """A sweep under another mixture than that of the chains."""
+
+    into: np.ndarray  # (K,) Component in the other mixture; -1 if its rows take no part.
+    back: np.ndarray | None = None  # (K',) Its components in this one; None: chains stay.
+
+
+class ShardRows(Rows, Protocol):
+    """Rows with their number and mean weight."""
+
+    n_rows: int
+    mean_weight: float
+
+    def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
+        """Some rows with other weights, copied."""
+
+
+class LocalFleet:
+    """Rows with chains (N,) int32, updated in place; `batches` are the rows of each step."""
 
     def __init__(
         self, backend: Backend, source: ShardRows, chain: np.ndarray, batches: Batches
@@ -61,7 +79,7 @@ class LocalFleet:
         wants_statistics: bool = True,
         detour: Detour | None = None,
     ) -> FleetSweep:
-        """Move the chains of the rows of a step once, or make a detour."""
+        """Move the chains of the rows of a step once, or sweep under another mixture."""
         numbers = self.batches.rows(step)
         total_weight = self.source.weights_of(numbers)[1]
         # All rows in their order need no gathering.
@@ -108,7 +126,11 @@ class LocalFleet:
     def judge(
         self, state: MixtureState, partition: Partition, detour: Detour
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """How well each block of a partition explains its rows, each of them left out once."""
+        """Leave-one-out log-likelihood of the rows of each block of a partition.
+
+        Returns sums over the rows of log sum_k p(x, k), components estimated without the row, and
+        the weights of the rows, (n_blocks,) each; and the evaluations made.
+        """
         block_of = _block_of(partition, state.n_components)
         sizes = np.diff(partition.offsets)
         within = np.arange(sizes.max()) < sizes[:, None]
@@ -132,7 +154,7 @@ class LocalFleet:
         return sums, totals, int(sizes[block_of[components[numbers]]].sum())
 
     def astray(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
-        """What a background of this weight gains, and the rows (n,) that it explains best."""
+        """Gain of a background of this weight, and the rows (n,) that it explains best."""
         gain = 0.0
         found = [np.empty(0, dtype=np.int64)]
         for start in range(0, self.n_rows, _BLOCK_ROWS):
@@ -151,25 +173,23 @@ class LocalFleet:
         return gain, np.concatenate(found)
 
     def put(self, rows: np.ndarray, component: int) -> None:
-        """Let the chains of rows stand on a component."""
         self.chain[rows] = component
 
     def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
-        """How many of the rows stand on each component, (K,)."""
         return np.bincount(self.chain[rows], minlength=n_components)
 
     def witnesses(
         self, state: MixtureState, partition: Partition, step: int, components: np.ndarray
     ) -> Witnesses:
-        """Some rows of the step whose chains stand on the given components.
+        """Some rows of the step whose chains are on the given components.
 
-        Their weights are the posterior within the blocks of the partition. A chain stands on a
-        component as often as that weight says, so rows found in this way stand for all.
+        Their weights are the posterior within the blocks of the partition. Chains are on a
+        component with that probability, so these rows represent all.
         """
         numbers = self.batches.rows(step)
         most = _WITNESSES * state.layout.n_coordinates
         if self.source.patterns_of(numbers[:1]) is not None:
-            # Rows that were seen in part say less each, and take long.
+            # Partial rows have less information each, and take long.
             most = max(most // 2, _PARTIAL_WITNESSES // components.shape[0])
         position = np.full(state.n_components, -1, dtype=np.int32)
         position[components] = np.arange(components.shape[0], dtype=np.int32)
@@ -208,15 +228,14 @@ class LocalFleet:
         return Witnesses(components, residuals, weights, noise)
 
     def rename(self, becomes: np.ndarray) -> None:
-        """After components have moved: rows of component k now stand on becomes[k]."""
+        """Relabel chains after components have moved: k is now becomes[k]."""
         self.chain[:] = becomes[self.chain]
 
-    def sample(self, n: int, seed: int) -> np.ndarray:
-        """At most n rows (n, D), the same for the same seed, centred."""
-        return self.source.gather(sample_numbers(self.n_rows, n, seed))
-
     def focus(self, step: int, most: int | None = None) -> LocalFleet:
-        """A fleet of the rows of one step, gathered component by component."""
+        """The rows of one step, gathered by component, for repeated use.
+
+        With `most`, at most so many rows per component, which weigh more instead.
+        """
         numbers = self.batches.rows(step)
         components = self.chain[numbers]
         order = np.argsort(components, kind="stable")
@@ -228,7 +247,7 @@ class LocalFleet:
         return self._part(numbers, weights)
 
     def some(self, n: int, seed: int) -> LocalFleet:
-        """A fleet of at most n rows, the same for the same seed."""
+        """At most n rows, the same for the same seed."""
         numbers = sample_numbers(self.n_rows, n, seed)
         return self._part(numbers, self.source.weights_of(numbers)[0])
 
@@ -240,26 +259,21 @@ class LocalFleet:
         fleet._numbers = numbers
         return fleet
 
-    def adopt(self, focused: Fleet) -> None:
-        """Take over the states of a fleet that `focus` gave."""
-        assert isinstance(focused, LocalFleet)
+    def adopt(self, focused: LocalFleet) -> None:
+        """Copy back the chains of rows that `focus` gave."""
         assert focused._numbers is not None
         self.chain[focused._numbers] = focused.chain
 
     def snapshot(self) -> np.ndarray:
-        """The states of all chains."""
         return self.chain.copy()
 
     def restore(self, states: np.ndarray) -> None:
-        """Come back to the states of a snapshot."""
         self.chain[:] = states
 
 
 def thinned(groups: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places of at most `most` of every group in rising `groups`, and what each place stands for.
+    """Places of at most `most` of every group in rising `groups`, and their multiplicities.
 
-    Examples
-    --------
     >>> thinned(np.array([0, 1, 1, 1, 1]), 2)
     (array([0, 1, 3]), array([1., 2., 2.]))
     """
@@ -271,7 +285,7 @@ def thinned(groups: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ranks(groups: np.ndarray) -> np.ndarray:
-    """Number of each place within its group, of rising `groups`."""
+    """Rank of each place within its group, of rising `groups`."""
     counts = np.bincount(groups)
     begins = np.cumsum(counts) - counts
     return np.asarray(np.arange(groups.shape[0]) - begins[groups])

@@ -6,10 +6,8 @@ import numpy as np
 
 from pickmix.selection.partitions import Partition
 
-# The nearest components of a block that a component is compared with.
-_PARTNERS = 3
-# Blocks whose components are compared at a time, so that K of them never stand in memory at once.
-BLOCKS_AT_ONCE = 1024
+_PARTNERS = 3  # The nearest components of a block that a component is compared with.
+BLOCKS_AT_ONCE = 1024  # Blocks compared at a time, to save memory.
 
 
 def nearest_in_blocks(partition: Partition, first_block: int, points: np.ndarray) -> np.ndarray:
@@ -52,10 +50,10 @@ def match_disjointly(partner: np.ndarray, loss: np.ndarray, most: int) -> np.nda
 def match_splits_to_merges(
     chosen: np.ndarray, best: np.ndarray, pairs: np.ndarray, n_components: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give every split a merge, the best one the cheapest; a component does one or the other.
+    """Pair the best splits with the cheapest merges; a component does one or the other.
 
-    chosen (S,) components that may be split, best (S,) their places, best first; pairs (m, 2) that
-    may be merged, cheapest first. Returns places in `chosen` and numbers of pairs.
+    chosen (S,): components that may be split; best (S,): their places, best first; pairs (m, 2)
+    that may be merged, cheapest first. Returns places in `chosen` and numbers of pairs.
     """
     is_split = [False] * n_components
     is_merged = [False] * n_components
@@ -71,7 +69,7 @@ def match_splits_to_merges(
         while found < len(listed) and any(is_split[k] or k == component for k in listed[found]):
             found += 1
         if found == len(listed):
-            # No room for this split; the pairs that it stands in may make room for another.
+            # No room for this split; its pairs may make room for another.
             continue
         pair = found
         is_split[component] = True

@@ -8,7 +8,6 @@ import numpy as np
 
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.evaluation import left_out_log_sums
-from pickmix.closed_form.fleet import Fleet
 from pickmix.closed_form.local_fleet import LocalFleet, sample_numbers
 from pickmix.closed_form.relocation import Relocation, Survey
 from pickmix.closed_form.search import draw_routes, search
@@ -19,51 +18,40 @@ from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import Schedule
 from pickmix.selection.settings import RandomPartition
 
-# Steps after which components choose how far they lean; after the last, every so many.
-_CHOICES = (1, 2, 4, 8, 14, 20)
-# Components that are asked, at most.
-_MOST_ASKED = 500
-# Steps between rounds of relocation.
-_RELOCATE_EVERY = 3
-# Up to so many components every round is on trial: how often may a trial gain less than so many
-# nats per row, on how many rows? After rounds without moves come daring ones, which are judged
-# this many rounds later.
-_LARGEST_TRIAL = 150
-_MOST_FAILURES = 6
-_LEAST_GAIN = 2e-3
-_JUDGING_ROWS = 4000
-_PATIENCE = 1
-# The round in which a background is tried first, and later attempts at most.
-_BACKGROUND_ROUND = 3
-_MOST_BACKGROUNDS = 2
-# Beyond, trials cost more than they bring: rounds at most, and the share of components that must
-# move in a round for another to follow.
-_MOST_ROUNDS = 12
-_WORTHWHILE_SHARE = 1.0 / 300.0
-# Components are relocated on so many rows each, per column (and a few), fewer without trials, if
-# there are that many times as many. The other rows then find their components by a search. Passes
-# over all at least, and at most before averaging begins.
+_CHOICES = (1, 2, 4, 8, 14, 20)  # Steps with estimates of shrinkage; then periodically.
+_MOST_ASKED = 500  # Components whose shrinkage is estimated at a time, at most.
+_RELOCATE_EVERY = 3  # Steps between rounds of relocation.
+_LARGEST_TRIAL = 150  # With more components trials cost more than they gain.
+_MOST_FAILURES = 6  # Trials without enough gain, at most.
+_LEAST_GAIN = 2e-3  # Nats per row that a trial must gain.
+_JUDGING_ROWS = 4000  # Rows by which trials are judged.
+_PATIENCE = 1  # Rounds after which exploratory moves are judged.
+_BACKGROUND_ROUND = 3  # The round in which a background is tried first.
+_MOST_BACKGROUNDS = 2  # Later attempts, at most.
+_MOST_ROUNDS = 12  # Without trials.
+_WORTHWHILE_SHARE = 1.0 / 300.0  # Without trials: moves per component for another round to follow.
+# Components are relocated on _EARLY_ROWS (_MORE_COLUMNS + columns) rows each, if there are
+# _EARLY_SHARE times as many. The other rows then find their components by a search.
 _EARLY_ROWS = 30
-_FEWER_EARLY_ROWS = 10
+_FEWER_EARLY_ROWS = 10  # Without trials.
 _MORE_COLUMNS = 6
 _EARLY_SHARE = 1.5
-_LEAST_PASSES = 5
-_MOST_PASSES = 15
-# Steps over which the statistics are averaged at the end, at least, and the power of gamma there.
-_SETTLING_STEPS = 8
-_SETTLING_POWER = 0.6
+_LEAST_PASSES = 5  # Over all rows.
+_MOST_PASSES = 15  # Over all rows, before averaging begins.
+_SETTLING_STEPS = 8  # Over which statistics are averaged at the end, at least.
+_SETTLING_POWER = 0.6  # Of gamma there.
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """The mixture and the chains before moves that are on trial."""
+    """The mixture and the chains before moves on trial."""
 
     parameters: Snapshot
     chains: np.ndarray
 
 
-def ask_witnesses(fleet: Fleet, state: MixtureState, partition: Partition, step: int) -> None:
-    """Let components choose how far they lean, by rows of a step that stand on some of them."""
+def ask_witnesses(fleet: LocalFleet, state: MixtureState, partition: Partition, step: int) -> None:
+    """Estimate each component's shrinkage from rows of a step that are assigned to it."""
     K = state.n_components
     some = np.arange(K)
     if K > _MOST_ASKED:
@@ -72,7 +60,7 @@ def ask_witnesses(fleet: Fleet, state: MixtureState, partition: Partition, step:
 
 
 class PartitionSweeps:
-    """Random partitions of the components of a mixture, drawn again and again, and sweeps."""
+    """Random partitions of the components of a mixture, drawn repeatedly, and sweeps."""
 
     def __init__(
         self,
@@ -85,12 +73,12 @@ class PartitionSweeps:
         decides_first: bool = False,
     ) -> None:
         self.first_step = first_step
-        # Whether components of a fit that continues choose how far they lean before the first
-        # M-step. A batch of a stream is too small to ask.
+        # Whether a fit that continues estimates shrinkage before the first
+        # M-step. A batch of a stream is too small for it.
         self.decides_first = decides_first
         self.state = state
         self.fleet = fleet
-        # Rows that may stand behind the statistics: those of the fleet, or more in a stream.
+        # Rows that the statistics may come from: those in memory, or more in a stream.
         self.most_rows = fleet.n_rows if most_rows is None else most_rows
         self.settings = settings
         self.n_partitions = n_partitions
@@ -104,7 +92,7 @@ class PartitionSweeps:
         """Sweep through the blocks of M partitions, and absorb the statistics."""
         state = self.state
         n_rows = self.fleet.batches.rows(t).shape[0]
-        # Rows behind the statistics, if those of the steps were independent.
+        # Effective rows of the statistics, if steps were independent.
         before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)
         state.prior.n_rows = min(self.most_rows, 1.0 / (before + gamma**2 / n_rows))
         if self._rows_to_go <= 0:
@@ -128,7 +116,7 @@ class PartitionSweeps:
             self._choose(t)
 
     def _choose(self, t: int) -> None:
-        """Let components choose how far they lean, by some of the rows that stand on them."""
+        """Estimate the shrinkage of components, from some of their rows."""
         if self.state.prior.chooses:
             ask_witnesses(self.fleet, self.state, self._partitions[0], t)
 
@@ -154,27 +142,10 @@ class PartitionEngine(ClosedFormEngine):
     """Fits a mixture by random-partition Gibbs, one step at a time.
 
     Without a given step size a fit has two phases. First every step replaces the statistics
-    (gamma = 1), as in EM, and every few steps components are relocated. When the log-likelihood
-    has stopped rising, or the last steps have come, statistics are averaged
+    (gamma = 1), as in EM, and every few steps components are relocated, if `relocates`. When the
+    log-likelihood has stopped rising, or the last steps have come, statistics are averaged
     (gamma = 2^-0.6, 3^-0.6, ...), which takes the noise of the draws out of the parameters.
-
-    Parameters
-    ----------
-    state : MixtureState
-    source, fleet : the rows
-    settings : RandomPartition
-    n_partitions : int
-        M, partitions per visit.
-    step_size : Schedule or None
-        None for the two phases.
-    annealing : callable t -> beta_t, or None for beta = 1
-    seed : int
-    probe, log_base
-        As in `ClosedFormEngine`.
-    first_step, last_step : int
-        The first step of this fit, and the last one at most.
-    relocates : bool
-        Whether components are moved in the first phase.
+    `n_partitions` is M, partitions per visit; the others are as in `RuleEngine`.
     """
 
     def __init__(
@@ -222,7 +193,6 @@ class PartitionEngine(ClosedFormEngine):
 
     @property
     def chain(self) -> np.ndarray:
-        """Where the chains of all rows stand."""
         return self.fleet.chain
 
     def _begin_with_some(self) -> LocalFleet:
@@ -238,7 +208,7 @@ class PartitionEngine(ClosedFormEngine):
         return some
 
     def _go_on_with_all(self, step: int, random: StepRandomness) -> None:
-        """Find components for the rows that have not taken part yet."""
+        """Find components for the rows that were left out so far."""
         some, state = self._sweeps.fleet, self.state
         if some is self.fleet:
             return
@@ -255,7 +225,7 @@ class PartitionEngine(ClosedFormEngine):
             return self._given(t)
         late = t > self._last_step - self._settling_steps
         if self._all_since is not None:
-            # What was learnt from some rows only needs a little more.
+            # Parameters learnt from a sample need few more steps.
             late = late or t > self._all_since + _MOST_PASSES * self.fleet.batches.n_batches
         if self._settling_since is None and late:
             self._settling_since = t
@@ -264,7 +234,6 @@ class PartitionEngine(ClosedFormEngine):
         return float((t - self._settling_since + 2) ** -_SETTLING_POWER)
 
     def may_end(self, step: int) -> bool:
-        """Whether the statistics have settled; the first plateau lets them begin to."""
         if self._given is not None or self._settling_steps == 0:
             return True
         if self._relocation is not None:
@@ -277,7 +246,6 @@ class PartitionEngine(ClosedFormEngine):
         return step - self._settling_since + 1 >= self._settling_steps
 
     def step(self, t: int) -> None:
-        """Do step t of Algorithm 1, and relocate components if it is time to."""
         random = StepRandomness(self.seed, t)
         if t > self._last_step - self._settling_steps - _LEAST_PASSES:
             # The last steps are for all rows, and for averaging.
@@ -296,7 +264,6 @@ class PartitionEngine(ClosedFormEngine):
         self._sweeps.evaluations = 0
 
     def _relocate(self, relocation: Relocation, t: int, random: StepRandomness) -> None:
-        """One round of relocation."""
         relocation.evaluations = 0
         if self.state.n_components > _LARGEST_TRIAL:
             moves = relocation.round(t, random)
@@ -306,7 +273,7 @@ class PartitionEngine(ClosedFormEngine):
             if self._rounds == _BACKGROUND_ROUND or not going_on:
                 relocation.lay_background(t, random.child(1))
         elif self._patience > 0:
-            # The components around a daring move have not followed yet.
+            # The components around an exploratory move have not followed yet.
             self._patience -= 1
             going_on = True
         else:
@@ -316,7 +283,7 @@ class PartitionEngine(ClosedFormEngine):
             self._stop_relocating(random)
 
     def _try(self, relocation: Relocation, t: int, random: StepRandomness) -> bool:
-        """Begin a trial: moves that seem to gain, or a background, or moves that dare to lose."""
+        """Begin a trial: moves that gain, a background, or exploratory moves."""
         if self._survey is None:
             self._survey = relocation.survey(t, random)
         if self._survey is None:
@@ -325,7 +292,7 @@ class PartitionEngine(ClosedFormEngine):
             self._value = self._left_out_log_likelihood()
         self._rounds += 1
         self._trial = _Trial(self.state.snapshot(), self._sweeps.fleet.snapshot())
-        # A background is tried early, as rows that belong nowhere take components from others, and
+        # A background is tried early, as outlying rows take components from others, and
         # again at the end.
         if self._rounds == _BACKGROUND_ROUND and relocation.lay_background(t, random):
             return True
@@ -340,7 +307,7 @@ class PartitionEngine(ClosedFormEngine):
         return moves > 0
 
     def _judge_trial(self, relocation: Relocation) -> bool:
-        """Keep what a trial did if it gained, else undo it; returns whether to continue."""
+        """Keep the moves of a trial if they gained, else undo them; True to continue."""
         trial = self._trial
         if trial is None:
             return True
@@ -365,7 +332,7 @@ class PartitionEngine(ClosedFormEngine):
         self._relocation = None
 
     def _left_out_log_likelihood(self) -> float:
-        """Mean log-likelihood per row of some rows, each of them left out once."""
+        """Mean leave-one-out log-likelihood per row of a sample."""
         source = self._sweeps.fleet.source
         numbers = sample_numbers(source.n_rows, _JUDGING_ROWS, 0)
         weights = source.weights_of(numbers)[0]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from pickmix.closed_form.chunk_tasks import Sweeping, add_statistics, joined, sweep_chunk
+from pickmix.closed_form.chunks import Chunks, Pairwise
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import ask_witnesses
 from pickmix.closed_form.search import N_PROBES, draw_routes
-from pickmix.closed_form.shards import Pairwise, Shards
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.selection.partitions import Partition, draw_partition
@@ -35,30 +35,16 @@ _PARTITION, _SWEEP, _SAMPLE = 0, 1, 2
 
 
 class PassEngine(ClosedFormEngine):
-    """Makes passes over all rows of some shards.
+    """Makes passes over all rows of some chunks.
 
-    A step is one leg of a pass, so that a fit can end, or be saved, within a pass that takes hours.
-    The mixture changes only at the end of a pass. First every pass replaces the statistics
+    A step is one run over some chunks, so that a fit can end, or be saved, within a pass that takes
+    hours. The mixture changes only at the end of a pass. First every pass replaces the statistics
     (gamma = 1), as in EM. When the log-likelihood has stopped rising they are averaged over some
-    passes, which takes the noise of the draws out of the parameters.
+    passes, which takes the noise of the draws out of the parameters. The last of `max_passes` are
+    averaged in any case.
 
-    Parameters
-    ----------
-    state : MixtureState
-        Fitted to the sample.
-    source : ArrayRows
-        The sample, in the coordinates of `state`.
-    chain : (n,) int32 array
-        Where the chains of the sample stand.
-    shards : Shards
-    mean_weight : float
-        Of all rows.
-    settings : RandomPartition
-    seed : int
-    probe, log_base
-        As in `ClosedFormEngine`; rows of the sample.
-    max_passes : int
-        At most; the last ones are averaged in any case.
+    The mixture was fitted to a sample: `source` holds its rows and `chain` the states of their
+    chains; `probe` and `log_base` are those of the sample. `mean_weight` is that of all rows.
     """
 
     def __init__(
@@ -66,7 +52,7 @@ class PassEngine(ClosedFormEngine):
         state: MixtureState,
         source: ArrayRows,
         chain: np.ndarray,
-        shards: Shards,
+        chunks: Chunks,
         mean_weight: float,
         settings: RandomPartition,
         seed: int,
@@ -75,14 +61,14 @@ class PassEngine(ClosedFormEngine):
         max_passes: int,
     ) -> None:
         super().__init__(state, source, probe, log_base)
-        self.shards = shards
+        self.chunks = chunks
         self.mean_weight = mean_weight
         self.settings = settings
         self.seed = seed
-        self.n_rows = int(shards.offsets[-1])
-        self.n_chunks = shards.offsets.shape[0] - 1
+        self.n_rows = int(chunks.offsets[-1])
+        self.n_chunks = chunks.offsets.shape[0] - 1
         # A fit that resumes keeps it, with any number of workers: sums have one order.
-        self._chunks_per_leg = shards.chunks_per_leg
+        self._chunks_per_step = chunks.chunks_per_run
         self._last_passes = max_passes - _SETTLING_PASSES
         self.n_passes = 0
         self._settling_since: int | None = None
@@ -96,18 +82,15 @@ class PassEngine(ClosedFormEngine):
 
     @property
     def chain(self) -> np.ndarray:
-        """Where the chains of the sample stand."""
         return self._sample.chain
 
     @property
-    def n_legs(self) -> int:
-        """Steps that a pass takes."""
-        return int(-(-self.n_chunks // self._chunks_per_leg))
+    def steps_per_pass(self) -> int:
+        return int(-(-self.n_chunks // self._chunks_per_step))
 
     def _add(self, one: list[Statistics], other: list[Statistics]) -> list[Statistics]:
-        assert self._shared is not None
-        shared = self._shared
-        return [add_statistics(shared, a, b) for a, b in zip(one, other, strict=True)]
+        layout = self.state.family.layout
+        return [a.plus(b, layout) for a, b in zip(one, other, strict=True)]
 
     def may_end(self, step: int) -> bool:
         """Whether the statistics have settled; the first plateau lets them begin to."""
@@ -116,27 +99,25 @@ class PassEngine(ClosedFormEngine):
         return self.n_passes - self._settling_since >= _SETTLING_PASSES
 
     def live_components(self) -> int:
-        """Components that weigh at least half a row."""
         return int(np.count_nonzero(self.state.weights * self.n_rows >= 0.5))
 
     def step(self, t: int) -> None:
-        """Sweep the chunks of a leg; after the last one of a pass, absorb the statistics."""
+        """Sweep some chunks; after the last one of a pass, absorb the statistics."""
         if self._next == 0:
             self.state.pool()
         if self._shared is None:
             self._shared = self._begin_pass()
-        chunks = range(self._next, min(self._next + self._chunks_per_leg, self.n_chunks))
-        results, parts = self.shards.run(
-            sweep_chunk, chunks, self._shared, [self._states[c] for c in chunks], add_statistics
+        first, last = self._next, min(self._next + self._chunks_per_step, self.n_chunks)
+        results, parts = self.chunks.run(
+            sweep_chunk, range(first, last), self._shared, self._states[first:last], add_statistics
         )
-        for chunk, result in zip(chunks, results, strict=True):
-            self._states[chunk] = result.states
-            self.counters.evaluations += result.evaluations
-        self._sums.put(parts, len(chunks))
-        n_rows = int(self.shards.offsets[chunks.stop] - self.shards.offsets[chunks.start])
+        self._states[first:last] = [result.states for result in results]
+        self.counters.evaluations += sum(result.evaluations for result in results)
+        self._sums.put(parts, last - first)
+        n_rows = int(self.chunks.offsets[last] - self.chunks.offsets[first])
         self.counters.rows += n_rows
         self.counters.acceptance_sum += n_rows
-        self._next = chunks.stop
+        self._next = last
         if self._next == self.n_chunks:
             self._end_pass()
 

@@ -1,17 +1,16 @@
-"""Moving components that are hardly needed to where rows are badly explained.
+"""Relocation of components that are hardly needed to badly explained rows.
 
-With many components the optimum that EM finds depends on where they start: here two of them share
-one group of rows, there one covers two groups. A round of relocation
+With many components the optimum that EM finds depends on the start: here two of them share one
+group of rows, there one covers two groups. A round of relocation
 
-1. splits every component in two, by a few EM steps on its own rows, which gives the gain in
+1. splits every component in two, by a few EM steps on its rows, which gives the gain in
    log-likelihood;
-2. pairs components that overlap, and merges each pair, which gives the loss;
-3. carries out the best splits, as long as each gains more than the merge that makes room for it
+2. pairs components that overlap, and merges each pair, which gives the loss; 3. carries out the
+best splits, as long as each gains more than the merge that makes room for it
    loses.
 
 Splits and pairs are blocks of two components, and every number comes from the same sweep as that
-through the blocks of a random partition (after the split and merge EM of Ueda and others, 2000,
-all moves of a round at once).
+through the blocks of a random partition (after the split and merge EM of Ueda and others, 2000).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pickmix.closed_form.fleet import Detour, Fleet, FleetSweep
+from pickmix.closed_form.local_fleet import Detour, FleetSweep, LocalFleet
 from pickmix.closed_form.pairing import (
     BLOCKS_AT_ONCE,
     match_disjointly,
@@ -33,90 +32,60 @@ from pickmix.families.leave_one_out import FEWEST_ROWS
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-# EM steps that a split is given, or half as many beyond some number of components. All but the
-# last two look at some rows of a component only: so many per column, and a few.
-_SPLIT_STEPS = 12
-_MANY_COMPONENTS = 150
-_FULL_STEPS = 2
+_SPLIT_STEPS = 12  # EM steps of a split.
+_MANY_COMPONENTS = 150  # With more components half as many.
+_FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns) rows per component.
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
-# What a move must gain, in nats per parameter of a component.
-_MARGIN = 0.05
-# Partitions in which a component looks for a partner, of blocks of this size.
-_PARTNER_PARTITIONS = 2
-_PARTNER_BLOCK = 16
-# At most this share of the components is merged in a round.
-_LARGEST_SHARE = 0.25
-# Beyond this many components only this share of them is split, those that promise most.
-_FEW_COMPONENTS = 5000
+_MARGIN = 0.05  # Least gain of a move, in nats per parameter of a component.
+_PARTNER_PARTITIONS = 2  # Partitions in which partners of merges are found.
+_PARTNER_BLOCK = 16  # Their block size.
+_LARGEST_SHARE = 0.25  # At most this share of the components is merged in a round.
+_FEW_COMPONENTS = 5000  # With more, only the most promising components are split.
 _PROMISING_SHARE = 0.15
-# A daring round moves at most this share, and accepts losses of this many times the gain.
-_DARING_SHARE = 0.03
-_DARING_LOSS = 8.0
+_DARING_SHARE = 0.03  # Of the components are moved in an exploratory round, at most.
+_DARING_LOSS = 8.0  # Losses that it accepts, relative to the gain.
 # Children of a round's randomness: the sweeps of splits come first.
 _PARTNERING, _MOVING = 200, 300
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What splits gain and merges lose.
+    """Gains of splits and losses of merges."""
 
-    Attributes
-    ----------
-    pairs : (m, 2) int array
-        Components that may be merged, cheapest first.
-    losses : (m,) array
-    wholes : MixtureState
-        The merged components; that of pair i is number order[i].
-    order : (m,) int array
-    chosen : (S,) int array
-        Components that may be split.
-    gains : (S,) array
-    halves : MixtureState
-        Those of component chosen[i] are 2 i and 2 i + 1.
-    """
-
-    pairs: np.ndarray
-    losses: np.ndarray
-    wholes: MixtureState
-    order: np.ndarray
-    chosen: np.ndarray
-    gains: np.ndarray
-    halves: MixtureState
+    pairs: np.ndarray  # (m, 2) Components that may be merged, cheapest first.
+    losses: np.ndarray  # (m,)
+    wholes: MixtureState  # The merged components; that of pair i is number order[i].
+    order: np.ndarray  # (m,)
+    chosen: np.ndarray  # (S,) Components that may be split.
+    gains: np.ndarray  # (S,)
+    halves: MixtureState  # Those of component chosen[i] are 2 i and 2 i + 1.
 
 
 class Relocation:
-    """Rounds of relocation for a mixture, on the rows of one step at a time.
+    """Rounds of relocation on the rows of one step each; `caution` multiplies the margin."""
 
-    Parameters
-    ----------
-    state : MixtureState
-    fleet : Fleet
-    caution : float
-        Times the usual margin that a move must gain.
-    """
-
-    def __init__(self, state: MixtureState, fleet: Fleet, caution: float = 1.0) -> None:
+    def __init__(self, state: MixtureState, fleet: LocalFleet, caution: float = 1.0) -> None:
         self.state = state
         self.fleet = fleet
         family = state.family
         own_parameters = family.n_parameters(2) - family.n_parameters(1) + 1.0
         self.margin = _MARGIN * own_parameters * caution
         self.evaluations = 0
-        #: Components that a daring round leaves alone, and those that the last round has split.
+        #: Components that exploratory rounds leave alone, and those that the last round has split.
         self.avoided = np.zeros(state.n_components, dtype=np.bool_)
         self.split = np.empty(0, dtype=np.int64)
 
     def round(self, step: int, random: StepRandomness) -> int:
-        """Survey and move, with the chains of the rows of a step; returns the number of moves."""
+        """Survey and move, with the rows of a step; return the number of moves."""
         survey = self.survey(step, random)
         return 0 if survey is None else self.move(survey, step, random)
 
     def survey(self, step: int, random: StepRandomness) -> Survey | None:
-        """Find out what splits gain and merges lose; None if there is nothing to merge."""
+        """Estimate gains of splits and losses of merges; None if there is nothing to merge."""
         if self.state.n_components < 3:
             return None
-        # The rows are met many times.
+        # The rows are used many times.
         focused = self.fleet.focus(step)
         pairs = self._find_pairs(random)
         if not pairs.shape[0]:
@@ -127,10 +96,10 @@ class Relocation:
         return Survey(pairs[order], losses[order], wholes, order, chosen, gains, halves)
 
     def move(self, survey: Survey, step: int, random: StepRandomness, daring: bool = False) -> int:
-        """Carry out moves of a survey of the present state; returns how many.
+        """Carry out moves of a survey of the present state; return how many.
 
-        A `daring` move may seem to lose, but not much: what a split gains once the components
-        around it have followed is more than it gains alone.
+        A `daring` (exploratory) move may seem to lose a little: a split gains more once the
+        components around it have followed.
         """
         state = self.state
         gains = np.where(self.avoided[survey.chosen], -np.inf, survey.gains)
@@ -160,7 +129,7 @@ class Relocation:
     def lay_background(self, step: int, random: StepRandomness) -> bool:
         """Make a component a background, if that gains more than it loses.
 
-        It is one whose rows all belong nowhere, else the one that the cheapest merge makes free.
+        It is one whose rows are all outlying, else the one that the cheapest merge makes free.
         """
         state, prior = self.state, self.state.prior
         if prior.background >= 0 or state.n_components < 3:
@@ -196,14 +165,14 @@ class Relocation:
 
     def _move_chains(
         self,
-        focused: Fleet,
+        focused: LocalFleet,
         which: np.ndarray,
         kept: np.ndarray,
         freed: np.ndarray,
         halves: MixtureState,
         random: StepRandomness,
     ) -> None:
-        """Chains on a freed component go to its partner, those on a split one to either half."""
+        """Move chains from freed components to their partner, from split ones to either half."""
         n_components = self.state.n_components
         becomes = np.arange(n_components, dtype=np.int32)
         becomes[freed] = kept
@@ -219,7 +188,7 @@ class Relocation:
 
     def _sweep(
         self,
-        fleet: Fleet,
+        fleet: LocalFleet,
         state: MixtureState,
         members: np.ndarray,
         size: int,
@@ -241,15 +210,15 @@ class Relocation:
         return done
 
     def _judge(
-        self, fleet: Fleet, state: MixtureState, members: np.ndarray, size: int, detour: Detour
+        self, fleet: LocalFleet, state: MixtureState, members: np.ndarray, size: int, detour: Detour
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How well blocks of `size` members explain their rows, and what those weigh."""
+        """Leave-one-out log-likelihood and weight of blocks of `size` members."""
         sums, weights, evaluations = fleet.judge(state, Partition.of_blocks(members, size), detour)
         self.evaluations += evaluations
         return sums, weights
 
     def _promising(self) -> np.ndarray:
-        """Components that a split may gain from: all, or of very many those that fill most space.
+        """Components that a split may gain from: all, or of very many the largest by volume.
 
         A split of n rows gains about n times a part of the logarithm of the volume that they fill.
         """
@@ -265,9 +234,9 @@ class Relocation:
         return np.sort(np.argpartition(-score, n_best)[:n_best])
 
     def _split(
-        self, fleet: Fleet, step: int, random: StepRandomness
+        self, fleet: LocalFleet, step: int, random: StepRandomness
     ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
-        """Split the promising components: they (S,), the gain of each, and the 2 S halves."""
+        """Split the promising components (S,): these, the gain of each, and the 2 S halves."""
         state = self.state
         chosen = self._promising()
         n_chosen = chosen.shape[0]
@@ -286,7 +255,7 @@ class Relocation:
         halves = state.with_components(
             both._replace(mass=np.maximum(both.mass, 1e-300)), np.repeat(chosen, 2)
         )
-        # They know no more than these rows, whatever the whole has seen in a stream.
+        # They come from these rows only, whatever the whole has seen in a stream.
         halves.prior.n_rows = min(halves.prior.n_rows, float(fleet.n_rows))
         failed = halves.failures.copy()
         into = np.full(state.n_components, -1, dtype=np.int32)
@@ -336,8 +305,8 @@ class Relocation:
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
         return match_disjointly(partner, loss, max(1, int(share * n_components)))
 
-    def _merge(self, fleet: Fleet, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
-        """What merging each of the pairs (m, 2) loses, and the m merged components."""
+    def _merge(self, fleet: LocalFleet, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
+        """Losses (m,) of merging each of the pairs (m, 2), and the m merged components."""
         state = self.state
         n_components = state.n_components
         first, second = pairs.T
@@ -357,8 +326,8 @@ class Relocation:
     ) -> None:
         """Lower loss[a] and set partner[a] where merging a with a neighbour loses less.
 
-        The loss is that of the classification likelihood, each row counted to one component: with
-        n rows of mean log-density s each, sum_j n_j (log n_j + s_j) - n (log n + s).
+        The loss is that of the classification likelihood: with n rows of mean log-density s each,
+        sum_j n_j (log n_j + s_j) - n (log n + s).
         """
         state, family = self.state, self.state.family
         pairs = nearest_in_blocks(partition, first_block, state.places() / state.widths())

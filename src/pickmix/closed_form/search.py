@@ -1,7 +1,4 @@
-"""Searches for rows without a chain.
-
-Rows look for their component in the cells that are nearest to them.
-"""
+"""Searches for rows without a chain, in the cells that are nearest to them."""
 
 from __future__ import annotations
 
@@ -17,43 +14,32 @@ from pickmix.data.rows import ArrayRows
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-# Components per cell, about, and cells that a row looks into.
-CELL_SIZE = 40
-N_PROBES = 6
-# Child of a step's randomness that draws cells.
-_CELLS = 1000
-# Rows whose nearest cells are looked for together.
-_BLOCK_ROWS = 65536
+CELL_SIZE = 40  # Components per cell, about.
+N_PROBES = 6  # Cells that are searched for a row.
+_CELLS = 1000  # Child of a step's randomness that draws cells.
+_BLOCK_ROWS = 65536  # Rows whose nearest cells are searched together.
 
 
 @dataclass(frozen=True)
 class Routes:
-    """Where a search leads rows.
-
-    Attributes
-    ----------
-    cells : Cells
-    n_probes : int
-        Cells that each row looks into, the nearest ones.
-    """
+    """Cells and their number per row for a search."""
 
     cells: Cells
-    n_probes: int = N_PROBES
+    n_probes: int = N_PROBES  # Cells that each row looks into, the nearest ones.
 
 
 def search(
     mixture: MixtureState | FrozenMixture, source: ArrayRows, routes: Routes
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Find, for each row, a likely component and a lower bound of its log-density.
+    """Find a likely component (N,) int32 of each row and a lower bound (N,) of its log-density.
 
     Each row looks into its nearest cells, and at the background if there is one. Its component is
-    the best one that it meets. The bound is the logarithm of the sum of p(x, k) over all that was
-    met, where no component is counted twice. Returns components (N,) int32, bounds (N,) of
-    log-joint sums, and the number of evaluations.
+    the best one met; the bound is log sum of p(x, k) over all that were met, each once. Returns
+    also the number of evaluations.
     """
     cells = routes.cells
     nearest, highest = _begin(mixture, source, routes)
-    # Where the cell of the background is met as well, it is counted there.
+    # Where the background's cell is searched too, it is counted there.
     again = nearest == _cell_of(cells, cells.background)
     bounds = np.where(again.any(axis=1), -np.inf, highest)
     chain = np.full(source.n_rows, max(cells.background, 0), dtype=np.int32)
@@ -146,7 +132,7 @@ def _begin(
 
 
 def _without_gaps(mixture: MixtureState | FrozenMixture, rows: np.ndarray) -> np.ndarray:
-    """Rows whose missing cells are those of the nearest component, as far as they were seen."""
+    """Rows whose missing cells are filled from the nearest component, by their seen cells."""
     rows = rows[:, : mixture.layout.n_columns]
     if not np.isnan(rows).any():
         return rows
@@ -169,10 +155,7 @@ def draw_routes(
     n_probes: int = N_PROBES,
     background: int | None = None,
 ) -> Routes:
-    """Routes for `search` under a mixture.
-
-    The background is the prior's unless another one is named.
-    """
+    """Routes for `search` under a mixture; the background is the prior's unless given."""
     cells = draw_cells(
         state.places(), state.widths(), cell_size, random.child(_CELLS), state.backend
     )

@@ -1,33 +1,187 @@
-"""Parts of the start of the default fit: places of rows, seeds in cells, and a soft k-means."""
+"""Seeds of a start: k-means++, in cells of many rows, nearest centres, and a soft k-means."""
 
 from __future__ import annotations
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionSweeps
-from pickmix.closed_form.plus_plus import nearest_in_cell, seed_cells
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
+from pickmix.compiled import kernel, part
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
-from pickmix.families.gaussian import SphericalGaussian
-from pickmix.families.gaussian_prior import GaussianPrior
+from pickmix.families.gaussian import GaussianPrior, SphericalGaussian
 from pickmix.families.layout import Moments
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.contract import Backend
+from pickmix.threads import Threads
 
-# Sweeps with one spherical covariance.
-_SPHERICAL_STEPS = 10
-# Centres per cell.
-_CELL_CENTRES = 48
+# Beyond this many centres, in few dimensions, a tree finds the nearest one faster.
+_TREE_CENTRES = 4096
+_TREE_FEATURES = 16
+_BLOCK_NUMBERS = 500_000  # Distances computed at a time.
+_SPHERICAL_STEPS = 10  # Sweeps with one spherical covariance.
+_CELL_CENTRES = 48  # Centres per cell.
 _BLOCK_ROWS = 65536
-# No component of a stochastic fit weighs less than this share of 1/K.
-WEIGHT_FLOOR = 1e-4
+WEIGHT_FLOOR = 1e-4  # No component of a stochastic fit weighs less than this share of 1/K.
+
+
+def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | None) -> np.ndarray:
+    """Index of the nearest centre (Euclidean) of each row, (B,) int32."""
+    n_centres, n_features = centres.shape
+    if n_centres > _TREE_CENTRES and n_features <= _TREE_FEATURES:
+        workers = 1 if threads is None else threads.n_threads
+        return np.asarray(cKDTree(centres).query(rows, workers=workers)[1], dtype=np.int32)
+    nearest = np.empty(rows.shape[0], dtype=np.int32)
+    if threads is not None:
+        columns = np.ascontiguousarray(centres.T)
+        work = float(rows.shape[0] * centres.size)
+        threads.run(_find_nearest, rows.shape[0], work, rows, columns, nearest)
+        return nearest
+    half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
+    block = max(1, _BLOCK_NUMBERS // n_centres)
+    for start in range(0, rows.shape[0], block):
+        part = slice(start, start + block)
+        nearest[part] = (half_squares - rows[part] @ centres.T).argmin(axis=1)
+    return nearest
+
+
+@kernel(fastmath={"reassoc", "contract", "nsz"})
+def _find_nearest(rows, centre_columns, nearest, start, stop):
+    """nearest[i] = argmin_k |rows[i] - centre_k|^2, with the centres as columns (D, K)."""
+    n_features, n_centres = centre_columns.shape
+    distance = np.empty(n_centres)
+    for i in range(start, stop):
+        distance[:] = 0.0
+        for d in range(n_features):
+            x = rows[i, d]
+            column = centre_columns[d]
+            for k in range(n_centres):
+                y = x - column[k]
+                distance[k] += y * y
+        best = 0
+        for k in range(1, n_centres):
+            if distance[k] < distance[best]:
+                best = k
+        nearest[i] = best
+
+
+def plus_plus(
+    rows: np.ndarray, weights: np.ndarray, uniforms: np.ndarray, compiled: bool
+) -> np.ndarray:
+    """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
+
+    uniforms (K, trials) decide the draws. Returns the numbers of K rows.
+    """
+    chosen = np.empty(uniforms.shape[0], dtype=np.int64)
+    if compiled:
+        _plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
+        return chosen
+    squared = np.full(rows.shape[0], np.inf)
+    mass = weights
+    for k in range(chosen.shape[0]):
+        running = np.cumsum(mass)
+        if not running[-1] > 0.0:
+            # Fewer distinct rows than centres: repeat rows, as no other place has data.
+            running = np.cumsum(weights)
+        picks = np.searchsorted(running, uniforms[k] * running[-1], side="right")
+        picks = np.minimum(picks, rows.shape[0] - 1)
+        trials = [np.minimum(np.square(rows - rows[pick]).sum(axis=1), squared) for pick in picks]
+        best = int(np.argmin([weights @ trial for trial in trials]))
+        chosen[k], squared = picks[best], trials[best]
+        mass = weights * squared
+    return chosen
+
+
+@part(fastmath={"reassoc", "contract", "nsz"})
+def _squared_distances(columns, row, out):
+    """out (S,) = squared distances of all rows, as columns (D, S), from one of them."""
+    out[:] = 0.0
+    for d in range(columns.shape[0]):
+        values = columns[d]
+        x = values[row]
+        for i in range(out.shape[0]):
+            y = values[i] - x
+            out[i] += y * y
+
+
+@part()
+def _pick(mass, total, u):
+    """The row at which the running sum of mass passes u * total."""
+    target = u * total
+    for i in range(mass.shape[0]):
+        target -= mass[i]
+        if target < 0.0:
+            return i
+    return mass.shape[0] - 1
+
+
+@kernel()
+def _plus_plus(columns, weights, uniforms, chosen):
+    n_rows = columns.shape[1]
+    squared = np.full(n_rows, np.inf)
+    distance = np.empty(n_rows)
+    best_distance = np.empty(n_rows)
+    mass = weights.copy()
+    for k in range(chosen.shape[0]):
+        total = mass.sum()
+        if not total > 0.0:
+            for i in range(n_rows):
+                mass[i] = weights[i]
+            total = mass.sum()
+        best_potential = np.inf
+        for trial in range(uniforms.shape[1]):
+            pick = _pick(mass, total, uniforms[k, trial])
+            _squared_distances(columns, pick, distance)
+            potential = 0.0
+            for i in range(n_rows):
+                distance[i] = min(distance[i], squared[i])
+                potential += weights[i] * distance[i]
+            if potential < best_potential or trial == 0:
+                best_potential = potential
+                chosen[k] = pick
+                for i in range(n_rows):
+                    best_distance[i] = distance[i]
+        for i in range(n_rows):
+            squared[i] = best_distance[i]
+            mass[i] = weights[i] * squared[i]
+
+
+@kernel()
+def seed_cells(rows, order, offsets, centre_offsets, uniforms, chosen, start, stop):
+    """k-means++ within the cells start..stop: chosen (K,) receives rows' numbers."""
+    for cell in range(start, stop):
+        first, last = offsets[cell], offsets[cell + 1]
+        columns = np.empty((rows.shape[1], last - first))
+        for i in range(first, last):
+            for d in range(rows.shape[1]):
+                columns[d, i - first] = rows[order[i], d]
+        low, high = centre_offsets[cell], centre_offsets[cell + 1]
+        picks = np.empty(high - low, dtype=np.int64)
+        _plus_plus(columns, np.ones(last - first), uniforms[low:high], picks)
+        for c in range(high - low):
+            chosen[low + c] = order[first + picks[c]]
+
+
+@kernel()
+def nearest_in_cell(rows, cells, centres, centre_offsets, nearest, start, stop):
+    """nearest[i] = the nearest of the centres that row i's cell holds."""
+    for i in range(start, stop):
+        best, least = -1, np.inf
+        for k in range(centre_offsets[cells[i]], centre_offsets[cells[i] + 1]):
+            square = 0.0
+            for d in range(rows.shape[1]):
+                y = rows[i, d] - centres[k, d]
+                square += y * y
+            if square < least:
+                best, least = k, square
+        nearest[i] = best
 
 
 class PlacedRows:
-    """The rows of a source where random trees look for them, each column divided by its scale."""
+    """The positions of a source's rows, each column divided by its scale."""
 
     def __init__(self, source: ArrayRows, family: Family, scale: np.ndarray | None = None) -> None:
         self._source = source
@@ -37,20 +191,16 @@ class PlacedRows:
         self.mean_weight = source.mean_weight
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        """The given rows, as (B, d)."""
         places = self._family.row_places(self._source.gather(rows))
         return places if self._scale is None else places / self._scale
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
-        """Weights of the given rows, and what as many weigh on average."""
         return self._source.weights_of(rows)
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Nothing is missing."""
         return None
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
-        """Some rows with other weights, copied."""
         places = self.gather(rows)
         return ArrayRows(places, weights.copy(), np.zeros(places.shape[1]), compiled=False)
 
@@ -69,7 +219,7 @@ def soften(
     some = np.unique(np.linspace(0, placed.n_rows - 1, 5000).astype(np.int64))
     rows = placed.gather(some)
     variance = float(np.mean(np.square(rows - centres[chain[some]])))
-    # Rows that are their own centres have no distance.
+    # Rows that are centres have distance zero.
     variance = max(variance, 1e-6 * float(np.mean(np.square(rows))), 1e-200)
     family = SphericalGaussian(n_features, reg_covar=0.0)
     weights = np.full(K, 1.0 / K)
@@ -82,7 +232,7 @@ def soften(
     )
     prior = family.make_prior(moments, "few", placed.n_rows)
     assert isinstance(prior, GaussianPrior)
-    # All lean on the pooled variance, whatever they have seen.
+    # All have the pooled variance, whatever their rows.
     prior.least_count = np.inf
     state = MixtureState(family, moments, backend, prior, WEIGHT_FLOOR / K)
     fleet = LocalFleet(backend, placed, chain, batches)

@@ -1,16 +1,16 @@
-"""Where a fit begins: the moments of the components, and the component each row's chain is on.
+"""Where a fit begins: the moments of the components, and the component of each row's chain.
 
 The start of the default fit, for any number of components:
 
 1. k-means++ on a subsample of the rows; beyond some thousand components within the cells of a
-   random tree over the subsample, so that its cost does not grow with K^2. Each cell is given the
-   centres that its share of the rows makes.
+   random tree over the subsample, so that its cost does not grow with K^2. The number of centres of
+   a cell is proportional to its rows.
 2. Sweeps of random-partition Gibbs with one spherical covariance for all components, which is a
    soft k-means that meets a few centres per row.
-3. Moments of the rows that each component ends up with.
+3. Moments of the rows of each component.
 
-Distances are measured where random trees look for rows (`Family.row_places`), in standard
-deviations of the columns, so units do not matter.
+Distances are between positions (`Family.row_places`), in standard deviations of the columns, so
+units do not matter.
 """
 
 from __future__ import annotations
@@ -20,8 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from pickmix.closed_form.local_fleet import sample_numbers
-from pickmix.closed_form.plus_plus import nearest_centres, plus_plus
-from pickmix.closed_form.seeding import PlacedRows, seed_in_cells, soften
+from pickmix.closed_form.seeding import (
+    PlacedRows,
+    nearest_centres,
+    plus_plus,
+    seed_in_cells,
+    soften,
+)
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
@@ -31,26 +36,18 @@ from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics, stack
 
-# Rows of the subsample that k-means++ and the first moments come from, per component.
-_SUBSAMPLE_PER_COMPONENT = 20
+_SUBSAMPLE_PER_COMPONENT = 20  # Rows for k-means++ and the first moments.
 _SMALLEST_SUBSAMPLE = 10_000
-# Trials per centre and Lloyd iterations on the subsample: as many as fit into this many
-# multiply-adds each.
-_SEEDING_WORK = 2e9
+_SEEDING_WORK = 2e9  # Multiply-adds for trials per centre, and for Lloyd iterations.
 _MOST_LLOYD = 20
-# k-means++ costs K times the subsample: beyond this many components "auto" draws rows instead.
-_LARGEST_PLUS_PLUS = 3000
-# Up to this many components k-means++ sees the subsample as a whole.
-_LARGEST_WHOLE = 2000
+_LARGEST_PLUS_PLUS = 3000  # With more components "auto" draws rows, at less cost.
+_LARGEST_WHOLE = 2000  # With more components k-means++ runs in cells.
 _BLOCK_ROWS = 65536
 
 
 @dataclass
 class Start:
-    """Moments to start from, in centred coordinates, and the chains (N,) of all rows.
-
-    `evaluations` counts the component evaluations that the start took.
-    """
+    """Moments to start from, in centred coordinates, and the chains (N,) of all rows."""
 
     moments: Moments
     chain: np.ndarray
@@ -105,7 +102,7 @@ class Starter:
         return start
 
     def from_labels(self, labels: np.ndarray) -> Start:
-        """Start where rows (N,) are said to belong; nothing leans on anything."""
+        """Start from given labels (N,), without shrinkage."""
         chain = labels.astype(np.int32)
         numbers = np.arange(self.source.n_rows)
         return Start(self._moments_of_chain(chain, numbers, leans=False), chain)
@@ -146,24 +143,23 @@ class Starter:
         return Start(moments, self.random_chain())
 
     def random_chain(self) -> np.ndarray:
-        """Chains that stand anywhere, (N,)."""
         rows = np.arange(self.source.n_rows)
         key = self.random.key(Stream.START)
         return self.backend.operations.draw_uniformly(rows, self.n_components, key, 0, 1)[:, 0]
 
     def chain_near(self, moments: Moments) -> np.ndarray:
-        """Chains that stand on the nearest component with these moments, (N,)."""
+        """Chains (N,) on the nearest component with these moments."""
         prior = self.family.make_prior(moments, "none", float(self.source.n_rows))
         state = MixtureState(self.family, moments, self.backend, prior)
         return self.chain_at(state.places())
 
     def chain_at(self, centres: np.ndarray) -> np.ndarray:
-        """Chains that stand on the nearest centre (K, d), (N,)."""
+        """Chains (N,) on the nearest centre (K, d)."""
         return self._chain_in(PlacedRows(self.source, self.family), centres)
 
     @staticmethod
     def _squares(weights: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Sums of squared weights of components behind which stand so many effective rows."""
+        """Sums of squared weights of components of so many effective rows."""
         return np.asarray(np.square(weights) / np.maximum(counts, 1e-300))
 
     def _plus_plus_of(
@@ -199,19 +195,19 @@ class Starter:
             float(row_weights.sum()),
         )
         moments = self._moments_of(statistics, rows)
-        # Chains stand where the means of the nearest rows are.
+        # Chains begin at the means of the nearest rows.
         settled = self._lloyd(centres, self.family.row_places(rows), row_weights)
         return Start(moments, self.chain_at(settled))
 
     def _moments_of(self, statistics: Statistics, rows: np.ndarray, leans: bool = True) -> Moments:
-        """Moments of assigned rows; if they lean, components of few rows do so on all."""
+        """Moments of assigned rows; if it `leans`, components of few rows are shrunk to all."""
         layout, n_components = self.family.layout, self.n_components
         members = statistics.members
         mass, squares = np.zeros(n_components), np.zeros(n_components)
         mass[members], squares[members] = statistics.mass, statistics.squares
         counts = np.divide(mass * mass, squares, out=np.zeros_like(mass), where=squares > 0.0)
         total = statistics.mass.sum()
-        # A component without rows of its own stands on some row.
+        # A component without rows is put on a row.
         mean = rows[np.arange(n_components) % rows.shape[0], : layout.n_coordinates].copy()
         mean[members] = statistics.mean
         pooled = statistics.scatter.sum(axis=0) / total
@@ -287,7 +283,7 @@ class Starter:
     def _moments_of_chain(
         self, chain: np.ndarray, numbers: np.ndarray, leans: bool = True
     ) -> Moments:
-        """Moments of the rows `numbers` by the components that their chains stand on."""
+        """Moments of the rows `numbers` by the components of their chains."""
         K = self.n_components
         components = chain[numbers]
         order, ends = self.backend.operations.group_rows(

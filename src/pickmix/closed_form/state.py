@@ -1,8 +1,7 @@
 """A mixture as the engine holds it: moments, and the model that their M-step made.
 
-Moments are held per unit of mass. The common factor (1 - gamma) of a stochastic-approximation step
-then leaves all of them alone but the masses, and there it is one number for all components: a lazy
-but exact decay.
+Moments are per unit of mass. The factor (1 - gamma) of a stochastic-approximation step then changes
+the masses only, by one number for all components: a lazy but exact decay.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from pickmix.families.leave_one_out import Witnesses
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics
 
-# Below this the lazy scale is folded into the masses, long before it could underflow.
-_SMALLEST_SCALE = 1e-100
+_SMALLEST_SCALE = 1e-100  # Below this the lazy scale is folded into the masses.
 
 
 class SingularCovarianceError(ValueError):
@@ -46,7 +44,7 @@ class SingularCovarianceError(ValueError):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A state's parameters at some moment; see `MixtureState.snapshot`."""
+    """A state's parameters; see `MixtureState.snapshot`."""
 
     moments: Moments
     model: Model
@@ -55,7 +53,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class FrozenMixture:
-    """The components of a mixture, and what computes with them; as `search` needs it."""
+    """The components of a mixture and their backend, as `search` needs them."""
 
     family: Family
     model: Model
@@ -63,22 +61,13 @@ class FrozenMixture:
 
     @property
     def layout(self) -> Layout:
-        """The family's features."""
         return self.family.layout
 
 
 class MixtureState:
-    """K components of a family under a prior.
+    """K components of a family under a prior. The state owns the moments, whose masses are weights.
 
-    Parameters
-    ----------
-    family : Family
-    moments : Moments
-        Owned by the state. Masses are weights.
-    backend : Backend
-    prior : Prior
-    weight_floor : float
-        No component weighs less than this, so that a missed one can still be selected.
+    No component weighs less than `weight_floor`, so that a missed one can still be selected.
     """
 
     def __init__(
@@ -105,7 +94,6 @@ class MixtureState:
 
     @property
     def layout(self) -> Layout:
-        """The family's features."""
         return self.family.layout
 
     def _maximise(self, members: np.ndarray) -> np.ndarray:
@@ -127,7 +115,7 @@ class MixtureState:
 
     @property
     def floored_masses(self) -> np.ndarray:
-        """Masses in use (K,): what log-joints count as mixture weights, unnormalised."""
+        """Masses in use (K,): mixture weights of log-joints, unnormalised."""
         return np.asarray(np.exp(log_weights(self.model)))
 
     @property
@@ -141,37 +129,34 @@ class MixtureState:
         return float(np.log(self.floored_masses.sum()))
 
     def effective_counts(self) -> np.ndarray:
-        """Effective number of rows behind each component: (sum w)^2 / sum w^2."""
+        """Effective number of rows (K,) of components: (sum w)^2 / sum w^2."""
         mass = self.masses
         squares = self.moments.squares * self.model.decay[SQUARE_SCALE]
         counts = np.zeros_like(mass)
         return np.asarray(np.divide(mass * mass, squares, out=counts, where=squares > 0.0))
 
     def effective_rows(self) -> np.ndarray:
-        """Rows (K,) that each component accounts for, out of all behind the statistics."""
+        """Rows (K,) that each component accounts for, out of all rows."""
         return np.asarray(self.masses * self.prior.n_rows)
 
     def places(self) -> np.ndarray:
-        """Where trees and cells look for the components, (K, d)."""
+        """Positions (K, d) of the components for trees and cells."""
         return self.family.places(self.model)
 
     def widths(self) -> np.ndarray:
-        """Typical widths of a component along its places, (d,)."""
+        """Typical scales (d,) of a component along its positions."""
         return self.family.widths(self.prior)
 
     def pool(self) -> None:
-        """Let the prior follow the components."""
+        """Re-estimate the prior from the components."""
         self.prior.pool(self.moments, self.masses)
 
     def choose(self, witnesses: Witnesses) -> None:
-        """Let components choose how far they lean on what all have in common."""
+        """Estimate the shrinkage of components."""
         self.prior.choose(self.moments, self.masses, witnesses)
 
     def with_components(self, moments: Moments, like: np.ndarray) -> MixtureState:
-        """Other components under the same weight floor; masses as they are given.
-
-        They lean on what all have in common as the components `like` (K',) of this state do.
-        """
+        """Other components, with the shrinkage of the components `like` (K',) of this state."""
         other = copy.copy(self)
         other.moments = moments
         other.prior = self.prior.take(like)
@@ -199,12 +184,10 @@ class MixtureState:
         return merge_pairs(self.layout, self.moments_at(first), self.moments_at(second))
 
     def snapshot(self) -> Snapshot:
-        """Everything that `restore` needs to come back to the present parameters."""
         moments = Moments(*(array.copy() for array in self.moments))
         return Snapshot(moments, Model(*(array.copy() for array in self.model)), self.prior.copy())
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Come back to the parameters of a snapshot."""
         for own, kept in zip(self.moments, snapshot.moments, strict=True):
             own[...] = kept
         for own, kept in zip(self.model, snapshot.model, strict=True):
@@ -212,10 +195,11 @@ class MixtureState:
         self.prior = snapshot.prior.copy()
 
     def copy_from(self, components: np.ndarray, other: MixtureState, which: np.ndarray) -> None:
-        """Let `components` become the components `which` of another mixture."""
+        """Replace `components` by the components `which` of another mixture."""
         own, its = self.model, other.model
-        for mine, theirs in zip(own[:5], its[:5], strict=True):
-            # A shared factor is nobody's own; a family without a linear part has none.
+        # All fields but the masses and their decay.
+        for mine, theirs in zip(own[:-2], its[:-2], strict=True):
+            # A shared factor is not copied; a family without a linear part has none.
             if mine.shape[0] == self.n_components and theirs.shape[0] == other.n_components:
                 mine[components] = theirs[which]
         taken = other.moments_at(which)
@@ -228,7 +212,7 @@ class MixtureState:
             own.log_mass[components] = np.log(self.moments.mass[components])
 
     def weigh(self, components: np.ndarray, mass: float) -> None:
-        """Give components a mass, and parameters from the moments that they have."""
+        """Give components a mass, and parameters from their moments."""
         self.moments.mass[components] = mass / self.model.decay[SCALE]
         self.moments.squares[components] = mass * mass / self.model.decay[SQUARE_SCALE]
         self.model.log_mass[components] = np.log(self.moments.mass[components])

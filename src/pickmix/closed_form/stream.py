@@ -1,8 +1,5 @@
-"""Random-partition Gibbs on a stream of batches.
-
-A row of a stream has no chain to continue. A search finds a component for it, and a sweep from
-there weighs the statistics.
-"""
+"""Random-partition Gibbs on a stream of batches: a search finds each row's component, then a
+sweep."""
 
 from __future__ import annotations
 
@@ -17,14 +14,11 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 
-# Cells that new rows look into: fewer than in a fit, where rows are searched for only once.
-_PROBES = 4
-# Rows per component in which a step may replace all statistics.
-_ROWS_PER_COMPONENT = 100
+_PROBES = 4  # Cells searched by new rows: fewer than in a fit, which searches once.
+_ROWS_PER_COMPONENT = 100  # In which a step may replace all statistics.
 _POWER = 0.6
-# Batches between rounds of relocation, and rows per component that such a batch must have.
-_RELOCATE_EVERY = 4
-_RELOCATION_ROWS = 40
+_RELOCATE_EVERY = 4  # Batches between rounds of relocation.
+_RELOCATION_ROWS = 40  # Rows per component that such a batch must have.
 # Times the usual margin that a move must gain. Halves are fitted to the batch that judges them,
 # wholes are not; and moves by chance would never end in a stream, each one undoing what was
 # learnt from many batches.
@@ -32,31 +26,16 @@ _CAUTION = 20.0
 
 
 def automatic_gamma(n_rows: int, n_seen: float, n_components: int) -> float:
-    """Step size of a batch of `n_rows` after `n_seen` rows.
+    """Step size (1 + u)^-0.6 of a batch, u rows seen in units that suffice for all components.
 
-    (1 + u)^-0.6, where u counts the rows seen in units that are large enough to learn all
-    components from; a batch that is only a part of such a unit gets that part of it.
+    A batch that is only a part of such a unit gets that part of it.
     """
     unit = max(n_rows, _ROWS_PER_COMPONENT * n_components)
     return n_rows / unit * float((1.0 + n_seen / unit) ** -_POWER)
 
 
 class OnlineMixture:
-    """A mixture that follows a stream of batches: each one is a fleet without a past.
-
-    Parameters
-    ----------
-    state : MixtureState
-        Updated in place.
-    settings : RandomPartition
-    center : (D,) array
-        Origin of the coordinates of `state`.
-    seed : int
-    n_seen : float
-        Rows seen before.
-    n_batches : int
-        Batches seen before.
-    """
+    """A mixture that follows a stream of batches, updated in place, about `center` (D,)."""
 
     def __init__(
         self,
@@ -79,7 +58,7 @@ class OnlineMixture:
         self._sweeps: PartitionSweeps | None = None
 
     def learn(self, source: ArrayRows, gamma: float | None, relocates: bool) -> tuple[float, int]:
-        """Learn from one batch; returns a bound of its log-likelihood and the updates refused.
+        """Learn from one batch; return a bound of its log-likelihood and the updates refused.
 
         The bound is the mean log-density per row of the best blocks that the rows met, under the
         parameters before the update.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from pickmix.data.checks import check_integer
 from pickmix.data.pair_overlap import BLOCK_ELEMENTS, FloatArray, IntArray
+from pickmix.inputs.arrays import check_integer
 
 RandomState = int | np.random.Generator | None
 

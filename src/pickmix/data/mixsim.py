@@ -19,7 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import brentq
 
-from pickmix.data.checks import check_integer
 from pickmix.data.known_mixture import KnownMixture, RandomState
 from pickmix.data.pair_overlap import (
     FloatArray,
@@ -29,6 +28,7 @@ from pickmix.data.pair_overlap import (
     pair_block_distances,
     pairwise_overlap,
 )
+from pickmix.inputs.arrays import check_integer
 
 __all__ = ["MixSimMixture", "generate", "pairwise_overlap"]
 

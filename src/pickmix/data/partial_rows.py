@@ -52,7 +52,6 @@ class PartialRows(ArrayRows):
         return np.asarray(guess + self._average(guess, power=1))
 
     def _average(self, origin: np.ndarray, power: int) -> np.ndarray:
-        """Weighted mean (D,) of a power of distances from an origin, of what was seen."""
         total, mass = np.zeros(self.n_features), np.zeros(self.n_features)
         for start in range(0, self.n_rows, 65536):
             block = self._telling[start : start + 65536].astype(np.float64, order="C") - origin
@@ -73,14 +72,12 @@ class PartialRows(ArrayRows):
         return largest
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        """The given rows, centred, and then their noise, as (B, D') float64."""
         values = super().gather(rows)
         if self.noise is None:
             return values
         return np.concatenate([values, self.noise[rows]], axis=1)
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> PartialRows:
-        """Some rows with other weights, copied."""
         noise = None if self.noise is None else self.noise[rows]
         nothing = np.zeros(self.n_features)
         values = super().gather(rows)
@@ -89,11 +86,9 @@ class PartialRows(ArrayRows):
         )
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Numbers (B,) of the sets of cells that are missing."""
         return np.asarray(self.patterns[rows])
 
     def filled(self) -> ArrayRows:
-        """The rows with all cells filled, and without noise; see `fill`."""
         if self._filled is None:
             data = fill(self._telling) if np.isnan(self._telling).any() else self.data
             self._filled = ArrayRows(data, self.weights, self.center, self._compiled)

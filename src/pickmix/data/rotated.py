@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from pickmix.data.checks import check_integer
 from pickmix.data.known_mixture import KnownMixture, RandomState
+from pickmix.inputs.arrays import check_integer
 
 WEIGHTS = ("equal", "power")
 

@@ -18,14 +18,12 @@ from pickmix.estimators.validation import check_number
 from pickmix.fitting.checkpoint import Checkpoints, say_resumed
 from pickmix.selection.proposals import Proposal
 
-# Longer sequences are known by a checksum.
-_FEW_ITEMS = 100
+_FEW_ITEMS = 100  # Longer sequences are known by a checksum.
 # Parameters that change how a fit is made, but not its result.
 _FREE = ("n_jobs", "verbose", "callbacks", "checkpoint", "checkpoint_every", "max_time")
 
 
 def check_checkpoint(folder: Any, every: Any) -> None:
-    """Check the two parameters."""
     if folder is not None and not isinstance(folder, str | os.PathLike):
         raise ValueError(f"checkpoint must be None or the path of a folder, got {folder!r}.")
     check_number("checkpoint_every", every, 0.0)
@@ -34,10 +32,9 @@ def check_checkpoint(folder: Any, every: Any) -> None:
 def open_checkpoints(
     estimator: Any, folder: Any, rows: dict[str, Any], weights: np.ndarray | None, seeds: Any
 ) -> Checkpoints:
-    """The checkpoints of an estimator's fit in a folder.
+    """The checkpoints of an estimator's fit to rows with this fingerprint, in a folder.
 
-    `rows` is a fingerprint of what is fitted; seeds are noted, for a `random_state` that could not
-    be drawn from again.
+    Seeds are noted, for a `random_state` that could not be drawn from again.
     """
     from pickmix import __version__
 
@@ -58,7 +55,7 @@ def _describe_parameters(estimator: BaseEstimator) -> dict[str, Any]:
 
 
 def describe(value: Any, depth: int = 4) -> Any:
-    """What can be compared later, as JSON; of objects in objects, so many levels."""
+    """A value as JSON for comparison, nested objects to `depth` levels."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.integer | np.floating | np.bool_):
@@ -81,45 +78,25 @@ def describe(value: Any, depth: int = 4) -> Any:
 
 
 def fingerprint_of(rows: np.ndarray) -> dict[str, Any]:
-    """What identifies rows in memory."""
     return {"array": describe(rows)}
 
 
 @dataclass
 class Progressed:
-    """How far the fits of an estimator have come.
+    """Progress of the fits of an estimator."""
 
-    Attributes
-    ----------
-    start : int
-        Number of the start that is under way.
-    stage : Stage or None
-        Its stage; None if it has not begun.
-    passing : bool
-        Whether it has come to passes over all rows.
-    best : Fitted or None
-        The best of the starts before it.
-    best_start : int
-    best_engine : ClosedFormEngine or None
-        Its engine, if passes over all rows are to follow.
-    work : float
-        Seconds that these took.
-    draws : dict
-        State of the generator that draws starts.
-    """
-
-    start: int = 0
-    stage: Stage | None = None
-    passing: bool = False
-    best: Fitted | None = None
+    start: int = 0  # Number of the start that is under way.
+    stage: Stage | None = None  # Its stage; None if it has not begun.
+    passing: bool = False  # Whether it has come to passes over all rows.
+    best: Fitted | None = None  # Of the starts before it.
     best_start: int = 0
-    best_engine: ClosedFormEngine | None = None
-    work: float = 0.0
-    draws: dict[str, Any] | None = None
+    best_engine: ClosedFormEngine | None = None  # If passes over all rows follow.
+    work: float = 0.0  # Seconds that these took.
+    draws: dict[str, Any] | None = None  # State of the generator that draws starts.
 
 
 class FitSaver:
-    """Saves the stages of a fit with what came before them."""
+    """Saves the stages of a fit with the results before them."""
 
     def __init__(
         self,
@@ -134,18 +111,16 @@ class FitSaver:
         self.draws = draws
 
     def due(self) -> bool:
-        """Whether it is time to."""
         return self.checkpoints.due()
 
     def save(self, stage: Stage) -> None:
-        """Write a checkpoint."""
         self.progressed.stage = stage
         self.progressed.draws = self.draws.get_state(legacy=False)
         self.checkpoints.write(self.progressed, self.here)
         self.progressed.stage = None
 
     def resume(self, classes: tuple[type, ...]) -> Progressed | None:
-        """Where the fit of this call has come to, if it was begun before."""
+        """The progress of this call's fit, if it was begun before."""
         found: Progressed | None = self.checkpoints.read(self.here, classes)
         if found is not None:
             self.progressed = found

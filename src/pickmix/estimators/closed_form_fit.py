@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pickmix.closed_form.chunks import Chunks
 from pickmix.closed_form.engine import ClosedFormEngine, RuleEngine
 from pickmix.closed_form.local_fleet import LocalFleet
 from pickmix.closed_form.partition_engine import PartitionEngine
 from pickmix.closed_form.pass_engine import PassEngine
-from pickmix.closed_form.shards import Shards
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
@@ -25,9 +25,6 @@ from pickmix.fitting.progress import PassProgress, Progress
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.selection.schedules import ConstantStep
 from pickmix.sweep.contract import Backend
-from pickmix.sweep.partial_compiled import PartialCompiled
-from pickmix.sweep.partial_reference import PartialReference
-from pickmix.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -38,47 +35,27 @@ class Before:
     passes: float = 0.0
     lower_bound: float = -math.inf
     background: int | None = None
-    #: Whether there was an earlier fit.
-    resumes: bool = False
+    resumes: bool = False  # Whether there was an earlier fit.
 
 
 @dataclass
 class Fitted:
-    """The result of one fit.
+    """The result of one fit."""
 
-    Attributes
-    ----------
-    weights, parameters, effective_counts
-        The mixture.
-    background : int or None
-        The component that is a background.
-    chain : (N,) int32 array
-        Where the chains of all rows stand.
-    trace : structured array
-    outcome : Outcome
-    n_steps : int
-        Steps made, including those of earlier fits.
-    n_passes : int
-        Passes made in this fit, the last one perhaps in part.
-    passes : float
-        Passes made, including those of earlier fits.
-    evaluations, start_evaluations : int
-    start_seconds, seconds : float
-        Time of the start, and of the work after it.
-    """
-
+    #: The mixture.
     weights: np.ndarray
     parameters: dict[str, np.ndarray]
     effective_counts: np.ndarray
-    background: int | None
-    chain: np.ndarray
+    background: int | None  # The component that is a background.
+    chain: np.ndarray  # (N,) Components of the chains of all rows.
     trace: np.ndarray
     outcome: Outcome
-    n_steps: int
-    n_passes: int
-    passes: float
+    n_steps: int  # Steps made, including those of earlier fits.
+    n_passes: int  # Passes made in this fit, the last one perhaps in part.
+    passes: float  # Passes made, including those of earlier fits.
     evaluations: int
     start_evaluations: int
+    #: Time of the start, and of the work after it.
     start_seconds: float
     seconds: float
 
@@ -89,22 +66,9 @@ class Fitted:
         return float(values[-1]) if values.size else -math.inf
 
 
-def make_backend(compiled: bool, threads: Threads) -> Backend:
-    """NumPy, or compiled kernels on threads; for rows that may be seen in part."""
-    return PartialCompiled(threads) if compiled else PartialReference()
-
-
 @dataclass
 class Stage:
-    """A fit under way: what a checkpoint holds of it.
-
-    Attributes
-    ----------
-    engine : ClosedFormEngine
-    moment : loop.Moment
-    start_evaluations : int
-    start_seconds : float
-    """
+    """A fit under way: what a checkpoint holds of it."""
 
     engine: ClosedFormEngine
     moment: loop.Moment
@@ -116,12 +80,9 @@ class Saver(Protocol):
     """Saves stages of a fit."""
 
     def due(self) -> bool:
-        """Whether it is time to."""
-        ...
+        """True if a checkpoint is due."""
 
-    def save(self, stage: Stage) -> None:
-        """Save this one."""
-        ...
+    def save(self, stage: Stage) -> None: ...
 
 
 @dataclass
@@ -152,11 +113,10 @@ def fit_once(
     saver: Saver | None = None,
     resumed: Stage | None = None,
 ) -> tuple[Fitted, ClosedFormEngine]:
-    """Start, and make steps until something ends the fit.
+    """Start, and make steps until something ends the fit; return the result and the engine.
 
-    `make_estimator(state)` gives callbacks an estimator with the parameters as they stand. With
-    `resumed` there is no start: the fit resumes from that stage. Returns the result, and the
-    engine as it ended.
+    `make_estimator(state)` gives callbacks an estimator with the present parameters. A fit
+    `resumed` from a stage has no start.
     """
     first_step = before.n_steps + 1
     if resumed is None:
@@ -209,9 +169,8 @@ def _begin(
     choose_start: Callable[[Starter], Start],
     before: Before,
 ) -> Stage:
-    """The start of a fit."""
     started = time.perf_counter()
-    # Starts need complete rows; those of nearest neighbours will do.
+    # Starts need complete rows: missing cells are filled from nearest neighbours.
     start = choose_start(Starter(plan.family, source.filled(), plan.n_components, seed, backend))
     prior = plan.family.make_prior(start.moments, plan.shrinkage, float(plan.n_rows))
     if plan.background:
@@ -219,7 +178,7 @@ def _begin(
     if before.background is not None and plan.family.has_background(prior):
         prior.background = before.background
     if before.resumes:
-        # Components begin as they were. To lean once more would blur the narrow ones.
+        # Components begin as they were. Shrinking them once more would blur the narrow ones.
         prior.resume()
     state = MixtureState(plan.family, start.moments, backend, prior, plan.weight_floor)
     state.require_sound()
@@ -232,7 +191,7 @@ def finish_on_all(
     plan: Plan,
     fitted: Fitted,
     engine: ClosedFormEngine | None,
-    shards: Shards,
+    shards: Chunks,
     mean_weight: float,
     seed: int,
     *,
@@ -242,10 +201,7 @@ def finish_on_all(
     saver: Saver | None = None,
     resumed: Stage | None = None,
 ) -> Fitted:
-    """Let a mixture that was fitted to a sample learn from all rows, pass after pass.
-
-    `engine` is the one that fitted the sample; a fit that resumes has its own.
-    """
+    """Continue a mixture that was fitted to a sample by `engine` with passes over all rows."""
     assert plan.partition is not None
     if resumed is None:
         assert engine is not None
@@ -266,7 +222,7 @@ def finish_on_all(
         resumed = Stage(fresh, loop.NOT_YET, fitted.start_evaluations, fitted.start_seconds)
     passing = resumed.engine
     assert isinstance(passing, PassEngine)
-    n_legs = passing.n_legs
+    n_legs = passing.steps_per_pass
     state = passing.state
     first_step = fitted.n_steps + 1
     limits = Limits(plan.max_passes * n_legs, Outcome.MAX_ITER, plan.limits.max_time)

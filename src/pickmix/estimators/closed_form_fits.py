@@ -1,4 +1,4 @@
-"""Fits of one estimator: several starts, the best of them, and passes over all rows after that."""
+"""Fits of one estimator: several starts, the best of them, and then passes over all rows."""
 
 from __future__ import annotations
 
@@ -21,42 +21,24 @@ from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.fitting.stopping import Outcome
 from pickmix.sweep.contract import Backend
 
-# Share of `max_time` that a sample may take, if passes over all rows are to follow.
-_SAMPLE_SHARE = 0.5
+_SAMPLE_SHARE = 0.5  # Of `max_time` for a sample, if passes over all rows follow.
 # Outcomes after which there is a mixture to continue with.
 _GOES_ON = (Outcome.CONVERGED, Outcome.MAX_ITER, Outcome.MAX_STEPS, Outcome.MAX_TIME)
 
 
 @dataclass
 class Fits:
-    """All that the fits of one call need.
-
-    Attributes
-    ----------
-    plan : Plan
-    source : ArrayRows
-        Rows in memory.
-    seeds : sequence of int
-        One per start.
-    backend : Backend
-    table : LargeTable or None
-        The table that `source` is a sample of.
-    choose_start : callable (Starter, RandomState) -> Start
-    before : Before
-    max_time : float or None
-        Seconds of work for everything.
-    verbose, callbacks, make_estimator
-        As in `fit_once`.
-    """
+    """All that the fits of one call need."""
 
     plan: Plan
-    source: ArrayRows
-    seeds: Sequence[int]
+    source: ArrayRows  # Rows in memory.
+    seeds: Sequence[int]  # One per start.
     backend: Backend
-    table: LargeTable | None
+    table: LargeTable | None  # The table that `source` is a sample of.
     choose_start: Callable[[Starter, np.random.RandomState], Start]
     before: Before
-    max_time: float | None
+    max_time: float | None  # Seconds of work for everything.
+    #: As in `fit_once`.
     verbose: int
     callbacks: list[Callable[[loop.FitInfo], Any]]
     make_estimator: Callable[[MixtureState], Any]
@@ -68,10 +50,7 @@ class Fits:
         checkpoints: Checkpoints | None,
         classes: tuple[type, ...],
     ) -> tuple[Fitted, Outcome]:
-        """Fit, or resume; returns the result and how the fit ended.
-
-        `draws` makes scikit-learn's draws for starts, one start after another.
-        """
+        """Fit, or resume; return result and outcome. `draws` are scikit-learn's, one per start."""
         progressed = Progressed()
         saver: FitSaver | None = None
         if checkpoints is not None:
@@ -92,7 +71,7 @@ class Fits:
         return self._finish(progressed, saver, work_before)
 
     def _here(self) -> dict[str, Any]:
-        """What belongs to this process, and to no checkpoint."""
+        """Objects of this process, which no checkpoint holds."""
         plan = self.plan
         return {
             "source": self.source,
@@ -117,7 +96,7 @@ class Fits:
         saver: FitSaver | None,
         work_before: float,
     ) -> Outcome | None:
-        """Fit from all starts that are left; returns an outcome if it ends everything."""
+        """Fit from the remaining starts; return an outcome if it ends everything."""
         share = 1.0 if self.table is None else _SAMPLE_SHARE
         stage = progressed.stage
         try:
@@ -156,7 +135,6 @@ class Fits:
     def _compare(
         self, progressed: Progressed, number: int, fitted: Fitted, engine: ClosedFormEngine
     ) -> None:
-        """Keep the better of the best so far and a new one."""
         progressed.work += fitted.seconds
         best = progressed.best
         better = best is None or not np.isfinite(best.lower_bound)
@@ -167,7 +145,6 @@ class Fits:
     def _finish(
         self, progressed: Progressed, saver: FitSaver | None, work_before: float
     ) -> tuple[Fitted, Outcome]:
-        """Passes over all rows."""
         best, engine = progressed.best, progressed.best_engine
         assert best is not None
         assert engine is not None or progressed.stage is not None

@@ -1,12 +1,13 @@
-"""The parts that `GaussianMixture` and `FamilyMixture` share: parameters and `fit`."""
+"""What mixtures in closed form share: parameters, `fit` and `reduce`."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,12 +20,11 @@ from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.checkpointing import check_checkpoint, fingerprint_of, open_checkpoints
-from pickmix.estimators.closed_form_fit import Before, Fitted, make_backend
+from pickmix.estimators.closed_form_fit import Before, Fitted
 from pickmix.estimators.closed_form_fits import Fits
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.large import LargeTable
-from pickmix.estimators.merging import Merging
-from pickmix.estimators.partial_tables import check_partial_table, refuse_empty_columns
+from pickmix.estimators.mixture_queries import MixtureQueries
 from pickmix.estimators.plan import (
     ALGORITHMS,
     Plan,
@@ -33,17 +33,23 @@ from pickmix.estimators.plan import (
     resolve_plan,
     resolve_proposal,
 )
-from pickmix.estimators.questions import Questions
 from pickmix.estimators.row_sources import is_large
+from pickmix.estimators.validation import RandomSeed
 from pickmix.families.base import Family
-from pickmix.families.gaussian import Gaussian
 from pickmix.families.layout import Moments
+from pickmix.fitting.loop import FitInfo
 from pickmix.fitting.stopping import Outcome
+from pickmix.inputs.arrays import check_partial_table, refuse_empty_columns
+from pickmix.model.merging import group_components
+from pickmix.model.mixture import MixtureModel, make_backend
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.schedules import resolve_annealing, resolve_step_size
-from pickmix.selection.settings import SearchSet
+from pickmix.selection.settings import RandomPartition, SearchSet
 from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
+
+# Parameters of a fit that speak of all columns or components, or of a place on the disk.
+NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
 
 
 @contextlib.contextmanager
@@ -56,60 +62,59 @@ def _about_extremes() -> Iterator[None]:
         raise ValueError(f"{error} ({where})") from error
 
 
-class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class ClosedFormParameters:
+    """The parameters that mixtures in closed form share; see `GaussianMixture`."""
+
+    _: KW_ONLY
+    algorithm: str = "mhsaem"
+    proposal: str | RandomPartition | Proposal | SearchSet = "auto"
+    n_samples: int | str = "auto"
+    reuse_log_joint: bool = False
+    batch_size: int | str = "auto"
+    step_size: float | str | Callable[[int], float] = "auto"
+    annealing: str | Callable[[int], float] | None = None
+    max_iter: int = 100
+    max_steps: int | None = None
+    max_time: float | None = None
+    tol: float = 1e-3
+    evaluate_every: int | str | Sequence[int] = "auto"
+    reg_covar: Any = 1e-6
+    n_init: int = 1
+    init_params: str = "auto"
+    random_state: RandomSeed = None
+    n_jobs: int | None = None
+    warm_start: bool = False
+    verbose: int = 0
+    callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = ()
+    checkpoint: str | os.PathLike[str] | None = None
+    checkpoint_every: float = 300.0
+
+
+class ClosedFormMixture(
+    ClosedFormParameters,
+    MixtureQueries,
+    DensityMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """A mixture of components of a family, fitted in closed form."""
 
     #: Starts that `init_params` may name.
     _init_params: tuple[str, ...] = ("auto", "k-means++", "random_from_data", "paper")
+    n_components: int
+    feature_names_in_: np.ndarray
+    weights_: np.ndarray
+    background_: int | None
+    n_rows_seen_: float
+    n_steps_: int
+    n_component_evaluations_: int
+    lower_bound_: float
+    _effective_counts: np.ndarray
+    _chain: np.ndarray
 
-    def __init__(
-        self,
-        n_components: Any,
-        *,
-        algorithm: Any,
-        proposal: Any,
-        n_samples: Any,
-        reuse_log_joint: Any,
-        batch_size: Any,
-        step_size: Any,
-        annealing: Any,
-        max_iter: Any,
-        max_steps: Any,
-        max_time: Any,
-        tol: Any,
-        evaluate_every: Any,
-        n_init: Any,
-        init_params: Any,
-        random_state: Any,
-        n_jobs: Any,
-        warm_start: Any,
-        verbose: Any,
-        callbacks: Any,
-        checkpoint: Any,
-        checkpoint_every: Any,
-    ) -> None:
-        self.n_components = n_components
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.annealing = annealing
-        self.max_iter = max_iter
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.n_init = n_init
-        self.init_params = init_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    def __sklearn_is_fitted__(self) -> bool:
+        # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
+        return hasattr(self, "weights_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -127,12 +132,32 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         """Whether the last fit had the family, components and columns that are asked for now."""
 
     @abc.abstractmethod
+    def _fitted_family(self) -> Family:
+        """The family of the fitted parameters, without regularisation."""
+
+    @abc.abstractmethod
+    def _get_parameters(self) -> dict[str, np.ndarray]:
+        """The fitted parameters of the family."""
+
+    @abc.abstractmethod
     def _choose_start(self, starter: Starter, plan: Plan) -> Start:
         """The start that the parameters ask for, if the fit does not continue the last one."""
 
     @abc.abstractmethod
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         """Keep the parameters of a mixture as attributes."""
+
+    @property
+    def model_(self) -> MixtureModel:
+        """The fitted mixture as a value, with array-level queries."""
+        return MixtureModel(
+            self._fitted_family(),
+            self.weights_,
+            self._get_parameters(),
+            getattr(self, "background_", None),
+            float(getattr(self, "n_rows_seen_", 0.0)),
+            self.n_jobs,
+        )
 
     def fit(
         self,
@@ -211,7 +236,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         try:
             table: LargeTable | None = None
             weights: np.ndarray | None = None
-            if is_large(X) or columns is not None:
+            if columns is not None or (self._takes_sources and is_large(X)):
                 if noise is not None:
                     raise ValueError("noise needs rows in memory: read X into an array first.")
                 table = LargeTable(self, X, sample_weight, columns, threads)
@@ -288,9 +313,8 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         self._take(best, outcome, plan)
         self.n_rows_seen_ = seen + n_rows
         self.compile_seconds_ = compile_seconds
-        if self._online is not None:
-            # A stream that was under way ends here.
-            del self._online
+        # A stream that was under way ends here.
+        self.__dict__.pop("_online", None)
 
     def _own_classes(self) -> tuple[type, ...]:
         """Classes of the user whose objects a checkpoint may hold."""
@@ -335,7 +359,7 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
 
         With a `table`, they are a sample of it.
         """
-        if noise is not None and not isinstance(family, Gaussian):
+        if noise is not None and not family.takes_noise:
             raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
         if problem is not None:
@@ -384,9 +408,121 @@ class ClosedFormMixture(Questions, Merging, DensityMixin, BaseEstimator, abc.ABC
         fitted._set_parameters(state.weights, state.family.parameters(state.model, source.center))
         return fitted
 
-    def _check_fitted(self) -> None:
-        """Refuse weights that make no mixture; they may come from a file."""
-        validation.check_fitted_weights(self.weights_)
+    def _start_is_given(self) -> bool:
+        """Whether the user chose the start."""
+        return bool(self.init_params != "auto")
+
+    def _like(self, columns: np.ndarray, model: MixtureModel) -> Self:
+        settings = self.get_params(deep=False)
+        settings |= {name: None for name in NOT_INHERITED if name in settings}
+        settings["n_components"] = model.n_components
+        if np.ndim(settings["reg_covar"]):
+            settings["reg_covar"] = np.asarray(settings["reg_covar"])[columns]
+        made = type(self)(**settings)
+        made._set_model(self, columns, model)
+        made.background_ = model.background
+        return made
+
+    @abc.abstractmethod
+    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
+        """Keep a model of some columns of another mixture as attributes."""
+
+    def reduce(
+        self,
+        n_components: int,
+        X: Any = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        noise: ArrayLike | None = None,
+        max_iter: int = 5,
+    ) -> Self:
+        """A smaller mixture: components are merged until `n_components` are left.
+
+        Parameters
+        ----------
+        n_components : int
+            At most the number of components of this mixture.
+        X : array-like of shape (N, D) or table, default=None
+            Rows to fit the smaller mixture to, beginning with the merged components, as in `fit`.
+            Without them it is the merged mixture. Kinds, levels and scales of a table stay.
+        sample_weight : array-like of shape (N,), default=None
+            Non-negative weights of the rows.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the noise of the rows, as in `fit`.
+        max_iter : int, default=5
+            Most passes over X.
+
+        Returns
+        -------
+        mixture : fitted mixture of the same class
+            Components are numbered by falling weight. Without X, `trace_` and other facts about a
+            fit are those of the fit that was reduced.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.concatenate([rng.normal(-4, 1, (500, 2)), rng.normal(4, 1, (500, 2))])
+        >>> mixture = GaussianMixture(8, random_state=0).fit(X)
+        >>> np.sort(mixture.reduce(2).means_[:, 0]).round(0)
+        array([-4.,  4.])
+        """
+        labels = self.merge_tree().labels(self._check_level("n_components", n_components))
+        reduced = self._grouped(labels)
+        if X is not None:
+            validation.check_integer("max_iter", max_iter, 1)
+            if not is_large(X):
+                # A fit would take other columns, and begin anew.
+                self._read(X, None)
+            # From where the merges have led, without moving components about. Callbacks watch,
+            # and keep, the fit that they were given to.
+            reduced.warm_start, reduced.callbacks = True, ()
+            reduced._fit(X, sample_weight, max_iter, None, noise=noise)
+            reduced.warm_start, reduced.callbacks = self.warm_start, self.callbacks
+            if hasattr(self, "feature_names_in_"):
+                reduced.feature_names_in_ = self.feature_names_in_
+            # A few passes are what was asked for.
+            if reduced.outcome_ != Outcome.MAX_ITER:
+                validation.warn_about_outcome(reduced)
+        return reduced
+
+    def _grouped(self, labels: np.ndarray) -> Self:
+        """The mixture whose component g is made of the components with label g."""
+        model = group_components(self.model_, labels)
+        reduced = copy.copy(self)
+        reduced.n_components = model.n_components
+        reduced._set_parameters(model.weights, model.parameters)
+        if hasattr(self, "background_"):
+            reduced.background_ = model.background
+        reduced._merged = None
+        # What was given, or is under way, is for as many components as there were.
+        for name in NOT_INHERITED:
+            if hasattr(reduced, name):
+                setattr(reduced, name, None)
+        reduced.__dict__.pop("_online", None)
+        reduced._prepare_to_continue(labels)
+        return reduced
+
+    def _prepare_to_continue(self, labels: np.ndarray) -> None:
+        """Give a mixture that was reduced by labels (K,) what a fit needs to continue from it."""
+        K = labels.shape[0]
+        known = self.__dict__
+        # A marginal or a conditional mixture has not been fitted, and files may hold anything.
+        known.setdefault("n_steps_", 0)
+        known.setdefault("n_rows_seen_", 0.0)
+        known.setdefault("lower_bound_", -np.inf)
+        known.setdefault("_passes", 0.0)
+        known.setdefault("background_", None)
+        chain = np.asarray(known.get("_chain", ()), dtype=np.int64)
+        if chain.ndim != 1 or not chain.size or chain.min() < 0 or chain.max() >= K:
+            chain = np.empty(0, dtype=np.int64)
+        self._chain = labels[chain].astype(np.int32)
+        counts = np.asarray(known.get("_effective_counts", ()), dtype=np.float64)
+        if counts.shape != (K,):
+            self._effective_counts = self.weights_ * max(self.n_rows_seen_, 1000.0)
+        else:
+            self._effective_counts = np.bincount(labels, counts)
 
     def _check_parameters(self) -> None:
         check = validation

@@ -1,4 +1,4 @@
-"""Compile before the clock starts, and say so: work time must not measure Numba's compiler."""
+"""Compile before the clock starts: work time must not measure Numba's compiler."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from pickmix import compiled
 from pickmix.closed_form.cells import draw_cells
 from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.data.partial_rows import PartialRows, make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.closed_form_fit import Before, fit_once, make_backend
+from pickmix.estimators.closed_form_fit import Before, fit_once
 from pickmix.estimators.plan import Plan, resolve_plan
 from pickmix.families.gaussian import FullGaussian
+from pickmix.model.mixture import make_backend
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep import partial_sweep
@@ -58,8 +60,8 @@ _compiled: set[str] = set()
 def compile_kernels(plan: Plan, source: ArrayRows) -> float:
     """Compile what a plan needs for these rows; return the seconds it took.
 
-    One compilation serves all families and covariances. It is kept on disk: the second time it
-    takes a fraction of a second. Nothing is done for problems that run in NumPy.
+    One compilation serves all families and covariances, and is kept on disk. Nothing is done for
+    problems that run in NumPy.
     """
     if not plan.compiled:
         return 0.0
@@ -91,13 +93,16 @@ def ensure_compiled(kind: str) -> float:
     return time.perf_counter() - started
 
 
+compiled.before_first_use = ensure_compiled
+
+
 def _compile_elsewhere(kind: str) -> None:
     """Let another process compile the kernels of a kind, for this one to load from disk.
 
-    A process that compiles a kernel also holds the functions that the kernel calls on their own,
-    and may use those. They are optimised differently, so its results would differ in their last
-    bits from those of all processes that load the kernel. If nothing can be kept on disk, or no
-    other process started, this one compiles.
+    A process that compiles a kernel also holds its callees compiled separately, and may use those.
+    They are optimised differently, so its results would differ in their last bits from those of
+    processes that load the kernel. If nothing can be kept on disk, or no other process started,
+    this one compiles.
     """
     code = f"from pickmix.estimators.compilation import compile_kinds; compile_kinds([{kind!r}])"
     paths = os.pathsep.join(path for path in sys.path if path)
@@ -132,7 +137,7 @@ def cache_folder() -> str:
 
 
 def _is_on_disk(kernel: Any) -> bool:
-    """Whether Numba has a compiled version of a kernel in its cache, as far as it tells."""
+    """Whether Numba has a compiled version of a kernel in its cache."""
     try:
         return bool(kernel._cache._cache_file._load_index())
     except (AttributeError, OSError):
@@ -193,14 +198,14 @@ def _fit_made_up_rows(kind: str) -> None:
         draw_cells(rows, np.ones(2), 32, StepRandomness(0, 0), backend)
         nobody = np.full((1, 1), -1, dtype=np.int32)
         backend.log_joint(plan.family.layout, plan.family.empty_model(2), rows[:1], nobody)
-        # And what the first question after a fit needs.
+        # And what the first query after a fit needs.
         backend.log_joint_all(plan.family.layout, plan.family.empty_model(2), rows)
         placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)
         seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)
 
 
 def _ask_about(plan: Plan, rows: np.ndarray, backend: Backend) -> None:
-    """What other algorithms, and questions after a fit, need for rows seen in part."""
+    """Compile for other algorithms, and for queries after a fit, on partial rows."""
     layout, model = plan.family.layout, plan.family.empty_model(2)
     model.factor[:] = 1.0
     pairs = np.zeros((rows.shape[0], 1), dtype=np.int32)

@@ -1,352 +1,436 @@
-"""One fit of a network by gradients: from rows and a plan to fitted parameters. Needs JAX."""
+"""One call of `fit` or `partial_fit` of a deep mixture: from rows to fitted parameters. Needs JAX.
+
+A call finds a frame and a start, makes an engine and runs the one loop. A fit that chooses its
+number of components does so for each candidate.
+"""
 
 from __future__ import annotations
 
 import math
+import pickle
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from pickmix.data.partial_rows import fill
-from pickmix.data.rows import Batches
-from pickmix.estimators.deep_checkpoint import (
-    DeepKeeper,
-    DeepSearch,
-    DeepStage,
-    check_keepable,
-    resume,
-    resume_search,
-)
-from pickmix.estimators.deep_engine import check_memory, make_engine, make_schedules
-from pickmix.estimators.deep_frame import Frame, find_frame
-from pickmix.estimators.deep_gaussians import GaussianFits
-from pickmix.estimators.deep_plan import DeepPlan
-from pickmix.estimators.deep_results import DeepFit, Parameters, Reached
+from pickmix.estimators.checkpointing import fingerprint_of
+from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
+from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
-from pickmix.fitting.checkpoint import Checkpoints
+from pickmix.fitting.checkpoint import Checkpoints, say_resumed
 from pickmix.fitting.progress import Progress
-from pickmix.fitting.stopping import Outcome
-from pickmix.gradient.chains import draw_chain
-from pickmix.gradient.engine import GradientEngine
-from pickmix.gradient.gaussian_start import Gaussians, gaussian_start
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.gradient.engine import GradientEngine, Moments, rises
 from pickmix.gradient.network import Network
-from pickmix.gradient.remembered import rises
-from pickmix.gradient.start import Clusters, Start, choose_start, find_clusters
+from pickmix.gradient.proposals import TreeProposal
+from pickmix.gradient.queries import draw_chain
+from pickmix.gradient.settings import Settings
+from pickmix.gradient.start import (
+    Clusters,
+    Gaussians,
+    Start,
+    choose_start,
+    find_clusters,
+    gaussian_start,
+)
+from pickmix.model.frame import Frame, find_frame
 
-#: A frame, and a start in it.
-Beginning = tuple[Frame, Start]
-# With fewer rows than this, none is watched.
+# With fewer rows than this, there are no validation rows.
 _FEWEST_SPLIT = 20
 
 
 @dataclass(frozen=True)
-class Task:
-    """Rows of a fit and all that does not depend on the network.
+class DeepFit:
+    """Where a fit has ended, so that another may continue, and how it went."""
 
-    Attributes
-    ----------
-    plan : DeepPlan
-    X : (N, D) array
-        Rows to learn from.
-    weights : (N,) array or None
-    watched : (V, D) array or None
-    seed, split_seed : int
-    show : callable
-        What callbacks get from the parameters as they stand.
-    """
+    frame: Frame
+    tables: tuple[np.ndarray, ...]
+    #: Of the root's children, (s,).
+    weights: np.ndarray
+    #: The tree of each row, (N, n_slots).
+    chain: np.ndarray
+    #: Steps and passes of all fits so far.
+    n_steps: int = 0
+    passes: float = 0.0
+    #: Chose the validation rows, or is the seed of the stream.
+    split_seed: int = 0
+    #: Adam's, for a stream that continues.
+    moments: Moments | None = None
+    #: Passes of this fit, rounded up.
+    n_passes: int = 0
+    trace: np.ndarray = field(default_factory=lambda: np.empty(0))
+    outcome: Outcome = Outcome.MAX_STEPS
+    n_evaluations: int = 0
+    best_validation: float = math.nan
+    start_validation: float = math.nan
+    #: Log-likelihoods of validation rows, (V,).
+    validation_scores: np.ndarray | None = None
+    start_seconds: float = 0.0
+    compile_seconds: float = 0.0
 
-    plan: DeepPlan
-    X: np.ndarray
-    weights: np.ndarray | None
-    watched: np.ndarray | None
-    seed: int
-    split_seed: int
-    show: Callable[[Parameters], Any]
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the state that another fit continues from."""
+        arrays = {"weights": self.weights, "chain": self.chain}
+        arrays |= {f"table {number}": table for number, table in enumerate(self.tables)}
+        prints: dict[str, Any] = {name: fingerprint_of(array) for name, array in arrays.items()}
+        return prints | {"n_steps": self.n_steps}
 
-    def gaussian_fits(self, frame: Frame) -> GaussianFits:
-        """How Gaussian mixtures to begin with are fitted: with the user's seed, if it is one."""
-        plan = self.plan
-        seed = self.seed % 2**32 if plan.random_state is None else plan.random_state
-        return GaussianFits(frame, plan.gaussian_form, plan.reg_covar, seed)
+    def work_seconds(self) -> float:
+        """Seconds of steps."""
+        return float(self.trace["seconds"][-1]) if self.trace.size else 0.0
 
-
-def fit_network(
-    make_network: Callable[[int | None], Network],
-    plan: DeepPlan,
-    X: np.ndarray,
-    weights: np.ndarray | None,
-    watched: np.ndarray | None,
-    seed: int,
-    former: Reached | None,
-    show: Callable[[Parameters], Any],
-    checkpoints: Checkpoints | None = None,
-) -> DeepFit:
-    """Fit a network.
-
-    Parameters
-    ----------
-    make_network : callable
-        From the number of the root's children to a network; None is the number that was asked for.
-    plan : DeepPlan
-    X : (N, D) array
-    weights : (N,) array or None
-    watched : (V, D) array or None
-        Rows to watch; without them, a share of X is.
-    seed : int
-    former : Reached or None
-        A fit with tables of the same shapes, to continue from.
-    show : callable
-        What callbacks get from the parameters as they stand.
-    checkpoints : Checkpoints or None
-        Where the fit is saved now and then, and from where it resumes.
-    """
-    started = time.perf_counter()
-    # A fit that continues must not learn from rows that were for validation before.
-    split_seed = seed if former is None else former.split_seed
-    if watched is None:
-        X, weights, watched = _split(X, weights, plan.validation_share, split_seed)
-    task = Task(plan, X, weights, watched, seed, split_seed, show)
-    if former is not None:
-        network = make_network(former.n_children)
-        return _fit_one(network, task, lambda: _go_on(network, former, task), former, checkpoints)
-    if plan.chooses:
-        return _fit_best(make_network, task, checkpoints, started)
-    network = make_network(None)
-    return _fit_one(network, task, lambda: _begin(network, task), None, checkpoints)
+    def is_better_than(self, other: DeepFit) -> bool:
+        """Whether it explains validation rows better by more than chance; larger fits use fewer."""
+        if self.validation_scores is None or other.validation_scores is None:
+            return False
+        n_rows = min(self.validation_scores.shape[0], other.validation_scores.shape[0])
+        return rises(self.validation_scores[:n_rows], other.validation_scores[:n_rows])
 
 
-def _fit_best(
-    make_network: Callable[[int | None], Network],
-    task: Task,
-    checkpoints: Checkpoints | None,
-    started: float,
-) -> DeepFit:
-    """Fit from several Gaussian mixtures, and keep the fit that explains watched rows best."""
-    search = None if checkpoints is None else resume_search(checkpoints)
-    if search is None:
-        search = _search(task, started)
-        if checkpoints is not None:
-            checkpoints.write(search, {})
-    frame, candidates, plan = search.frame, search.candidates, task.plan
-    rows = frame.to_model(task.X)
-    limits = plan.limits
-    if limits.max_time is not None:
-        limits = replace(limits, max_time=limits.max_time / len(candidates))
-    task = replace(task, plan=replace(plan, limits=limits))
-    fits: list[DeepFit] = []
-    for gaussians in candidates:
-        network = make_network(gaussians.n_components)
-
-        def start(network: Network = network, gaussians: Gaussians = gaussians) -> Beginning:
-            return frame, gaussian_start(network, gaussians, rows, task.seed, plan.dtype)
-
-        own = None if checkpoints is None else checkpoints.within(str(gaussians.n_components))
-        fits.append(_fit_one(network, task, start, None, own))
-        if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
-            break
-    # Another number of components must be better by more than chance.
-    best = fits[0]
-    for fit in fits[1:]:
-        best = fit if _is_better(fit, best) else best
-    return replace(
-        best,
-        n_evaluations=sum(fit.n_evaluations for fit in fits),
-        # Trying other numbers of components is part of finding the start.
-        start_seconds=search.seconds
-        + sum(fit.start_seconds for fit in fits)
-        + sum(fit.work_seconds for fit in fits if fit is not best),
-        compile_seconds=sum(fit.compile_seconds for fit in fits),
-    )
-
-
-def _is_better(fit: DeepFit, other: DeepFit) -> bool:
-    """Whether a fit explains watched rows better, by more than chance; larger ones watch fewer."""
-    if fit.watched_scores is None or other.watched_scores is None:
-        return False
-    n_rows = min(fit.watched_scores.shape[0], other.watched_scores.shape[0])
-    return rises(fit.watched_scores[:n_rows], other.watched_scores[:n_rows])
-
-
-def _search(task: Task, started: float) -> DeepSearch:
-    """Gaussian mixtures to begin with, the most promising first."""
-    frame = find_frame(task.X, task.plan.frames[0])
-    candidates = task.gaussian_fits(frame).choose(task.X, task.weights, task.watched)
-    return DeepSearch(frame, candidates, time.perf_counter() - started)
-
-
-def first_start(
-    make_network: Callable[[int | None], Network], task: Task
-) -> tuple[Network, Frame, Start]:
-    """The network, the frame and the start of a fit of which no rows are watched."""
-    if not task.plan.chooses:
-        network = make_network(None)
-        return network, *_begin(network, task)
-    search = _search(task, time.perf_counter())
-    gaussians = search.candidates[0]
-    network = make_network(gaussians.n_components)
-    rows = search.frame.to_model(task.X)
-    start = gaussian_start(network, gaussians, rows, task.seed, task.plan.dtype)
-    return network, search.frame, start
-
-
-def _fit_one(
-    network: Network,
-    task: Task,
-    begin: Callable[[], Beginning],
-    former: Reached | None,
-    checkpoints: Checkpoints | None,
-) -> DeepFit:
-    """Fit a network from one start, or resume from a checkpoint."""
-    plan, seed = task.plan, task.seed
-    started = time.perf_counter()
-    check_memory(network, plan.dtype)
-    stage = None if checkpoints is None else resume(checkpoints)
-    if stage is None:
-        frame, start = begin()
-    else:
-        frame, start = stage.frame, stage.start()
-    rows = frame.to_model(task.X)
-    first_step, passes_before = 1, 0.0
-    if former is not None:
-        first_step, passes_before = 1 + former.n_steps, former.passes
-    n_rows = rows.shape[0]
-    batches = Batches(n_rows, min(plan.batch_size or n_rows, n_rows), seed)
-    watched_rows = None if task.watched is None else frame.to_model(task.watched)
-    engine = make_engine(
-        GradientEngine,
-        network,
-        plan,
-        start,
-        rows,
-        task.weights,
-        watched_rows,
-        batches,
-        make_schedules(plan, batches.n_batches, first_step),
-        seed,
-        frame,
-    )
-    if checkpoints is not None and engine.proposal is not None:
-        check_keepable(engine.proposal)
-    start_seconds = time.perf_counter() - started
-    compile_seconds = 0.0 if stage is not None and stage.has_ended else engine.compile()
-    if stage is None:
-        # On few rows a start may be better than all that follows it.
-        first_value = engine.validation()
-        engine.remember()
-    else:
-        engine.take_up(stage.engine)
-        first_value, start_seconds = stage.first_value, stage.start_seconds
-    keeper = None
-    if checkpoints is not None:
-        keeper = DeepKeeper(checkpoints, engine, frame, first_value, start_seconds)
-    result = loop.run(
-        engine,
-        limits=plan.limits,
-        steps_per_pass=batches.n_batches,
-        passes_before=passes_before,
-        evaluate_every=plan.records(batches.n_batches),
-        plateau=plan.plateau(first_value),
-        progress=_progress(plan, stage, first_step),
-        callbacks=plan.callbacks,
-        snapshot=lambda: task.show(
-            Parameters(frame, engine.parameters(), np.exp(engine.log_weights()))
-        ),
-        remember=engine.remember,
-        best_before=-math.inf if first_value is None else first_value,
-        first_step=first_step,
-        keeper=keeper,
-        resumed=None if stage is None else stage.moment,
-    )
-    trace = result.trace.table()
-    n_new_steps = result.n_steps - first_step + 1
-    passes = passes_before + n_new_steps / batches.n_batches
-    first = math.nan if first_value is None else first_value
-    kept = engine.best()
-    parameters = Parameters(frame, kept.tables, np.exp(kept.log_weights))
-    return DeepFit(
-        Reached(parameters, engine.chain(), result.n_steps, passes, task.split_seed),
-        n_passes=max(1, -(-n_new_steps // batches.n_batches)),
-        trace=trace,
-        outcome=result.outcome,
-        n_evaluations=engine.counters.evaluations,
-        best_validation=math.nan if kept.scores is None else float(kept.scores.mean()),
-        start_validation=first,
-        watched_scores=kept.scores,
-        start_seconds=start_seconds,
-        compile_seconds=compile_seconds,
-    )
-
-
-def _begin(network: Network, task: Task) -> Beginning:
-    """The frame and the start of a fit whose number of components is given."""
-    plan, seed = task.plan, task.seed
-    if plan.init_params == "gaussian" or (plan.init_params == "auto" and network.takes_gaussians):
-        if not network.takes_gaussians:
-            raise ValueError(
-                "init_params must be 'auto', 'data' or 'paper' for a component without a method "
-                "from_gaussian(params, mean, precision_cholesky), got 'gaussian'."
-            )
-        frame = find_frame(task.X, plan.frames[0])
-        gaussians = task.gaussian_fits(frame).fit(task.X, task.weights, network.n_children)
-        return frame, gaussian_start(network, gaussians, frame.to_model(task.X), seed, plan.dtype)
-    frame, rows, clusters = _choose_frame(network, plan, task.X, seed)
-    return frame, choose_start(network, clusters, rows, seed, plan.dtype)
-
-
-def _progress(plan: DeepPlan, stage: DeepStage | None, first_step: int) -> Progress:
-    """A progress bar that begins where the fit resumes; none if the fit has ended."""
-    if stage is None:
-        return Progress(plan.limits.last_step, plan.verbose)
-    verbose = 0 if stage.has_ended else plan.verbose
-    return Progress(plan.limits.last_step, verbose, stage.moment.step - first_step + 1)
-
-
-def _split(
+def split_rows(
     X: np.ndarray, weights: np.ndarray | None, share: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Set a share of the rows apart: rows, their weights, and rows to watch."""
+    """Set a share of the rows apart: rows, their weights, and validation rows."""
     n_rows = X.shape[0]
-    n_watched = round(share * n_rows)
-    if n_watched == 0 or n_rows < _FEWEST_SPLIT:
+    n_validation = round(share * n_rows)
+    if n_validation == 0 or n_rows < _FEWEST_SPLIT:
         return X, weights, None
     order = np.random.default_rng([seed, 2]).permutation(n_rows)
-    watched, kept = np.sort(order[:n_watched]), np.sort(order[n_watched:])
-    return X[kept], None if weights is None else weights[kept], X[watched]
+    chosen, kept = np.sort(order[:n_validation]), np.sort(order[n_validation:])
+    return X[kept], None if weights is None else weights[kept], X[chosen]
 
 
-def _choose_frame(
-    network: Network, plan: DeepPlan, X: np.ndarray, seed: int
-) -> tuple[Frame, np.ndarray, Clusters | None]:
-    """The frame, the rows in it, and their clusters if the start needs them.
+@dataclass(frozen=True)
+class DeepTraining:
+    """The rows and settings of one call."""
 
-    Among several frames, take the one in which clusters explain rows that they have not seen best.
-    """
-    searches = len(plan.frames) > 1 or (plan.init_params != "paper" and network.places)
-    choices: list[tuple[float, Frame, np.ndarray, Clusters | None]] = []
-    for kind in plan.frames:
-        frame = find_frame(X, kind)
-        rows = frame.to_model(X)
-        if np.isnan(rows).any():
-            # Distances need all columns. Only the start sees what is filled in.
-            rows = fill(rows)
-        clusters, score = None, 0.0
-        if searches:
-            clusters, score = find_clusters(rows, network.n_children, seed)
-        choices.append((score + frame.log_volume(), frame, rows, clusters))
-    return max(choices, key=lambda choice: choice[0])[1:]
+    #: From the number of the root's children to a network.
+    make_network: Callable[[int], Network]
+    settings: Settings
+    #: Rows to learn from (N, D), their weights (N,), and validation rows (V, D).
+    X: np.ndarray
+    weights: np.ndarray | None
+    validation: np.ndarray | None
+    seed: int
+    split_seed: int
+    #: A fit with tables of the same shapes, to continue from.
+    former: DeepFit | None
+    #: From the fit as it stands to what callbacks get.
+    show: Callable[[DeepFit], Any]
+    #: Whether the rows are a batch of a stream: nothing is kept of them, and Adam's moments are.
+    is_stream: bool = False
 
+    @property
+    def n_steps_before(self) -> int:
+        """Steps of earlier fits and batches that this one continues."""
+        return 0 if self.former is None else self.former.n_steps
 
-def _go_on(network: Network, former: Reached, task: Task) -> Beginning:
-    """Take the last fit's parameters, and its chains if they belong to as many rows."""
-    parameters, chain = former.parameters, former.chain
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(parameters.weights)
-    if chain.shape[0] != task.X.shape[0]:
-        rows = parameters.frame.to_model(task.X)
-        chain = draw_chain(
-            network, parameters.tables, log_weights, rows, task.seed, task.plan.dtype
+    def fit(self, checkpoints: Checkpoints | None = None) -> DeepFit:
+        """Fit a network; save the fit now and then, and resume from where an earlier call ended."""
+        if self.former is not None:
+            return self._fit_one(self.make_network(self.former.weights.shape[0]), None, checkpoints)
+        if self.settings.n_children is None:
+            return self._fit_best(checkpoints)
+        return self._fit_one(self.make_network(self.settings.n_children), None, checkpoints)
+
+    def _fit_best(self, checkpoints: Checkpoints | None) -> DeepFit:
+        """Fit from several Gaussian mixtures; keep the fit that explains validation rows best."""
+        started = time.perf_counter()
+        search = None if checkpoints is None else checkpoints.read({})
+        if search is None:
+            frame = find_frame(self.X, self.settings.frames[0])
+            candidates = choose_gaussians(
+                self.X, self.weights, self.validation, frame, self.settings
+            )
+            search = {
+                "frame": (frame.center, frame.scale, frame.whitening),
+                "candidates": [(each.weights, each.means, each.cholesky) for each in candidates],
+                "seconds": time.perf_counter() - started,
+            }
+            if checkpoints is not None:
+                checkpoints.write(search, {})
+        frame = Frame(*search["frame"])
+        candidates = [Gaussians(*arrays) for arrays in search["candidates"]]
+        training = self
+        if self.settings.max_time is not None:
+            max_time = self.settings.max_time / len(candidates)
+            training = replace(self, settings=replace(self.settings, max_time=max_time))
+        fits: list[DeepFit] = []
+        for gaussians in candidates:
+            number = gaussians.n_components
+            folder = None if checkpoints is None else checkpoints.within(str(number))
+            network = self.make_network(number)
+            fits.append(training._fit_one(network, (frame, gaussians), folder))
+            if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
+                break
+        # Another number of components must be better by more than chance.
+        best = fits[0]
+        for fit in fits[1:]:
+            best = fit if fit.is_better_than(best) else best
+        return replace(
+            best,
+            n_evaluations=sum(fit.n_evaluations for fit in fits),
+            # Trying other numbers of components is part of finding the start.
+            start_seconds=search["seconds"]
+            + sum(fit.start_seconds for fit in fits)
+            + sum(fit.work_seconds() for fit in fits if fit is not best),
+            compile_seconds=sum(fit.compile_seconds for fit in fits),
         )
-    return parameters.frame, Start(parameters.tables, log_weights, chain)
+
+    def _fit_one(
+        self,
+        network: Network,
+        candidate: tuple[Frame, Gaussians] | None,
+        checkpoints: Checkpoints | None,
+    ) -> DeepFit:
+        """Fit a network from one start, or resume from a checkpoint."""
+        settings, former = self.settings, self.former
+        started = time.perf_counter()
+        check_memory(network, settings.dtype)
+        kept = None if checkpoints is None else _resume(checkpoints)
+        if kept is None:
+            frame, start = self._start(network, candidate)
+        else:
+            frame, tables = Frame(*kept["frame"]), kept["engine"]["state"][: len(network.shapes)]
+            chain = np.zeros((self.X.shape[0], network.n_slots), np.int32)
+            start = Start(tables, np.zeros(network.n_children), chain)
+        engine = self._make_engine(network, frame, start)
+        if checkpoints is not None and engine.proposal is not None:
+            _check_keepable(engine.proposal)
+        start_seconds = time.perf_counter() - started
+        has_ended = kept is not None and kept["moment"].outcome is not None
+        compile_seconds = 0.0 if has_ended else engine.compile()
+        if kept is None:
+            # On few rows a start may be better than all that follows it.
+            first_value = engine.validation()
+            if not self.is_stream:
+                engine.remember()
+        else:
+            engine.take_up(kept["engine"])
+            first_value, start_seconds = kept["first_value"], kept["start_seconds"]
+        best_before = -math.inf if first_value is None else first_value
+        plateau = None
+        if settings.patience is not None:
+            plateau = Plateau(settings.tol, patience=settings.patience, reference=best_before)
+        first_step = self.n_steps_before + 1
+        done = 0 if kept is None else kept["moment"].step - first_step + 1
+        keeper = None
+        if checkpoints is not None:
+            keeper = _Keeper(checkpoints, engine, frame, first_value, start_seconds)
+        n_batches = engine.batches.n_batches
+        passes_before = 0.0 if former is None else former.passes
+        result = loop.run(
+            engine,
+            limits=Limits(settings.max_steps, Outcome.MAX_STEPS, settings.max_time),
+            steps_per_pass=n_batches,
+            passes_before=passes_before,
+            evaluate_every=settings.evaluate_every,
+            plateau=plateau,
+            progress=Progress(settings.max_steps, 0 if has_ended else settings.verbose, done),
+            callbacks=settings.callbacks,
+            snapshot=lambda: self.show(_snapshot(frame, engine)),
+            remember=engine.remember,
+            best_before=best_before,
+            first_step=first_step,
+            keeper=keeper,
+            resumed=None if kept is None else kept["moment"],
+        )
+        n_new_steps = result.n_steps - self.n_steps_before
+        best = engine.best()
+        end = DeepFit(
+            frame,
+            best.tables,
+            np.exp(best.log_weights),
+            engine.chain(),
+            result.n_steps,
+            passes_before + n_new_steps / n_batches,
+            self.split_seed,
+        )
+        if self.is_stream:
+            end = replace(end, chain=end.chain[:0], moments=engine.moments())
+            if result.outcome == Outcome.NON_FINITE:
+                # A batch that the model cannot learn from leaves it as it was.
+                begun = DeepFit(
+                    frame,
+                    tuple(map(np.array, start.tables)),
+                    np.exp(start.log_weights),
+                    start.chain[:0],
+                    split_seed=self.split_seed,
+                )
+                end = former or begun
+        n_drawn = 0
+        if self.is_stream and former is not None and self._draws_chain:
+            n_drawn = self.X.shape[0] * network.n_evaluated_by_all
+        return replace(
+            end,
+            n_passes=max(1, -(-n_new_steps // n_batches)),
+            trace=result.trace.table(),
+            outcome=result.outcome,
+            n_evaluations=engine.counters.evaluations + n_drawn,
+            best_validation=math.nan if best.scores is None else float(best.scores.mean()),
+            start_validation=math.nan if first_value is None else first_value,
+            validation_scores=best.scores,
+            start_seconds=start_seconds,
+            compile_seconds=compile_seconds,
+        )
+
+    @property
+    def _draws_chain(self) -> bool:
+        """Whether the chains of a stream's rows matter to its steps."""
+        return self.settings.algorithm not in ("em", "sgd")
+
+    @property
+    def _step_seed(self) -> int:
+        """The seed of steps. Steps of a batch are numbered from 1, so each batch has its own."""
+        if not self.is_stream:
+            return self.seed
+        sequence = np.random.SeedSequence([self.split_seed, self.n_steps_before])
+        return int(sequence.generate_state(1, np.uint64)[0]) >> 2
+
+    def _make_engine(self, network: Network, frame: Frame, start: Start) -> GradientEngine:
+        rows = frame.to_model(self.X)
+        validation = None if self.validation is None else frame.to_model(self.validation)
+        log_volume: float | np.ndarray = frame.log_volume()
+        if np.isnan(rows).any() or (validation is not None and np.isnan(validation).any()):
+            log_volume = frame.log_volume_by_column()
+        engine = GradientEngine(
+            network,
+            start,
+            self.settings,
+            rows,
+            self.weights,
+            validation,
+            self._step_seed,
+            log_volume,
+            steps_before=self.n_steps_before if self.is_stream else None,
+        )
+        if self.is_stream and self.former is not None and self.former.moments is not None:
+            engine.set_moments(self.former.moments)
+        return engine
+
+    def _start(
+        self, network: Network, candidate: tuple[Frame, Gaussians] | None
+    ) -> tuple[Frame, Start]:
+        """Find the frame and the start."""
+        settings, seed = self.settings, self.seed
+        if self.former is not None:
+            return self.former.frame, self._continued(network, self.former)
+        if settings.init_params == "gaussian":
+            if candidate is None:
+                frame = find_frame(self.X, settings.frames[0])
+                number = network.n_children
+                gaussians = fit_gaussians(self.X, self.weights, number, frame, settings)
+            else:
+                frame, gaussians = candidate
+            rows = frame.to_model(self.X)
+            return frame, gaussian_start(network, gaussians, rows, seed, settings.dtype)
+        frame, rows, clusters = self._choose_frame(network)
+        return frame, choose_start(network, clusters, rows, seed, settings.dtype)
+
+    def _choose_frame(self, network: Network) -> tuple[Frame, np.ndarray, Clusters | None]:
+        """Choose the frame; return it, the rows in it, and their clusters if the start needs them.
+
+        Among several frames, it is the one in which clusters explain held-out rows best.
+        """
+        kinds = self.settings.frames
+        searches = len(kinds) > 1 or (self.settings.init_params != "paper" and network.places)
+        choices: list[tuple[float, Frame, np.ndarray, Clusters | None]] = []
+        for kind in kinds:
+            frame = find_frame(self.X, kind)
+            rows = frame.to_model(self.X)
+            if np.isnan(rows).any():
+                # Distances need all columns. Only the start sees what is filled in.
+                rows = fill(rows)
+            clusters, score = None, 0.0
+            if searches:
+                clusters, score = find_clusters(rows, network.n_children, self.seed)
+            choices.append((score + frame.log_volume(), frame, rows, clusters))
+        return max(choices, key=lambda choice: choice[0])[1:]
+
+    def _continued(self, network: Network, former: DeepFit) -> Start:
+        """Start at the parameters of an earlier fit.
+
+        A fit to as many rows takes its chains too; else they are drawn from the posterior.
+        """
+        with np.errstate(divide="ignore"):
+            log_weights = np.log(former.weights)
+        chain, n_rows = former.chain, self.X.shape[0]
+        if self.is_stream and not self._draws_chain:
+            chain = np.zeros((n_rows, network.n_slots), np.int32)
+        elif self.is_stream or chain.shape[0] != n_rows:
+            rows = former.frame.to_model(self.X)
+            chain = draw_chain(
+                network, former.tables, log_weights, rows, self._step_seed, self.settings.dtype
+            )
+        return Start(former.tables, log_weights, chain)
+
+
+def _snapshot(frame: Frame, engine: GradientEngine) -> DeepFit:
+    return DeepFit(frame, engine.parameters(), np.exp(engine.log_weights()), np.empty((0, 0)))
+
+
+@dataclass
+class _Keeper:
+    """Writes the loop's moments with the engine's state, as arrays and numbers."""
+
+    checkpoints: Checkpoints
+    engine: GradientEngine
+    frame: Frame
+    first_value: float | None
+    start_seconds: float
+
+    def due(self) -> bool:
+        return self.checkpoints.due()
+
+    def keep(self, moment: loop.Moment) -> None:
+        values = {
+            "engine": self.engine.export(),
+            "moment": moment,
+            "frame": (self.frame.center, self.frame.scale, self.frame.whitening),
+            "first_value": self.first_value,
+            "start_seconds": self.start_seconds,
+        }
+        self.checkpoints.write(values, {})
+
+
+def _resume(checkpoints: Checkpoints) -> dict[str, Any] | None:
+    """Read where an earlier fit of the same call has ended, if there is one; print that."""
+    kept: dict[str, Any] | None = checkpoints.read({})
+    if kept is not None:
+        moment = kept["moment"]
+        ended = "" if moment.outcome is None else f", where it had ended ({moment.outcome})"
+        say_resumed(checkpoints.folder, f"step {moment.step}{ended}")
+    return kept
+
+
+def _check_keepable(proposal: TreeProposal) -> None:
+    """Refuse a user's own proposal that checkpoints cannot hold: now, not when one is needed."""
+    kind = type(proposal.proposal)
+    if kind.__module__.startswith("pickmix."):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        trial = Checkpoints(folder, 0.0, {})
+        try:
+            trial.write(proposal.export(), {})
+            trial.read({})
+        except (ValueError, TypeError, AttributeError, pickle.PicklingError) as error:
+            raise ValueError(
+                "checkpoint must be None, or the attributes of the proposal must be numbers, "
+                f"strings, arrays or containers of them; a {kind.__name__} cannot be kept: {error}"
+            ) from error
+
+
+def check_memory(network: Network, dtype: np.dtype) -> None:
+    """Refuse a model that cannot fit into memory before it is built."""
+    # Parameters, two moments, the first parameters and the best so far.
+    needed = 5 * sum(rows * width for rows, width in network.shapes) * dtype.itemsize
+    if needed > memory():
+        raise MemoryError(
+            f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
+            f"parameters and their moments; this machine has {memory() / 1e9:.3g} GB. Take fewer "
+            "components, children or layers."
+        )

@@ -1,32 +1,67 @@
-"""The fit, which FlowMixture, SumProductTransformNetwork and Mixture share."""
+"""The mixtures that are fitted by gradients: their fit, and their queries."""
 
 from __future__ import annotations
 
 import copy
+import importlib.util
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
+from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators import validation
 from pickmix.estimators.checkpointing import fingerprint_of, open_checkpoints
-from pickmix.estimators.deep_inference import DeepInference, require_jax
-from pickmix.estimators.deep_parameters import DeepParameters
-from pickmix.estimators.deep_plan import make_plan
-from pickmix.estimators.deep_rows import read_batch, read_table, read_watched, refuse_dask
-from pickmix.estimators.row_sources import is_large, learn_by_chunks
+from pickmix.estimators.deep_rows import (
+    check_seen,
+    read_batch,
+    read_table,
+    read_validation,
+    refuse_dask,
+)
+from pickmix.estimators.deep_settings import DeepParameters
+from pickmix.estimators.queries import DensityQueries
+from pickmix.estimators.row_sources import by_chunks, is_large, learn_by_chunks
 from pickmix.fitting.stopping import Outcome
+from pickmix.model.deep import DeepModel
+from pickmix.model.frame import Frame
 
 if TYPE_CHECKING:
-    from pickmix.estimators.deep_results import DeepFit, Parameters, Reached
+    from pickmix.estimators.deep_fit import DeepFit
+    from pickmix.fitting.checkpoint import Checkpoints
+    from pickmix.gradient.engine import Moments
     from pickmix.gradient.network import Network
+    from pickmix.gradient.settings import Settings
+
+
+def require_jax() -> None:
+    """Refuse to work without JAX, and say how to install it."""
+    if importlib.util.find_spec("jax") is None:
+        raise ImportError("Deep mixtures need JAX: pip install 'pickmix[deep]'")
+
+
+class _Fitted:
+    """What fits set. Apart from the dataclass, in which annotations are parameters."""
+
+    weights_: np.ndarray
+    tables_: list[np.ndarray]
+    center_: np.ndarray
+    scale_: np.ndarray
+    whitening_: np.ndarray | None
+    n_steps_: int
+    # What a fit that continues needs: the tree of each row, passes made, the seed that chose the
+    # validation rows, and Adam's moments of a stream.
+    _chain: np.ndarray
+    _passes: float = 0.0
+    _split_seed: int = 0
+    _moments: Moments | None = None
 
 
 @dataclass(eq=False, repr=False)
-class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the mixtures that are fitted by gradients.
 
     Each row selects a component by its Metropolis-Hastings chain, and a step of Adam moves the
@@ -63,18 +98,32 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         """Check the parameters of the family; return how many children the root has, if given."""
         raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
 
-    def _can_whiten(self) -> bool:
-        """Whether `standardize="auto"` may mix columns."""
+    def _network(self, n_features: int, n_children: int | None = None) -> Network:
+        """Make the network over D columns; by default with as many children as were fitted."""
+        raise TypeError("Use FlowMixture, SumProductTransformNetwork or Mixture.")
+
+    def _takes_missing(self) -> bool:
+        """Whether rows may have missing values (NaN), which are then integrated out."""
         return False
 
-    def _gaussian_form(self) -> str:
-        """Covariances of the Gaussians that the family can begin with."""
-        return "full"
+    def _partial_network(self, network: Network) -> Network:
+        """Make the same network for rows with missing values."""
+        raise TypeError("Use SumProductTransformNetwork with transforms=False.")
+
+    def _n_children(self, given: int | None) -> int:
+        """Children of the root: the given number, or that of the fitted ones."""
+        return int(self.weights_.shape[0] if given is None else given)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._takes_missing()
         return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # A fit that failed has left n_features_in_ behind, which looks fitted to scikit-learn.
+        return hasattr(self, "tables_")
+
+    # -- fit ------------------------------------------------------------------------------
 
     def fit(
         self,
@@ -109,45 +158,27 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         self
         """
         require_jax()
-        from pickmix.estimators.deep_fit import fit_network
-
-        n_children = self._check_family()
-        plan = make_plan(self, n_children, self._can_whiten(), self._gaussian_form())
+        n_children = self._check()
         random = validation.check_randomness(self.random_state)
         X, weights = read_table(self, X, sample_weight, columns)
-        watched = read_watched(self, validation_data)
+        validation_rows = read_validation(self, validation_data)
         seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
-        n_features = X.shape[1]
-        former = self._former(n_features, n_children) if self.warm_start else None
-        former_rows = float(getattr(self, "n_rows_seen_", 0.0))
+        former = self._former(X.shape[1], n_children) if self.warm_start else None
+        n_rows_seen = 0.0 if former is None else float(getattr(self, "n_rows_seen_", 0.0))
+        n_rows_seen += X.shape[0] + (0 if validation_rows is None else validation_rows.shape[0])
         checkpoints = None
         if self.checkpoint is not None:
             rows = fingerprint_of(X)
-            if watched is not None:
-                rows["validation_data"] = fingerprint_of(watched)
+            if validation_rows is not None:
+                rows["validation_data"] = fingerprint_of(validation_rows)
             if former is not None:
                 rows["before"] = former.fingerprint()
             checkpoints = open_checkpoints(self, self.checkpoint, rows, weights, seeds)
-        if checkpoints is not None:
-            noted = checkpoints.read_notes()
-            seeds = seeds if noted is None else noted["seeds"]
+            notes = checkpoints.read_notes()
+            seeds = seeds if notes is None else notes["seeds"]
         seed = seeds[0] * 2**31 + seeds[1]
-        fitted = fit_network(
-            self._network_maker(n_children, X, watched),
-            plan,
-            X,
-            weights,
-            watched,
-            seed,
-            former,
-            self._fitted_copy,
-            checkpoints,
-        )
-        self.proposal_ = plan.proposal_name
-        self._take(fitted)
-        n_watched = 0 if validation_data is None or watched is None else watched.shape[0]
-        n_before = 0.0 if former is None else former_rows
-        self.n_rows_seen_ = n_before + X.shape[0] + n_watched
+        self._train(n_children, X, weights, validation_rows, seed, former, checkpoints=checkpoints)
+        self.n_rows_seen_ = n_rows_seen
         validation.warn_about_outcome(self)
         return self
 
@@ -187,10 +218,7 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
             refuse_dask("X", X)
             learn_by_chunks(self, X, sample_weight, hasattr(self, "tables_"))
             return self
-        from pickmix.estimators.deep_online import learn_batch
-
-        n_children = self._check_family()
-        plan = make_plan(self, n_children, self._can_whiten(), self._gaussian_form())
+        n_children = self._check()
         if isinstance(self.learning_rate, str):
             raise ValueError(
                 "learning_rate must be a number or a callable for partial_fit: a stream has no "
@@ -200,77 +228,105 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
         rows, weights = read_batch(self, X, sample_weight, reset=not begun)
         if rows.shape[0] == 0:
             return self
-        former = None
+        former, evaluations, n_before = None, 0, 0.0
         if begun:
-            former, seed = self._going_on(rows.shape[1], n_children), self._split_seed
+            former, seed = self._continued(rows.shape[1], n_children), self._split_seed
+            evaluations = self.n_component_evaluations_
+            n_before = float(getattr(self, "n_rows_seen_", 0.0))
         else:
             random = validation.check_randomness(self.random_state)
             first, second = (int(random.randint(2**31 - 1)) for _ in range(2))
             seed = first * 2**31 + second
-        n_before = float(getattr(self, "n_rows_seen_", 0.0)) if begun else 0.0
         n_seen = n_before + rows.shape[0]
-        fitted = learn_batch(
-            self._network_maker(n_children, rows),
-            plan,
-            rows,
-            weights,
-            seed,
-            former,
-            n_seen,
-            self._fitted_copy,
-        )
-        evaluations = self.n_component_evaluations_ if begun else 0
-        self.proposal_ = plan.proposal_name
-        self._take(fitted)
+        self._train(n_children, rows, weights, None, seed, former, n_seen)
         self.n_component_evaluations_ += evaluations
-        self.n_rows_seen_ = n_before if fitted.outcome == Outcome.NON_FINITE else n_seen
+        self.n_rows_seen_ = n_before if self.outcome_ == Outcome.NON_FINITE else n_seen
         validation.warn_about_outcome(self)
         return self
-
-    def _network_maker(
-        self, n_children: int | None, *tables: np.ndarray | None
-    ) -> Callable[[int | None], Network]:
-        """From a number of children, or None for the one asked for, to a network for tables."""
-        given = [table for table in tables if table is not None]
-        partial = any(np.isnan(table).any() for table in given)
-
-        def make(chosen: int | None) -> Network:
-            network = self._network(given[0].shape[1], chosen or n_children)
-            return self._partial_network(network) if partial else network
-
-        return make
-
-    def _going_on(self, n_features: int, n_children: int | None) -> Reached:
-        """The last fit, which must have the tables of the network that is asked for."""
-        former = self._former(n_features, n_children)
-        if former is None:
-            asked = self._network(n_features, n_children)
-            n_there = sum(table.size for table in self.tables_)
-            n_asked = sum(n_rows * width for n_rows, width in asked.shapes)
-            raise ValueError(
-                "partial_fit continues with the fitted model, which has "
-                f"{self.weights_.shape[0]} components and {n_there:,} numbers in its tables, but "
-                f"the parameters ask for {asked.n_children} components and {n_asked:,} numbers. "
-                "Use fit to start again."
-            )
-        return former
 
     def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
         return np.asarray(self.fit(X, sample_weight=sample_weight).predict(X))
 
-    def _former(self, n_features: int, n_children: int | None) -> Reached | None:
-        """The last fit, if its tables are those of the network that is asked for."""
-        from pickmix.estimators.deep_results import Parameters, Reached
+    def _check(self) -> int | None:
+        """Check all parameters; return how many children the root has, if given."""
+        n_children = self._check_family()
+        self._check_parameters()
+        return n_children
+
+    def _train(
+        self,
+        n_children: int | None,
+        X: np.ndarray,
+        weights: np.ndarray | None,
+        validation_rows: np.ndarray | None,
+        seed: int,
+        former: DeepFit | None,
+        n_seen: float | None = None,
+        checkpoints: Checkpoints | None = None,
+    ) -> None:
+        """Fit to checked rows, or to a batch of a stream that has had `n_seen` rows so far."""
+        from pickmix.estimators.deep_fit import DeepTraining, split_rows
+
+        given = [table for table in (X, validation_rows) if table is not None]
+        has_missing = any(np.isnan(table).any() for table in given)
+
+        def make_network(number: int) -> Network:
+            network = self._network(X.shape[1], number)
+            return self._partial_network(network) if has_missing else network
+
+        is_stream = n_seen is not None
+        split_seed, first_step = seed, 1
+        if former is not None and not is_stream:
+            # A fit that continues must not learn from rows that were for validation before.
+            split_seed, first_step = former.split_seed, former.n_steps + 1
+        if validation_rows is None and not is_stream:
+            share = self.validation_fraction or 0.0
+            X, weights, validation_rows = split_rows(X, weights, share, split_seed)
+        network = make_network(n_children or 1)
+        settings = self._resolve(network, n_children, X.shape[0], seed, first_step, n_seen)
+        training = DeepTraining(
+            make_network,
+            settings,
+            X,
+            weights,
+            validation_rows,
+            seed,
+            split_seed,
+            former,
+            self._fitted_copy,
+            is_stream,
+        )
+        self._take(training.fit(checkpoints), settings)
+
+    def _continued(self, n_features: int, n_children: int | None) -> DeepFit:
+        """The last fit, which must have the tables of the network that the parameters describe."""
+        former = self._former(n_features, n_children)
+        if former is None:
+            network = self._network(n_features, n_children)
+            n_fitted = sum(table.size for table in self.tables_)
+            n_described = sum(n_rows * width for n_rows, width in network.shapes)
+            raise ValueError(
+                "partial_fit continues with the fitted model, which has "
+                f"{self.weights_.shape[0]} components and {n_fitted:,} numbers in its tables, but "
+                f"the parameters ask for {network.n_children} components and {n_described:,} "
+                "numbers. Use fit to start again."
+            )
+        return former
+
+    def _former(self, n_features: int, n_children: int | None) -> DeepFit | None:
+        """The last fit, if it has the tables of the network that the parameters describe."""
+        from pickmix.estimators.deep_fit import DeepFit
 
         if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
             return None
         network = self._network(n_features, n_children)
         if tuple(table.shape for table in self.tables_) != network.shapes:
             return None
-        parameters = Parameters(self._frame, tuple(self.tables_), self.weights_)
-        return Reached(
-            parameters,
+        return DeepFit(
+            self._frame,
+            tuple(self.tables_),
+            self.weights_,
             self._chain,
             self.n_steps_,
             self._passes,
@@ -278,35 +334,105 @@ class DeepMixture(DeepParameters, DeepInference, DensityMixin, BaseEstimator):  
             self._moments,
         )
 
-    def _fitted_copy(self, parameters: Parameters) -> Self:
-        """A copy of the estimator with the parameters of a running fit."""
+    def _fitted_copy(self, fit: DeepFit) -> Self:
+        """Copy the estimator, with the parameters of a running fit."""
         fitted = copy.copy(self)
-        fitted._set_parameters(parameters)
+        fitted._take_parameters(fit)
         return fitted
 
-    def _set_parameters(self, parameters: Parameters) -> None:
-        self.tables_ = list(parameters.tables)
-        self.weights_ = parameters.weights
-        frame = parameters.frame
-        self.center_, self.scale_, self.whitening_ = frame.center, frame.scale, frame.whitening
+    def _take_parameters(self, fit: DeepFit) -> None:
+        self.tables_ = list(fit.tables)
+        self.weights_ = fit.weights
+        self.center_, self.scale_ = fit.frame.center, fit.frame.scale
+        self.whitening_ = fit.frame.whitening
 
-    def _take(self, fitted: DeepFit) -> None:
+    def _take(self, fit: DeepFit, settings: Settings) -> None:
         """Set the attributes of a fit."""
-        reached = fitted.reached
-        self._set_parameters(reached.parameters)
-        self.trace_ = fitted.trace
-        values = fitted.trace["log_likelihood"]
+        self._take_parameters(fit)
+        self.proposal_ = settings.proposal_name
+        self.trace_ = fit.trace
+        values = fit.trace["log_likelihood"]
         self.lower_bound_ = float(values[-1]) if values.size else math.nan
-        self.best_validation_ = fitted.best_validation
-        self.start_validation_ = fitted.start_validation
-        self.outcome_ = str(fitted.outcome)
-        self.converged_ = fitted.outcome == Outcome.CONVERGED
-        self.n_steps_ = reached.n_steps
-        self.n_iter_ = fitted.n_passes
-        self.n_component_evaluations_ = fitted.n_evaluations
-        self.start_seconds_ = fitted.start_seconds
-        self.compile_seconds_ = fitted.compile_seconds
-        self._chain = reached.chain
-        self._passes = reached.passes
-        self._split_seed = reached.split_seed
-        self._moments = reached.moments
+        self.best_validation_ = fit.best_validation
+        self.start_validation_ = fit.start_validation
+        self.outcome_ = str(fit.outcome)
+        self.converged_ = fit.outcome == Outcome.CONVERGED
+        self.n_steps_ = fit.n_steps
+        self.n_iter_ = fit.n_passes
+        self.n_component_evaluations_ = fit.n_evaluations
+        self.start_seconds_ = fit.start_seconds
+        self.compile_seconds_ = fit.compile_seconds
+        self._chain, self._passes = fit.chain, fit.passes
+        self._split_seed, self._moments = fit.split_seed, fit.moments
+
+    # -- queries --------------------------------------------------------------------------
+
+    @property
+    def _frame(self) -> Frame:
+        return Frame(self.center_, self.scale_, self.whitening_)
+
+    @property
+    def model_(self) -> DeepModel:
+        """The fitted mixture as a value, with array-level queries."""
+        require_jax()
+        check_is_fitted(self)
+        network = self._network(self.center_.shape[0])
+        tables = tuple(self.tables_)
+        for_missing = self._partial_network if self._takes_missing() else None
+        return DeepModel(network, tables, self.weights_, self._frame, self.dtype, for_missing)
+
+    def _read(self, X: Any) -> np.ndarray:
+        require_jax()
+        check_is_fitted(self)
+        return check_seen(self, X)
+
+    @by_chunks
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Log-density of each row, (N,)."""
+        return self.model_.score_samples(self._read(X))
+
+    @by_chunks
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Posterior probabilities of all components, (N, K)."""
+        return self.model_.predict_proba(self._read(X))
+
+    @by_chunks
+    def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """The m most probable components of each row and their posterior probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+        m : int, default=1
+            At most the number of components.
+
+        Returns
+        -------
+        components : (N, m) int array
+            Most probable first.
+        probabilities : (N, m) array
+            Exact posterior probabilities, so a row sums to at most one.
+        """
+        check_is_fitted(self)
+        n_components = self.weights_.shape[0]
+        if validation.check_integer("m", m, 1) > n_components:
+            raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
+        return self.model_.top_components(self._read(X), m)
+
+    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows from the fitted mixture.
+
+        Returns
+        -------
+        X : (n_samples, D) array
+            Grouped by component.
+        y : (n_samples,) array
+            Components.
+        """
+        require_jax()
+        check_is_fitted(self)
+        validation.check_integer("n_samples", n_samples, 1)
+        return self.model_.sample(n_samples, validation.check_randomness(self.random_state))
+
+    def _n_parameters(self) -> int:
+        return self.model_.n_parameters

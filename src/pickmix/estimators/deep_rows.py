@@ -7,14 +7,6 @@ from typing import Any
 import numpy as np
 from sklearn.utils import get_tags
 
-from pickmix.data.dask_data import is_dask
-from pickmix.data.sources import RowSource, refuse_bad
-from pickmix.estimators.partial_tables import (
-    check_partial_table,
-    check_rows,
-    refuse_empty_columns,
-    warn_about_unseen,
-)
 from pickmix.estimators.row_sources import (
     is_large,
     learn_names,
@@ -22,7 +14,15 @@ from pickmix.estimators.row_sources import (
     open_for,
     read_all,
 )
-from pickmix.estimators.validation import without_weightless
+from pickmix.inputs.arrays import (
+    check_partial_table,
+    read_numbers,
+    refuse_empty_columns,
+    warn_about_unseen,
+    without_weightless,
+)
+from pickmix.inputs.open_rows import is_dask
+from pickmix.inputs.sources import RowSource, refuse_bad
 
 
 def read_table(
@@ -50,7 +50,7 @@ def read_batch(
     """Rows (B, D) of a batch of a stream, and their weights; none if nothing was seen of them."""
     if reset:
         return _check(estimator, X, sample_weight)
-    rows = check_rows(estimator, X)
+    rows = read_numbers(estimator, X)
     if _takes_missing(estimator) and np.isnan(rows).all():
         warn_about_unseen(rows.shape[0], stacklevel=3)
         return rows[:0], None
@@ -59,7 +59,7 @@ def read_batch(
 
 def check_seen(estimator: Any, X: Any, parameter: str = "X") -> np.ndarray:
     """Rows (N, D) with the columns that an estimator has learnt, with NaN if it takes them."""
-    rows = check_rows(estimator, X)
+    rows = read_numbers(estimator, X)
     if not _takes_missing(estimator):
         _refuse_missing(estimator, rows, parameter)
     return rows
@@ -73,7 +73,7 @@ def _check(
         if reset:
             refuse_empty_columns(rows)
         return rows, weights
-    rows = check_rows(estimator, X, reset)
+    rows = read_numbers(estimator, X, reset)
     _refuse_missing(estimator, rows, "X")
     return without_weightless(rows, sample_weight, None)[:2]
 
@@ -93,7 +93,7 @@ def _refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
         )
 
 
-def read_watched(estimator: Any, validation_data: Any) -> np.ndarray | None:
+def read_validation(estimator: Any, validation_data: Any) -> np.ndarray | None:
     """Validation rows (V, D) with the columns that an estimator has learnt, if there are any."""
     if validation_data is None:
         return None

@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import abc
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from pickmix.checks import check_number
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import Plan
-from pickmix.estimators.validation import RandomSeed, check_number
 from pickmix.families.base import Family
-from pickmix.families.registry import Description, make_family
-from pickmix.fitting.loop import FitInfo
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.settings import RandomPartition, SearchSet
+from pickmix.families.registry import Description, describe_family, make_family
+from pickmix.inputs.schema import TableSchema
+from pickmix.model.mixture import MixtureModel
 
 
-class FamilyMixture(ClosedFormMixture):
+class DescribedMixture(ClosedFormMixture):
+    """A mixture whose family is described by names and columns."""
+
+    parameters_: dict[str, np.ndarray]
+    column_limits_: np.ndarray
+    #: Of tables only.
+    schema_: TableSchema
+    _init_params = ("auto", "k-means++", "random_from_data")
+
+    @abc.abstractmethod
+    def _description(self) -> Description:
+        """The family that the parameters ask for."""
+
+    @abc.abstractmethod
+    def _floors(self, n_columns: int) -> float | np.ndarray:
+        """`reg_covar` as a number, or as one per column."""
+
+    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+        # A mixture that continues keeps its levels; others are refused.
+        limits = self.column_limits_[None] if goes_on else rows
+        return make_family(self._description(), limits, self._floors(rows.shape[1]))
+
+    def _fitted_family(self) -> Family:
+        return make_family(self._fitted_description, self.column_limits_[None], 0.0)
+
+    def _goes_on(self, n_columns: int) -> bool:
+        same_family = self._fitted_description == _as_plain(self._description())
+        sizes = self.weights_.shape[0], self.column_limits_.shape[0]
+        return same_family and sizes == (self.n_components, n_columns)
+
+    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
+        self._fitted_description = describe_family(model.family)
+        self.column_limits_ = whole.column_limits_[columns]
+        self._set_parameters(model.weights, model.parameters)
+
+    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
+        self.weights_ = weights
+        self.parameters_ = parameters
+
+    def _get_parameters(self) -> dict[str, np.ndarray]:
+        return self.parameters_
+
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        self._fitted_description = _as_plain(self._description())
+        self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
+
+    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
+        if plan.partition is not None and plan.spreads_out:
+            return starter.spread_out(plan.partition, plan.start_batch_size)
+        return starter.from_data(self.init_params)
+
+
+@dataclass(eq=False, repr=False)
+class FamilyMixture(DescribedMixture, OnlineFitting):
     """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
 
     ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: each
@@ -71,64 +123,12 @@ class FamilyMixture(ClosedFormMixture):
     array([ 2., 20.])
     """
 
-    parameters_: dict[str, np.ndarray]
+    family: Description = "diag"
+    n_components: int = 1
+    _: KW_ONLY
 
-    _init_params = ("auto", "k-means++", "random_from_data")
-
-    def __init__(
-        self,
-        family: Description = "diag",
-        n_components: int = 1,
-        *,
-        algorithm: str = "mhsaem",
-        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
-        n_samples: int | str = "auto",
-        reuse_log_joint: bool = False,
-        batch_size: int | str = "auto",
-        step_size: float | str | Callable[[int], float] = "auto",
-        annealing: str | Callable[[int], float] | None = None,
-        max_iter: int = 100,
-        max_steps: int | None = None,
-        max_time: float | None = None,
-        tol: float = 1e-3,
-        evaluate_every: int | str | Sequence[int] = "auto",
-        reg_covar: float | ArrayLike = 1e-6,
-        n_init: int = 1,
-        init_params: str = "auto",
-        random_state: RandomSeed = None,
-        n_jobs: int | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 300.0,
-    ) -> None:
-        super().__init__(
-            n_components,
-            algorithm=algorithm,
-            proposal=proposal,
-            n_samples=n_samples,
-            reuse_log_joint=reuse_log_joint,
-            batch_size=batch_size,
-            step_size=step_size,
-            annealing=annealing,
-            max_iter=max_iter,
-            max_steps=max_steps,
-            max_time=max_time,
-            tol=tol,
-            evaluate_every=evaluate_every,
-            n_init=n_init,
-            init_params=init_params,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            warm_start=warm_start,
-            verbose=verbose,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-        )
-        self.family = family
-        self.reg_covar = reg_covar
+    def _description(self) -> Description:
+        return self.family
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -147,7 +147,6 @@ class FamilyMixture(ClosedFormMixture):
             )
 
     def _floors(self, n_columns: int) -> float | np.ndarray:
-        """`reg_covar` as a number, or as one per column."""
         floors = np.asarray(self.reg_covar, dtype=np.float64)
         if floors.ndim == 0:
             return float(floors)
@@ -158,39 +157,15 @@ class FamilyMixture(ClosedFormMixture):
             )
         return floors
 
-    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
-        floors = self._floors(rows.shape[1])
-        if goes_on:
-            # A mixture that continues keeps its levels; others are refused.
-            return make_family(self.family, self.column_limits_[None], floors)
-        return make_family(self.family, rows, floors)
-
-    def _fitted_family(self) -> Family:
-        return make_family(self._fitted_description, self.column_limits_[None], 0.0)
-
     def _family_names(self) -> tuple[str, str]:
         return f"family={self._fitted_description!r}", repr(self.family)
 
-    def _goes_on(self, n_columns: int) -> bool:
-        same_family = self._fitted_description == _as_plain(self.family)
-        sizes = self.weights_.shape[0], self.column_limits_.shape[0]
-        return same_family and sizes == (self.n_components, n_columns)
-
-    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
-        self.weights_ = weights
-        self.parameters_ = parameters
-
-    def _get_parameters(self) -> dict[str, np.ndarray]:
-        return self.parameters_
-
-    def _learn_columns(self, rows: np.ndarray) -> None:
-        self._fitted_description = _as_plain(self.family)
-        self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
-
-    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
-        if plan.partition is not None and plan.spreads_out:
-            return starter.spread_out(plan.partition, plan.start_batch_size)
-        return starter.from_data(self.init_params)
+    def _set_model(self, whole: Any, columns: np.ndarray, model: MixtureModel) -> None:
+        super()._set_model(whole, columns, model)
+        self.family = self._fitted_description
+        self.n_features_in_ = int(columns.shape[0])
+        if hasattr(whole, "feature_names_in_"):
+            self.feature_names_in_ = whole.feature_names_in_[columns]
 
 
 def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:

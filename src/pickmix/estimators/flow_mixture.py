@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators.deep_mixture import DeepMixture
-from pickmix.estimators.deep_plan import check_number_of
 from pickmix.estimators.validation import check_choice, check_flag, check_integer, check_number
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ class FlowMixture(DeepMixture):
             )
         if not self.linear and self.n_components == "auto":
             raise ValueError("n_components must be an integer with linear=False, got 'auto'.")
-        return check_number_of("n_components", self.n_components, self)
+        return self._check_number_of("n_components", self.n_components)
 
     @property
     def n_components_(self) -> int:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,19 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from pickmix.closed_form.starts import Start, Starter
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.plan import Plan
-from pickmix.estimators.validation import RandomSeed
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian
-from pickmix.fitting.loop import FitInfo
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.settings import RandomPartition, SearchSet
+from pickmix.model.mixture import MixtureModel
 
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
 
-class GaussianMixture(ClosedFormMixture):
+@dataclass(eq=False, repr=False)
+class GaussianMixture(OnlineFitting):
     """Gaussian mixture that is fitted by visiting only a few components per row.
 
     p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]). The fit is a stochastic form of EM:
@@ -177,90 +174,21 @@ class GaussianMixture(ClosedFormMixture):
     array([-4.,  4.])
     """
 
-    weights_: np.ndarray
-    means_: np.ndarray
-    covariances_: np.ndarray
+    n_components: int = 1
+    _: KW_ONLY
+    covariance_type: str = "full"
+    background: bool = True
+    weights_init: ArrayLike | None = None
+    means_init: ArrayLike | None = None
+    precisions_init: ArrayLike | None = None
 
     _init_params = INIT_PARAMS
-
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        covariance_type: str = "full",
-        algorithm: str = "mhsaem",
-        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
-        n_samples: int | str = "auto",
-        reuse_log_joint: bool = False,
-        batch_size: int | str = "auto",
-        step_size: float | str | Callable[[int], float] = "auto",
-        annealing: str | Callable[[int], float] | None = None,
-        max_iter: int = 100,
-        max_steps: int | None = None,
-        max_time: float | None = None,
-        tol: float = 1e-3,
-        evaluate_every: int | str | Sequence[int] = "auto",
-        reg_covar: float = 1e-6,
-        background: bool = True,
-        n_init: int = 1,
-        init_params: str = "auto",
-        weights_init: ArrayLike | None = None,
-        means_init: ArrayLike | None = None,
-        precisions_init: ArrayLike | None = None,
-        random_state: RandomSeed = None,
-        n_jobs: int | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 300.0,
-    ) -> None:
-        super().__init__(
-            n_components,
-            algorithm=algorithm,
-            proposal=proposal,
-            n_samples=n_samples,
-            reuse_log_joint=reuse_log_joint,
-            batch_size=batch_size,
-            step_size=step_size,
-            annealing=annealing,
-            max_iter=max_iter,
-            max_steps=max_steps,
-            max_time=max_time,
-            tol=tol,
-            evaluate_every=evaluate_every,
-            n_init=n_init,
-            init_params=init_params,
-            random_state=random_state,
-            n_jobs=n_jobs,
-            warm_start=warm_start,
-            verbose=verbose,
-            callbacks=callbacks,
-            checkpoint=checkpoint,
-            checkpoint_every=checkpoint_every,
-        )
-        self.covariance_type = covariance_type
-        self.reg_covar = reg_covar
-        self.background = background
-        self.weights_init = weights_init
-        self.means_init = means_init
-        self.precisions_init = precisions_init
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         validation.check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         validation.check_number("reg_covar", self.reg_covar, 0.0)
         validation.check_flag("background", self.background)
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        shape = (self.weights_.shape[0], self.n_features_in_)
-        validation.check_array_parameter("means", self.means_, shape)
-        family = self._fitted_family()
-        covariances = validation.check_array_parameter(
-            "covariances", self.covariances_, family.shape(shape[0])
-        )
-        validation.check_positive_definite("covariances", covariances, family.name)
 
     def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Gaussian:
         return GAUSSIANS[self.covariance_type](rows.shape[1], self.reg_covar)
@@ -277,7 +205,8 @@ class GaussianMixture(ClosedFormMixture):
     def _fitted_family(self) -> Gaussian:
         # Parameters may have been set by hand, without a fit.
         name = getattr(self, "_fitted_structure", self.covariance_type)
-        return GAUSSIANS[name](self.means_.shape[1], 0.0)
+        fitted = hasattr(self, "n_features_in_")
+        return GAUSSIANS[name](self.n_features_in_ if fitted else self.means_.shape[1], 0.0)
 
     def _goes_on(self, n_columns: int) -> bool:
         # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
@@ -286,6 +215,13 @@ class GaussianMixture(ClosedFormMixture):
         same_means = self.means_.shape == (self.n_components, n_columns)
         shape = GAUSSIANS[self.covariance_type](n_columns).shape(self.n_components)
         return same_means and self.covariances_.shape == shape
+
+    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
+        self.covariance_type = model.family.name
+        self._set_parameters(model.weights, model.parameters)
+        self.n_features_in_ = int(columns.shape[0])
+        if hasattr(whole, "feature_names_in_"):
+            self.feature_names_in_ = whole.feature_names_in_[columns]
 
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         self.weights_ = weights

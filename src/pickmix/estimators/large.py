@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 
 from pickmix.closed_form.chunk_tasks import Facts, Inspection, Sampled, add_facts, inspect_chunk
-from pickmix.closed_form.dask_shards import DaskShards
-from pickmix.closed_form.shards import LocalShards, Pairwise, Shards
-from pickmix.data.checks import check_weights
-from pickmix.data.dask_data import is_dask
+from pickmix.closed_form.chunks import Chunks, LocalChunks, Pairwise
+from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.data.sources import RowSource, bad_value
 from pickmix.estimators.checkpointing import describe
-from pickmix.estimators.closed_form_fit import make_backend
-from pickmix.estimators.partial_tables import refuse_empty, warn_about_unseen
 from pickmix.estimators.plan import partition_settings, resolve_batch_size
 from pickmix.estimators.row_sources import (
     MEMORY_SHARE,
@@ -28,14 +23,16 @@ from pickmix.estimators.row_sources import (
 )
 from pickmix.families.base import Family
 from pickmix.fitting.progress import PassProgress
+from pickmix.inputs.arrays import check_weights, refuse_empty, warn_about_unseen
+from pickmix.inputs.open_rows import is_dask
+from pickmix.inputs.sources import RowSource, bad_value
+from pickmix.model.mixture import make_backend
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
-# Bytes of a sample at most, unless components would have fewer rows than so many.
-_SAMPLE_BYTES = 2**30
-_LEAST_PER_COMPONENT = 10
-# A table of this many times as many rows as the sample comes into memory as a whole.
-_NEARLY_ALL = 1.5
+_SAMPLE_BYTES = 2**30  # Of a sample at most, unless components would have too few rows.
+_LEAST_PER_COMPONENT = 10  # Rows.
+_NEARLY_ALL = 1.5  # Tables of so many times the sample come into memory as a whole.
 
 
 def sample_size(n_rows: int, row_bytes: int, wanted: int, n_components: int) -> int:
@@ -50,23 +47,15 @@ def sample_size(n_rows: int, row_bytes: int, wanted: int, n_components: int) -> 
 
 
 class LargeTable:
-    """A table of which a sample comes into memory.
+    """A table X of rows that are not in memory, of which a sample comes into memory.
 
-    Parameters
-    ----------
-    estimator : an estimator in closed form
-        Its parameters say how many rows are needed; it learns the names of the columns.
-    X : rows that are not in memory
-    sample_weight : (N,) array or None
-    columns : sequence of str or int, or None
-        Which columns of X.
-    threads : Threads
+    The estimator's parameters say how many rows are needed; it gets the names of the columns.
     """
 
     def __init__(
         self, estimator: Any, X: Any, sample_weight: Any, columns: Any, threads: Threads
     ) -> None:
-        self.shards: Shards
+        self.shards: Chunks
         # A source that the user has opened is the user's to close.
         self._own_source: RowSource | None = None
         names: list[str] | None
@@ -74,7 +63,7 @@ class LargeTable:
             collection = X if columns is None else choose_columns(X, columns)
             if not is_dask(sample_weight):
                 sample_weight = check_weights(sample_weight, None)
-            self.shards = DaskShards(collection, weights=sample_weight)
+            self.shards = DaskChunks(collection, weights=sample_weight)
             names = self.shards.names
             self._labels: Sequence[Any] = names or range(self.shards.n_columns)
         else:
@@ -83,7 +72,7 @@ class LargeTable:
                 self._own_source = source
             sample_weight = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
-            self.shards = LocalShards(source, size, Reference(), sample_weight)
+            self.shards = LocalChunks(source, size, Reference(), sample_weight)
             names = source.names
             self._labels = source.column_labels()
         self.n_rows = int(self.shards.offsets[-1])
@@ -97,7 +86,6 @@ class LargeTable:
         learn_names(estimator, self.n_columns, names)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies this table."""
         weights = self._weights
         if is_dask(weights):
             weights = str(getattr(weights, "_name", type(weights)))
@@ -106,7 +94,7 @@ class LargeTable:
         return self.shards.fingerprint() | {"sample_weight": describe(weights)}
 
     def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Read the table once: what its columns hold, and a sample of its rows, which is returned.
+        """Read the table once: facts about its columns, and a sample of rows, which is returned.
 
         Fits that need all rows in memory get all.
         """
@@ -138,9 +126,8 @@ class LargeTable:
         return _gathered(results)
 
     def _inspect(self, shared: Inspection, verbose: int) -> tuple[list[Sampled], Facts]:
-        """Look at all chunks, in legs."""
         shards = self.shards
-        n_chunks, size = shards.offsets.shape[0] - 1, shards.chunks_per_leg
+        n_chunks, size = shards.offsets.shape[0] - 1, shards.chunks_per_run
         results: list[Sampled] = []
         sums = Pairwise(Facts.plus)
         progress = PassProgress(self.n_rows, verbose, label="first look")
@@ -169,25 +156,24 @@ class LargeTable:
     def sample_source(
         self, rows: np.ndarray, weights: np.ndarray | None, family: Family, compiled: bool
     ) -> ArrayRows:
-        """The sample as the engine sees it; columns of `rows` are in the family's order."""
+        """The sample as the engine's source; columns of `rows` are in the family's order."""
         order = slice(None) if family.column_order is None else family.column_order
         facts = self.facts
         centre = family.centre(facts.mean[order])
         source = make_rows(rows, weights, centre, compiled)
         source.limits = facts.low[order], facts.high[order]
-        if isinstance(self.shards, LocalShards):
+        if isinstance(self.shards, LocalChunks):
             self.shards.backend = make_backend(compiled, self._threads)
         return source
 
     def close(self) -> None:
-        """Let go of files."""
         self.shards.close()
         if self._own_source is not None:
             self._own_source.close()
 
 
 def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:
-    """The rows of all chunks, and their weights; the parts are given up one by one."""
+    """The rows of all chunks, and their weights; chunks are released one by one."""
     n_rows = sum(result.rows.shape[0] for result in results)
     first = results[0]
     rows = np.empty((n_rows, first.rows.shape[1]), dtype=first.rows.dtype)

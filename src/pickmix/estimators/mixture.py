@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
-from pickmix.estimators.deep_plan import check_number_of
 
 if TYPE_CHECKING:
     from pickmix.gradient.components import Component
@@ -62,7 +61,7 @@ class Mixture(DeepMixture):
 
     def _check_family(self) -> int | None:
         component = self._checked_component()
-        number = check_number_of("n_components", self.n_components, self)
+        number = self._check_number_of("n_components", self.n_components)
         if number is None and not hasattr(component, "from_gaussian"):
             raise ValueError(
                 "n_components must be an integer for a component without a method "

@@ -1,7 +1,10 @@
-"""How estimators show themselves in notebooks."""
+"""Cards of fitted estimators in notebooks."""
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -10,19 +13,24 @@ from sklearn import get_config
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators.notebook_facts import (
-    changed_parameters,
-    curves,
-    facts,
-    heaviest,
-    typical_values,
-)
-
+#: How a fit ended, in words.
+_ENDS = {
+    "converged": "converged",
+    "max_iter": "reached max_iter",
+    "max_steps": "reached max_steps",
+    "max_time": "reached max_time",
+    "callback": "ended by a callback",
+    "interrupted": "interrupted",
+    "singular_covariance": "stopped: singular covariance",
+    "non_finite": "stopped: values that are not finite",
+}
+# Parameters that do not describe the model, and may be long.
+_NOT_SHOWN = ("callbacks", "verbose")
+_FIRST = ("n_components", "n_children")
 _MOST_COMPONENTS = 5
 _MOST_COLUMNS = 5
 _MOST_POINTS = 200
 _WIDTH, _HEIGHT = 240, 84
-
 # Colours are those of the page around, where JupyterLab, VS Code or the site's theme name them, and
 # else the system's light or dark.
 _STYLE = """<style>
@@ -60,10 +68,97 @@ vector-effect:non-scaling-stroke}
 </style>"""
 
 
+def changed_parameters(estimator: Any) -> list[tuple[str, str]]:
+    """Names and values of the parameters that are not at their defaults, sizes first.
+
+    >>> from pickmix import GaussianMixture
+    >>> changed_parameters(GaussianMixture(5, algorithm="em", tol=1e-3))
+    [('n_components', '5'), ('algorithm', "'em'")]
+    """
+    given = estimator.get_params(deep=False)
+    defaults = inspect.signature(type(estimator)).parameters
+    shown = []
+    for name in sorted(given, key=lambda name: (name not in _FIRST, name)):
+        text = repr(given[name])
+        if name not in _NOT_SHOWN and text != repr(defaults[name].default):
+            shown.append((name, text if len(text) <= 40 else text[:37] + "..."))
+    return shown
+
+
+def facts(estimator: Any) -> list[tuple[str, str]]:
+    """Names and values that describe the result of a fit."""
+    trace: Any = getattr(estimator, "trace_", None)
+    has_trace = trace is not None and len(trace) > 0
+    weights = estimator.weights_
+    n_live = int(trace["live_components"][-1]) if has_trace else None
+    components = f"{weights.shape[0]:,}"
+    if n_live is not None:
+        components += f", {n_live:,} of them live"
+    found = [("components", components)]
+    n_rows = getattr(estimator, "n_rows_seen_", None)
+    n_columns = getattr(estimator, "n_features_in_", None)
+    if n_columns is not None:
+        size = f"{n_columns:,} columns" if n_columns != 1 else "1 column"
+        found.append(("data", size if n_rows is None else f"{n_rows:,.0f} rows, {size}"))
+    if has_trace:
+        of = " of encoded rows" if hasattr(estimator, "schema_") else ""
+        found.append(("log-likelihood per row", f"{trace['log_likelihood'][-1]:.4f}{of}"))
+    best = getattr(estimator, "best_validation_", math.nan)
+    if math.isfinite(best):
+        found.append(("on validation rows", f"{best:.4f}"))
+    ended = _ENDS.get(str(getattr(estimator, "outcome_", "")), "")
+    if ended:
+        n_passes = getattr(estimator, "n_iter_", 0)
+        seconds = float(trace["seconds"][-1]) if has_trace else 0.0
+        seconds += float(getattr(estimator, "start_seconds_", 0.0))
+        passes = "1 pass" if n_passes == 1 else f"{n_passes:,} passes"
+        found.append(("fit", f"{ended}, {passes} in {seconds:.3g} s"))
+    return found
+
+
+def curves(estimator: Any) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Curves of the trace, if it has two records: a name, passes (n,) and values (n,)."""
+    trace: Any = getattr(estimator, "trace_", None)
+    found: list[tuple[str, np.ndarray, np.ndarray]] = []
+    if trace is None:
+        return found
+    for name in ("log_likelihood", "validation"):
+        if name not in trace.dtype.names:
+            # A model of version 0.1.
+            continue
+        kept = trace[np.isfinite(trace[name])]
+        if kept.shape[0] >= 2:
+            found.append((name.replace("_", "-"), kept["epoch"], kept[name]))
+    return found
+
+
+def heaviest(weights: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of the heaviest components, the heaviest first; equal ones by number.
+
+    >>> heaviest(np.array([0.1, 0.5, 0.1, 0.3]), 3)
+    array([1, 3, 0])
+    """
+    return np.argsort(-weights, kind="stable")[:most]
+
+
+def typical_values(
+    estimator: Any, members: np.ndarray, most: int
+) -> tuple[Sequence[str], list[list[str]]]:
+    """Names of the first columns, and rows of texts: means, rates, or the most probable level.
+
+    Deep components have no centre, so there are none.
+    """
+    columns = getattr(estimator, "_columns", None)
+    if columns is None:
+        return [], []
+    centres = estimator.model_.typical()[members]
+    return columns.all_labels[:most], columns.texts(centres, most)
+
+
 class NotebookCard:
     """Shows a fitted estimator as a card of HTML; others are shown as by scikit-learn.
 
-    The card holds nothing from elsewhere: no script, no link, no picture. All text is escaped.
+    The card loads nothing: no script, link or picture. All text is escaped.
     ``sklearn.set_config(display="text")`` turns it off, as it does for scikit-learn's estimators.
     """
 
@@ -99,7 +194,6 @@ def card(estimator: Any) -> str:
 
 
 def _components(estimator: Any) -> str:
-    """A table of the heaviest components."""
     weights = np.asarray(estimator.weights_)
     members = heaviest(weights, _MOST_COMPONENTS)
     names, rows = typical_values(estimator, members, _MOST_COLUMNS)
@@ -127,7 +221,6 @@ def _components(estimator: Any) -> str:
 
 
 def _trace(estimator: Any) -> str:
-    """The trace as a small picture."""
     drawn = curves(estimator)
     if not drawn:
         return ""
@@ -157,10 +250,8 @@ def _trace(estimator: Any) -> str:
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:
-    """What is drawn: the first steps may lie so low that nothing else would be seen.
+    """The range to draw, without first steps so low that nothing else would be seen.
 
-    Examples
-    --------
     >>> _range(np.array([-1000.0, -3.0, -2.0, -1.5, -1.0]))
     (-7.0, -1.0)
     >>> _range(np.array([-3.0, -2.0]))

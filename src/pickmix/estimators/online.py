@@ -16,31 +16,29 @@ from sklearn.exceptions import ConvergenceWarning
 from pickmix.closed_form.seeding import WEIGHT_FLOOR
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
-from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.closed_form_fit import make_backend, mean_log_base
+from pickmix.estimators.closed_form_fit import mean_log_base
+from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.compilation import ensure_compiled
-from pickmix.estimators.inference import ClosedFormInference
-from pickmix.estimators.partial_tables import check_partial_table, check_rows, warn_about_unseen
 from pickmix.estimators.plan import partition_settings
 from pickmix.estimators.row_sources import is_large, learn_by_chunks
 from pickmix.families.base import Family
-from pickmix.families.layout import Moments
+from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
+from pickmix.model.mixture import make_backend
 from pickmix.selection.schedules import resolve_step_size
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
 
-# Passes over the first batch.
-_FIRST_PASSES = 40
+_FIRST_PASSES = 40  # Passes over the first batch.
 
 
 def _check_keeps_no_rows(estimator: OnlineFitting) -> None:
-    """Refuse settings of fits that keep something for every row."""
+    """Raise for settings of fits that keep something for every row."""
     try:
         settings = partition_settings(estimator.algorithm, estimator.proposal)
     except ValueError:
-        # partial_fit itself refuses a proposal that is none at all.
+        # partial_fit itself raises for an invalid proposal.
         return
     if settings is None:
         raise AttributeError(
@@ -51,10 +49,7 @@ def _check_keeps_no_rows(estimator: OnlineFitting) -> None:
 
 
 class _AvailableIf:
-    """A method that is there only if a check passes; else its AttributeError says why.
-
-    scikit-learn's `available_if` says only that the attribute is missing.
-    """
+    """A method that exists only if a check passes, whose AttributeError says why not."""
 
     def __init__(self, check: Callable[[Any], None], method: Callable[..., Any]) -> None:
         self._check, self._method = check, method
@@ -67,63 +62,11 @@ class _AvailableIf:
         return types.MethodType(self._method, estimator)
 
 
-class OnlineFitting(ClosedFormInference):
-    """Adds `partial_fit` to an estimator that has `fit` and keeps its parameters as attributes."""
+class OnlineFitting(ClosedFormMixture):
+    """Adds `partial_fit` to a mixture of arrays."""
 
-    algorithm: Any
-    proposal: Any
-    n_components: Any
-    step_size: Any
-    max_iter: Any
-    init_params: Any
-    n_rows_seen_: float
-    n_steps_: int
-    n_component_evaluations_: int
-    lower_bound_: float
-    background_: int | None
-    _effective_counts: np.ndarray
-    _chain: np.ndarray
     _online: OnlineMixture | None = None
     _online_for: tuple[Any, ...] = ()
-
-    @abc.abstractmethod
-    def _check_parameters(self) -> None: ...
-
-    @abc.abstractmethod
-    def _fit(
-        self,
-        X: Any,
-        sample_weight: Any,
-        max_iter: Any,
-        max_steps: Any,
-        columns: Any = None,
-        checkpoint: Any = None,
-        noise: Any = None,
-    ) -> None: ...
-
-    @abc.abstractmethod
-    def _goes_on(self, n_columns: int) -> bool: ...
-
-    @abc.abstractmethod
-    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family: ...
-
-    @abc.abstractmethod
-    def _make_source(
-        self,
-        family: Family,
-        rows: np.ndarray,
-        weights: np.ndarray | None,
-        compiled: bool,
-        centre: np.ndarray | None = None,
-        table: Any = None,
-        noise: np.ndarray | None = None,
-    ) -> ArrayRows: ...
-
-    @abc.abstractmethod
-    def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments: ...
-
-    @abc.abstractmethod
-    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None: ...
 
     @functools.partial(_AvailableIf, _check_keeps_no_rows)
     def partial_fit(
@@ -173,8 +116,8 @@ class OnlineFitting(ClosedFormInference):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise)
             return self
-        if np.isnan(check_rows(self, X)).all():
-            warn_about_unseen(len(check_rows(self, X)), stacklevel=2)
+        if np.isnan(read_numbers(self, X)).all():
+            warn_about_unseen(len(read_numbers(self, X)), stacklevel=2)
             return self
         rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
         self._check_same_mixture(rows.shape[1])
@@ -221,10 +164,6 @@ class OnlineFitting(ClosedFormInference):
                 "Use fit to start again."
             )
 
-    def _start_is_given(self) -> bool:
-        """Whether the user chose the start."""
-        return bool(self.init_params != "auto")
-
     @abc.abstractmethod
     def _family_names(self) -> tuple[str, str]: ...
 
@@ -234,7 +173,7 @@ class OnlineFitting(ClosedFormInference):
         K = self.weights_.shape[0]
         if compiled:
             ensure_compiled("partition")
-        center = self._fitted_centre(family)
+        center = self.model_.centre()
         moments = self._fitted_moments(family, center)
         n_seen = float(self.n_rows_seen_)
         prior = family.make_prior(moments, "pooled", n_seen)
@@ -250,7 +189,7 @@ class OnlineFitting(ClosedFormInference):
         return self._online
 
     def __getstate__(self) -> Any:
-        # Threads and caches stay behind; the fitted parameters say the same.
+        # Threads and caches are not pickled; the fitted parameters suffice.
         parent: Any = super()
         state = parent.__getstate__()
         return {name: value for name, value in state.items() if not name.startswith("_online")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.spatial import cKDTree
@@ -27,6 +27,7 @@ from pickmix.selection.rules import (
     PosteriorDraws,
     SelectionRule,
     TopComponents,
+    TruncatedSearch,
 )
 from pickmix.selection.schedules import (
     ConstantStep,
@@ -35,56 +36,27 @@ from pickmix.selection.schedules import (
     resolve_step_size,
 )
 from pickmix.selection.settings import RandomPartition, SearchSet
-from pickmix.selection.truncated import TruncatedSearch
 from pickmix.sweep.contract import needs_compiled
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")
-# Rules that evaluate all K components on every row.
-_EXHAUSTIVE = ("em", "saem", "ssaem", "mcsaem", "optimal")
+_EXHAUSTIVE = ("em", "saem", "ssaem", "mcsaem", "optimal")  # Rules that evaluate all K.
 
-# Rows per component in a step of a partition fit, and rows at least.
-_ROWS_PER_COMPONENT = 500
-_LEAST_ROWS = 200_000
-# Steps of a partition fit between evaluations: the log-likelihood rises by less than `tol` over
-# that many when it has converged.
+_ROWS_PER_COMPONENT = 500  # In a step of a partition fit.
+_LEAST_ROWS = 200_000  # In a step of a partition fit.
+# Steps of a partition fit between evaluations: over so many, a converged log-likelihood rises by
+# less than `tol`.
 _STEPS_PER_EVALUATION = 5
-# Passes without a rise of `tol` after which a stochastic fit has converged.
-_PATIENCE = 5
-# Evaluating one component on one row of the probe costs about this fraction of a visit's.
-_PROBE_COST = 1.0 / 15.0
-_PROBE_SHARE = 0.1
-# Evaluations that nobody notices.
-_FREE_EVALUATIONS = 200_000
+_PATIENCE = 5  # Passes without a rise of `tol` after which a stochastic fit has converged.
+_PROBE_COST = 1.0 / 15.0  # Of evaluating a component on a row, relative to a visit.
+_PROBE_SHARE = 0.1  # Of the work that evaluations may take.
+_FREE_EVALUATIONS = 200_000  # Evaluations of negligible cost.
 _SMALLEST_PROBE, _WISHED_PROBE, _LARGEST_PROBE = 100, 1000, 5000
-
-
-class FitSettings(Protocol):
-    """The parameters of an estimator that say how to fit. Users may have set them to anything."""
-
-    n_components: Any
-    algorithm: Any
-    proposal: Any
-    n_samples: Any
-    reuse_log_joint: Any
-    batch_size: Any
-    step_size: Any
-    annealing: Any
-    max_iter: Any
-    max_steps: Any
-    max_time: Any
-    tol: Any
-    evaluate_every: Any
-    n_init: Any
-    init_params: Any
 
 
 @dataclass(frozen=True)
 class Monitor:
-    """When to evaluate, on how many rows (None: the rule knows), and what a plateau is.
-
-    `patience` None means that no plateau ends the fit.
-    """
+    """When to evaluate, on how many rows (None: by the rule), and the plateau if `patience`."""
 
     evaluate_every: int | list[int]
     n_probe: int | None
@@ -93,7 +65,7 @@ class Monitor:
     patience: int | None = 1
 
     def plateau(self, reference: float = -math.inf) -> Plateau | None:
-        """A fresh plateau for one fit; `reference` is the value that an earlier fit ended at."""
+        """A plateau for one fit; `reference` is the value that an earlier fit ended at."""
         if self.patience is None:
             return None
         return Plateau(self.tol, self.smoothing, self.patience, reference=reference)
@@ -101,76 +73,38 @@ class Monitor:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a fit in closed form does, decided.
-
-    Attributes
-    ----------
-    family : Family
-    n_rows, n_components : int
-    compiled : bool
-        Whether kernels are compiled, or NumPy does it all: a matter of sizes alone.
-    algorithm : str
-        One of `ALGORITHMS`.
-    proposal_name : str
-        What `proposal` stood for; the algorithm's name where it has none.
-    partition : RandomPartition or None
-        Settings of random-partition Gibbs, if that is what the fit does.
-    make_rule : callable means (K, D) -> SelectionRule
-        The rule of the paper's Table 1 otherwise.
-    n_samples, batch_size, n_batches, n_steps : int
-    step_size : Schedule or None
-        None lets a partition fit replace statistics, then average them.
-    annealing : Schedule or None
-    shrinkage : str
-        How components lean on each other; see `Family.make_prior`.
-    weight_floor : float
-    relocates : bool
-    background : bool
-        Whether a component may become a background of rows that belong nowhere.
-    spreads_out : bool
-        Whether the start spreads components over the rows.
-    start_batch_size : int
-        Rows per sweep of that start.
-    max_passes : int
-        Passes over rows that are not in memory, at most.
-    limits : Limits
-    monitor : Monitor
-    """
+    """Everything that a fit in closed form does, decided."""
 
     family: Family
     n_rows: int
     n_components: int
-    compiled: bool
-    algorithm: str
-    proposal_name: str
-    partition: RandomPartition | None
-    make_rule: Callable[[np.ndarray], SelectionRule]
+    compiled: bool  # Whether kernels are compiled, or NumPy does it all: a matter of sizes alone.
+    algorithm: str  # One of `ALGORITHMS`.
+    proposal_name: str  # The resolved `proposal`; the algorithm's name where it has none.
+    partition: RandomPartition | None  # Settings of random-partition Gibbs, if used.
+    make_rule: Callable[[np.ndarray], SelectionRule]  # The rule of Table 1 otherwise, from means.
     n_samples: int
     batch_size: int
     n_batches: int
     n_steps: int
-    step_size: Schedule | None
+    step_size: Schedule | None  # None: partition fits replace, then average.
     annealing: Schedule | None
-    shrinkage: str
+    shrinkage: str  # Of `Family.make_prior`.
     weight_floor: float
     relocates: bool
-    background: bool
-    spreads_out: bool
-    start_batch_size: int
-    max_passes: int
+    background: bool  # Whether a component may become a background of outlying rows.
+    spreads_out: bool  # Whether the start spreads components over the rows.
+    start_batch_size: int  # Rows per sweep of that start.
+    max_passes: int  # Over rows that are not in memory.
     limits: Limits
     monitor: Monitor
 
     def within(self, max_time: float | None) -> Plan:
-        """The same plan with so many seconds."""
         return replace(self, limits=replace(self.limits, max_time=max_time))
 
 
-def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool) -> Plan:
-    """Resolve an estimator's parameters, checked before, for so many rows.
-
-    `given` says that the user chose the start, so that components should stay where they are.
-    """
+def resolve_plan(settings: Any, family: Family, n_rows: int, given: bool) -> Plan:
+    """Resolve an estimator's checked parameters; `given` means that the user chose the start."""
     K = int(settings.n_components)
     algorithm = str(settings.algorithm)
     exact = algorithm == "em"
@@ -230,7 +164,6 @@ def resolve_plan(settings: FitSettings, family: Family, n_rows: int, given: bool
 
 
 def resolve_proposal(proposal: Any) -> str | Proposal | RandomPartition:
-    """Resolve "auto", and check the rest."""
     if isinstance(proposal, Proposal | RandomPartition):
         return proposal
     if not isinstance(proposal, str):
@@ -334,7 +267,7 @@ def resolve_batch_size(
 
 
 def _make_monitor(
-    settings: FitSettings,
+    settings: Any,
     proposal_name: str,
     n_rows: int,
     n_components: int,
@@ -344,10 +277,7 @@ def _make_monitor(
     partition: RandomPartition | None,
     replaces: bool,
 ) -> Monitor:
-    """Plan evaluations so that they cost little beside the work.
-
-    `replaces`: each step replaces all statistics, so that steps count and not passes.
-    """
+    """Plan evaluations so that they cost little; `replaces`: steps replace all statistics."""
     tol = float(settings.tol)
     # A schedule of T steps is meant to be run to its end.
     to_end = settings.max_steps is not None or settings.annealing is not None or tol == 0.0

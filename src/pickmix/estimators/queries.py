@@ -48,13 +48,3 @@ def weighted_mean(scores: np.ndarray, sample_weight: ArrayLike | None) -> float:
     if not weights.any():
         raise ValueError("sample_weight must hold a positive weight, got only zeros.")
     return float(weights @ scores / weights.sum())
-
-
-def refuse_overflow(log_densities: np.ndarray) -> None:
-    """Raise if rows are so far out that no component has a log-joint in float64."""
-    n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))
-    if n_lost:
-        raise ValueError(
-            "X must hold rows whose squared distances from the components fit into float64, "
-            f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
-        )

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from pickmix.estimators.deep_mixture import DeepMixture
-from pickmix.estimators.deep_plan import check_number_of
-from pickmix.estimators.tree_inference import TreeInference
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer, check_randomness, refuse_overflow
+from pickmix.estimators.deep_mixture import DeepMixture, require_jax
+from pickmix.inputs.arrays import naming_cells, without_mask
 
 if TYPE_CHECKING:
     from pickmix.gradient.network import Network
     from pickmix.gradient.sptn import SumProductTransform
-
 
 # With "auto": children of the nodes below the root.
 _CHILDREN_BELOW = 4
 
 
 @dataclass(eq=False, repr=False)
-class SumProductTransformNetwork(TreeInference, DeepMixture):
+class SumProductTransformNetwork(DeepMixture):
     """Sum-product-transform network, fitted by visiting one of its trees at a time. Needs JAX.
 
     A sum node over s children; each child is an affine transform of its coordinates, then a
@@ -94,7 +93,7 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
             )
         given = self.n_children
         if isinstance(given, int | str | np.integer):
-            return check_number_of("n_children", given, self)
+            return self._check_number_of("n_children", given)
         numbers = list(given) if isinstance(given, Sequence) else []
         if len(numbers) != self.n_layers:
             raise ValueError(
@@ -116,8 +115,7 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
         return not self.transforms and self.standardize != "whiten"
 
     def _partial_network(self, network: Network) -> Network:
-        from pickmix.gradient.marginals import PartialSumProduct
-        from pickmix.gradient.sptn import SumProductTransform
+        from pickmix.gradient.sptn import PartialSumProduct, SumProductTransform
 
         assert isinstance(network, SumProductTransform)
         return PartialSumProduct(network)
@@ -134,3 +132,143 @@ class SumProductTransformNetwork(TreeInference, DeepMixture):
         return SumProductTransform(
             numbers, self.n_partitions, self.n_layers, n_features, self.transforms
         )
+
+    @property
+    def n_trees_(self) -> int:
+        """Number of trees, the components of the mixture that the network is."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).n_trees
+
+    @property
+    def n_children_(self) -> tuple[int, ...]:
+        """Children of a sum node of each layer, from the root down."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).children
+
+    @property
+    def n_paths_(self) -> int:
+        """s^l."""
+        check_is_fitted(self)
+        return self._network(self.center_.shape[0]).n_evaluated_by_all
+
+    def most_probable_trees(self, X: Any) -> np.ndarray:
+        """Most probable tree of each row: the child chosen at every sum node that it reaches.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+
+        Returns
+        -------
+        choices : (N, n_slots) int array
+            The choice at the root first, then layer by layer, part by part.
+        """
+        from pickmix.gradient.queries import most_probable_trees
+        from pickmix.gradient.sptn import SumProductTransform
+
+        rows, model = self._read(X), self.model_
+        network, rows = model.in_frame(rows)
+        assert isinstance(network, SumProductTransform)
+        return most_probable_trees(network, model.tables, model.log_weights, rows, self.dtype)
+
+    def score_marginal(self, X: Any, columns: Sequence[int]) -> np.ndarray:
+        """Log-density of some columns, the others integrated out, (N,).
+
+        Exact for networks without transforms; a transform mixes the columns of its scope.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, len(columns))
+            Values of those columns.
+        columns : list of int
+        """
+        from pickmix.gradient.queries import score_marginal
+
+        network, rows, observed = self._prepare_marginal(X, columns)
+        tables, log_weights = self.model_.tables, self.model_.log_weights
+        scores = score_marginal(network, tables, log_weights, rows, observed, self.dtype)
+        refuse_overflow(scores)
+        return scores - float(np.log(self.scale_[observed]).sum())
+
+    def score_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
+        """Log-density of the other columns, given some, (N,).
+
+        Exact for networks without transforms.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            All columns.
+        columns : list of int
+            Columns that are given.
+        """
+        with naming_cells(X):
+            X = check_array(without_mask(X), dtype=[np.float64, np.float32])
+        given = X[:, np.asarray(columns, dtype=np.intp)]
+        scores: np.ndarray = self.score_samples(X) - self.score_marginal(given, columns)
+        return scores
+
+    def sample_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
+        """Draw the other columns, given some: one full row for each row of X.
+
+        Exact for networks without transforms.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, len(columns))
+            Values of those columns.
+        columns : list of int
+
+        Returns
+        -------
+        rows : (N, D) array
+        """
+        from pickmix.gradient.queries import sample_conditional
+
+        network, rows, observed = self._prepare_marginal(X, columns)
+        random = check_randomness(self.random_state)
+        uniforms = random.random_sample((rows.shape[0], network.n_slots))
+        seed = int(random.randint(2**31 - 1))
+        model = self.model_
+        drawn = sample_conditional(
+            network, model.tables, model.log_weights, rows, observed, uniforms, seed, self.dtype
+        )
+        full = np.asarray(drawn * self.scale_ + self.center_)
+        # To the last bit what was given.
+        full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(without_mask(X))
+        return full
+
+    def _prepare_marginal(
+        self, X: Any, columns: Sequence[int]
+    ) -> tuple[SumProductTransform, np.ndarray, np.ndarray]:
+        """Check columns, and put X (N, len(columns)) into rows (N, D) of the model's frame."""
+        require_jax()
+        check_is_fitted(self)
+        n_features = self.center_.shape[0]
+        network = self._network(n_features)
+        if n_features > 1 and (self.transforms or self.whitening_ is not None):
+            raise ValueError(
+                "Marginals and conditionals are exact only without transforms across columns: fit "
+                "with transforms=False and standardize='columns' (or 'auto'), got "
+                f"transforms={self.transforms!r} and standardize={self.standardize!r}."
+            )
+        chosen = np.asarray(columns)
+        if chosen.ndim != 1 or chosen.size == 0 or not np.issubdtype(chosen.dtype, np.integer):
+            raise ValueError(f"columns must be a list of column numbers, got {columns!r}.")
+        is_number = (chosen >= 0) & (chosen < n_features)
+        if not is_number.all() or len(set(chosen.tolist())) < len(chosen):
+            raise ValueError(
+                f"columns must be different numbers in [0, {n_features}), got {columns!r}."
+            )
+        with naming_cells(X):
+            X = check_array(without_mask(X), dtype=[np.float64, np.float32])
+        if X.shape[1] != chosen.size:
+            raise ValueError(
+                f"X must have one column for each of the {chosen.size} columns asked for, "
+                f"got {X.shape[1]}."
+            )
+        rows = np.zeros((X.shape[0], n_features))
+        rows[:, chosen] = (X.astype(np.float64) - self.center_[chosen]) / self.scale_[chosen]
+        observed = np.zeros(n_features, dtype=bool)
+        observed[chosen] = True
+        return network, rows, observed

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.data.typed_encoding import encode
-from pickmix.data.typed_inference import infer_schema
-from pickmix.data.typed_readers import read_typed
-from pickmix.data.typed_schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
-from pickmix.data.typed_tables import TypedTable
-from pickmix.estimators.family_mixture import FamilyMixture
-from pickmix.estimators.queries import DensityQueries
-from pickmix.estimators.shown_estimators import shown_another
-from pickmix.estimators.table_merging import TableMerging
-from pickmix.estimators.table_questions import TableQuestions
-from pickmix.estimators.validation import (
-    RandomSeed,
-    check_choice,
-    check_integer,
-    check_number,
-    warn_about_outcome,
-)
+from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
+from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.family_mixture import DescribedMixture, FamilyMixture
+from pickmix.estimators.table_columns import TableColumns
+from pickmix.estimators.validation import warn_about_outcome
 from pickmix.families.gaussian import GAUSSIANS
-from pickmix.fitting.loop import FitInfo
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.settings import RandomPartition, SearchSet
+from pickmix.families.registry import Description
+from pickmix.inputs.columns import TypedTable
+from pickmix.inputs.encoding import encode
+from pickmix.inputs.frames import read_typed
+from pickmix.inputs.inference import infer_schema
+from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
+from pickmix.model.conditional import impute_rows
+from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows
 
-# Parameters that say what the table holds, and not how the mixture is fitted.
-_OF_TABLES = ("schema", "exclude", "max_levels", "covariance_type")
 
-
-class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class TableMixture(DescribedMixture):
     """Mixture model of a table with columns of several kinds, and with missing values.
 
     The kind of each column is found from its values, see `schema_`; `schema` overrides it:
@@ -104,7 +95,7 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
     mixture_ : FamilyMixture
         The mixture of encoded rows: columns in the order of their names, numbers in units of their
         standard deviation, levels as codes.
-    weights_, converged_, outcome_, n_iter_, n_steps_, trace_
+    weights_, parameters_, converged_, outcome_, n_iter_, n_steps_, trace_
         As in `mixture_`. Log-likelihoods in the trace are those of encoded rows.
     n_features_in_ : int
     feature_names_in_ : array of str
@@ -131,69 +122,16 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
     3
     """
 
-    schema_: TableSchema
-    mixture_: FamilyMixture
+    n_components: int = 1
+    _: KW_ONLY
+    schema: Mapping[str, str] | None = None
+    exclude: Sequence[str] = ()
+    max_levels: int = 1000
+    covariance_type: str = "full"
 
-    def __init__(
-        self,
-        n_components: int = 1,
-        *,
-        schema: Mapping[str, str] | None = None,
-        exclude: Sequence[str] = (),
-        max_levels: int = 1000,
-        covariance_type: str = "full",
-        algorithm: str = "mhsaem",
-        proposal: str | RandomPartition | Proposal | SearchSet = "auto",
-        n_samples: int | str = "auto",
-        reuse_log_joint: bool = False,
-        batch_size: int | str = "auto",
-        step_size: float | str | Callable[[int], float] = "auto",
-        annealing: str | Callable[[int], float] | None = None,
-        max_iter: int = 100,
-        max_steps: int | None = None,
-        max_time: float | None = None,
-        tol: float = 1e-3,
-        evaluate_every: int | str | Sequence[int] = "auto",
-        reg_covar: float = 1e-6,
-        n_init: int = 1,
-        init_params: str = "auto",
-        random_state: RandomSeed = None,
-        n_jobs: int | None = None,
-        warm_start: bool = False,
-        verbose: int = 0,
-        callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        checkpoint_every: float = 300.0,
-    ) -> None:
-        self.n_components = n_components
-        self.schema = schema
-        self.exclude = exclude
-        self.max_levels = max_levels
-        self.covariance_type = covariance_type
-        self.algorithm = algorithm
-        self.proposal = proposal
-        self.n_samples = n_samples
-        self.reuse_log_joint = reuse_log_joint
-        self.batch_size = batch_size
-        self.step_size = step_size
-        self.annealing = annealing
-        self.max_iter = max_iter
-        self.max_steps = max_steps
-        self.max_time = max_time
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.reg_covar = reg_covar
-        self.n_init = n_init
-        self.init_params = init_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.verbose = verbose
-        self.callbacks = callbacks
-        self.checkpoint = checkpoint
-        self.checkpoint_every = checkpoint_every
+    _takes_sources = False
 
-    def fit(self, X: Any, y: object = None, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: object = None, sample_weight: ArrayLike | None = None) -> Self:  # type: ignore[override]
         """Fit the mixture to a table.
 
         Parameters
@@ -210,55 +148,40 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
         -------
         self
         """
-        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
-        check_number("reg_covar", self.reg_covar, 0.0)
-        check_integer("max_levels", self.max_levels, 2)
-        table, sample_weight = _with_weight(read_typed(X), sample_weight)
-        goes_on = bool(self.warm_start) and hasattr(self, "mixture_")
-        schema = self.schema_ if goes_on else self._infer_schema(table)
-        rows, _ = encode(schema, table)
-        settings = self.get_params(deep=False)
-        for name in _OF_TABLES:
-            del settings[name]
-        settings["family"] = describe_family(schema, self.covariance_type)
-        settings["reg_covar"] = floors_of(schema, float(self.reg_covar))
-        mixture = self.mixture_ if goes_on else FamilyMixture()
-        mixture.set_params(**settings)
-        mixture.callbacks = shown_another(
-            self.callbacks, lambda encoded: self._fitted_copy(schema, table, encoded)
+        fitted, rows, weights = self._encode(X, sample_weight)
+        ClosedFormMixture._fit(
+            fitted, rows, weights, self.max_iter, self.max_steps, checkpoint=self.checkpoint
         )
-        try:
-            # Not its `fit`, which would warn in its own name.
-            mixture._fit(
-                rows, sample_weight, self.max_iter, self.max_steps, checkpoint=self.checkpoint
-            )
-        finally:
-            mixture.callbacks = self.callbacks
-        self._take(schema, table, mixture)
+        self.__dict__.update(fitted.__dict__)
         warn_about_outcome(self)
         return self
 
-    def _take(self, schema: TableSchema, table: TypedTable, mixture: FamilyMixture) -> None:
-        self.schema_ = schema
-        self.mixture_ = mixture
-        self.feature_names_in_ = np.array(list(table.columns), dtype=object)
-        self.n_features_in_ = len(table.columns)
-
-    def _fitted_copy(
-        self, schema: TableSchema, table: TypedTable, mixture: FamilyMixture
-    ) -> TableMixture:
-        """A copy of this estimator with the current parameters."""
-        fitted = copy.copy(self)
-        fitted._take(schema, table, mixture)
-        return fitted
-
-    def fit_predict(
+    def fit_predict(  # type: ignore[override]
         self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
     ) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
-    def _infer_schema(self, table: Any) -> TableSchema:
+    def _fit(self, X: Any, sample_weight: Any, *args: Any, **options: Any) -> None:
+        fitted, rows, weights = self._encode(X, sample_weight)
+        ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
+        self.__dict__.update(fitted.__dict__)
+
+    def _encode(self, X: Any, sample_weight: Any) -> tuple[Self, np.ndarray, Any]:
+        """A copy of this estimator with the schema of a table, encoded rows and their weights.
+
+        Attributes stay as they are until the fit of the copy has ended.
+        """
+        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        check_number("reg_covar", self.reg_covar, 0.0)
+        check_integer("max_levels", self.max_levels, 2)
+        table, weights = _with_weight(read_typed(X), sample_weight)
+        fitted = copy.copy(self)
+        if not (self.warm_start and hasattr(self, "schema_")):
+            fitted.schema_ = self._infer_schema(table)
+        return fitted, encode(fitted.schema_, table)[0], weights
+
+    def _infer_schema(self, table: TypedTable) -> TableSchema:
         kinds, exclude = self.schema, self.exclude
         if kinds is not None and not isinstance(kinds, Mapping):
             raise ValueError(f"schema must be a dict of names and kinds, got {kinds!r}.")
@@ -266,90 +189,117 @@ class TableMixture(TableMerging, TableQuestions, DensityQueries, DensityMixin, B
             raise ValueError(f"exclude must be a list of names, got {exclude!r}.")
         return infer_schema(table, kinds, exclude, self.max_levels)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "mixture_")
+    def _description(self) -> Description:
+        return describe_kinds(self.schema_, self.covariance_type)
 
-    def _check_fitted(self) -> None:
-        """Refuse fitted attributes that make no mixture; they may come from a file."""
-        self.mixture_._check_fitted()
+    def _floors(self, n_columns: int) -> np.ndarray:
+        return floors_of(self.schema_, float(self.reg_covar))
 
-    def _fitted(self, name: str) -> Any:
-        # An AttributeError, so that hasattr() says whether there was a fit.
-        if "mixture_" not in vars(self):
-            raise AttributeError(f"{type(self).__name__} has no {name} before it is fitted.")
-        return getattr(self.mixture_, name)
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        super()._learn_columns(rows)
+        self._learn_names()
 
-    @property
-    def weights_(self) -> np.ndarray:
-        """Weights of the components, (K,)."""
-        weights: np.ndarray = self._fitted("weights_")
-        return weights
+    def _learn_names(self) -> None:
+        self.feature_names_in_ = np.array(list(self.schema_.columns), dtype=object)
+        self.n_features_in_ = len(self.schema_)
 
     @property
-    def converged_(self) -> bool:
-        """Whether the fit reached `tol`."""
-        return bool(self._fitted("converged_"))
+    def mixture_(self) -> FamilyMixture:
+        """The mixture of encoded rows."""
+        if not hasattr(self, "weights_"):
+            raise AttributeError(f"{type(self).__name__} has no mixture_ before it is fitted.")
+        shared = FamilyMixture().get_params(deep=False).keys() & self.get_params(deep=False).keys()
+        settings = {name: getattr(self, name) for name in shared}
+        mixture = FamilyMixture(
+            **settings | {"family": self._fitted_description, "reg_covar": self._floors(0)}
+        )
+        kept = {n: v for n, v in vars(self).items() if n.endswith("_") or n.startswith("_")}
+        mixture.__dict__.update(kept)
+        del mixture.schema_, mixture.feature_names_in_
+        mixture.n_features_in_ = len(self.schema_.modelled)
+        return mixture
 
     @property
-    def outcome_(self) -> str:
-        """How the fit ended."""
-        return str(self._fitted("outcome_"))
+    def _columns(self) -> TableColumns:
+        return TableColumns(self.schema_)
 
-    @property
-    def n_iter_(self) -> float:
-        """Passes over the rows."""
-        passes: float = self._fitted("n_iter_")
-        return passes
+    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray]:
+        check_is_fitted(self)
+        rows, log_units = self._columns.read(X)
+        return rows, noise, log_units.sum(axis=1)
 
-    @property
-    def n_steps_(self) -> int:
-        """Steps of the fit."""
-        return int(self._fitted("n_steps_"))
+    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
+        super()._set_model(whole, np.sort(columns), model)
+        names = whole._columns.labels(columns)
+        kinds = {name: kind for name, kind in (whole.schema or {}).items() if name in names}
+        self.schema, self.exclude = kinds or None, ()
+        self.schema_ = TableSchema([whole.schema_[name] for name in names], whole.schema_.origin)
+        self._learn_names()
 
-    @property
-    def trace_(self) -> Any:
-        """The course of the fit, of encoded rows."""
-        return self._fitted("trace_")
+    def sample(
+        self,
+        n_samples: int = 1,
+        random_state: RandomSeed = None,
+        *,
+        given: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Draw rows, as a table of the kind that was fitted: column order, types, levels.
 
-    def _n_parameters(self) -> int:
-        return self.mixture_._n_parameters()
+        Columns of kind "skip" are left out. For a Parquet file the result is a pyarrow Table, for a
+        CSV file a dict of arrays. Draws of integers and dates are rounded to their step; they may
+        lie beyond the range of the fitted table.
 
-    def score_samples(
-        self, X: Any, *, n_candidates: int | None = None, exact_below: float | None = None
-    ) -> np.ndarray:
-        """Log-density of the observed cells of each row, (N,), in the units of the table.
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState, Generator or None, default=None
+            None means that of the estimator.
+        given : dict, default=None
+            Values of some columns, one or n_samples for each. The result has these values; the
+            other columns are drawn given them.
 
-        Densities of numbers are per unit, those of dates per day; categories and counts have
-        probabilities. Rows with missing cells have the density of fewer columns, so their scores
-        are not on the same scale as those of complete rows.
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import TableMixture
+        >>> table = {"sex": ["f", "m"] * 50, "height": np.repeat([[160, 180]], 50, axis=0).ravel()}
+        >>> mixture = TableMixture(2, random_state=0).fit(table)
+        >>> mixture.sample(2, random_state=0, given={"sex": "m"})["sex"]
+        array(['m', 'm'], dtype=object)
+        """
+        check_is_fitted(self)
+        check_integer("n_samples", n_samples, 1)
+        random = self._random(random_state)
+
+        def draw(rows: np.ndarray | None) -> np.ndarray:
+            if rows is None:
+                # They come grouped by component.
+                drawn = self.model_.sample(n_samples, random)[0]
+                return np.asarray(drawn[random.permutation(n_samples)])
+            return np.asarray(impute_rows(QueryRows(self.model_, rows), "draw", 1, random)[0])
+
+        return self._columns.sample(given or {}, n_samples, random, draw)
+
+    def predict_levels(self, X: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities of the levels of a category or boolean, given the other columns.
 
         Parameters
         ----------
         X : table
-            As in `fit`.
-        n_candidates : int, default=None
-            Evaluate about this many components per row, as in `FamilyMixture.score_samples`.
-        exact_below : float, default=None
-            Rows with a bound below this get their exact log-density.
+            The column itself may be missing, and is ignored.
+        column : str
+
+        Returns
+        -------
+        levels : (L,) array
+        probabilities : (N, L) array
         """
-        rows, log_units = self._encode(X)
-        units = log_units.sum(axis=1)
-        scores = np.asarray(self.mixture_.score_samples(rows, n_candidates=n_candidates) + units)
-        if exact_below is not None and n_candidates is not None:
-            # Units differ from row to row where there are gaps, so the mixture cannot do this.
-            low = np.flatnonzero(scores < exact_below)
-            if low.size:
-                scores[low] = self.mixture_.score_samples(rows[low]) + units[low]
-        return scores
-
-    def top_components(self, X: Any, m: int = 1) -> tuple[np.ndarray, np.ndarray]:
-        """The m most probable components of each row (N, m), and their probabilities (N, m)."""
-        found: tuple[np.ndarray, np.ndarray] = self.mixture_.top_components(self._encode(X)[0], m)
-        return found
-
-    def _encode(self, X: Any, absent: Sequence[str] = ()) -> tuple[np.ndarray, np.ndarray]:
         check_is_fitted(self)
-        return encode(self.schema_, read_typed(X), absent)
+        terms = self._columns
+        targets = terms.find([column])
+        rows = terms.read_without(X, targets)
+        levels, probabilities = self._conditionals(terms, rows, targets).probabilities(column)
+        return levels, probabilities
 
 
 def _with_weight(
@@ -368,7 +318,7 @@ def _with_weight(
     return table.take(kept), weights[kept]
 
 
-def describe_family(schema: TableSchema, covariance_type: str) -> list[tuple[str, list[int]]]:
+def describe_kinds(schema: TableSchema, covariance_type: str) -> list[tuple[str, list[int]]]:
     """The groups of a `FamilyMixture` for encoded rows."""
     groups = (
         (covariance_type, GAUSSIAN_KINDS),

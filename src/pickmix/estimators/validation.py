@@ -1,7 +1,4 @@
-"""Checks of parameters and data, and warnings about how a fit ended.
-
-Every message names the parameter, what was expected and what came.
-"""
+"""Checks of parameters and data, and warnings about how a fit ended."""
 
 from __future__ import annotations
 
@@ -12,85 +9,24 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import _check_sample_weight
 
+from pickmix.checks import RandomSeed as RandomSeed
+from pickmix.checks import as_random_state as as_random_state
+from pickmix.checks import check_choice as check_choice
+from pickmix.checks import check_flag as check_flag
+from pickmix.checks import check_generator as check_generator
+from pickmix.checks import check_integer as check_integer
+from pickmix.checks import check_n_jobs as check_n_jobs
+from pickmix.checks import check_number as check_number
+from pickmix.checks import check_randomness as check_randomness
 from pickmix.data.rows import ArrayRows
+from pickmix.families.gaussian import check_positive_definite as check_positive_definite
 from pickmix.fitting.stopping import Outcome
 
-# Squares and their products must stay within float64.
-LARGEST_SPREAD = 1e60
-
-
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value` if it is one of `choices`."""
-    if isinstance(value, str) and value in choices:
-        return value
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
-def check_integer(name: str, value: Any, least: int) -> int:
-    """Return `value` as an int if it is an integer >= least."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if whole and int(value) >= least:
-        return int(value)
-    raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
-
-
-def check_number(name: str, value: Any, least: float, strict: bool = False) -> float:
-    """Return `value` as a float if it is a finite number >= least (> least if strict)."""
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if real and np.isfinite(float(value)) and (value > least or (value == least and not strict)):
-        return float(value)
-    sign = ">" if strict else ">="
-    raise ValueError(f"{name} must be a finite number {sign} {least}, got {value!r}.")
-
-
-def check_flag(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False."""
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    raise ValueError(f"{name} must be True or False, got {value!r}.")
-
-
-def check_n_jobs(n_jobs: Any) -> None:
-    """Check scikit-learn's number of jobs: None, or an integer other than 0."""
-    whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
-    if n_jobs is not None and not (whole and n_jobs != 0):
-        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
-
-
-RandomSeed = int | np.random.RandomState | np.random.Generator | None
-
-
-def as_random_state(random_state: Any) -> Any:
-    """A `random_state` for scikit-learn: a Generator becomes a RandomState."""
-    if isinstance(random_state, np.random.Generator):
-        return np.random.RandomState(int(random_state.integers(2**32)))
-    return random_state
-
-
-def check_randomness(random_state: Any) -> np.random.RandomState:
-    """Turn `random_state` into a RandomState."""
-    try:
-        random: np.random.RandomState = check_random_state(as_random_state(random_state))
-    except ValueError as error:
-        raise ValueError(
-            "random_state must be None, an integer in [0, 2**32), a numpy RandomState or a "
-            f"Generator, got {random_state!r}."
-        ) from error
-    return random
-
-
-def check_generator(random_state: Any) -> np.random.Generator | np.random.RandomState:
-    """Turn `random_state` into a source of random numbers; a Generator is returned unchanged."""
-    if isinstance(random_state, np.random.Generator):
-        return random_state
-    return check_randomness(random_state)
+LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 
 
 def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
-    """Return callbacks as a list of callables."""
     listed = [callbacks] if callable(callbacks) else callbacks
     for callback in listed if isinstance(listed, (list, tuple)) else ():
         if isinstance(callback, type):
@@ -101,27 +37,8 @@ def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
     return list(listed)
 
 
-def without_weightless(
-    X: np.ndarray, sample_weight: Any, noise: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """Rows with their weights and noise, without those of weight zero."""
-    if sample_weight is None:
-        return X, None, noise
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    if not weights.any():
-        raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-    # Only ratios of weights matter. A power of two keeps every digit, and brings weights
-    # whose squares would leave float64 back to about one.
-    weights = np.ldexp(weights, 1 - np.frexp(weights.max())[1])
-    if not weights.all():
-        heavy = weights > 0.0
-        X, weights = X[heavy], weights[heavy]
-        noise = None if noise is None else noise[heavy]
-    return X, weights, noise
-
-
 def check_enough_rows(n_rows: int, n_components: int) -> None:
-    """Refuse more components than rows."""
+    """Raise if there are more components than rows."""
     if n_rows < n_components:
         raise ValueError(
             f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
@@ -143,7 +60,7 @@ def warn_about_reg_covar(source: ArrayRows, reg_covar: float) -> None:
 
 
 def check_spread(source: ArrayRows) -> float:
-    """Return the largest standard deviation of a column; refuse what would overflow."""
+    """Return the largest standard deviation of a column; raise if squares would overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         spread = float(np.sqrt(source.spread().max()))
     if not spread < LARGEST_SPREAD:
@@ -190,35 +107,6 @@ def check_fitted_weights(weights: Any) -> np.ndarray:
             f"got a smallest value of {float(checked.min())!r}."
         )
     return checked
-
-
-def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: str) -> np.ndarray:
-    """Check precisions or covariances: symmetric and positive definite, or positive."""
-    if covariance_type in ("diag", "spherical"):
-        if (matrices <= 0.0).any():
-            raise ValueError(
-                f"{name} must be positive, got a smallest value of {float(matrices.min())!r}."
-            )
-        return matrices
-    stacked = matrices if matrices.ndim == 3 else matrices[None]
-    # Relative to each matrix: precisions of data in small units are huge, in large units tiny.
-    asymmetry = np.abs(stacked - stacked.transpose(0, 2, 1)).max(axis=(1, 2))
-    if (asymmetry > 1e-8 * np.abs(stacked).max(axis=(1, 2))).any():
-        raise ValueError(
-            f"{name} must be symmetric, got matrices that differ from their transposes by up to "
-            f"{asymmetry.max():.3g}."
-        )
-    try:
-        # Much faster for many matrices, and what those near the edge are used through.
-        np.linalg.cholesky(stacked)
-        return matrices
-    except np.linalg.LinAlgError:
-        smallest = np.linalg.eigvalsh(stacked).min()
-    if not smallest > 0.0:
-        raise ValueError(
-            f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}."
-        )
-    return matrices
 
 
 def warn_about_outcome(mixture: Any) -> None:

@@ -14,22 +14,26 @@ from pickmix.families.layout import Layout, Model, Moments
 from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
-# Masses at or below this are none: their squares would leave float64.
-NO_MASS = 1e-140
+NO_MASS = 1e-140  # Masses at or below this are none: their squares would leave float64.
 
 Parameters = Mapping[str, np.ndarray]
 RandomSource = np.random.Generator | np.random.RandomState
 
 
-class Prior(abc.ABC):
-    """What components have in common, learnt from all of them, and how far each leans on it."""
+def check_not_negative(name: str, values: np.ndarray) -> None:
+    """Raise if a parameter has a negative value."""
+    if (values < 0.0).any():
+        raise ValueError(
+            f"{name} must not be negative, got a smallest value of {float(values.min())!r}."
+        )
 
-    #: Rows behind all statistics together.
-    n_rows: float
-    #: The component that explains rows that belong nowhere; -1 if there is none.
-    background: int = -1
-    #: Whether components must choose before the first M-step, as after `resume`.
-    undecided: bool = False
+
+class Prior(abc.ABC):
+    """Parameters that components share, and the shrinkage of each component towards them."""
+
+    n_rows: float  # Rows behind all statistics together.
+    background: int = -1  # The component of outlying rows; -1 if there is none.
+    undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @property
     def needs_gains(self) -> bool:
@@ -38,94 +42,108 @@ class Prior(abc.ABC):
 
     @property
     def chooses(self) -> bool:
-        """Whether `choose` has a choice."""
+        """Whether `choose` has an effect."""
         return False
 
     def allow_background(self, extent: np.ndarray) -> None:
-        """Let a component become a background, of rows that reach so far (D,) from the centre."""
+        """Allow a background component, for rows up to `extent` (D,) from the centre."""
         return
 
     def resume(self) -> None:
-        """Take moments as they are: parameters of components that have leaned already."""
+        """Take moments as they are: those of parameters that have been shrunk already."""
         return
 
     def resume_background(self, component: int, moments: Moments) -> None:
-        """Let a component be the background that its moments describe."""
+        """Make a component the background that its moments describe."""
         self.background = component
 
     @abc.abstractmethod
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        """Let the prior follow the components, whose masses (K,) are given as shares of all."""
+        """Re-estimate the shared parameters from components of masses (K,), shares of all."""
 
     def absorb(
         self, kept: float, mass: Any, squares: Any, freedom: Any, scatter: np.ndarray
     ) -> None:
-        """Take in the totals that an update added; it kept the share `kept` of the past."""
+        """Add the totals of an update, which kept the share `kept` of the past."""
         raise TypeError(f"{type(self).__name__} learns nothing from a single update.")
 
     def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
-        """Choose how far each component leans on the prior, by rows of its own; or all alike."""
+        """Estimate the shrinkage of each component from rows assigned to it."""
         return
 
     def copy(self) -> Self:
-        """A copy that learns on its own. Arrays are replaced, never written."""
+        """An independent copy. Arrays are replaced, never written."""
         return copy.copy(self)
 
     def take(self, components: np.ndarray) -> Self:
-        """The prior of other components, which lean on it as these do."""
+        """The prior of these components, with their shrinkage."""
         return self.copy()
 
     def put(self, components: np.ndarray, other: Self, which: np.ndarray) -> None:
-        """Let components lean as the components `which` under another prior do."""
+        """Give components the shrinkage that the components `which` have under another prior."""
         return
 
 
 class Family(abc.ABC):
-    """A feature map and an M-step. Everything that knows a family stands in its file."""
+    """A feature map and an M-step: all knowledge about a family is in its file."""
 
-    #: What users call it.
-    name: str
-    #: True if all components share one factor.
-    shared: bool = False
+    name: str  # The user's name for it.
+    shared: bool = False  # True if all components share one factor.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
-    #: place. `check` speaks of the user's rows, everything else of the sweep's.
+    #: place. `check` takes the user's rows, everything else the sweep's.
     column_order: np.ndarray | None = None
 
-    # What the features are.
+    # Features.
 
     def centre(self, mean: np.ndarray) -> np.ndarray:
         """Origin (D,) of the coordinates that the sweep sees, for rows with this mean."""
         return mean
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        """What is wrong with the user's rows (N, D), or None; `columns` (D,) are their numbers."""
+        """The first invalid cell of rows (N, D) as text, or None; `columns` (D,) are numbers."""
         return None
 
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
-        """The part of log p(x) that no parameter changes, (N,), of uncentred rows; None if 0."""
+        """The part of log p(x) without parameters, (N,), of uncentred rows; None if 0."""
         return None
 
     def row_places(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (B, D) where trees and cells look for them, (B, d)."""
+        """Positions (B, d) of rows (B, D) for trees and cells."""
         return rows
 
-    # What the components are.
+    def limits(self) -> np.ndarray:
+        """Largest values of the user's columns (D,) that parameters depend on, else 0.
+
+        Together with `name` they identify the family: a constructor in the registry makes it again.
+        """
+        return np.zeros(self.layout.n_columns)
+
+    def column_groups(self) -> list[tuple[Family, np.ndarray]] | None:
+        """Families of groups of the user's columns, if this is a product."""
+        return None
+
+    @property
+    def takes_noise(self) -> bool:
+        """Whether rows may have Gaussian noise of known covariance."""
+        return False
+
+    # Components.
 
     @abc.abstractmethod
     def places(self, model: Model) -> np.ndarray:
-        """Components where trees and cells look for them, (K, d)."""
+        """Positions (K, d) of components for trees and cells."""
 
     @abc.abstractmethod
     def widths(self, prior: Prior) -> np.ndarray:
-        """Typical widths of a component along its places, (d,)."""
+        """Typical scales (d,) of a component along its positions."""
 
     @abc.abstractmethod
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> Prior:
         """Prior for components with these moments.
 
-        `shrinkage` is "none" (maximum likelihood), "few" (components of few rows lean on the
-        others) or "pooled" (all do, by as much as they have in common).
+        `shrinkage` is "none" (maximum likelihood), "few" (components of few rows are shrunk towards
+        the others) or "pooled" (all are, by as much as they have in common).
         """
 
     @abc.abstractmethod
@@ -139,8 +157,8 @@ class Family(abc.ABC):
     ) -> np.ndarray:
         """M-step: write the rows `members` (U,) of the model from their moments.
 
-        Returns flags (U,) of components that have no estimate; their old parameters stay. With
-        `threads` the work is compiled and spread over them, without it is done in NumPy.
+        Returns flags (U,) of components without an estimate; their old parameters stay. With
+        `threads` the work is compiled and spread over them, otherwise done in NumPy.
         """
 
     def self_scores(self, model: Model, moments: Moments) -> np.ndarray:
@@ -159,16 +177,16 @@ class Family(abc.ABC):
         log_densities: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:
-        """What log p(x | k) falls by when component k is estimated without the row.
+        """Decrease of log p(x | k) when component k is estimated without the row.
 
-        counts (K,) are the effective rows of all components; components, log_densities and weights
-        have one shape. By default a component's parameters cost one nat each, spread over its rows.
+        counts (K,) are effective rows; components, log_densities and weights have one shape. By
+        default a component's parameters cost one nat each, spread over its rows.
         """
         own = self.n_parameters(2) - self.n_parameters(1)
         return np.asarray(own * weights / np.maximum(counts[components], 1.0))
 
     def has_background(self, prior: Prior) -> bool:
-        """Whether a component may become a background of rows that belong nowhere."""
+        """Whether a component may become a background of outlying rows."""
         return False
 
     def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
@@ -179,37 +197,55 @@ class Family(abc.ABC):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        """Moments of two halves of every component, apart along its widest direction.
+        """Moments of two halves of every component, of half its mass, along its widest direction.
 
-        `uniforms` (K, d), for families that have no such direction. Each half has half the mass.
+        `uniforms` (K, d) serve families that have no such direction.
         """
 
-    # What merging components costs.
+    # Costs of merges.
 
     @abc.abstractmethod
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         """Mean log-density (n,) of components with these moments under themselves.
 
-        Terms that are linear in the moments are left out: a merge keeps their sum. So a merge of
-        components with weights w_1 and w_2 costs w_1 S_1 + w_2 S_2 - (w_1 + w_2) S_merged, where S
-        is what this function returns (Runnalls 2007, for Gaussians). `shared` (P,) is the
-        covariance that all components share, for families with one.
+        Without terms that are linear in the moments, whose sum a merge keeps. A merge of components
+        of weights w_1 and w_2 costs w_1 S_1 + w_2 S_2 - (w_1 + w_2) S_merged, where S is this
+        function (Runnalls 2007, for Gaussians). `shared` (P,) is the covariance that all components
+        share, if any.
         """
 
     @property
     def has_shared_parts(self) -> bool:
-        """Whether parameters of a component depend on the others: merges then change them all."""
+        """Whether parameters depend on other components: merges then change them all."""
         return self.shared
 
-    # What users see.
+    # Parameters and draws in the user's terms.
 
     @abc.abstractmethod
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
-        """The parameters in use, in the shapes that users know."""
+        """The parameters in use, in the user's shapes."""
 
     @abc.abstractmethod
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        """Moments from which `maximise` without shrinkage makes these parameters; mass 1 each."""
+        """Moments, of mass 1, from which `maximise` without shrinkage makes these parameters."""
+
+    def join_parameters(self, parts: Sequence[Parameters]) -> dict[str, np.ndarray]:
+        """Join the parameters of all groups of columns."""
+        (parameters,) = parts
+        return dict(parameters)
+
+    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of the parameters of K components, by name."""
+        with np.errstate(all="ignore"):
+            model, centre = self.empty_model(n_components), np.zeros(self.layout.n_columns)
+            return {name: array.shape for name, array in self.parameters(model, centre).items()}
+
+    def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
+        """Raise a ValueError that names an invalid parameter; `prefix` begins its name.
+
+        Shapes and finiteness are checked before.
+        """
+        return
 
     @abc.abstractmethod
     def n_parameters(self, n_components: int) -> int:
@@ -229,7 +265,6 @@ class Family(abc.ABC):
         """
 
     def empty_model(self, n_components: int) -> Model:
-        """Arrays for K components."""
         layout = self.layout
         C, K = layout.n_coordinates, n_components
         n_factors = 1 if self.shared else K
@@ -237,6 +272,7 @@ class Family(abc.ABC):
             location=np.zeros((K, C)),
             factor=np.zeros((n_factors, layout.n_products)),
             linear=np.zeros((0, C)),
+            constants=np.zeros((0, C)),
             tables=np.zeros((K, layout.n_levels)),
             log_normaliser=np.zeros(n_factors),
             log_mass=np.zeros(K),

@@ -8,53 +8,37 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.base import Family, Parameters, Prior, RandomSource, check_not_negative
 from pickmix.families.conditioning import LevelPart, Part
 from pickmix.families.layout import SCALE, Model, Moments, make_layout
 from pickmix.threads import Threads
 
-# No probability is smaller: its logarithm must be finite.
-_LEAST_PROBABILITY = 1e-100
+_LEAST_PROBABILITY = 1e-100  # No probability is smaller: its logarithm must be finite.
 # Pseudo-rows to choose from, and at most in units of the mean component's rows: columns in which
-# components do not differ yet would ask for infinitely many, and could then never part.
+# components do not differ yet would get infinitely many, and could then never part.
 _PRIOR_COUNTS = 2.0 ** np.arange(-4.0, 9.0)
 _MOST_PRIOR = 1.0
-# Components that are asked for them, and how often.
-_JUDGED = 200
+_JUDGED = 200  # Components from which pseudo-rows are estimated.
 _POOLINGS_PER_CHOICE = 5
-# Pseudo-rows per level behind the overall frequencies, so that no level is impossible.
-_LEVEL_COUNT = 0.5
-# Halves of a split differ by at most this part of each probability.
-_SPLIT_TILT = 0.9
-# Square roots of the frequencies of a single row vary by this much (Hellinger).
-_WIDTH = 0.5
+_LEVEL_COUNT = 0.5  # Pseudo-rows per level, so that no level is impossible.
+_SPLIT_TILT = 0.9  # Halves of a split differ by at most this part of each probability.
+_WIDTH = 0.5  # Square roots of the frequencies of a single row vary by this much (Hellinger).
+_SUM_TOLERANCE = 1e-6  # Sums of probabilities differ from 1 by rounding only.
 
 
 @dataclass
 class CategoricalPrior(Prior):
-    """Dirichlet priors of each column, proportional to its overall frequencies.
+    """Dirichlet priors of each column, proportional to its overall frequencies."""
 
-    Attributes
-    ----------
-    n_rows : float
-        Rows behind all statistics together.
-    offsets : (Q + 1,) array
-        Where the levels of column q stand among all L of them.
-    frequencies : (L,) array
-        Overall frequencies of the levels.
-    counts : (Q,) array
-        Pseudo-rows with these frequencies, added to every component, by empirical Bayes; 0 where
-        there is no prior.
-    """
-
-    n_rows: float
-    offsets: np.ndarray
-    frequencies: np.ndarray
+    n_rows: float  # Rows behind all statistics together.
+    offsets: np.ndarray  # (Q + 1,) The levels of column q are offsets[q]..offsets[q + 1] of L.
+    frequencies: np.ndarray  # (L,) Overall frequencies of the levels.
+    #: (Q,) Pseudo-rows with these frequencies, added to every component, by empirical Bayes; 0
+    #: where there is no prior.
     counts: np.ndarray
     _n_poolings: int = 0
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        """Let frequencies and pseudo-rows follow the components."""
         if not self.counts.any():
             return
         rows = np.maximum(masses * self.n_rows, 0.0)
@@ -81,20 +65,12 @@ class CategoricalPrior(Prior):
         return np.asarray(_PRIOR_COUNTS[evidence.argmax(axis=0)])
 
 
-# A table for every level of every component: more than this is an identifier, not a category.
-_MOST_LEVELS = 100_000
+_MOST_LEVELS = 100_000  # With more levels a column is an identifier, not a category.
 
 
 class Categorical(Family):
-    """Levels 0, 1, ... with probabilities of their own per component and column.
+    """Levels 0, 1, ... with probabilities per component and column; n_levels (Q,) per column.
 
-    Parameters
-    ----------
-    n_levels : sequence of int
-        Levels of each of the Q columns.
-
-    Examples
-    --------
     >>> family = Categorical([2, 3])
     >>> print(family.check(np.array([[1.0, 2.0], [0.0, 3.0]])))
     column 1 must hold levels, that is whole numbers from 0 to 2, but row 1 holds 3.0
@@ -123,11 +99,9 @@ class Categorical(Family):
         return cls((np.maximum(largest, 0.0).astype(np.int64) + 1).tolist())
 
     def centre(self, mean: np.ndarray) -> np.ndarray:
-        """Levels stay as they are."""
         return np.zeros_like(mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        """Levels are whole numbers, and not too large, or missing."""
         last = np.array(self.n_levels) - 1
         sound = (rows >= 0.0) & (rows <= last) & (rows == np.floor(rows))
         wrong = ~(sound | np.isnan(rows))
@@ -141,22 +115,18 @@ class Categorical(Family):
         )
 
     def places(self, model: Model) -> np.ndarray:
-        """Square roots of the probabilities: distances are Hellinger's, in every column alike."""
         return np.asarray(np.exp(0.5 * model.tables))
 
     def row_places(self, rows: np.ndarray) -> np.ndarray:
-        """A 1 for each level."""
         places = np.zeros((rows.shape[0], self.layout.n_levels))
         levels = rows.astype(np.int64) + self.layout.offsets[:-1]
         np.put_along_axis(places, levels, 1.0, axis=1)
         return places
 
     def widths(self, prior: Prior) -> np.ndarray:
-        """The same for all levels."""
         return np.full(self.layout.n_levels, _WIDTH)
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> CategoricalPrior:
-        """No prior, or Dirichlet priors; "few" is like "pooled", which few rows lean on most."""
         counts = np.full(len(self.n_levels), 0.0 if shrinkage == "none" else 1.0)
         frequencies = np.zeros(self.layout.n_levels)
         prior = CategoricalPrior(float(n_rows), self.layout.offsets, frequencies, counts)
@@ -171,7 +141,6 @@ class Categorical(Family):
         model: Model,
         threads: Threads | None,
     ) -> np.ndarray:
-        """Posterior means (n share + pseudo-rows frequency) / (n + pseudo-rows)."""
         assert isinstance(prior, CategoricalPrior)
         shares = moments.counts[members]
         if prior.counts.any():
@@ -189,7 +158,6 @@ class Categorical(Family):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        """Halves whose levels are more and less probable than the whole's, at random."""
         shares = moments.counts
         tilt = np.where(uniforms < 0.5, -1.0, 1.0)
         starts = self.layout.offsets[:-1]
@@ -204,27 +172,37 @@ class Categorical(Family):
         )
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
-        """Sum of p log(p) over all levels of all columns."""
         return np.asarray(xlogy(moments.counts, moments.counts).sum(axis=1))
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
-        """Probabilities (K, L) of all levels of the first column, the second, and so on."""
         return {"probabilities": np.exp(model.tables)}
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        """Moments of components with these `probabilities`."""
         shares = np.array(parameters["probabilities"], dtype=np.float64)
         n = shares.shape[0]
         return Moments(np.ones(n), np.ones(n), np.zeros((n, 0)), np.zeros((n, 0)), shares)
 
+    def limits(self) -> np.ndarray:
+        return np.array(self.n_levels, dtype=np.float64) - 1.0
+
+    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
+        return {"probabilities": (n_components, int(self.layout.offsets[-1]))}
+
+    def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
+        name, probabilities = f"{prefix}probabilities", parameters["probabilities"]
+        check_not_negative(name, probabilities)
+        sums = np.add.reduceat(probabilities, self.layout.offsets[:-1], axis=1)
+        errors = np.abs(sums - 1.0)
+        if errors.max() > _SUM_TOLERANCE:
+            worst = float(sums.flat[errors.argmax()])
+            raise ValueError(f"{name} must sum to 1 for each column, got a sum of {worst!r}.")
+
     def n_parameters(self, n_components: int) -> int:
-        """One less than levels, for every column of every component."""
         return n_components * (self.layout.n_levels - len(self.n_levels))
 
     def sample(
         self, parameters: Parameters, component: int, n: int, random: RandomSource
     ) -> np.ndarray:
-        """Draw n rows of one component."""
         rows = np.empty((n, len(self.n_levels)))
         columns = np.split(parameters["probabilities"][component], self.layout.offsets[1:-1])
         for q, probabilities in enumerate(columns):
@@ -236,6 +214,5 @@ class Categorical(Family):
         return rows
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        """One part of all columns."""
         columns, offsets = np.arange(len(self.n_levels)), self.layout.offsets
         return [LevelPart(columns, parameters["probabilities"], offsets, _LEAST_PROBABILITY)]

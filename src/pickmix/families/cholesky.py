@@ -1,7 +1,9 @@
 """Factors of many small covariances: W with W' W = (C + diag(floors))^-1, packed as a layout says.
 
-Compiled, eight matrices side by side, one per vector lane; and in NumPy. With both comes the
-shrinkage of `gaussian_prior.py`, so that a covariance is loaded once.
+In NumPy, or compiled, LANES matrices side by side, with the shrinkage of `GaussianPrior`, so that a
+covariance is loaded once. In loops over lanes the compiler must assume that rows of one array
+overlap, and falls back to scalar code; the intrinsics load whole rows of LANES numbers, compute,
+and store.
 """
 
 from __future__ import annotations
@@ -10,22 +12,114 @@ import functools
 import math
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from pickmix.compiled import kernel, part
-from pickmix.families.lanes import (
-    LANES,
-    copy_row,
-    invert_pivots,
-    multiply,
-    subtract_product,
-)
 from pickmix.families.layout import SCALE, SQUARE_SCALE
 from pickmix.prefetch import prefetch_row
 
+LANES = 8
+
+_VECTOR = ir.VectorType(ir.DoubleType(), LANES)
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-# A pivot below this share of its diagonal has cancelled down to noise: the matrix is singular.
-_NOISE = 1e-15
+_NOISE = 1e-15  # A pivot below this share of its diagonal is noise: singular.
 _FAST_SUMS = {"reassoc", "contract", "nsz"}
+
+
+def _row_pointer(context, builder, array_type, array, index):
+    """Pointer to row `index` of a C-ordered (n, LANES) float64 array, as a vector."""
+    data = context.make_array(array_type)(context, builder, array).data
+    first = builder.mul(index, ir.Constant(index.type, LANES))
+    return builder.bitcast(builder.gep(data, [first]), _VECTOR.as_pointer())
+
+
+def _load(builder, pointer):
+    # Rows are as aligned as their numbers, not as vectors.
+    return builder.load(pointer, align=8)
+
+
+@intrinsic
+def subtract_product(typing_context, target, t, left, i, right, j):
+    """target[t] -= left[i] * right[j]."""
+    signature = types.void(target, types.int64, left, types.int64, right, types.int64)
+
+    def codegen(context, builder, signature, args):
+        pointers = [
+            _row_pointer(context, builder, signature.args[n], args[n], args[n + 1])
+            for n in (0, 2, 4)
+        ]
+        old, first, second = (_load(builder, pointer) for pointer in pointers)
+        product = builder.fmul(first, second, flags=("contract",))
+        builder.store(builder.fsub(old, product, flags=("contract",)), pointers[0], align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def multiply(typing_context, target, t, left, i, right, j):
+    """target[t] = left[i] * right[j]."""
+    signature = types.void(target, types.int64, left, types.int64, right, types.int64)
+
+    def codegen(context, builder, signature, args):
+        target_pointer = _row_pointer(context, builder, signature.args[0], args[0], args[1])
+        first, second = (
+            _load(builder, _row_pointer(context, builder, signature.args[n], args[n], args[n + 1]))
+            for n in (2, 4)
+        )
+        builder.store(builder.fmul(first, second), target_pointer, align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def copy_row(typing_context, target, t, source, i):
+    """target[t] = source[i]."""
+    signature = types.void(target, types.int64, source, types.int64)
+
+    def codegen(context, builder, signature, args):
+        pointers = [
+            _row_pointer(context, builder, signature.args[n], args[n], args[n + 1]) for n in (0, 2)
+        ]
+        builder.store(_load(builder, pointers[1]), pointers[0], align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def invert_pivots(typing_context, factor, i, diagonal, j, reg_covar):
+    """factor[i] = 1 / sqrt(factor[i] + reg_covar), for rows of LANES numbers.
+
+    NaN where that pivot is lost in the rounding of diagonal[j] + reg_covar: a singular matrix, not
+    a tiny variance.
+    """
+    signature = types.void(factor, types.int64, diagonal, types.int64, types.float64)
+
+    def codegen(context, builder, signature, args):
+        pointer = _row_pointer(context, builder, signature.args[0], args[0], args[1])
+        original = _load(
+            builder, _row_pointer(context, builder, signature.args[2], args[2], args[3])
+        )
+        reg = ir.Constant(_VECTOR, None)
+        for lane in range(LANES):
+            reg = builder.insert_element(reg, args[4], ir.Constant(ir.IntType(32), lane))
+        noise = builder.fmul(builder.fadd(original, reg), ir.Constant(_VECTOR, [1e-15] * LANES))
+        pivot = builder.fadd(_load(builder, pointer), reg)
+        sound = builder.fcmp_ordered(">", pivot, noise)
+        pivot = builder.select(sound, pivot, ir.Constant(_VECTOR, [float("nan")] * LANES))
+        square_root = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.sqrt.v{LANES}f64"
+        )
+        one = ir.Constant(_VECTOR, [1.0] * LANES)
+        builder.store(builder.fdiv(one, builder.call(square_root, [pivot])), pointer, align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
 
 
 @part(fastmath=_FAST_SUMS)
@@ -94,9 +188,9 @@ def factorise_components(
 ):
     """Factorise the covariances of the components members[start:stop].
 
-    With a least count, components of fewer effective rows lean on the pooled covariance (P,).
+    With a least count, components of fewer effective rows are shrunk to the pooled covariance (P,).
     `in_order`: row u of the scatter is that of members[u]. `averages`: all variances of a component
-    are one. Where there is no factor, failures[u] is True and the old one stays.
+    are equal. Where there is no factor, failures[u] is True and the old one stays.
     """
     n_packed = scatter.shape[1]
     lanes = np.ones((n_packed, LANES))
@@ -140,10 +234,9 @@ def factorise_components(
 def factorise(
     covariances: np.ndarray, n_features: int, floors: float | np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Factors (K, P), log-normalisers (K,) and flags of failure (K,) of packed covariances.
+    """Factors (K, P), log-normalisers (K,) and failures (K,) of packed covariances plus floors.
 
-    P = D means diagonals, else packed lower triangles. The floors, one number or (D,), are added
-    to variances.
+    P = D means diagonals, else packed lower triangles. The floors are one number or (D,).
     """
     if covariances.shape[1] == n_features:
         variances = covariances + floors

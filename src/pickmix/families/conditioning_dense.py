@@ -1,31 +1,187 @@
 """Conditionals of Gaussian columns with full covariances, many patterns of seen cells at once."""
 
+# Numba infers types in the kernels.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from pickmix.families.conditioning import DiagonalPart, LeftOut, Part, RandomSource, SeenRows
-from pickmix.families.conditioning_kernels import ROWS_AT_A_TIME, in_lanes, leave_out_groups
+from pickmix.compiled import kernel, part
+from pickmix.families.cholesky import LANES, copy_row, invert_pivots, multiply, subtract_product
+from pickmix.families.conditioning import LeftOut, Part, RandomSource, SeenRows
 from pickmix.threads import Threads
 
-# Numbers in the matrices that are held at a time, 16 MB.
-_BLOCK_NUMBERS = 2_000_000
+ROWS_AT_A_TIME = 8  # Rows that are worked on together.
+# Components with less than exp of this share of the largest are left out.
+_LEAST = -45.0
+_ROUNDING = 1e-13
+_LOG_2PI = math.log(2.0 * math.pi)
+_BLOCK_NUMBERS = 2_000_000  # In matrices at a time, 16 MB.
 _SINGULAR = (
     "covariances must be positive definite, got one that is singular to working precision. Fit "
     "again with a larger reg_covar."
 )
 
 
+def in_lanes(values: np.ndarray) -> np.ndarray:
+    """Numbers of components (K, n) as (K / LANES, n, LANES), the last component repeated.
+
+    >>> in_lanes(np.arange(10.0)[:, None]).shape
+    (2, 1, 8)
+    """
+    n_components = values.shape[0]
+    padded = np.minimum(np.arange(-(-n_components // LANES) * LANES), n_components - 1)
+    return np.ascontiguousarray(values[padded].reshape(-1, LANES, values.shape[1]).swapaxes(1, 2))
+
+
+@part()
+def _factorise(matrix, noise, has_noise, seen, s, d, lower, diagonal, inverse):
+    """Inverses of the Cholesky factors of the seen block, rows of LANES numbers."""
+    for a in range(s):
+        i = seen[a]
+        for b in range(a + 1):
+            here = a * s + b
+            copy_row(lower, here, matrix, i * d + seen[b])
+            if has_noise:
+                for lane in range(LANES):
+                    lower[here, lane] += noise[i, seen[b]]
+            if b == a:
+                copy_row(diagonal, 0, lower, here)
+            for m in range(b):
+                subtract_product(lower, here, lower, a * s + m, lower, b * s + m)
+            if b < a:
+                multiply(lower, here, lower, here, inverse, b * s + b)
+        copy_row(inverse, a * s + a, lower, a * s + a)
+        invert_pivots(inverse, a * s + a, diagonal, 0, 0.0)
+        for b in range(a):
+            here = a * s + b
+            for lane in range(LANES):
+                inverse[here, lane] = 0.0
+            for m in range(b, a):
+                subtract_product(inverse, here, lower, a * s + m, inverse, m * s + b)
+            multiply(inverse, here, inverse, here, inverse, a * s + a)
+
+
+@part()
+def _precisions(s, inverse, precisions, log_precisions):
+    """The diagonal of P, the square of the inverse factor, with a minus; logarithms without."""
+    for a in range(s):
+        for lane in range(LANES):
+            precisions[a, lane] = 0.0
+    for a in range(s):
+        for b in range(a + 1):
+            subtract_product(precisions, b, inverse, a * s + b, inverse, a * s + b)
+    for a in range(s):
+        for lane in range(LANES):
+            log_precisions[a, lane] = math.log(-precisions[a, lane])
+
+
+@part()
+def _pull(s, away, inverse, halves, pulls):
+    """P (x - mu)."""
+    for a in range(s):
+        for lane in range(LANES):
+            halves[a, lane] = pulls[a, lane] = 0.0
+    for a in range(s):
+        for b in range(a + 1):
+            subtract_product(halves, a, inverse, a * s + b, away, b)
+        for b in range(a + 1):
+            # The minus of `halves` and that of the subtraction make a plus.
+            subtract_product(pulls, b, inverse, a * s + b, halves, a)
+
+
+@part()
+def _weigh(log_conditionals, means, variances, log_joint, far, slack):
+    """log p(x_-j), mean, spread of one cell, and 1 if digits may have been lost."""
+    K = log_joint.shape[0]
+    largest = -np.inf
+    for k in range(K):
+        largest = max(largest, log_joint[k] - log_conditionals[k])
+    doubtful, total, mean = 0.0, 0.0, 0.0
+    for k in range(K):
+        below = log_joint[k] - log_conditionals[k] - largest
+        if log_conditionals[k] < far and below + slack - _ROUNDING * log_conditionals[k] > 0.0:
+            doubtful = 1.0
+        share = math.exp(below) if below > _LEAST else 0.0
+        total += share
+        mean += share * means[k]
+        # From here on it is the share.
+        log_conditionals[k] = share
+    if not total > 0.0:
+        return np.nan, np.nan, np.nan, 0.0
+    mean /= total
+    square = 0.0
+    for k in range(K):
+        square += log_conditionals[k] * (variances[k] + (means[k] - mean) ** 2)
+    return largest + math.log(total), mean, math.sqrt(square / total), doubtful
+
+
+@kernel()
+def leave_out_groups(
+    values, seen, noise, has_noise, matrices, means, log_joint, groups, far, slack, out, first, last
+):
+    """Fill `out` (4, R, d) for the groups first to last - 1 of rows.
+
+    Group g is the rows groups[g] to groups[g + 1] - 1 of one pattern; with noise, a single row.
+    `values` and `seen` are (R, d), `noise` (R, d, d), `matrices` (B, d * d, LANES) and `means` (B,
+    d, LANES) are of components in lanes; `log_joint` is (R, K). Per seen cell: log p(x_-j), mean
+    and spread of x_j given x_-j, and 1 if digits may have been lost: where log p_k(x_j | x_-j) is
+    below `far` and component k within `slack` of the largest. All is NaN where a covariance is
+    singular.
+    """
+    n_blocks, d = matrices.shape[0], values.shape[1]
+    lower, inverse = np.empty((d * d, LANES)), np.empty((d * d, LANES))
+    diagonal, away, halves = np.empty((1, LANES)), np.empty((d, LANES)), np.empty((d, LANES))
+    pulls, precisions = np.empty((d, LANES)), np.empty((d, LANES))
+    log_precisions = np.empty((d, LANES))
+    said = np.empty((ROWS_AT_A_TIME, d, 3, n_blocks * LANES))
+    cells = np.empty(d, dtype=np.int64)
+    for group in range(first, last):
+        start, stop = groups[group], groups[group + 1]
+        s = 0
+        for column in range(d):
+            if seen[start, column]:
+                cells[s] = column
+                s += 1
+        for block in range(n_blocks):
+            own_noise = noise[start if has_noise else 0]
+            own = matrices[block]
+            _factorise(own, own_noise, has_noise, cells, s, d, lower, diagonal, inverse)
+            _precisions(s, inverse, precisions, log_precisions)
+            for row in range(start, stop):
+                for a in range(s):
+                    x = values[row, cells[a]]
+                    for lane in range(LANES):
+                        away[a, lane] = x - means[block, cells[a], lane]
+                _pull(s, away, inverse, halves, pulls)
+                for a in range(s):
+                    x = values[row, cells[a]]
+                    for lane in range(LANES):
+                        k = block * LANES + lane
+                        residual = -pulls[a, lane] / precisions[a, lane]
+                        logarithm = log_precisions[a, lane] - _LOG_2PI
+                        said[row - start, a, 0, k] = 0.5 * (logarithm - pulls[a, lane] * residual)
+                        said[row - start, a, 1, k] = x - residual
+                        said[row - start, a, 2, k] = -1.0 / precisions[a, lane]
+        for row in range(start, stop):
+            for a in range(s):
+                here = said[row - start, a]
+                answers = _weigh(here[0], here[1], here[2], log_joint[row], far, slack)
+                for n in range(4):
+                    out[n, row, cells[a]] = answers[n]
+
+
 class _Given(NamedTuple):
     """Conditionals of m columns given seen cells, for Q pairs of a pattern and a component.
 
-    gains (Q, m, d) multiply what was seen, in deviations from the mean; those of unseen cells are
-    zero. factors (Q, m, d) have the conditional covariance as their square, variances (Q, m) are
-    its diagonal.
+    gains (Q, m, d) multiply the seen deviations from the mean, and are zero for unseen cells.
+    factors (Q, m, d) have the conditional covariance as their square, variances (Q, m) are its
+    diagonal.
     """
 
     gains: np.ndarray
@@ -34,22 +190,16 @@ class _Given(NamedTuple):
 
 
 class DensePart(Part):
-    """Gaussian columns with a full covariance per component, or one for all.
+    """Gaussian columns with covariances (K, d, d), or (d, d) if all components share it.
 
-    Seen cells S go first in a Cholesky factor of the covariance, then the others M. Its blocks are
-    all there is to know: with L_SS, L_MS and L_MM, the conditional mean is mu_M + L_MS L_SS^-1
-    (x_S - mu_S), and L_MM is a factor of the conditional covariance. Nothing is subtracted, so
-    narrow conditionals keep their digits. Noise adds to the seen block.
-
-    Parameters
-    ----------
-    columns : (d,) int array
-    means : (K, d) array
-    covariances : (K, d, d) array, or (d, d) if all components share it
-    centre : (d,) array
+    Seen cells S go first in a Cholesky factor of the covariance, then the others M. With its blocks
+    L_SS, L_MS and L_MM, the conditional mean is mu_M + L_MS L_SS^-1 (x_S - mu_S), and L_MM is a
+    factor of the conditional covariance. Nothing is subtracted, so narrow conditionals keep their
+    digits. Noise adds to the seen block.
     """
 
     kind = "number"
+    has_kernel = True
 
     def __init__(
         self, columns: np.ndarray, means: np.ndarray, covariances: np.ndarray, centre: np.ndarray
@@ -63,14 +213,15 @@ class DensePart(Part):
         self._last_seen = self._last_whitener = np.zeros(0)
         self._lanes: tuple[np.ndarray, np.ndarray] | None = None
 
+    def typical(self) -> np.ndarray:
+        return self._own_means
+
     def marginal(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Means and covariances of the columns."""
         matrices = self.matrices[:, places[:, None], places]
         covariances = matrices[0] if self._shared else matrices
         return {"means": self._own_means[:, places], "covariances": covariances}
 
     def conditional(self, rows: SeenRows, places: np.ndarray) -> dict[str, np.ndarray]:
-        """Means and covariances given what the first row has seen."""
         components = np.arange(self.means.shape[0])
         row = np.zeros(components.shape[0], dtype=np.int64)
         means, _ = self.moments(rows, row, components, places)
@@ -84,7 +235,6 @@ class DensePart(Part):
     def moments(
         self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances given what was seen."""
         shape = components.shape[0], places.shape[0]
         means, variances = np.empty(shape), np.empty(shape)
         for pairs, kind, given in self._given(rows, which, components, places):
@@ -95,7 +245,6 @@ class DensePart(Part):
     def covariances(
         self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
     ) -> np.ndarray:
-        """Covariances (P, m, m) given what was seen."""
         m = places.shape[0]
         covariances = np.empty((components.shape[0], m, m))
         for pairs, kind, given in self._given(rows, which, components, places):
@@ -105,7 +254,6 @@ class DensePart(Part):
     def modes(
         self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
     ) -> np.ndarray:
-        """The means."""
         return self.moments(rows, which, components, places)[0]
 
     def draw(
@@ -116,7 +264,6 @@ class DensePart(Part):
         places: np.ndarray,
         random: RandomSource,
     ) -> np.ndarray:
-        """Normal draws given what was seen."""
         normals = random.standard_normal((components.shape[0], self.means.shape[1]))
         drawn = np.empty((components.shape[0], places.shape[0]))
         for pairs, kind, given in self._given(rows, which, components, places):
@@ -125,10 +272,6 @@ class DensePart(Part):
         return drawn
 
     def leave_out(self, rows: SeenRows) -> LeftOut:
-        """With the precision P of the seen cells: x_j has variance 1 / P_jj given the others.
-
-        Its mean is x_j - (P (x - mu))_j / P_jj. Noise must be that of a single row.
-        """
         seen = np.flatnonzero(rows.seen[0])
         whitener = self._whitener(seen, None if rows.noise is None else rows.noise[0])
         away = rows.values[:, seen] - self.means[:, None, seen]
@@ -145,23 +288,11 @@ class DensePart(Part):
     def leave_out_of(
         self, rows: SeenRows, log_joint: np.ndarray, far: float, slack: float, threads: Threads
     ) -> np.ndarray:
-        """What a mixture says of each cell given the others of its row: compiled, for any rows.
+        """Conditionals of each cell under the mixture given the row's other cells, compiled.
 
-        Parameters
-        ----------
-        rows : SeenRows
-            Rows of one pattern stand together.
-        log_joint : (K, R) array
-            log p(x, k), of all cells of the row.
-        far, slack : float
-            As in `leave_out_groups`.
-        threads : Threads
-
-        Returns
-        -------
-        answers : (4, R, d) array
-            log p(x_-j), mean and spread of x_j about the centre, and 1 where digits may have been
-            lost. NaN where nothing was seen.
+        Rows of one pattern are adjacent; log_joint (K, R) is of all their cells; `far` and `slack`
+        are as in `leave_out_groups`. Returns (4, R, d): log p(x_-j), mean and spread of x_j about
+        the centre, and 1 where digits may have been lost; NaN where nothing was seen.
         """
         n_rows, d = rows.values.shape
         K = log_joint.shape[0]
@@ -193,6 +324,45 @@ class DensePart(Part):
             raise ValueError(_SINGULAR)
         return answers
 
+    def variances_of(self) -> np.ndarray:
+        variances = np.diagonal(self.matrices, axis1=1, axis2=2)
+        return np.broadcast_to(variances, self.means.shape)
+
+    def covariances_along(self, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        matrices = self.matrices[self._matrix_of(components)]
+        return np.asarray(basis.T @ matrices @ basis)
+
+    def log_volumes(self, rows: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        factors = np.diagonal(_cholesky(self.matrices), axis1=1, axis2=2)
+        volumes = np.log(factors / spread).sum(axis=1)
+        return np.broadcast_to(volumes, self.means.shape[:1])
+
+    def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
+        away = np.nan_to_num(rows - self._own_means[component])
+        whiteners = _invert_lower(_cholesky(self.matrices))
+        matrix = self._matrix_of(component)
+        distances = np.empty(rows.shape[0])
+        for block in _blocks(rows.shape[0], rows.shape[1]):
+            distances[block] = np.square(_multiply(whiteners, matrix[block], away[block])).sum(1)
+        return distances
+
+    def bhattacharyya(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        one, other = self._matrix_of(first), self._matrix_of(second)
+        half_logs = np.log(np.diagonal(_cholesky(self.matrices), axis1=1, axis2=2)).sum(axis=1)
+        distances = np.empty(first.shape[0])
+        for block in _blocks(first.shape[0], self.columns.shape[0]):
+            p, q = one[block], other[block]
+            lower = _cholesky(0.5 * (self.matrices[p] + self.matrices[q]))
+            away = (self.means[first[block]] - self.means[second[block]])[:, :, None]
+            squares = np.square(np.linalg.solve(lower, away)).sum(axis=(1, 2))
+            half_log = np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+            distances[block] = 0.125 * squares + half_log - 0.5 * (half_logs[p] + half_logs[q])
+        return distances
+
+    def _matrix_of(self, components: np.ndarray) -> np.ndarray:
+        """The matrices of components."""
+        return np.zeros_like(components) if self._shared else components
+
     def _whitener(self, seen: np.ndarray, noise: np.ndarray | None) -> np.ndarray:
         """Inverse Cholesky factors (K, s, s) of the covariances of seen cells."""
         if noise is None and np.array_equal(self._last_seen, seen):
@@ -209,10 +379,10 @@ class DensePart(Part):
     def _given(
         self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, _Given]]:
-        """Yield (some pairs, their places among Q conditionals, these conditionals)."""
+        """Yield (pairs, their places among Q conditionals, these conditionals)."""
         d = self.means.shape[1]
         alike = rows.patterns if rows.noise is None else np.arange(rows.patterns.shape[0])
-        matrices = np.zeros_like(components) if self._shared else components
+        matrices = self._matrix_of(components)
         keys = alike[which] * self.matrices.shape[0] + matrices
         _, first, kinds = np.unique(keys, return_index=True, return_inverse=True)
         in_order = np.argsort(kinds, kind="stable")
@@ -242,12 +412,18 @@ class DensePart(Part):
         if unseen.all():
             own = self.means[components[:, None], places]
             return np.asarray(own + _multiply(given.gains, kind, away))
-        # Of the columns that are asked for, most rows may have seen most.
+        # Most rows may have seen most of the queried columns.
         means = rows.values[which[:, None], places]
         pairs, targets = np.nonzero(unseen)
         pulls = np.einsum("ed,ed->e", given.gains[kind[pairs], targets], away[pairs])
         means[pairs, targets] = self.means[components[pairs], places[targets]] + pulls
         return np.asarray(means)
+
+
+def _blocks(n: int, d: int) -> list[slice]:
+    """Ranges of n matrices (d, d) that are held at a time."""
+    size = max(1, _BLOCK_NUMBERS // (d * d))
+    return [slice(first, first + size) for first in range(0, n, size)]
 
 
 def _multiply(matrices: np.ndarray, kind: np.ndarray, vectors: np.ndarray) -> np.ndarray:
@@ -266,7 +442,7 @@ def _condition(
     rows = np.arange(seen.shape[0])[:, None, None]
     lower = _cholesky(matrices[rows, order[:, :, None], order[:, None, :]])
     place = np.argsort(order, axis=1)
-    # The factor's rows of the columns that are asked for.
+    # The factor's rows of the queried columns.
     wanted = np.take_along_axis(lower, place[:, places, None], axis=1)
     is_seen = (np.arange(d) < seen.sum(axis=1)[:, None])[:, None, :]
     factors = np.where(is_seen, 0.0, wanted)
@@ -294,12 +470,3 @@ def _invert_lower(lower: np.ndarray) -> np.ndarray:
         row = np.matmul(lower[:, i, None, :i], inverse[:, :i, :i])[:, 0]
         inverse[:, i, :i] = -row * inverse[:, i, i, None]
     return inverse
-
-
-def as_dense(part: Part) -> Part:
-    """A diagonal part as a dense one: noise may tie its columns together. Others stay."""
-    if not isinstance(part, DiagonalPart):
-        return part
-    d = part.columns.shape[0]
-    matrices = part.variances[:, :, None] * np.eye(d)
-    return DensePart(part.columns, part.means, matrices, np.zeros(d))

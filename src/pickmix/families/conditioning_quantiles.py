@@ -1,4 +1,4 @@
-"""Quantiles of many one-dimensional mixtures at once, by bisection with Newton's steps."""
+"""Quantiles of one-dimensional mixtures."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri, pdtr, pdtrik
 
 _MOST_STEPS = 200
-# Quantiles are found to this share of the narrowest component's standard deviation.
-_TOLERANCE = 1e-12
+_TOLERANCE = 1e-12  # In standard deviations of the narrowest component.
 _NEWTON_TOLERANCE = 1e-7
 
 
@@ -18,19 +17,11 @@ def normal_quantiles(
     starts: np.ndarray,
     quantile: float,
 ) -> np.ndarray:
-    """Quantiles (R,) of R mixtures of normal distributions.
+    """Quantiles (R,), in (0, 1), of R mixtures of normal distributions.
 
-    Parameters
-    ----------
-    weights, means, deviations : (P,) arrays
-        Of the components of all mixtures, one mixture after another. Weights of each sum to one.
-    starts : (R,) int array
-        Where the components of each mixture start.
-    quantile : float
-        In (0, 1).
+    Weights, means and deviations (P,) are of the components of all mixtures, one mixture after
+    another, mixture r from starts[r] on. Weights of each sum to one.
 
-    Examples
-    --------
     >>> weights, means = np.array([0.5, 0.5, 1.0]), np.array([-3.0, 3.0, 7.0])
     >>> normal_quantiles(weights, means, np.ones(3), np.array([0, 2]), 0.5).round(6) + 0.0
     array([0., 7.])
@@ -92,10 +83,6 @@ def poisson_quantiles(
 ) -> np.ndarray:
     """Quantiles (R,) of mixtures of Poisson distributions: the least counts with F >= quantile.
 
-    Parameters are as in `normal_quantiles`.
-
-    Examples
-    --------
     >>> poisson_quantiles(np.array([0.5, 0.5]), np.array([1.0, 20.0]), np.array([0]), 0.5)
     array([6.])
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.linalg import solve_triangular
 
@@ -16,26 +18,98 @@ from pickmix.families.covariance_forms import (
     SphericalForm,
     TiedForm,
 )
-from pickmix.families.gaussian_prior import GaussianPrior
 from pickmix.families.layout import SCALE, SQUARE_SCALE, Model, Moments, make_layout
-from pickmix.families.leaning_prior import LeaningPrior
+from pickmix.families.leaning_prior import LeaningPrior, pooled_floor
 from pickmix.families.leave_one_out import without_row
 from pickmix.threads import Threads
 
-# Halves of a split stand this many standard deviations from the mean of the whole.
-_SPLIT_DISTANCE = 0.8
+_SPLIT_DISTANCE = 0.8  # Standard deviations of halves from the mean of the whole.
+
+
+@dataclass
+class GaussianPrior(Prior):
+    """The pooled covariance and the rules of shrinkage towards it."""
+
+    form: CovarianceForm
+    pooled: np.ndarray  # (P,) Covariance that the components have in common.
+    n_rows: float  # Rows behind all statistics together.
+    least_count: float  # Components of fewer effective rows are shrunk; 0: none.
+    #: Sum of mass times covariance, and sums of mass, squared weights and degrees of freedom,
+    #: each with forgetting: what the pooled covariance comes from without pseudo-rows.
+    scatter: np.ndarray
+    totals: np.ndarray
+    is_shared: bool  # Whether the pooled covariance is that of every component.
+
+    def floor(self) -> np.ndarray:
+        """A lower bound (P,) of the pooled covariance."""
+        return pooled_floor(self.form, self.pooled)
+
+    def pool(self, moments: Moments, masses: np.ndarray) -> None:
+        """The pooled covariance is learnt from updates."""
+
+    def shrink(
+        self, covariances: np.ndarray, masses: np.ndarray, squares: np.ndarray
+    ) -> np.ndarray:
+        """Covariances in use (U, P), before reg_covar; masses (U,) are shares of all rows."""
+        if self.least_count == 0.0:
+            return covariances
+        spread = squares * self.least_count
+        ratio = np.divide(masses**2, spread, out=np.zeros_like(masses), where=spread > 0.0)
+        trust = np.minimum(1.0, ratio)[:, None]
+        return np.asarray(trust * covariances + (1.0 - trust) * self.pooled)
+
+    @property
+    def needs_gains(self) -> bool:
+        return 0.0 < self.least_count < np.inf or self.is_shared
+
+    def absorb(
+        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
+    ) -> None:
+        self.scatter = kept * self.scatter + self.form.project(scatter[None])[0]
+        self.totals = np.array([kept, kept * kept, kept]) * self.totals + [mass, squares, freedom]
+        trust, divisor = 1.0, self.totals[0]
+        if self.least_count > 0.0:
+            divisor = self.totals[2]
+            spread = self.totals[1] * self.least_count
+            trust = min(1.0, self.totals[0] * self.totals[2] / spread) if spread > 0.0 else 0.0
+        if divisor > 1e-140 and trust > 0.0:
+            self.pooled = trust * self.scatter / divisor + (1.0 - trust) * self.pooled
+
+
+def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: str) -> np.ndarray:
+    """Check precisions or covariances: symmetric and positive definite, or positive."""
+    if covariance_type in ("diag", "spherical"):
+        if (matrices <= 0.0).any():
+            raise ValueError(
+                f"{name} must be positive, got a smallest value of {float(matrices.min())!r}."
+            )
+        return matrices
+    stacked = matrices if matrices.ndim == 3 else matrices[None]
+    # Relative to each matrix: precisions of data in small units are huge, in large units tiny.
+    asymmetry = np.abs(stacked - stacked.transpose(0, 2, 1)).max(axis=(1, 2))
+    if (asymmetry > 1e-8 * np.abs(stacked).max(axis=(1, 2))).any():
+        raise ValueError(
+            f"{name} must be symmetric, got matrices that differ from their transposes by up to "
+            f"{asymmetry.max():.3g}."
+        )
+    try:
+        # Much faster for many matrices, and the factor that is used later.
+        np.linalg.cholesky(stacked)
+        return matrices
+    except np.linalg.LinAlgError:
+        smallest = np.linalg.eigvalsh(stacked).min()
+    if not smallest > 0.0:
+        raise ValueError(
+            f"{name} must be positive definite, got a smallest eigenvalue of {smallest:.3g}."
+        )
+    return matrices
 
 
 class Gaussian(CovarianceForm, Family):
     """N(mean, covariance), with one of four forms of covariances.
 
-    Parameters
-    ----------
-    n_columns : int
-        D.
-    reg_covar : float or (D,) array
-        Added to the diagonal of every covariance: one number, or a floor for each column. A
-        spherical covariance takes the mean of the floors.
+    `reg_covar`, one number or (D,), is added to the diagonal of every covariance; a spherical
+    covariance takes the mean.
     """
 
     def __init__(self, n_columns: int, reg_covar: float | np.ndarray = 1e-6) -> None:
@@ -44,12 +118,21 @@ class Gaussian(CovarianceForm, Family):
         self.reg_covar = float(self.floors.max())
         self.layout = make_layout([(self.products, n_columns)])
 
+    @property
+    def takes_noise(self) -> bool:
+        return True
+
+    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
+        shape = n_components, self.n_features
+        return {"means": shape, "covariances": self.shape(n_components)}
+
+    def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
+        check_positive_definite(f"{prefix}covariances", parameters["covariances"], self.name)
+
     def places(self, model: Model) -> np.ndarray:
-        """The means."""
         return model.location
 
     def widths(self, prior: Prior) -> np.ndarray:
-        """Standard deviations of the pooled covariance."""
         assert isinstance(prior, GaussianPrior | LeaningPrior)
         variances = self.variances(prior.pooled) + self.floors
         return np.asarray(np.sqrt(np.maximum(variances, 1e-12 * variances.max() + 1e-280)))
@@ -57,7 +140,6 @@ class Gaussian(CovarianceForm, Family):
     def make_prior(
         self, moments: Moments, shrinkage: str, n_rows: float
     ) -> GaussianPrior | LeaningPrior:
-        """Pooled covariance of the components, and how much they lean on it."""
         mass, squares = moments.mass, moments.squares
         least_count = 0.0 if shrinkage == "none" else self.n_features + 1.0
         covariances = self.project(moments.scatter)
@@ -86,7 +168,6 @@ class Gaussian(CovarianceForm, Family):
         model: Model,
         threads: Threads | None,
     ) -> np.ndarray:
-        """Means are those of the moments; covariances lean on the pooled one as the prior says."""
         assert isinstance(prior, GaussianPrior | LeaningPrior)
         if self.shared:
             factor, log_normaliser, failed = factorise(
@@ -142,7 +223,7 @@ class Gaussian(CovarianceForm, Family):
     def _locate(
         moments: Moments, members: np.ndarray, prior: GaussianPrior | LeaningPrior, model: Model
     ) -> None:
-        """Components stand on their means, a background on the mean of all rows."""
+        """Put components on their means, and the background on the mean of all rows."""
         model.location[members] = moments.mean[members]
         if isinstance(prior, LeaningPrior) and prior.background >= 0:
             model.location[prior.background] = 0.0
@@ -156,7 +237,6 @@ class Gaussian(CovarianceForm, Family):
         log_densities: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:
-        """Leave-one-out in closed form, by the row's distance; see leave_one_out.py."""
         factors = np.zeros_like(components) if self.shared else components
         distances = 2.0 * np.maximum(model.log_normaliser[factors] - log_densities, 0.0)
         own = np.zeros(counts.shape[0])
@@ -168,11 +248,9 @@ class Gaussian(CovarianceForm, Family):
         return found
 
     def has_background(self, prior: Prior) -> bool:
-        """Under a prior that knows how far rows reach."""
         return isinstance(prior, LeaningPrior) and bool((prior.reach > 0.0).any())
 
     def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
-        """Those of a Gaussian about the centre that is as wide as the rows reach."""
         assert isinstance(prior, LeaningPrior)
         variances = self.variances(prior.broad()) + self.floors
         values, noise = rows[:, : self.n_features], rows[:, self.n_features :]
@@ -190,7 +268,6 @@ class Gaussian(CovarianceForm, Family):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        """Halves on both sides of the mean, in the direction that exceeds the pooled one most."""
         assert isinstance(prior, GaussianPrior | LeaningPrior)
         shift = _SPLIT_DISTANCE * self.directions(moments.scatter, prior.pooled + prior.floor())
         halved = moments._replace(
@@ -199,7 +276,6 @@ class Gaussian(CovarianceForm, Family):
         return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
-        """-1/2 log|covariance|; with a shared covariance, half the squared length of the mean."""
         if not self.shared:
             return -0.5 * self.log_determinants(self.project(moments.scatter))
         factor = np.linalg.cholesky(unpack_symmetric(shared[None], self.n_features)[0])
@@ -207,7 +283,6 @@ class Gaussian(CovarianceForm, Family):
         return np.asarray(0.5 * np.square(lengths).sum(axis=0))
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        """Moments of components with these `means` and `covariances`, reg_covar taken off."""
         means = parameters["means"] - centre
         n_components = means.shape[0]
         unit = self.identity()
@@ -224,20 +299,17 @@ class Gaussian(CovarianceForm, Family):
         )
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
-        """Means (K, D), and covariances in scikit-learn's shapes."""
         covariances = self.unpack(self.covariance_of_factor(model.factor))
         return {"means": model.location + centre, "covariances": covariances}
 
     def sample(
         self, parameters: Parameters, component: int, n: int, random: RandomSource
     ) -> np.ndarray:
-        """Draw n rows of one component."""
         noise = random.standard_normal((n, self.n_features))
         away = self.scale_noise(parameters["covariances"], component, noise)
         return np.asarray(parameters["means"][component] + away)
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        """One part of all columns."""
         columns = np.arange(self.n_features)
         means, covariances = parameters["means"], parameters["covariances"]
         if self.products == "full":

@@ -1,6 +1,4 @@
-"""What flows between families and the sweep: layouts, models and moments, as plain arrays.
-
-A family says which features its components look at. All families share one form,
+"""Arrays between families and the sweep: layouts, models and moments. All families share one form,
 
     log p(x, k) = log w_k + c_k + l_k . (x - m_k) + sum_q t_k[level_q] - |F_k (x - m_k)|^2 / 2,
 
@@ -17,35 +15,21 @@ import numpy as np
 
 
 class Layout(NamedTuple):
-    """The features of a family: products of coordinates, coordinates, and levels.
+    """The features of a family: a row holds C coordinates and then Q levels, whole numbers."""
 
-    A row holds C coordinates and then Q levels, which are whole numbers.
-
-    Attributes
-    ----------
-    first : (C,) int64 array
-        Coordinate i has products with the coordinates first[i]..i; with none if first[i] = i + 1.
-    last : (C,) int64 array
-        The last coordinate that has a product with coordinate i.
-    starts : (C + 1,) int64 array
-        Where the products of coordinate i stand among all P of them.
-    offsets : (Q + 1,) int64 array
-        Where the levels of column q stand among all L of them.
-    """
-
+    #: (C,) Coordinate i has products with the coordinates first[i]..i; with none if first[i] = i
+    #: + 1.
     first: np.ndarray
-    last: np.ndarray
-    starts: np.ndarray
-    offsets: np.ndarray
+    last: np.ndarray  # (C,) The last coordinate that has a product with coordinate i.
+    starts: np.ndarray  # (C + 1,) Products of coordinate i are starts[i]..starts[i + 1] of P.
+    offsets: np.ndarray  # (Q + 1,) Levels of column q are offsets[q]..offsets[q + 1] of L.
 
     @property
     def n_coordinates(self) -> int:
-        """C."""
         return int(self.first.shape[0])
 
     @property
     def n_products(self) -> int:
-        """P."""
         return int(self.starts[-1])
 
     @property
@@ -60,7 +44,7 @@ class Layout(NamedTuple):
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether the products are the squares of all coordinates; P = C alone does not say so."""
+        """Whether the products are the squares of all coordinates; P = C is not sufficient."""
         return bool(np.array_equal(self.first, np.arange(self.n_coordinates)))
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -99,32 +83,17 @@ def make_layout(groups: Sequence[tuple[str, int]], n_levels: Sequence[int] = ())
 
 
 class Model(NamedTuple):
-    """K components, ready to evaluate. Kernels read it; nothing but an M-step writes it.
+    """K components, ready to evaluate. Only an M-step writes it."""
 
-    Attributes
-    ----------
-    location : (K, C) array
-        m, in coordinates centred on the data.
-    factor : (K, P) array, or (1, P) if all components share it
-        F, packed as the products are.
-    linear : (K, C) array, or (0, C) if there is no linear part
-    tables : (K, L) array
-        Log-probabilities of levels.
-    log_normaliser : (K,) array, or (1,) if all components share it
-        c, the log-density at the location, tables aside.
-    log_mass : (K,) array
-        Logarithm of the weights, up to the decay.
-    decay : (4,) array
-        Scale of masses, scale of squared weights, logarithm of the first, logarithm of the weight
-        floor. A step forgets by changing these numbers, not K of them.
-    """
-
-    location: np.ndarray
-    factor: np.ndarray
-    linear: np.ndarray
-    tables: np.ndarray
-    log_normaliser: np.ndarray
-    log_mass: np.ndarray
+    location: np.ndarray  # (K, C) m, in coordinates centred on the data.
+    factor: np.ndarray  # (K, P) F, or (1, P) if shared, packed as the products are.
+    linear: np.ndarray  # (K, C), or (0, C) without a linear part.
+    constants: np.ndarray  # As `linear`: what its coordinates add to the log-density at m.
+    tables: np.ndarray  # (K, L) Log-probabilities of levels.
+    log_normaliser: np.ndarray  # (K,) c, the log-density at the location, tables aside.
+    log_mass: np.ndarray  # (K,) Logarithm of the weights, up to the decay.
+    #: (4,) Scale of masses, scale of squared weights, logarithm of the first, logarithm of the
+    #: weight floor. A step forgets by changing these numbers, not K of them.
     decay: np.ndarray
 
 
@@ -132,24 +101,14 @@ SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
 
 
 class Moments(NamedTuple):
-    """What components have seen, per unit of their mass.
+    """Moments of the rows of components, per unit of their mass."""
 
-    Attributes
-    ----------
-    mass, squares : (K,) arrays
-        Sums of weights and of squared weights, up to the decay of the model.
-    mean : (K, C) array
-    scatter : (K, P) array
-        Mean products of coordinates about the mean.
-    counts : (K, L) array
-        Shares of the levels.
-    """
-
+    #: (K,) Sums of weights and of squared weights, up to the decay of the model.
     mass: np.ndarray
     squares: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
-    counts: np.ndarray
+    mean: np.ndarray  # (K, C)
+    scatter: np.ndarray  # (K, P) Mean products of coordinates about the mean.
+    counts: np.ndarray  # (K, L) Shares of the levels.
 
 
 def merge_pairs(layout: Layout, one: Moments, other: Moments) -> Moments:

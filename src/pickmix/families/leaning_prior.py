@@ -1,9 +1,9 @@
-"""Covariances by leave-one-out: how far each component leans on what all have in common.
+"""Covariances by leave-one-out shrinkage towards what all components share.
 
-A component has variances and correlations of its own. Its correlations lean on those that all
-components share, by the weight under which its own rows, each left out once, are most probable
-(leave_one_out.py). Its variances lean on typical ones, in logarithms, so that a narrow direction
-stays narrow: by as much as the variances of different components are alike (empirical Bayes).
+A component's correlations are shrunk to those that all components share, with the weight under
+which its rows, each left out once, are most probable (leave_one_out.py). Its variances are shrunk
+to typical ones, in logarithms, so that a narrow direction stays narrow: by as much as the variances
+of different components are alike (empirical Bayes).
 """
 
 from __future__ import annotations
@@ -18,84 +18,46 @@ from pickmix.families.covariance_forms import CovarianceForm
 from pickmix.families.layout import Moments
 from pickmix.families.leave_one_out import Witnesses, leave_one_out_scores, told_shares
 
-# Pseudo-rows of a component that has not been asked yet.
-_FIRST_PSEUDO_ROWS = 10.0
-# Stands for leaning altogether.
-_ALL = 1e12
-# Pseudo-rows to choose from, and weights with which common correlations lean on none.
+_FIRST_PSEUDO_ROWS = 10.0  # Pseudo-rows before shrinkage has been estimated.
+_ALL = 1e12  # Stands for complete shrinkage.
+# Pseudo-rows to choose from, and shrinkage of shared correlations to none.
 _PSEUDO_ROWS = np.array([0.0, 0.01, 0.1, 0.3, 1.0, 3.0, 8.0, 20.0, 50.0, 150.0, 600.0, _ALL])
 _DAMPINGS = np.array([0.0, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.6, 0.9, 1.0])
-# Per parameter of a covariance at most, where rows were seen in part.
-_PSEUDO_ROWS_PER_PARAMETER = 1.5
-# Rows that are asked for one damping of all, where they were seen in part.
-_DAMPING_ROWS = 2000
-# Before rows have been asked.
-_FIRST_DAMPING = 0.1
-# Steps of empirical Bayes, and what every choice is given beforehand, in components.
-_SHARE_STEPS = 20
-_SHARE_START = 0.1
-# The weight of common correlations in a component without rows, at least.
-_LEAST_LEANING = 0.5
-# Components that what all share is learnt from, at most.
-_MOST_POOLED = 20_000
-# Components of fewer effective rows lean altogether.
-_LEAST_ROWS = 2.5
+_PSEUDO_ROWS_PER_PARAMETER = 1.5  # Of a covariance at most, where rows are partial.
+_DAMPING_ROWS = 2000  # Rows from which damping is estimated, where rows are partial.
+_FIRST_DAMPING = 0.1  # Before it has been estimated.
+_SHARE_STEPS = 20  # Steps of empirical Bayes.
+_SHARE_START = 0.1  # Prior count of every choice, in components.
+_LEAST_LEANING = 0.5  # The weight of common correlations in a component without rows, at least.
+_MOST_POOLED = 20_000  # Components from which shared parameters are learnt, at most.
+_LEAST_ROWS = 2.5  # Components of fewer effective rows are shrunk completely.
 # Pseudo-rows of variances: before they have been compared, and their bounds.
 _FIRST_FREEDOM, _FEWEST_FREEDOMS, _MOST_FREEDOMS = 2.0, 0.02, 50.0
-# Stands for no variance at all.
-_NO_VARIANCE = 1e-304
-# Degrees of freedom at least.
-_LEAST_FREEDOM = 0.5
-# Pseudo-rows of a component's size.
-_SIZE_ROWS = 2.0
-# Standard deviations of a background, in units of the largest distance of a row from the centre.
-_REACH = 0.5
+_NO_VARIANCE = 1e-304  # Stands for no variance at all.
+_LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
+_SIZE_ROWS = 2.0  # Pseudo-rows of a component's size.
+_REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
 
 
 @dataclass
 class LeaningPrior(Prior):
-    """What covariances have in common, and how far each component leans on it.
-
-    Attributes
-    ----------
-    form : CovarianceForm
-    n_rows : float
-        Rows behind all statistics together.
-    pooled : (P,) array
-        A typical covariance: mean shape, geometric mean size.
-    log_variances : (D,) array
-        Logarithms of typical variances, relative to a component's size.
-    freedoms : (D,) array
-        Pseudo-rows by which variances lean on these.
-    correlations : (P,) array
-        Those that all share; ones on the diagonal.
-    damping : float
-        How far the common correlations lean on none at all.
-    pseudo_rows : (K,) array
-        m: a component of n rows leans on them with weight m / (n + m).
-    reach : (D,) array
-        Standard deviations of a background of rows that belong nowhere.
-    background : int
-        The component that is that background; -1 if there is none.
-    undecided : bool
-        Whether components must choose before the first M-step, as after `resume`.
-    """
+    """Shared covariance structure, and the shrinkage of each component towards it."""
 
     form: CovarianceForm
-    n_rows: float
-    pooled: np.ndarray
-    log_variances: np.ndarray
-    freedoms: np.ndarray
-    correlations: np.ndarray
-    pseudo_rows: np.ndarray
-    reach: np.ndarray
-    damping: float = _FIRST_DAMPING
-    background: int = -1
-    undecided: bool = False
+    n_rows: float  # Rows behind all statistics together.
+    pooled: np.ndarray  # (P,) A typical covariance: mean shape, geometric mean size.
+    log_variances: np.ndarray  # (D,) Logarithms of typical variances, relative to size.
+    freedoms: np.ndarray  # (D,) Pseudo-rows of the shrinkage of variances to these.
+    correlations: np.ndarray  # (P,) Shared correlations; ones on the diagonal.
+    pseudo_rows: np.ndarray  # (K,) m: a component of n rows is shrunk by m / (n + m).
+    reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
+    damping: float = _FIRST_DAMPING  # Shrinkage of shared correlations to none.
+    background: int = -1  # Its component; -1 if there is none.
+    undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @classmethod
     def of(cls, form: CovarianceForm, pooled: np.ndarray, n: int, n_rows: float) -> LeaningPrior:
-        """The prior of n components before they have been asked."""
+        """Initial prior of n components, before shrinkage has been estimated."""
         i, j = form.layout.pairs()
         D = form.n_features
         return cls(
@@ -110,13 +72,11 @@ class LeaningPrior(Prior):
         )
 
     def copy(self) -> LeaningPrior:
-        """A copy that learns on its own."""
         other = copy.copy(self)
         other.pseudo_rows = self.pseudo_rows.copy()
         return other
 
     def take(self, components: np.ndarray) -> LeaningPrior:
-        """The prior of other components, which lean as these do."""
         other = copy.copy(self)
         other.pseudo_rows = self.pseudo_rows[components]
         there = np.flatnonzero(components == self.background)
@@ -124,28 +84,23 @@ class LeaningPrior(Prior):
         return other
 
     def put(self, components: np.ndarray, other: LeaningPrior, which: np.ndarray) -> None:
-        """Let components lean as the components `which` of another prior do."""
         self.pseudo_rows[components] = other.pseudo_rows[which]
 
     @property
     def chooses(self) -> bool:
-        """Whether there are correlations to lean on."""
         return self.form.products != "diagonal"
 
     def allow_background(self, extent: np.ndarray) -> None:
-        """Let a component become a background of rows that reach so far (D,) from the centre."""
         reaching = extent[extent > 0.0]
         # In a constant column a new row may be as far off as in the others.
         usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
         self.reach = _REACH * np.where(extent > 0.0, extent, usual)
 
     def resume_background(self, component: int, moments: Moments) -> None:
-        """Let a component be the background that its moments describe."""
         self.background = component
         self.reach = np.sqrt(self.form.variances(moments.scatter[component]))
 
     def resume(self) -> None:
-        """Moments are those of covariances that have leaned already."""
         self.pseudo_rows = np.zeros_like(self.pseudo_rows)
         self.undecided = True
 
@@ -158,16 +113,15 @@ class LeaningPrior(Prior):
         return pooled_floor(self.form, self.pooled)
 
     def _floored(self, covariances: np.ndarray) -> np.ndarray:
-        """Variances (K, D) of packed covariances, which no logarithm minds."""
+        """Variances (K, D), bounded away from zero so that their logarithm is finite."""
         i, j = self.form.layout.pairs()
         return np.asarray(
             np.maximum(covariances[:, i == j], 0.0) + (self.form.floors + _NO_VARIANCE)
         )
 
-    # What all have in common.
+    # Shared parameters.
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        """Let what all have in common follow the components, counted by degrees of freedom."""
         some = np.flatnonzero(masses * self.n_rows > 1.0)
         some = some[some != self.background]
         if some.shape[0] > _MOST_POOLED:
@@ -181,10 +135,7 @@ class LeaningPrior(Prior):
             self._pool_correlations(covariances[seen], freedom[seen])
 
     def _pool_shapes(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
-        """The mean of covariance / size, times the geometric mean size.
-
-        Unlike the plain mean it is not ruled by the widest components.
-        """
+        """Mean covariance / size, times the geometric mean size: no wide component dominates."""
         weights = self.form.trace_weights(self.pooled + self.floor())
         sizes = covariances @ weights
         good = sizes > 1e-280
@@ -197,7 +148,7 @@ class LeaningPrior(Prior):
     def _pool_variances(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
         """Typical variances, and 2 / their variance over components as pseudo-rows.
 
-        The logarithm of a variance from n rows varies by 2 / (n - 1) when it is estimated again.
+        The logarithm of a variance from n rows has the variance 2 / (n - 1).
         """
         logs = np.log(self._floored(covariances * (1.0 + 1.0 / freedom)[:, None]))
         share = freedom / freedom.sum()
@@ -220,17 +171,17 @@ class LeaningPrior(Prior):
         self.correlations = np.where(i == j, 1.0, correlations)
 
     def _damped(self) -> np.ndarray:
-        """Correlations (P,) that components lean on."""
+        """Correlations (P,) towards which components are shrunk."""
         i, j = self.form.layout.pairs()
         return np.where(i == j, 1.0, (1.0 - self.damping) * self.correlations)
 
-    # What each makes of it.
+    # Shrinkage of each component.
 
     def leanings(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """lambda (U,) of components of so many rows.
+        """Shrinkage lambda (U,) of components of so many rows.
 
-        Fewer rows than columns have no covariance, so there lambda has a lower bound, whatever
-        a component has chosen, or inherited from one of more rows.
+        Fewer rows than columns have no covariance, so lambda has a lower bound there, whatever has
+        been estimated for a component or inherited from a larger one.
         """
         pseudo = self.pseudo_rows[members]
         missing = 1.0 - np.maximum(counts - 1.0, 0.0) / (self.form.n_features + 1.0)
@@ -238,10 +189,7 @@ class LeaningPrior(Prior):
         return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
     def own_shares(self, counts: np.ndarray) -> np.ndarray:
-        """How much of a covariance (K,) in use is made of a component's own rows.
-
-        One that leans altogether still has variances of its own.
-        """
+        """Share (K,) of a covariance in use that comes from the component's rows, > 0."""
         leanings = np.ones_like(counts)
         if self.form.products != "diagonal":
             leanings = self.leanings(np.arange(counts.shape[0]), counts)
@@ -249,7 +197,7 @@ class LeaningPrior(Prior):
 
     @property
     def _kept(self) -> float:
-        """How much a row changes variances, as a share of what it changes a covariance.
+        """Effect of a row on variances relative to that on a covariance.
 
         A covariance of Gaussian rows has D (D + 1) / 2 parameters, variances are D or 1 of them.
         """
@@ -263,7 +211,7 @@ class LeaningPrior(Prior):
             self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
         )
         sizes = (logs - self.log_variances).mean(axis=1, keepdims=True)
-        # The size of a component of few rows leans on 1.
+        # The size of a component of few rows is shrunk to 1.
         sizes *= freedom / (freedom + _SIZE_ROWS)
         trust = freedom / (freedom + self.freedoms)
         return np.asarray(np.exp(trust * logs + (1.0 - trust) * (sizes + self.log_variances)))
@@ -271,7 +219,7 @@ class LeaningPrior(Prior):
     def shrink(
         self, covariances: np.ndarray, members: np.ndarray, counts: np.ndarray
     ) -> np.ndarray:
-        """Covariances in use (U, P), before reg_covar, of components of so many rows."""
+        """Covariances in use (U, P), before reg_covar, of components of counts (U,) rows."""
         own, target = self._parts(covariances, counts)
         leanings = self.leanings(members, counts)[:, None]
         found = own + leanings * (target - own)
@@ -279,7 +227,7 @@ class LeaningPrior(Prior):
         return np.asarray(found)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Own covariances, and the variances in use with common correlations, before reg_covar."""
+        """Sample covariances, and variances in use with shared correlations, before reg_covar."""
         i, j = self.form.layout.pairs()
         used = self.variances(covariances, counts) - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
@@ -292,7 +240,6 @@ class LeaningPrior(Prior):
         return covariances * stretch[:, None], target
 
     def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
-        """Choose how far components lean on common correlations, by rows of theirs."""
         self.undecided = False
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
@@ -306,7 +253,7 @@ class LeaningPrior(Prior):
         chosen = witnesses.components[asked]
         n, weights = counts[chosen], witnesses.weights[asked]
         own, target = self._parts(moments.scatter[chosen], n)
-        # In units of own deviations.
+        # In units of each component's deviations.
         scale = 1.0 / np.sqrt(self._floored(own))
         residuals = witnesses.residuals[asked] * scale[:, None, :]
         noise = witnesses.noise
@@ -329,7 +276,7 @@ class LeaningPrior(Prior):
         enough[chosen] = False
         others = counts[enough]
         self.pseudo_rows[chosen] = _pseudo_rows((posterior * leanings).sum(axis=1), n)
-        # Those that were not asked lean as the others do on average.
+        # The others get the average shrinkage.
         typical = pseudo.mean(axis=0)
         usual = (typical / (others[:, None] + typical)) @ shares
         self.pseudo_rows[enough] = _pseudo_rows(usual, others)
@@ -343,9 +290,9 @@ class LeaningPrior(Prior):
     ) -> np.ndarray:
         """Pseudo-rows (M, L) to choose from.
 
-        Missing values are filled in by the covariance in use, so own covariances are drawn to it,
-        and hardly differ from what they lean on. Then rows cannot show whether leaning is right,
-        and there is a limit: some pseudo-rows per parameter.
+        Missing values are filled in by the covariance in use, which draws sample covariances to it,
+        so that rows cannot show whether shrinkage is right: pseudo-rows per parameter are limited
+        then.
         """
         if noise is None and not np.isnan(residuals).any():
             return np.broadcast_to(_PSEUDO_ROWS, (own.shape[0], _PSEUDO_ROWS.shape[0]))
@@ -356,7 +303,7 @@ class LeaningPrior(Prior):
         return np.asarray(np.minimum(_PSEUDO_ROWS, most[:, None]))
 
     def _scaled(self, packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """Covariances (M, D, D) of packed ones (M, P) with reg_covar, rows and columns scaled."""
+        """Covariances (M, D, D) of packed ones (M, P) plus reg_covar, rows and columns scaled."""
         matrices = self.form.unpack(packed)
         diagonal = np.arange(self.form.n_features)
         matrices[:, diagonal, diagonal] += self.form.floors
@@ -369,9 +316,9 @@ class LeaningPrior(Prior):
         weights: np.ndarray,
         noise: np.ndarray | None,
     ) -> None:
-        """Choose how far common correlations lean on none, by all rows (M, m, D) together."""
+        """Choose the shrinkage of shared correlations to none, by all rows (M, m, D)."""
         D = self.form.n_features
-        # Residuals about means of their own are too small.
+        # Residuals about their components' means are too small.
         stretched = residuals * np.sqrt(counts / (counts - 1.0))[:, None, None]
         rows, row_weights = stretched.reshape(-1, D), weights.ravel()
         some = np.arange(rows.shape[0])
@@ -392,10 +339,10 @@ class LeaningPrior(Prior):
 
 
 def certainties(weights: np.ndarray) -> np.ndarray:
-    """Mean weight (M,) of the rows of components, out of weights (M, m): 1 where nothing overlaps.
+    """Mean weight (M,) of the rows of components, out of weights (M, m): 1 without overlap.
 
-    Where components overlap, a row that is left out changes the weights of others too. What is
-    known of a component is as much as that many of its rows would say if they belonged to it alone.
+    Where components overlap, leaving out a row changes the weights of others too. A component then
+    has the information of so many of its rows.
     """
     n_rows = np.maximum(np.count_nonzero(weights, axis=1), 1)
     return np.asarray(np.minimum(weights.sum(axis=1) / n_rows, 1.0))
@@ -417,7 +364,7 @@ def common_shares(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shares (L,) of the choices among components, and each component's posterior (M, L).
 
     Empirical Bayes: the shares under which the scores (M, L), taken as log-likelihoods, are most
-    probable. Components that are alike then choose alike, though each has few rows.
+    probable, so that similar components of few rows choose alike.
     """
     likelihood = np.exp(scores - scores.max(axis=1, keepdims=True))
     shares = np.full(scores.shape[1], 1.0 / scores.shape[1])

@@ -1,4 +1,4 @@
-"""How far a covariance should lean on a target, by the rows that it comes from, each left out once.
+"""Shrinkage of a covariance towards a target, chosen by its rows, each left out once.
 
 For a component of n rows with residuals r about their mean, S their covariance (divisor n), a
 target T and a weight lambda, the covariance in use is
@@ -7,12 +7,12 @@ target T and a weight lambda, the covariance in use is
 
 Without one row of weight w it is G - b w r r', b = (1 - lambda) n / (n - 1)^2, and the mean moves
 away from that row by the factor n / (n - w). With d = r' G^-1 r the log-density of the row under
-what the others make of the component is then, up to a constant,
+the component estimated from the others is, up to a constant,
 
     -1/2 [ log|G| + log(1 - b w d) + (n / (n - w))^2 d / (1 - b w d) ]
 
-(after Hoffbeck and Landgrebe 1996, and Theiler 2012). Its sum over the rows is what the choice of
-lambda maximises. S and T have a common eigenbasis, so that all lambdas cost little more than one.
+(after Hoffbeck and Landgrebe 1996, and Theiler 2012). Its sum over the rows is maximised over
+lambda. S and T have a common eigenbasis, so that all lambdas cost little more than one.
 """
 
 from __future__ import annotations
@@ -21,42 +21,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-# A row that makes up this much of a covariance, or more, has all of it.
-_MOST_LEVERAGE = 0.98
-# Leverage of a row without which there is no covariance.
-_WHOLE = 1.0 - 1e-9
-# Effective rows that a component keeps at least when one is left out.
-_LEAST_REST = 0.05
-# With fewer there is no component, and its log-density falls by this.
-FEWEST_ROWS = 0.5
-_NOTHING = 1e4
-# Added to targets, whose variances are about one.
-_FIRMNESS = 1e-10
-# Matrices decomposed at a time, and numbers in matrices of rows that were seen in part.
-_BLOCK = 256
-_PARTIAL_NUMBERS = 2_000_000
-# Effective rows of a component at least, of which little was seen.
-_LEAST_COUNT = 2.5
+_MOST_LEVERAGE = 0.98  # A row that makes up this much of a covariance, or more, has all of it.
+_WHOLE = 1.0 - 1e-9  # Leverage of a row without which there is no covariance.
+_LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
+FEWEST_ROWS = 0.5  # With fewer effective rows there is no component.
+_NOTHING = 1e4  # Decrease of its log-density then.
+_FIRMNESS = 1e-10  # Added to targets, whose variances are about one.
+_BLOCK = 256  # Matrices decomposed at a time.
+_PARTIAL_NUMBERS = 2_000_000  # Numbers in matrices of partial rows.
+_LEAST_COUNT = 2.5  # Effective rows of a component at least, of which little was seen.
 
 
 class Witnesses(NamedTuple):
-    """Rows of some components, about their means.
+    """Rows of some components, about their means."""
 
-    Attributes
-    ----------
-    components : (M,) int array
-    residuals : (M, m, C) array
-        NaN where a value is missing.
-    weights : (M, m) array
-        How much of a row belongs to the component, in units of a mean row; 0 where there is none.
-    noise : (M, m, C, C) array or None
-        Covariances of the rows' noise, if they have any.
-    """
-
-    components: np.ndarray
-    residuals: np.ndarray
+    components: np.ndarray  # (M,)
+    residuals: np.ndarray  # (M, m, C) NaN where a value is missing.
+    #: (M, m) How much of a row belongs to the component, in units of a mean row; 0 where there is
+    #: none.
     weights: np.ndarray
-    noise: np.ndarray | None = None
+    noise: np.ndarray | None = None  # (M, m, C, C) Covariances.
 
 
 def without_row(
@@ -66,14 +50,11 @@ def without_row(
     own: np.ndarray,
     most: float = _MOST_LEVERAGE,
 ) -> np.ndarray:
-    """What the log-density of a row falls by when its component is estimated without it.
+    """Decrease of the log-density of a row when its component is estimated without it.
 
-    distances d = r' G^-1 r of rows, weights w of the rows in the component, its effective rows n,
-    and the share of the covariance in use that is made of its own rows (1 - lambda); all of them
-    broadcast together. No row has more leverage than `most`.
+    distances d = r' G^-1 r, weights w of the rows in the component, its effective rows n, and the
+    share 1 - lambda of the sample covariance; all broadcast. No row has more leverage than `most`.
 
-    Examples
-    --------
     >>> float(without_row(np.array(0.0), np.array(1.0), np.array(1e9), np.array(1.0))) < 1e-8
     True
     """
@@ -96,25 +77,12 @@ def leave_one_out_scores(
     kept: float = 0.0,
     noise: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Mean log-density (M, L) of rows left out, for each leaning, up to a constant per component.
+    """Mean log-density (M, L) of left-out rows, for each shrinkage, up to a constant.
 
-    Parameters
-    ----------
-    covariances : (M, D, D) array
-        n / (n - 1) S, positive semi-definite.
-    targets : (M, D, D) array
-        Positive semi-definite, with variances of about one.
-    counts : (M,) array
-        n, above 1.
-    residuals : (M, m, D) array
-    weights : (M, m) array
-        Weights of the rows in the component; 0 for rows that are not there.
-    leanings : (M, L) array
-    kept : float
-        How much a row changes a target that is made of the same rows, as a share of what it
-        changes their covariance.
-    noise : (M, m, D, D) array, optional
-        Covariances of the rows' noise.
+    covariances (M, D, D) are n / (n - 1) S, targets (M, D, D) have variances of about one, counts
+    (M,) are n > 1, residuals (M, m, D) have weights (M, m), 0 for padding; noise is (M, m, D, D).
+    `kept` is the effect of a row on a target made of the same rows, relative to that on their
+    covariance.
     """
     if noise is not None or np.isnan(residuals).any():
         return _partial_scores(
@@ -150,10 +118,9 @@ def told_shares(
     weights: np.ndarray,
     noise: np.ndarray | None,
 ) -> np.ndarray:
-    """How much rows (M, m, D) say about a covariance (M, D, D), relative to complete rows, (M,).
+    """Observed information (M,) of rows (M, m, D) on a covariance, relative to complete rows.
 
-    As much as the pairs of columns that were seen of them; and of values with noise the less, the
-    wider that is.
+    It is the share of pairs of columns that were seen, less for values with wide noise.
     """
     told = (~np.isnan(residuals)).astype(np.float64)
     if noise is not None:
@@ -174,9 +141,9 @@ def _partial_scores(
     kept: float,
     noise: np.ndarray | None,
 ) -> np.ndarray:
-    """`leave_one_out_scores` by what was seen of rows: NaN is missing, and values have noise.
+    """`leave_one_out_scores` by seen cells of rows: NaN is missing, and values have noise.
 
-    Filled with what a component expects, rows would speak for the component as it is.
+    Rows completed by a component's expectation would speak for the component as it is.
     """
     scores = np.empty(leanings.shape)
     D = covariances.shape[1]

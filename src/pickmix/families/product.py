@@ -17,31 +17,18 @@ from pickmix.threads import Threads
 
 @dataclass(frozen=True)
 class Group:
-    """A family within a product, and where its parts stand in those of the product.
-
-    Attributes
-    ----------
-    family : Family
-    label : str
-        Name and number, which parameters begin with.
-    columns : (d,) int array
-        Its columns in the user's rows.
-    places : (d,) int array
-        Its columns in the sweep's rows.
-    coordinates, products, levels : slice
-        Its parts of means, scatters and counts.
-    """
+    """A family within a product, and the places of its parts in those of the product."""
 
     family: Family
-    label: str
-    columns: np.ndarray
-    places: np.ndarray
+    label: str  # Name and number, which parameters begin with.
+    columns: np.ndarray  # (d,) Its columns in the user's rows.
+    places: np.ndarray  # (d,) Its columns in the sweep's rows.
+    #: Its parts of means, scatters and counts.
     coordinates: slice
     products: slice
     levels: slice
 
     def moments(self, whole: Moments) -> Moments:
-        """The group's part of moments; masses are shared."""
         return Moments(
             whole.mass,
             whole.squares,
@@ -59,6 +46,7 @@ class Group:
             location=whole.location[:, self.coordinates],
             factor=factor[:, self.products],
             linear=whole.linear[:, self.coordinates] if has_linear else own.linear,
+            constants=whole.constants[:, self.coordinates] if has_linear else own.constants,
             tables=whole.tables[:, self.levels],
             log_mass=whole.log_mass,
             decay=whole.decay,
@@ -74,7 +62,6 @@ class ProductPrior(Prior):
 
     @property
     def n_rows(self) -> float:
-        """Rows behind all statistics together."""
         return self.parts[0].n_rows
 
     @n_rows.setter
@@ -84,39 +71,32 @@ class ProductPrior(Prior):
 
     @property
     def needs_gains(self) -> bool:
-        """Whether `absorb` of a group must be called after every update."""
         return any(part.needs_gains for part in self.parts)
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        """Let the priors follow the components."""
         for group, part in zip(self.groups, self.parts, strict=True):
             part.pool(group.moments(moments), masses)
 
     def absorb(
         self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
     ) -> None:
-        """Pass an update on to the groups that need it."""
         for group, part in zip(self.groups, self.parts, strict=True):
             if part.needs_gains:
                 part.absorb(kept, mass, squares, freedom, scatter[group.products])
 
     def resume(self) -> None:
-        """Take moments as they are."""
         for part in self.parts:
             part.resume()
 
     @property
     def undecided(self) -> bool:  # type: ignore[override]
-        """Whether components of a group must choose before the first M-step."""
         return any(part.undecided for part in self.parts)
 
     @property
     def chooses(self) -> bool:
-        """Whether a group has a choice."""
         return any(part.chooses for part in self.parts)
 
     def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
-        """Let the groups choose, each by the columns of its own."""
         for group, part in zip(self.groups, self.parts, strict=True):
             residuals = witnesses.residuals[:, :, group.coordinates]
             if part.chooses:
@@ -125,32 +105,22 @@ class ProductPrior(Prior):
                 part.choose(group.moments(moments), masses, own)
 
     def copy(self) -> ProductPrior:
-        """A copy that learns on its own."""
         return ProductPrior(self.groups, tuple(part.copy() for part in self.parts))
 
     def take(self, components: np.ndarray) -> ProductPrior:
-        """The priors of other components, which lean on them as these do."""
         return ProductPrior(self.groups, tuple(part.take(components) for part in self.parts))
 
     def put(self, components: np.ndarray, other: ProductPrior, which: np.ndarray) -> None:
-        """Let components lean as the components `which` under another prior do."""
         for mine, theirs in zip(self.parts, other.parts, strict=True):
             mine.put(components, theirs, which)
 
 
 class Product(Family):
-    """Groups of columns, independent given the component.
+    """Groups (family, columns) of columns, independent given the component; not nested.
 
-    The rows of the sweep hold the coordinates of all groups first, in their order, and then all
-    levels; `column_order` says which column of the user's rows is where.
+    The sweep's rows hold the coordinates of all groups first, in their order, and then all levels;
+    `column_order` are their columns in the user's rows.
 
-    Parameters
-    ----------
-    groups : sequence of (Family, columns)
-        Every column in one group. No group is a product itself.
-
-    Examples
-    --------
     >>> from pickmix.families.categorical import Categorical
     >>> from pickmix.families.gaussian import FullGaussian
     >>> family = Product([(Categorical([3]), [1]), (FullGaussian(2), [0, 2])])
@@ -174,18 +144,16 @@ class Product(Family):
             self.column_order[group.places] = group.columns
 
     def _joined(self, arrays: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
-        """Put the groups' columns of arrays (..., d) where the sweep's rows have them."""
+        """Put the groups' columns of arrays (..., d) in the order of the sweep's rows."""
         out = np.empty_like(like)
         for group, array in zip(self.groups, arrays, strict=True):
             out[..., group.places] = array
         return out
 
     def centre(self, mean: np.ndarray) -> np.ndarray:
-        """The origins of all groups."""
         return self._joined([g.family.centre(mean[g.places]) for g in self.groups], mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        """The first thing wrong with a group."""
         for group in self.groups:
             numbers = group.columns.tolist()
             names = numbers if columns is None else [columns[column] for column in numbers]
@@ -194,28 +162,32 @@ class Product(Family):
                 return problem
         return None
 
+    def limits(self) -> np.ndarray:
+        limits = np.zeros(self.layout.n_columns)
+        for group in self.groups:
+            limits[group.columns] = group.family.limits()
+        return limits
+
+    def column_groups(self) -> list[tuple[Family, np.ndarray]]:
+        return [(group.family, group.columns) for group in self.groups]
+
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
-        """Sum of the groups'."""
         parts = [group.family.log_base(rows[:, group.places]) for group in self.groups]
         known = [part for part in parts if part is not None]
         return np.asarray(np.sum(known, axis=0)) if known else None
 
     def row_places(self, rows: np.ndarray) -> np.ndarray:
-        """The groups' places, side by side."""
         places = [group.family.row_places(rows[:, group.places]) for group in self.groups]
         return np.concatenate(places, axis=1)
 
     def places(self, model: Model) -> np.ndarray:
-        """The groups' places, side by side; `widths` makes their distances comparable."""
         places = [group.family.places(group.model(model)) for group in self.groups]
         return np.concatenate(places, axis=1)
 
     def widths(self, prior: Prior) -> np.ndarray:
-        """The groups' widths, side by side."""
         return np.concatenate([group.family.widths(part) for group, part in self._parts(prior)])
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> ProductPrior:
-        """A prior per group."""
         parts = [g.family.make_prior(g.moments(moments), shrinkage, n_rows) for g in self.groups]
         return ProductPrior(self.groups, tuple(parts))
 
@@ -231,7 +203,6 @@ class Product(Family):
         model: Model,
         threads: Threads | None,
     ) -> np.ndarray:
-        """M-step of every group. A component has an estimate if it has one in every group."""
         n_members = members.shape[0]
         touched = Moments(*(array[members] for array in moments))
         everyone = np.arange(n_members, dtype=np.int32)
@@ -249,6 +220,7 @@ class Product(Family):
             model.tables[good, group.levels] = own.tables[sound]
             if own.linear.shape[0]:
                 model.linear[good, group.coordinates] = own.linear[sound]
+                model.constants[good, group.coordinates] = own.constants[sound]
             if not group.family.shared:
                 model.factor[good, group.products] = own.factor[sound]
             elif good.shape[0]:
@@ -257,7 +229,7 @@ class Product(Family):
         return failures
 
     def _share(self, group: Group, own: Model, model: Model) -> None:
-        """Give all components the factor of a group that shares it, untouched ones as well."""
+        """Give all components the shared factor of a group."""
         diagonal = self.layout.starts[1:][group.coordinates] - 1
         with np.errstate(divide="ignore"):
             before = np.log(model.factor[:, diagonal]) - HALF_LOG_2PI
@@ -268,7 +240,6 @@ class Product(Family):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        """Every group is split; first halves make up the first half."""
         halves: list[list[Moments]] = [[], []]
         begin = 0
         for group, part in self._parts(prior):
@@ -281,7 +252,6 @@ class Product(Family):
         return self._join_moments(halves[0]), self._join_moments(halves[1])
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
-        """Sum of the groups'."""
         parts = [
             group.family.negative_entropy(group.moments(moments), shared[group.products])
             for group in self.groups
@@ -290,7 +260,6 @@ class Product(Family):
 
     @property
     def has_shared_parts(self) -> bool:
-        """Whether a group has parameters that all components share."""
         return any(group.family.has_shared_parts for group in self.groups)
 
     def _join_moments(self, parts: Sequence[Moments]) -> Moments:
@@ -303,7 +272,6 @@ class Product(Family):
         )
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
-        """The groups' parameters, named like "full0_means" and "categorical1_probabilities"."""
         return {
             f"{group.label}_{name}": values
             for group in self.groups
@@ -320,8 +288,26 @@ class Product(Family):
             if name.startswith(start)
         }
 
+    def join_parameters(self, parts: Sequence[Parameters]) -> dict[str, np.ndarray]:
+        return {
+            f"{group.label}_{name}": values
+            for group, part in zip(self.groups, parts, strict=True)
+            for name, values in part.items()
+        }
+
+    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
+        return {
+            f"{group.label}_{name}": shape
+            for group in self.groups
+            for name, shape in group.family.parameter_shapes(n_components).items()
+        }
+
+    def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
+        for group in self.groups:
+            own = self._parameters_of(group, parameters)
+            group.family.check_parameters(own, f"{prefix}{group.label}_")
+
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        """Moments of components with the parameters of all groups."""
         parts = [
             group.family.moments_of(self._parameters_of(group, parameters), centre[group.places])
             for group in self.groups
@@ -329,13 +315,11 @@ class Product(Family):
         return self._join_moments(parts)
 
     def n_parameters(self, n_components: int) -> int:
-        """Sum of the groups'."""
         return sum(group.family.n_parameters(n_components) for group in self.groups)
 
     def sample(
         self, parameters: Parameters, component: int, n: int, random: RandomSource
     ) -> np.ndarray:
-        """Draw n rows of one component, their columns in the sweep's order."""
         rows = np.empty((n, self.layout.n_columns))
         for group in self.groups:
             own = self._parameters_of(group, parameters)
@@ -343,7 +327,6 @@ class Product(Family):
         return rows
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        """The parts of all groups."""
         found = []
         for group in self.groups:
             own = self._parameters_of(group, parameters)
@@ -353,11 +336,11 @@ class Product(Family):
         return found
 
     def empty_model(self, n_components: int) -> Model:
-        """Arrays for K components."""
         model = super().empty_model(n_components)
         if not self._has_linear:
             return model
-        return model._replace(linear=np.zeros((n_components, self.layout.n_coordinates)))
+        shape = n_components, self.layout.n_coordinates
+        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))
 
 
 def join_layouts(layouts: Sequence[Layout]) -> Layout:
@@ -374,7 +357,7 @@ def join_layouts(layouts: Sequence[Layout]) -> Layout:
 
 
 def _place(groups: Sequence[tuple[Family, Sequence[int]]], n_coordinates: int) -> tuple[Group, ...]:
-    """Find where the parts of each group stand."""
+    """Find the places of the parts of each group."""
     found = []
     coordinate, product, level, level_column = 0, 0, 0, n_coordinates
     for number, (family, columns) in enumerate(groups):

@@ -1,4 +1,4 @@
-"""The families that users name, one line each."""
+"""The families by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pickmix.families.gaussian import (
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
 
-#: What a user describes a family by: a name, or groups of columns with a name each.
+#: The user's description of a family: a name, or groups of columns with a name each.
 Description = str | Sequence[tuple[str, Sequence[int]]]
 
-#: What is added to variances: one number, or one per column.
+#: Added to variances: one number, or one per column.
 Floors = float | np.ndarray
 
 #: Makes a family for rows (N, D) and reg_covar.
@@ -35,26 +35,12 @@ FAMILIES: dict[str, Callable[[np.ndarray, Floors], Family]] = {
 
 
 def make_family(description: Description, rows: np.ndarray, reg_covar: Floors) -> Family:
-    """Make the family that is described, for rows (N, D) like these.
+    """Make the described family: a name in `FAMILIES`, or groups (name, columns), for rows (N, D).
 
-    Parameters
-    ----------
-    description : str or list of (name, columns)
-        A name in `FAMILIES` for all columns; or groups of columns, which cover each once.
-    rows : (N, D) array
-        Levels of categories are counted in them, from 0 to the largest.
-    reg_covar : float or (D,) array
-        Added to the diagonals of covariances: one number, or one per column of the rows. Columns
-        of families without covariances do not use theirs.
+    Levels of categories are counted in the rows, from 0 to the largest. `reg_covar`, one number or
+    (D,), is added to the diagonals of covariances. Raises ValueError for unknown names, columns not
+    covered once, and rows that the family does not describe.
 
-    Raises
-    ------
-    ValueError
-        If a name is unknown, or the groups do not cover every column once, or the rows are not
-        what the family describes.
-
-    Examples
-    --------
     >>> rows = np.array([[0.5, 2.0, 7.0], [1.5, 0.0, 3.0]])
     >>> make_family("diag", rows, 1e-6).n_parameters(2)
     12
@@ -88,12 +74,10 @@ def _named(name: str, rows: np.ndarray, reg_covar: Floors) -> Family:
 
 
 def _floors_of(reg_covar: Floors, columns: Sequence[int]) -> Floors:
-    """The floors of some columns."""
     return np.asarray(reg_covar)[list(columns)] if np.ndim(reg_covar) else reg_covar
 
 
 def _group(part: tuple[str, Sequence[int]]) -> tuple[str, list[int]]:
-    """A group with its columns as a list of whole numbers."""
     try:
         name, columns = part
         numbers = [int(column) for column in columns]
@@ -124,3 +108,26 @@ def _require_cover(groups: Sequence[tuple[str, Sequence[int]]], n_columns: int) 
             "family must name every column in one group, "
             f"but column {column} stands in {times[column]}"
         )
+
+
+def describe_family(family: Family) -> str | list[tuple[str, list[int]]]:
+    """The description from which `make_family` makes a family, with its `limits` as a row."""
+    groups = family.column_groups()
+    if groups is None:
+        return family.name
+    return [(inner.name, columns.tolist()) for inner, columns in groups]
+
+
+def restrict_family(family: Family, columns: np.ndarray) -> Family:
+    """The family of some of the columns (d,), in a new order, without regularisation."""
+    groups = family.column_groups()
+    if groups is None:
+        return FAMILIES[family.name](family.limits()[None, columns], 0.0)
+    restricted = []
+    for inner, own_columns in groups:
+        among = np.flatnonzero(np.isin(columns, own_columns))
+        if among.size:
+            in_order = np.argsort(own_columns)
+            places = np.searchsorted(own_columns, columns[among], sorter=in_order)
+            restricted.append((restrict_family(inner, in_order[places]), among.tolist()))
+    return Product(restricted)

@@ -1,10 +1,9 @@
 """Checkpoints: all that a fit needs to resume, in one file; the last two are kept.
 
-A checkpoint is a short description in JSON, which says which call it belongs to, followed by the
-objects of the fit. These are written by pickle, but read by a reader that makes arrays and objects
-of pickmix's own classes and nothing else: opening a checkpoint runs no foreign code. What belongs
-to the process and not to the fit (rows, threads, compiled kernels) is named in the file; the call
-that resumes provides it.
+A checkpoint is a description of the call in JSON, followed by the objects of the fit. These are
+written by pickle, but read by a reader that makes only arrays and objects of pickmix's classes:
+opening a checkpoint runs no foreign code. Rows, threads and kernels belong to the process; they are
+named in the file, and the call that resumes provides them.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from pickmix.data.files import replacing
+from pickmix.inputs.files import replacing
 
 _MAGIC = b"pickmix checkpoint 1\n"
 _NAME = re.compile(r"checkpoint-(\d{6,})\.pickmix")
 _KEPT = 2
-# What arrays are made by, and slices.
+# Constructors of arrays, and slices.
 _MAKERS = {
     ("builtins", "slice"),
     ("numpy", "ndarray"),
@@ -49,12 +48,12 @@ _HOMES = (
     "pickmix.data.rows",
     "pickmix.estimators.checkpointing",
     "pickmix.estimators.closed_form_fit",
-    "pickmix.estimators.deep_",
     "pickmix.families.",
     "pickmix.fitting.loop",
     "pickmix.fitting.stopping",
     "pickmix.fitting.trace",
     "pickmix.gradient.",
+    "pickmix.model.frame",
     "pickmix.selection.",
     "pickmix.sweep.",
 )
@@ -65,22 +64,11 @@ class DamagedError(ValueError):
 
 
 class Checkpoints:
-    """The checkpoints of one fit, in a folder of their own.
+    """The checkpoints of one fit, in a folder of their own, `every` so many seconds.
 
-    Parameters
-    ----------
-    folder : path
-        Made if it does not exist.
-    every : float
-        Seconds between checkpoints.
-    call : dict
-        The call that made the fit, as JSON: parameters, rows, versions. A checkpoint of another
-        call is refused, and the message says what differs.
-    notes : dict
-        Further entries of the description, as JSON; they are not compared.
+    `call` (parameters, rows, versions) is compared on reading, and a checkpoint of another call is
+    refused with a message of what differs; `notes` are not compared. Both are JSON.
 
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     Checkpoints(folder, 300.0, {"seed": 1}).write({"step": 7}, {})
@@ -106,25 +94,25 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not os.access(self.folder, os.W_OK):
             raise PermissionError(f"checkpoint={self.folder}: cannot write into this folder.")
-        # What a process that was killed while it wrote has left behind.
+        # Leftovers of a process that was killed while it wrote.
         for leftover in self.folder.glob(".checkpoint-*.tmp"):
             leftover.unlink(missing_ok=True)
 
     def within(self, name: str) -> Checkpoints:
-        """The checkpoints of one of several fits of the same call, in a folder inside this one."""
+        """Checkpoints of one of several fits of the same call, in a folder inside this one."""
         return Checkpoints(self.folder / name, self.every, self.call, self.notes)
 
     def due(self) -> bool:
-        """Whether it is time for the next one."""
+        """True if a checkpoint is due."""
         return time.monotonic() - self._last >= self.every
 
     def _there(self) -> list[tuple[int, Path]]:
-        """Numbers and paths of the checkpoints in the folder, the newest first."""
+        """Numbers and paths of the existing checkpoints, the newest first."""
         found = ((_NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
         return sorted(((int(match[1]), path) for match, path in found if match), reverse=True)
 
     def write(self, values: Any, here: Mapping[str, Any]) -> None:
-        """Write a checkpoint in one move; `here` names what is left out of it."""
+        """Write a checkpoint atomically; `here` names the objects left out of it."""
         there = self._there()
         number = there[0][0] + 1 if there else 1
         path = self.folder / f"checkpoint-{number:06d}.pickmix"
@@ -144,11 +132,7 @@ class Checkpoints:
         self._last = time.monotonic()
 
     def read(self, here: Mapping[str, Any], classes: tuple[type, ...] = ()) -> Any:
-        """What the newest checkpoint holds, or None if there is none.
-
-        A damaged one is skipped, as there may be an earlier one. `classes` are the classes outside
-        pickmix whose objects it may hold.
-        """
+        """The newest readable checkpoint, or None; `classes` outside pickmix may be in it."""
         problems = []
         for _, path in self._there():
             try:
@@ -167,10 +151,7 @@ class Checkpoints:
         return None
 
     def read_notes(self) -> dict[str, Any] | None:
-        """The notes of the newest checkpoint that can be read, or None.
-
-        A checkpoint of another call is refused here, before any work.
-        """
+        """Notes of the newest readable checkpoint, or None; raise if it is of another call."""
         for _, path in self._there():
             with contextlib.suppress(DamagedError), open(path, "rb") as file:
                 description = _read_description(file)
@@ -189,12 +170,11 @@ class Checkpoints:
 
 
 def say_resumed(path: Path, text: str) -> None:
-    """Say that a fit resumes from a checkpoint."""
     print(f"pickmix: resuming from the checkpoint in {path}: {text}", file=sys.stderr, flush=True)
 
 
 def _differences(was: Any, now: Any, name: str) -> Any:
-    """Lines that say what differs between two JSON values."""
+    """Lines about the differences of two JSON values."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted(was.keys() | now.keys()):
             inner = f"{name}.{key}" if name else key
@@ -209,7 +189,7 @@ def _short(value: Any) -> str:
 
 
 class _Summed(io.RawIOBase):
-    """Writes to a file, and sums up what is written."""
+    """Writes to a file and its checksum."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -237,7 +217,7 @@ def _write(
 
 
 def _read_description(file: IO[bytes]) -> dict[str, Any]:
-    """What a file says of its call; the file then stands before its objects."""
+    """The description at the beginning of a file, leaving the file before its objects."""
     if file.read(len(_MAGIC)) != _MAGIC:
         raise DamagedError("it is not a checkpoint of this version of pickmix")
     try:
@@ -278,7 +258,7 @@ class _Reader(pickle.Unpickler):
         if (module, name) in self._classes:
             return self._classes[module, name]
         if module.startswith(_HOMES):
-            # A class that is at home there; not one that the module has imported, and nothing that
+            # A class that is defined there; not one that the module has imported, and nothing that
             # a name with dots would lead to.
             found = getattr(importlib.import_module(module), name, None)
             if isinstance(found, type) and found.__module__ == module:

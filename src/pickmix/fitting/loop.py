@@ -23,8 +23,6 @@ EvaluateEvery = int | Sequence[int]
 def next_evaluation(evaluate_every: EvaluateEvery, step: int) -> float:
     """Step after which the next evaluation comes; infinite if only the end is left.
 
-    Examples
-    --------
     >>> next_evaluation(10, 20), next_evaluation([1, 10, 100], 10), next_evaluation([1, 10], 10)
     (30, 100, inf)
     """
@@ -38,28 +36,22 @@ class Engine(Protocol):
     """What the loop needs of an engine."""
 
     counters: Counters
-    #: Value of `Outcome` when the engine has refused an update.
-    refusal: str
+    refusal: str  # Value of `Outcome` when the engine has refused an update.
 
     def advance(self, first: int, most: int) -> int:
         """Make steps first, first + 1, ..., at most `most` of them; return how many."""
-        ...
 
     def log_likelihood(self) -> float:
-        """Estimate the mean log-likelihood per row of the present model."""
-        ...
+        """Estimate the mean log-likelihood per row."""
 
     def validation(self) -> float | None:
-        """Mean log-likelihood per row of rows that are not learnt from, if there are any."""
-        ...
+        """Mean log-likelihood per held-out row, if there are any."""
 
     def live_components(self) -> int:
-        """Components that still explain rows."""
-        ...
+        """Number of components that still explain rows."""
 
     def may_end(self, step: int) -> bool:
-        """Whether a plateau after this step ends the fit; if not, the engine has more to do."""
-        ...
+        """Whether a plateau after this step ends the fit."""
 
 
 @dataclass
@@ -88,31 +80,18 @@ class FitInfo:
 
 @dataclass
 class Moment:
-    """Where the loop stands between two steps: what a checkpoint holds beside the engine.
+    """State of the loop between two steps: what a checkpoint holds beside the engine."""
 
-    Attributes
-    ----------
-    step, evaluated : int
-        The last step done, and the last one that was followed by an evaluation.
-    work : float
-        Seconds of work.
-    seen : Counters
-        The engine's at that evaluation.
-    trace : Trace
-    best : float
-    plateau : Plateau or None
-    outcome : Outcome or None
-        How the fit ended, if it did.
-    """
-
+    #: The last step done, and the last one that was followed by an evaluation.
     step: int
     evaluated: int
-    work: float
+    work: float  # Seconds of work.
+    #: The engine's at that evaluation.
     seen: Counters
     trace: Trace
     best: float
     plateau: Plateau | None
-    outcome: Outcome | None = None
+    outcome: Outcome | None = None  # How the fit ended, if it did.
 
 
 #: The moment of a fit that has not begun.
@@ -123,18 +102,13 @@ class Keeper(Protocol):
     """Keeps moments of a fit, to resume from."""
 
     def due(self) -> bool:
-        """Whether it is time to keep one."""
-        ...
+        """True if a checkpoint is due."""
 
-    def keep(self, moment: Moment) -> None:
-        """Keep this one."""
-        ...
+    def keep(self, moment: Moment) -> None: ...
 
 
 @dataclass
 class FitResult:
-    """How the loop ended: the name, the last step done and the record."""
-
     outcome: Outcome
     n_steps: int
     seconds: float
@@ -160,15 +134,12 @@ def run(
 ) -> FitResult:
     """Make steps until a limit, a plateau, a callback, Ctrl-C or a failure ends the fit.
 
-    Evaluations, callbacks and the progress bar never count as work time. A failure to stay
-    finite ends the fit under its name; the engine refuses updates that would break the model, so
-    what remains is the last good one. With validation rows, `remember` is called whenever their
-    log-likelihood is the highest so far (`best_before` is the start's), and the plateau is theirs;
-    without, whenever the log-likelihood is finite.
-
-    A `keeper` is given the moment whenever it wishes to, before an early end, and at the end. A
-    fit that resumes from a moment (`resumed`) makes the same steps and evaluations as one that was
-    never interrupted; `max_time` starts again.
+    Evaluations, callbacks and the progress bar never count as work time. On a failure the model is
+    the last good one, because the engine refuses updates that would break it. With held-out rows,
+    `remember` is called whenever their log-likelihood is the highest so far (`best_before` is the
+    start's), and the plateau is theirs; without, whenever the log-likelihood is finite. The
+    `keeper` gets the moment when it is due, before an early end, and at the end. A fit `resumed`
+    from a moment makes the same steps as one that was never interrupted; `max_time` starts again.
     """
     start = Moment(first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau)
     now = start if resumed is None else resumed
@@ -225,7 +196,7 @@ def run(
                 elif math.isfinite(watched):
                     remember()
 
-                # What an evaluation was interrupted in is kept after the next step.
+                # With a keeper, an interrupt in an evaluation ends the fit after the next step.
                 if guard.interrupted and (early or keeper is None):
                     outcome = Outcome.INTERRUPTED
                     break

@@ -1,4 +1,4 @@
-"""What a fit shows while it runs."""
+"""Progress bars of a fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ def make_bar(**settings: Any) -> Any:
 
 
 def close_bar(bar: Any) -> None:
-    """Leave a bar as it is."""
     if hasattr(bar, "container"):
         # Widgets turn red if the total was not reached, but a fit that converges is no failure.
         bar.total = bar.n
@@ -28,14 +27,7 @@ def close_bar(bar: Any) -> None:
 class Progress:
     """A tqdm bar over steps with log-likelihood, acceptance and rows per second.
 
-    Parameters
-    ----------
-    n_steps : int
-        Most steps.
-    verbose : int
-        0 shows nothing, 1 a bar, 2 and more one line per evaluation.
-    done : int
-        Steps made before.
+    verbose = 0 shows nothing, 1 a bar, 2 and more one line per evaluation.
     """
 
     def __init__(self, n_steps: int, verbose: int, done: int = 0) -> None:
@@ -45,7 +37,7 @@ class Progress:
             self._bar = make_bar(total=n_steps, initial=done, unit="step")
 
     def advance(self, n_steps: int, n_rows: int) -> None:
-        """Say that steps were made, and how many rows were visited since the beginning."""
+        """Count steps, and the rows visited since the beginning."""
         if self._bar is not None:
             self._bar.update(n_steps)
 
@@ -54,7 +46,7 @@ class Progress:
         values = {"log-likelihood": f"{record.log_likelihood:.4f}"}
         if not math.isnan(record.validation):
             values["validation"] = f"{record.validation:.4f}"
-        # It is 1 where nothing can be refused, and says nothing there.
+        # It is 1, and uninformative, where nothing can be rejected.
         if not math.isnan(record.acceptance) and record.acceptance != 1.0:
             values["acceptance"] = f"{record.acceptance:.3f}"
         values["rows/s"] = f"{speed:,.0f}"
@@ -65,25 +57,12 @@ class Progress:
             print(f"step {record.step}  pass {record.epoch:.1f}  {shown}", flush=True)
 
     def close(self) -> None:
-        """Leave the bar as it is."""
         if self._bar is not None:
             close_bar(self._bar)
 
 
 class PassProgress(Progress):
-    """A bar over the rows of each pass, with the time that is left of it.
-
-    Parameters
-    ----------
-    n_rows : int
-        Rows of a pass.
-    verbose : int
-        As in `Progress`.
-    done : int
-        Rows visited before.
-    label : str
-        Text before the bar, instead of the number of the pass.
-    """
+    """A bar over the rows of each pass, with the remaining time; `label` replaces its number."""
 
     def __init__(self, n_rows: int, verbose: int, done: int = 0, label: str = "") -> None:
         super().__init__(0, 0, 0)
@@ -105,7 +84,6 @@ class PassProgress(Progress):
         )
 
     def advance(self, n_steps: int, n_rows: int) -> None:
-        """Say how many rows were visited since the beginning."""
         if self._bar is None:
             return
         if self._done and self._done % self._n_rows == 0:

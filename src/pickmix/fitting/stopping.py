@@ -27,22 +27,12 @@ class Outcome(enum.StrEnum):
 
 @dataclass
 class Plateau:
-    """Says when a log-likelihood has stopped rising.
+    """Detects when a log-likelihood (nats per row) has stopped rising.
 
-    The values are smoothed exponentially; the plateau is reached when `patience` evaluations in a
-    row have not brought the smoothed value `tol` above an earlier one. A slow but steady rise is
-    not a plateau.
+    The plateau is reached when `patience` values in a row, smoothed exponentially (`smoothing` in
+    [0, 1) is the weight of the past), have not come `tol` above an earlier one. A slow but steady
+    rise is not a plateau.
 
-    Parameters
-    ----------
-    tol : float
-        In nats per row.
-    smoothing : float
-        Weight of the past, in [0, 1). 0 takes every value as it is.
-    patience : int
-
-    Examples
-    --------
     >>> plateau = Plateau(tol=0.1)
     >>> [plateau.reached(value) for value in (-5.0, -4.0, -3.95)]
     [False, False, True]
@@ -56,7 +46,7 @@ class Plateau:
     waited: int = 0
 
     def reached(self, value: float) -> bool:
-        """Take in the next value; True if the plateau is reached."""
+        """Add the next value; True if the plateau is reached."""
         first = math.isnan(self.smoothed)
         past = value if first else self.smoothed
         self.smoothed = self.smoothing * past + (1.0 - self.smoothing) * value
@@ -78,15 +68,9 @@ class Limits:
 
 
 class InterruptGuard:
-    """Holds back Ctrl-C until a step is done, so that an interrupted model is complete.
+    """Holds back the first Ctrl-C until a step is done, so that the model is complete.
 
-    A second Ctrl-C is not held back. Outside the main thread nothing is changed.
-
-    Parameters
-    ----------
-    terminates : bool
-        Whether SIGTERM is held back too, for a fit that keeps checkpoints. It ends the process
-        after all, once the block is left.
+    Only in the main thread. `terminates` holds SIGTERM back too, until the block is left.
     """
 
     def __init__(self, terminates: bool = False) -> None:
@@ -97,7 +81,7 @@ class InterruptGuard:
 
     def __enter__(self) -> InterruptGuard:
         if threading.current_thread() is threading.main_thread():
-            # A handler that is not Python's own means that somebody else is in charge.
+            # A handler other than Python's belongs to another library.
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._hold)
             if self._terminates and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:

@@ -31,12 +31,10 @@ class Trace:
         self._records: list[tuple[float, ...]] = []
 
     def add(self, **values: float) -> None:
-        """Append one record."""
         self._records.append(tuple(values[name] for name in TRACE_DTYPE.names or ()))
 
     def __len__(self) -> int:
         return len(self._records)
 
     def table(self) -> np.ndarray:
-        """All records, as a structured array with one named column each."""
         return np.array(self._records, dtype=TRACE_DTYPE)

@@ -54,27 +54,20 @@ def dense_update(
 
 
 class VisitedRows(NamedTuple):
-    """Rows that a step visits, each once.
+    """Rows that a step visits, each once."""
 
-    Attributes
-    ----------
-    rows : (n,) int array
-        Distinct rows first, in order; behind them, a number beyond the table.
-    n_rows : int array
-        How many there are.
-    gradient : (n, P) array
-        Sums over the visits.
-    """
-
+    #: Distinct rows (n,), in order; then numbers past the end of the table.
     rows: jax.Array
+    #: How many are distinct.
     n_rows: jax.Array
+    #: Sums over the visits, (n, P).
     gradient: jax.Array
 
 
 def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> VisitedRows:
     """Sum gradients (n, P) of equal `rows` (n,): sorted, so that sums have one order.
 
-    A row number beyond the table is nobody's.
+    Row numbers past the end of the table are padding.
     """
     most = min(rows.shape[0], table_rows)
     order = jnp.argsort(rows, stable=True)

@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk, so that a second process starts faster."""
+"""How JAX computes here: its precision, and compiled programs kept on disk for the next process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,34 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
+#: "float32", "float64", or NumPy's names for them.
+DType = np.dtype | str
 # Programs that compile faster than this are not worth a file.
 _LEAST_SECONDS = 0.2
+
+
+def precision(dtype: DType) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which JAX computes in `dtype`.
+
+    JAX turns float64 into float32 unless 64-bit types are enabled. That setting is global for
+    most users; here it holds inside the context and in this thread only, whatever the user chose.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> with precision("float64"):
+    ...     print(jnp.ones(3, "float64").dtype)
+    float64
+    >>> jax.config.jax_enable_x64
+    False
+    """
+    context: contextlib.AbstractContextManager[object] = jax.enable_x64(
+        np.dtype(dtype) == np.float64
+    )
+    return context
 
 
 def cache_folder() -> Path:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pickmix.gradient.compilation import DType
 from pickmix.gradient.network import (
     LOCATION_DRAWS,
     Network,
@@ -19,7 +20,6 @@ from pickmix.gradient.network import (
     flatten,
     shape_of,
 )
-from pickmix.gradient.precision import DType
 
 
 class Component(Protocol):
@@ -42,14 +42,6 @@ class ComponentMixture(Network):
     `from_gaussian(params, mean, precision_cholesky) -> params`, which makes it a Gaussian, and
     `location(params) -> (D,)`, by which random partitions find neighbours. `fixed` may name keys of
     its parameters, a dict then, that gradients leave alone.
-
-    Parameters
-    ----------
-    component : Component
-    n_components : int
-        K.
-    n_features : int
-        D.
     """
 
     def __init__(self, component: Component, n_components: int, n_features: int) -> None:
@@ -57,10 +49,8 @@ class ComponentMixture(Network):
         self.n_features = n_features
         self.n_children = n_components
         self.slots = (1,)
-        example = self._init_shape()
         self.fixed: tuple[str, ...] = tuple(getattr(component, "fixed", ()))
-        parts = self._split(example)
-        self.unflatteners = tuple(Unflatten(part) for part in parts)
+        self.unflatteners = tuple(Unflatten(part) for part in self._split(self._init_shape()))
         self.shapes = tuple((n_components, each.width) for each in self.unflatteners)
 
     def _init_shape(self) -> Any:
@@ -83,7 +73,6 @@ class ComponentMixture(Network):
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters, with the weights; a component may have a number of its own."""
         count = getattr(self.component, "n_parameters", None)
         if count is None:
             return super().n_parameters
@@ -112,12 +101,10 @@ class ComponentMixture(Network):
 
     @property
     def learns(self) -> tuple[bool, ...]:
-        """All but the table of fixed parameters."""
         return (True, False) if self.fixed else (True,)
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """The component, or its identity if it cannot be hashed, K and D."""
         component: Any = self.component
         try:
             hash(component)
@@ -126,44 +113,37 @@ class ComponentMixture(Network):
         return (component, self.n_children, self.n_features)
 
     def start(self, seed: int, dtype: np.dtype) -> Tables:
-        """Call the component's `init` K times."""
         keys = jax.random.split(jax.random.key(seed % 2**32), self.n_children)
         return _compiled_start(self, np.dtype(dtype))(keys)
 
     @property
     def places(self) -> bool:
-        """Whether the component has a `place`."""
         return getattr(self.component, "place", None) is not None
 
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
-        """Call the component's `place`."""
         dtype = tables[0].dtype
         place = _compiled_method(self, "place")
         return place(tables, jnp.asarray(centres, dtype), jnp.asarray(scales, dtype))
 
     @property
     def takes_gaussians(self) -> bool:
-        """Whether the component has a `from_gaussian`, and does not say that it is of no use."""
         has_method = getattr(self.component, "from_gaussian", None) is not None
         return has_method and bool(getattr(self.component, "takes_gaussians", True))
 
     def take_gaussians(
         self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
     ) -> Tables:
-        """Call the component's `from_gaussian`."""
         dtype = tables[0].dtype
         take = _compiled_method(self, "from_gaussian")
         return take(tables, jnp.asarray(means, dtype), jnp.asarray(cholesky, dtype))
 
     @property
     def location_draws(self) -> int:
-        """One if the component has a location, a few if it can be drawn from."""
         if hasattr(self.component, "location"):
             return 1
         return LOCATION_DRAWS if hasattr(self.component, "sample") else 0
 
     def locations(self, tables: Tables) -> jax.Array:
-        """Ask the components, or take the means of a few draws."""
         params = self.params_of(tables)
         locate = getattr(self.component, "location", None)
         if locate is not None:
@@ -177,30 +157,24 @@ class ComponentMixture(Network):
         return draws.mean(axis=1)
 
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
-        """The component is the row."""
         return (choices,) * len(self.shapes)
 
     def unpack(self, records: Tables) -> Any:
-        """Name the parameters of records (..., 1, width)."""
         return self.params_of(tuple(record[..., 0, :] for record in records))
 
     def pack(self, parameters: Any) -> Tables:
-        """Join named parameters to records (R, 1, width)."""
         return tuple(flatten(part, 1)[:, None, :] for part in self._split(parameters))
 
     def log_density(self, parameters: Any, choices: jax.Array, x: jax.Array) -> jax.Array:
-        """Log-density of each row under the component it comes with."""
         return jax.vmap(self.component.log_prob)(parameters, x)
 
     def log_density_all(self, tables: Tables, x: jax.Array, beta: Scalar = 1.0) -> jax.Array:
-        """Log-density of every row under every component, times beta."""
         # Components outside, rows inside: products with one component's matrices become one
         # matrix product over rows.
         by_rows = jax.vmap(self.component.log_prob, in_axes=(None, 0))
         return beta * jax.vmap(by_rows, in_axes=(0, None), out_axes=1)(self.params_of(tables), x)
 
     def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
-        """Draw from the components, if they can."""
         draw = getattr(self.component, "sample", None)
         if draw is None:
             raise TypeError(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,64 +13,97 @@ import numpy as np
 
 from pickmix.data.rows import Batches
 from pickmix.gradient.adam import Adam
-from pickmix.gradient.blocks import Blocks
-from pickmix.gradient.chunk import make_chunk
-from pickmix.gradient.compilation import kept_programs
+from pickmix.gradient.algorithm import Batch, Root, State, evaluate, log_weights_of, make_chunk
+from pickmix.gradient.compilation import kept_programs, precision
 from pickmix.gradient.network import Network
-from pickmix.gradient.partitions import Partitions
-from pickmix.gradient.precision import DType, precision
+from pickmix.gradient.partitions import Blocks, Partitions
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import score_samples
-from pickmix.gradient.remembered import Remembered, rises
-from pickmix.gradient.select import evaluate
+from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Start
-from pickmix.gradient.state import Batch, Options, Root, State, log_weights_of
 from pickmix.selection.counters import Counters
+from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.schedules import Schedule
+from pickmix.selection.settings import RandomPartition
 
 # Steps per compiled call at most, and the time that one may take, so that Ctrl-C and time limits
-# are heard.
+# are noticed.
 _MOST_STEPS = 128
 _CHUNK_SECONDS = 0.25
+# Evaluations of components that a measurement of the log-likelihood may cost, and its fewest rows.
+_PROBE_EVALUATIONS = 100_000
+_FEWEST_PROBED = 100
+# The same for validation rows: evaluations, and the fewest and the most rows.
+_WATCHED_EVALUATIONS = 500_000
+_WATCHED = (200, 2000)
+
+#: Of each table that learns, and of the root at the end: first and second moments, and updates.
+Moments = list[tuple[np.ndarray, ...]]
 
 
-@dataclass
-class Schedules:
-    """gamma_t of closed-form weights and learning proposals, beta_t, and the learning rate."""
+class Remembered(NamedTuple):
+    """Parameters of some step: tables, log-weights (s,) and scores (V,) of validation rows."""
 
-    rate: Callable[[int], float]
-    gamma: Schedule
-    beta: Schedule | None
+    tables: tuple[np.ndarray, ...]
+    log_weights: np.ndarray
+    scores: np.ndarray | None
+
+
+def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
+    """Whether the mean of scores (V,) is above that of others by more than chance.
+
+    By one standard error of the differences, row by row: few rows say little.
+
+    Examples
+    --------
+    >>> before = np.zeros(4)
+    >>> rises(np.array([1.0, 1.1, 0.9, 1.0]), before), rises(np.array([4.0, -1, -1, -1]), before)
+    (True, False)
+    """
+    if scores is None or before is None or scores.shape != before.shape:
+        return False
+    if not np.isfinite(before).all():
+        return True
+    differences = scores - before
+    if differences.shape[0] < 2:
+        return bool(differences.mean() > 0.0)
+    error = differences.std(ddof=1) / np.sqrt(differences.shape[0])
+    return bool(differences.mean() > error)
+
+
+def padded_rows(n_rows: int) -> int:
+    """Rows that a program for `n_rows` rows is compiled for: few programs serve all batches.
+
+    Examples
+    --------
+    >>> [padded_rows(n_rows) for n_rows in (1, 16, 17, 1000)]
+    [16, 16, 32, 1024]
+    """
+    return max(16, 1 << (n_rows - 1).bit_length())
+
+
+def _choose_probe(n_rows: int, evaluations_per_row: int) -> np.ndarray:
+    """Choose rows for the training log-likelihood: as many as are affordable, always the same."""
+    affordable = max(_FEWEST_PROBED, _PROBE_EVALUATIONS // evaluations_per_row)
+    generator = np.random.Generator(np.random.Philox(key=0))
+    return np.sort(generator.choice(n_rows, min(n_rows, affordable), replace=False))
+
+
+def _choose_validation(rows: np.ndarray, evaluations_per_row: int) -> np.ndarray:
+    """Choose validation rows in one order for all fits: fewer rows are the first ones of more."""
+    most = int(np.clip(_WATCHED_EVALUATIONS // evaluations_per_row, *_WATCHED))
+    order = np.random.Generator(np.random.Philox(key=1)).permutation(rows.shape[0])
+    return rows[order[:most]]
 
 
 class GradientEngine:
-    """Fits a network by the steps of `step.py`. What the loop sees of engine 2.
+    """Fits a network by the steps of `algorithm.py`. What the loop sees of engine 2.
 
-    Parameters
-    ----------
-    network : Network
-    start : Start
-        Parameters, and the tree that each row begins with.
-    options : Options
-    data : (N, D) array
-        Rows, as the network sees them.
-    row_weights : (N,) array or None
-    proposal : TreeProposal or None
-        For "mhsaem".
-    batches : Batches
-    schedules : Schedules
-    seed : int
-    probe : (n,) int array
-        Rows on which the training log-likelihood is measured.
-    validation : (V, D) array or None
-        Rows that are watched, not learnt from.
-    dtype : dtype
-    log_volume : float or (D,) array
-        Added to log-likelihoods: log|det| of the way from the data to the rows. By columns for
-        rows that were seen in part: columns that are NaN add nothing.
-    partitions : Partitions or None
-        For "partition".
+    Rows `data` (N, D) and `validation` (V, D) are in the network's coordinates; `log_volume` is
+    log|det| of the map from the user's, by column (D,) if some values are missing (NaN). A batch of
+    a stream has `steps_before` it, from which its steps are numbered on. Its rows are padded to
+    powers of two, so that batches of about the same size share a compiled program; steps never
+    visit padding rows.
     """
 
     #: Name of the outcome when a step is refused.
@@ -81,35 +113,48 @@ class GradientEngine:
         self,
         network: Network,
         start: Start,
-        options: Options,
+        settings: Settings,
         data: np.ndarray,
         row_weights: np.ndarray | None,
-        proposal: TreeProposal | None,
-        batches: Batches,
-        schedules: Schedules,
-        seed: int,
-        probe: np.ndarray,
         validation: np.ndarray | None,
-        dtype: DType,
+        seed: int,
         log_volume: float | np.ndarray = 0.0,
-        partitions: Partitions | None = None,
+        steps_before: int | None = None,
     ) -> None:
         self.network = network
-        self.options = options
-        self.proposal = proposal
-        self.partitions = partitions
-        self._partition_number = -1
-        self.batches = batches
-        self.schedules = schedules
         self.seed = seed
-        self.dtype = np.dtype(dtype)
+        self.dtype = settings.dtype
         self.log_volume = log_volume
         self.counters = Counters()
-        self._batch_size = -(-data.shape[0] // batches.n_batches)
+        self._n_rows = data.shape[0]
+        batch_size = min(settings.batch_size or self._n_rows, self._n_rows)
+        self.batches = Batches(self._n_rows, batch_size, seed)
+        self.steps_before = steps_before or 0
+        self.proposal: TreeProposal | None = None
+        self.partitions: Partitions | None = None
+        if isinstance(settings.proposal, Proposal):
+            sizes = (self._n_rows, network.n_choices, settings.n_samples)
+            self.proposal = TreeProposal(settings.proposal, *sizes, seed, self.dtype)
+            if not settings.proposal.independent and settings.n_samples > 1:
+                settings = replace(settings, propose_again=self.proposal.propose_again)
+        elif isinstance(settings.proposal, RandomPartition):
+            self.partitions = Partitions(network, settings.proposal, self.batches, seed)
+        self.settings = settings
+        self._partition_number = -1
         self._row_weights = row_weights
         self._seconds_per_step = 0.0
+        self._batch_size = -(-self._n_rows // self.batches.n_batches)
+        n_padding = 0
+        if steps_before is not None:
+            n_padded = padded_rows(self._n_rows)
+            n_padding = n_padded - self._n_rows
+            self._batch_size = min(settings.batch_size or n_padded, n_padded)
+        probe = _choose_probe(self._n_rows, network.n_evaluated_by_all)
+        if validation is not None:
+            validation = _choose_validation(validation, network.n_evaluated_by_all)
         with precision(self.dtype):
-            self._data = jnp.asarray(data, self.dtype)
+            padding = (0, n_padding), (0, 0)
+            self._data = jnp.asarray(np.pad(data, padding) if n_padding else data, self.dtype)
             self._probe = self._data[jnp.asarray(probe)]
             self._validation = None if validation is None else jnp.asarray(validation, self.dtype)
             # Copies: a compiled step reuses the memory of the state that it is given.
@@ -119,14 +164,14 @@ class GradientEngine:
                 copies,
                 tuple(Adam.start(table) for table in compress(copies, network.learns)),
                 Root(logits, Adam.start(logits[None])),
-                jnp.array(start.chain, jnp.int32),
+                jnp.array(np.pad(start.chain, padding), jnp.int32),
                 jnp.zeros(0, self.dtype),
             )
         self._watched_scores: np.ndarray | None = None
         self._first: Remembered | None = None
         self._remembered: Remembered | None = None
-        learns = proposal is not None and proposal.learns
-        self._chunk = make_chunk(network, options, learns)
+        learns = self.proposal is not None and self.proposal.learns
+        self._chunk = make_chunk(network, settings.of_program(), learns)
 
     # -- what the loop calls --------------------------------------------------------------
 
@@ -134,7 +179,7 @@ class GradientEngine:
         """Compile everything before the clock starts; return the seconds that took."""
         started = time.perf_counter()
         with precision(self.dtype), kept_programs():
-            if self.options.reuse_log_joint:
+            if self.settings.reuse_log_joint:
                 self._evaluate_chain()
             self._renew_partition(1)
             batches = self._prepare(1, 0)
@@ -145,7 +190,7 @@ class GradientEngine:
         return time.perf_counter() - started
 
     def advance(self, first: int, most: int) -> int:
-        """Make steps first, first + 1, ..., at most `most` of them; return how many."""
+        first -= self.steps_before
         n_steps = self._chunk_length(first, most)
         started = time.perf_counter()
         with precision(self.dtype):
@@ -159,12 +204,12 @@ class GradientEngine:
         n_visits = sum(rows.shape[0] for rows in visits)
         if self.proposal is not None and self.proposal.learns and not refused:
             for number, rows in enumerate(visits):
-                gamma = self.schedules.gamma(first + number)
+                gamma = self.settings.gamma(self.steps_before + first + number)
                 self.proposal.observe(rows, states[number, : rows.shape[0]], gamma)
         self._seconds_per_step = (time.perf_counter() - started) / n_steps
         self.counters.rows += n_visits
         self.counters.evaluations += n_visits * self._evaluations_per_visit()
-        draws = self.options.algorithm in ("mhsaem", "partition", "mcsaem")
+        draws = self.settings.algorithm in ("mhsaem", "partition", "mcsaem")
         # One by one: sums must not depend on how steps are cut into calls.
         for acceptance in acceptances:
             self.counters.acceptance_sum += acceptance if draws else float("nan")
@@ -176,7 +221,6 @@ class GradientEngine:
         return float(self._scores(self._probe).mean())
 
     def validation(self) -> float | None:
-        """Mean log-likelihood of the validation rows, if there are any."""
         if self._validation is None:
             return None
         self._watched_scores = self._scores(self._validation)
@@ -190,12 +234,10 @@ class GradientEngine:
             self._first = self._remembered
 
     def live_components(self) -> int:
-        """Children of the root that weigh at least half a row."""
         weights = np.exp(self.log_weights())
-        return int(np.count_nonzero(weights * self._data.shape[0] >= 0.5))
+        return int(np.count_nonzero(weights * self._n_rows >= 0.5))
 
     def may_end(self, step: int) -> bool:
-        """A plateau ends the fit, at any step."""
         return True
 
     # -- parameters -----------------------------------------------------------------------
@@ -221,13 +263,9 @@ class GradientEngine:
         return np.array(self.state.chain)
 
     def export(self) -> dict[str, Any]:
-        """All that the next step needs and rows, settings and seed do not tell.
-
-        Copies, with the bits they have here: arrays, numbers and containers of them, and what the
-        proposal holds.
-        """
+        """All that the next step needs beyond rows, settings and seed: copies, to the last bit."""
         return {
-            "state": _as_plain(self.state),
+            "state": [np.array(leaf) for leaf in jax.tree.leaves(self.state)],
             "partition_number": self._partition_number,
             "counters": vars(self.counters).copy(),
             "first": None if self._first is None else tuple(self._first),
@@ -236,21 +274,12 @@ class GradientEngine:
         }
 
     def take_up(self, exported: dict[str, Any]) -> None:
-        """Go on where another engine, for the same rows, settings and seed, has stood."""
-        state = exported["state"]
+        """Continue where another engine, for the same rows, settings and seed, has ended."""
+        leaf = jnp.zeros(0)
+        blocks = None if self.partitions is None else Blocks(leaf, leaf)
+        structure = jax.tree.structure(self.state._replace(blocks=blocks))
         with precision(self.dtype):
-            # Copies, as in the beginning.
-            arrays = jax.tree.map(jnp.array, state)
-        logits, root_adam = arrays["root"]
-        blocks = arrays["blocks"]
-        self.state = State(
-            tuple(arrays["tables"]),
-            tuple(Adam(*adam) for adam in arrays["adams"]),
-            Root(logits, Adam(*root_adam)),
-            arrays["chain"],
-            arrays["log_joint"],
-            None if blocks is None else Blocks(*blocks),
-        )
+            self.state = jax.tree.unflatten(structure, map(jnp.array, exported["state"]))
         self._partition_number = exported["partition_number"]
         self.counters = Counters(**exported["counters"])
         first, last = exported["first"], exported["remembered"]
@@ -258,6 +287,20 @@ class GradientEngine:
         self._remembered = None if last is None else Remembered(*last)
         if self.proposal is not None:
             self.proposal.take_up(exported["proposal"])
+
+    def moments(self) -> Moments:
+        """Copies of Adam's moments, of the tables that learn and of the root."""
+        adams: Any = [*self.state.adams, self.state.root.adam]
+        return [tuple(np.array(values) for values in adam) for adam in adams]
+
+    def set_moments(self, moments: Moments) -> None:
+        """Continue with Adam's moments of another engine."""
+        with precision(self.dtype):
+            *adams, root = (
+                Adam(*(jnp.array(values, self.dtype) for values in adam)) for adam in moments
+            )
+        logits = self.state.root.logits
+        self.state = self.state._replace(adams=tuple(adams), root=Root(logits, root))
 
     def _scores(self, rows: jax.Array) -> np.ndarray:
         """Log-likelihoods (V,) of rows."""
@@ -283,8 +326,8 @@ class GradientEngine:
         return min(length, 4)
 
     def _evaluations_per_visit(self) -> int:
-        if self.options.algorithm == "mhsaem":
-            return self.options.n_samples + (0 if self.options.reuse_log_joint else 1)
+        if self.settings.algorithm == "mhsaem":
+            return self.settings.n_samples + (0 if self.settings.reuse_log_joint else 1)
         if self.partitions is not None:
             return self.partitions.block_size
         return self.network.n_evaluated_by_all
@@ -301,10 +344,10 @@ class GradientEngine:
     def _prepare(self, first: int, n_steps: int) -> Batch:
         """Inputs of steps first, ..., first + n_steps - 1, filled up to the compiled length."""
         n_rows, n_slots = self._data.shape[0], self.network.n_slots
-        shape = (_MOST_STEPS, self._batch_size, self.options.n_samples)
+        shape = (_MOST_STEPS, self._batch_size, self.settings.n_samples)
         # Uniforms for draws from a posterior; acceptance has its own, from the proposal.
         posterior_shape = {"mcsaem": (shape[2], n_slots), "partition": (2,)}.get(
-            self.options.algorithm
+            self.settings.algorithm
         )
         rows = np.full(shape[:2], n_rows, np.int32)
         weights = np.zeros(shape[:2], self.dtype)
@@ -312,7 +355,9 @@ class GradientEngine:
         log_q = np.zeros(shape, self.dtype)
         log_q_current = np.zeros(shape[:2], self.dtype)
         uniforms = np.zeros((*shape[:2], *(posterior_shape or shape[2:])), self.dtype)
-        noise = np.zeros((*shape[:2], self._data.shape[1] if self.options.noise else 0), self.dtype)
+        noise = np.zeros(
+            (*shape[:2], self._data.shape[1] if self.settings.noise else 0), self.dtype
+        )
         beta, rate, gamma = np.ones((3, _MOST_STEPS), self.dtype)
         chain = None
         if self.proposal is not None and not self.proposal.is_fixed and n_steps:
@@ -326,7 +371,7 @@ class GradientEngine:
             if self.proposal is not None:
                 current = np.zeros((n_here, n_slots), np.int32) if chain is None else chain[batch]
                 # All but the first draw of a proposal that depends on z_bar are made later.
-                n_draws = 1 if self.options.propose_again is not None else shape[2]
+                n_draws = 1 if self.settings.propose_again is not None else shape[2]
                 proposed = self.proposal.propose(batch, current, n_draws, 0, step)
                 candidates[number, :n_here, :n_draws] = proposed[0]
                 log_q[number, :n_here, :n_draws] = proposed[1]
@@ -336,14 +381,15 @@ class GradientEngine:
                 random = StepRandomness(self.seed, step)
                 drawn = random.uniforms(Stream.POSTERIOR, batch, int(np.prod(posterior_shape)))
                 uniforms[number, :n_here] = drawn.reshape(n_here, *posterior_shape)
-            if self.options.noise:
+            if self.settings.noise:
                 noise[number, :n_here] = self._draw_noise(batch, step)
-            rate[number] = self.schedules.rate(step)
-            gamma[number] = self.schedules.gamma(step)
-            if self.schedules.beta is not None:
-                beta[number] = self.schedules.beta(step)
+            scheduled = self.steps_before + step
+            rate[number] = self.settings.rate(scheduled)
+            gamma[number] = self.settings.gamma(scheduled)
+            if self.settings.beta is not None:
+                beta[number] = self.settings.beta(scheduled)
         steps = np.arange(first, first + _MOST_STEPS, dtype=np.int32)
-        if self.options.propose_again is not None:
+        if self.settings.propose_again is not None:
             candidates = candidates[:, :, :1]
             log_q = log_q[:, :, :1]
         inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms, noise]
@@ -358,7 +404,7 @@ class GradientEngine:
         radius = np.sqrt(-2.0 * np.log1p(-first))
         angle = 2.0 * np.pi * second
         normal = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
-        return np.asarray(self.options.noise * normal[:, :n_features])
+        return np.asarray(self.settings.noise * normal[:, :n_features])
 
     def _weights(self, rows: np.ndarray) -> np.ndarray | float:
         """Weight of each row in the objective: its own over what as many rows weigh on average."""
@@ -377,16 +423,5 @@ class GradientEngine:
             values.append(
                 evaluate(self.network, self.state.tables, log_weights, trees, block).log_joint[:, 0]
             )
-        self.counters.evaluations += self._data.shape[0]
+        self.counters.evaluations += self._n_rows
         self.state = self.state._replace(log_joint=jnp.concatenate(values))
-
-
-def _as_plain(state: State) -> dict[str, Any]:
-    """A state as NumPy arrays in tuples; what is None stays so."""
-
-    def plain(values: Any) -> Any:
-        if isinstance(values, tuple):
-            return tuple(plain(value) for value in values)
-        return None if values is None else np.array(values)
-
-    return {name: plain(values) for name, values in state._asdict().items()}

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pickmix.gradient.network import LOCATION_DRAWS, Network, Tables, flatten, gather
-from pickmix.gradient.scopes import divide
-from pickmix.gradient.transforms import Params, RotatedTransforms, Transforms
+from pickmix.gradient.transforms import Params, RotatedTransforms, Transforms, divide
 from pickmix.gradient.triangular import TriangularTransforms
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
@@ -24,20 +23,9 @@ LOG_2_PI = float(np.log(2.0 * np.pi))
 class LayeredNetwork(Network):
     """Layers of sum nodes, transforms and products.
 
-    Parameters
-    ----------
-    n_children : int or sequence of int
-        s, for all layers or for each, the root first.
-    n_partitions : int
-        b, clipped to the coordinates there are.
-    n_layers : int
-        l.
-    n_features : int
-        D.
-    transforms : {"triangular", "rotations"} or bool, default="triangular"
-        Affine maps by triangular matrices, or by rotations and scales (also True). False leaves
-        the transforms out; leaves are then Gaussians with a location and a scale for each
-        coordinate.
+    `n_children` are s for all layers, or for each, the root first. `transforms` are affine maps:
+    "triangular" or "rotations" (also True). False leaves them out; leaves are then Gaussians with a
+    location and a scale for each coordinate.
     """
 
     def __init__(
@@ -89,18 +77,15 @@ class LayeredNetwork(Network):
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """The parameters."""
         return (self.children, self.n_partitions, self.n_features, self.transforms)
 
     @property
     def n_choices(self) -> tuple[int, ...]:
-        """Children at each slot."""
         by_layer = zip(self.children, self.slots, strict=True)
         return tuple(count for count, n_slots in by_layer for _ in range(n_slots))
 
     @property
     def n_evaluated_by_all(self) -> int:
-        """s^l, or the product of the layers' children."""
         return self.n_paths[-1]
 
     @property
@@ -110,7 +95,6 @@ class LayeredNetwork(Network):
 
     @property
     def n_parameters(self) -> int:
-        """Free parameters: no padding, and one weight less than children at every sum node."""
         total = 0
         for depth, kind in enumerate(self.kinds):
             n_children, n_paths = self.children[depth], self.n_paths[depth]
@@ -129,18 +113,15 @@ class LayeredNetwork(Network):
         return number
 
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
-        """Table rows of trees."""
         return tuple(
             self._paths(choices, depth) + np.arange(n_slots, dtype=np.int32) * self.n_paths[depth]
             for depth, n_slots in enumerate(self.slots)
         )
 
     def unpack(self, records: Tables) -> list[Params]:
-        """Name the parameters of each layer."""
         return [kind.unflatten(record) for kind, record in zip(self.kinds, records, strict=True)]
 
     def pack(self, parameters: list[Params]) -> Tables:
-        """Join named parameters to records."""
         return tuple(flatten(layer, 2) for layer in parameters)
 
     def _by_slot(self, tables: Tables, depth: int) -> Params:
@@ -174,13 +155,11 @@ class LayeredNetwork(Network):
     # -- one tree -----------------------------------------------------------------------
 
     def log_density(self, parameters: list[Params], choices: jax.Array, x: jax.Array) -> jax.Array:
-        """Sum of log-dets, log weights below the root and the leaves' log-densities."""
         return self.evaluate(parameters, choices, x)[0]
 
     def evaluate(
         self, parameters: list[Params], choices: jax.Array, x: jax.Array
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """Log-density, and what arrives at every layer and at the leaves, (R, D) each."""
         total = jnp.full(x.shape[0], -0.5 * self.n_features * LOG_2_PI, x.dtype)
         arrived = [x]
         y = x
@@ -201,7 +180,6 @@ class LayeredNetwork(Network):
         remembered: list[jax.Array],
         weights: jax.Array,
     ) -> list[Params]:
-        """Gradient from the leaves up, given what arrived at every layer."""
         gradients: list[Params] = []
         by_row = weights[:, None, None]
         gradient = -weights[:, None] * remembered[-1]
@@ -211,14 +189,14 @@ class LayeredNetwork(Network):
                 self._to_slots(values, depth)
                 for values in (remembered[depth], remembered[depth + 1], gradient)
             )
-            own, pulled = kind.pull_back(params, x, y, pulled)
-            if "log_scale" in own:
-                own["log_scale"] = own["log_scale"] + jnp.where(kind.real, by_row, 0.0)
+            by_name, pulled = kind.pull_back(params, x, y, pulled)
+            if "log_scale" in by_name:
+                by_name["log_scale"] = by_name["log_scale"] + jnp.where(kind.real, by_row, 0.0)
             if depth + 1 < len(self.kinds):
                 log_weights, chosen = self._weights_below(params, choices, depth)
                 logits = by_row * (chosen - jnp.exp(log_weights))
-                own["logits"] = self._to_parents(logits, depth + 1)
-            gradients.insert(0, own)
+                by_name["logits"] = self._to_parents(logits, depth + 1)
+            gradients.insert(0, by_name)
             gradient = self._from_slots(pulled, depth)
         return gradients
 
@@ -251,7 +229,6 @@ class LayeredNetwork(Network):
         return by_child.reshape(by_child.shape[0], n_above, n_parts, -1)
 
     def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
-        """Draw the leaves and invert the transforms upwards."""
         y = jax.random.normal(key, (choices.shape[0], self.n_features), tables[0].dtype)
         return self._invert(tables, choices, y)
 
@@ -265,11 +242,9 @@ class LayeredNetwork(Network):
 
     @property
     def location_draws(self) -> int:
-        """A few trees under each child, or the one that there is."""
         return LOCATION_DRAWS if self.n_slots > 1 else 1
 
     def locations(self, tables: Tables) -> jax.Array:
-        """Mean of the centres of a few trees under each child, with the same choices for all."""
         below = np.random.default_rng(0).integers(
             self.n_choices[1:], size=(self.location_draws, self.n_slots - 1)
         )

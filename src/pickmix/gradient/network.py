@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.gradient.precision import DType
+from pickmix.gradient.compilation import DType
 
 Tables = tuple[jax.Array, ...]
 #: A number, inside a compiled step or outside.
@@ -33,23 +33,14 @@ LOCATION_DRAWS = 8
 
 
 class Network(abc.ABC):
-    """A family of components, or trees of components, for rows of D features.
-
-    Attributes
-    ----------
-    n_features : int
-        D.
-    n_children : int
-        s, children of the root; K for a plain mixture.
-    slots : tuple of int
-        Sum nodes that a tree reaches in each layer; the first is 1.
-    shapes : tuple of (int, int)
-        Rows and width of each table.
-    """
+    """A family of components, or trees of components, for rows of D features."""
 
     n_features: int
+    #: s, children of the root; K for a plain mixture.
     n_children: int
+    #: Sum nodes that a tree reaches in each layer; the first is 1.
     slots: tuple[int, ...]
+    #: Rows and width of each table.
     shapes: tuple[tuple[int, int], ...]
 
     @property

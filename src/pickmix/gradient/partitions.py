@@ -1,17 +1,23 @@
-"""Random partitions for the gradient engine: when they are drawn, and around which points."""
+"""Random partitions for the gradient engine: when they are drawn, and how steps use them.
+
+Random-partition Gibbs: at one of the sum nodes that a row's tree reaches, the children are divided
+into blocks, and the tree's choice there is drawn again among the block that holds it. For any fixed
+blocks that is a Gibbs step, so it leaves p(tree | x) invariant; blocks, and the node that is
+chosen, do not depend on where the chains stand. A plain mixture has one node, its root.
+"""
 
 from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 
 from pickmix.data.rows import Batches
-from pickmix.gradient.blocks import Blocks
 from pickmix.gradient.network import Network, Tables
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.partitions import Partition, draw_partition
@@ -25,20 +31,46 @@ _FEWEST_STEPS = 16
 _EVALUATIONS_PER_LOCATION = 10
 
 
+class Blocks(NamedTuple):
+    """A partition of the s children for each of the n_slots choices of a tree."""
+
+    #: Children of each block (n_slots, n_blocks, G). Where there are fewer than G, -1 comes first:
+    #: the last place always holds a child, so that rounding in a draw cannot lead to none.
+    members: jax.Array
+    #: (n_slots, s).
+    block_of: jax.Array
+
+
+def trees_of_block(
+    blocks: Blocks, current: jax.Array, uniforms: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Trees (B, G, n_slots) of the blocks that hold the `current` trees (B, n_slots).
+
+    They differ from the current ones in one choice; which one, `uniforms` (B,) decide. Also whether
+    a place of the block holds a tree at all, (B, G).
+    """
+    n_slots = current.shape[1]
+    slot = jnp.minimum((uniforms * n_slots).astype(jnp.int32), n_slots - 1)
+    choice = jnp.take_along_axis(current, slot[:, None], axis=1)[:, 0]
+    members = blocks.members[slot, blocks.block_of[slot, choice]]
+    is_here = jnp.arange(n_slots, dtype=jnp.int32) == slot[:, None]
+    trees = jnp.where(is_here[:, None], jnp.maximum(members, 0)[:, :, None], current[:, None])
+    return trees, members >= 0
+
+
+def posterior_in_block(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Weights (B, G) that sum to one from log-scores (B, G), and the log of what they sum to."""
+    total = logsumexp(scores, axis=1)
+    return jnp.exp(scores - total[:, None]), total
+
+
 class Partitions:
     """Draws the partitions of a fit, a new one for every pass over the data.
 
     The children of the root are divided by random trees over their locations. Those depend on the
     parameters alone, never on the chains, so that the chains stay exact. Below the root every sum
-    node has children of its own: one partition for all nodes of a slot cannot know who is near, so
-    it is drawn uniformly. So it is for families that do not say where a component lies.
-
-    Parameters
-    ----------
-    network : Network
-    settings : RandomPartition
-    batches : Batches
-    seed : int
+    node has children of its own: one partition for all nodes of a slot cannot respect distances, so
+    it is drawn uniformly. So it is for families without locations.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The library's proposals, asked ahead for whole chunks of steps.
+"""The library's proposals, drawn ahead for whole chunks of steps.
 
 A row's chain, and what a proposal learns of it, change only when the row is visited. So the
 candidates of all steps up to a row's next visit can be drawn before the first of them is made.
@@ -24,17 +24,8 @@ from pickmix.threads import Threads
 class TreeProposal:
     """A proposal for trees, made of one for single choices.
 
-    Parameters
-    ----------
-    proposal : Proposal
-    n_rows : int
-    n_choices : tuple of int
-        Children at each slot of a tree. Slots with equally many share one proposal; if there are
-        several numbers, each has a copy of it.
-    n_draws : int
-        M.
-    seed : int
-    dtype : dtype
+    Slots with equally many children (`n_choices`) share one proposal; if there are several numbers,
+    each has a copy of it.
     """
 
     def __init__(
@@ -55,10 +46,10 @@ class TreeProposal:
         self._groups: list[_Group] = []
         for number, n_children in enumerate(dict.fromkeys(n_choices)):
             slots = np.flatnonzero(np.equal(n_choices, n_children))
-            own = copy.copy(proposal) if number else proposal
-            own.operations = CompiledOperations(Threads())
-            own.start(n_rows * slots.shape[0], n_children)
-            self._groups.append(_Group(own, slots))
+            shared = copy.copy(proposal) if number else proposal
+            shared.operations = CompiledOperations(Threads())
+            shared.start(n_rows * slots.shape[0], n_children)
+            self._groups.append(_Group(shared, slots))
 
     @property
     def is_fixed(self) -> bool:
@@ -81,7 +72,7 @@ class TreeProposal:
         random = StepRandomness(self.seed, step)
         for number, (proposal, slots) in enumerate(self._groups):
             shape = (n_rows, slots.shape[0])
-            drawn, own_log_q, own_log_q_current = propose_checked(
+            drawn, slot_log_q, slot_log_q_current = propose_checked(
                 proposal,
                 _places(rows, slots),
                 np.ascontiguousarray(current[:, slots], dtype=np.int32).ravel(),
@@ -90,14 +81,14 @@ class TreeProposal:
                 random.child(number) if number else random,
             )
             candidates[:, :, slots] = drawn.reshape(*shape, n_draws).swapaxes(1, 2)
-            log_q += own_log_q.reshape(*shape, n_draws).sum(axis=1)
-            log_q_current += own_log_q_current.reshape(shape).sum(axis=1)
+            log_q += slot_log_q.reshape(*shape, n_draws).sum(axis=1)
+            log_q_current += slot_log_q_current.reshape(shape).sum(axis=1)
         return candidates, log_q.astype(self.dtype), log_q_current.astype(self.dtype)
 
     def propose_again(
         self, rows: jax.Array, current: jax.Array, draw: int, step: jax.Array
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Ask from inside a compiled step, for draws that depend on the state before them."""
+        """Propose from inside a compiled step, for draws that depend on the state before them."""
         n_rows = rows.shape[0]
         results = (
             shape_of((n_rows, 1, self.n_slots), np.dtype(np.int32)),
@@ -105,15 +96,15 @@ class TreeProposal:
             shape_of((n_rows,), self.dtype),
         )
 
-        def ask(
+        def propose(
             rows: jax.Array, current: jax.Array, step: jax.Array
         ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            # Rows that fill the batch up lie beyond the data; whatever they get is dropped.
+            # Padding rows lie past the end of the data; whatever they get is dropped.
             real = np.minimum(np.asarray(rows), self.n_rows - 1)
             return self.propose(real, np.asarray(current), 1, draw, int(step))
 
         drawn: tuple[jax.Array, jax.Array, jax.Array] = jax.pure_callback(
-            ask, results, rows, current, step
+            propose, results, rows, current, step
         )
         return drawn
 

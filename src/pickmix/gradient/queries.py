@@ -1,34 +1,32 @@
-"""Questions to a network about rows, answered in blocks, and rows drawn from it."""
+"""Queries of a network: densities and posteriors of rows in blocks, and draws."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from pickmix.gradient.compilation import kept_programs
-from pickmix.gradient.network import AnyTables, Network, Tables, to_jax
-from pickmix.gradient.precision import DType, precision
+from pickmix.gradient.compilation import DType, kept_programs, precision
+from pickmix.gradient.network import AnyTables, Network, Tables, draw_columns, to_jax
+from pickmix.selection.randomness import StepRandomness, Stream
+
+if TYPE_CHECKING:
+    from pickmix.gradient.sptn import SumProductTransform
 
 # Log-densities of all components are computed in blocks of about this many numbers.
 _BLOCK_NUMBERS = 4_000_000
+# Rows of a block in queries of trees.
+_TREE_ROWS = 256
 
-
-@lru_cache(maxsize=64)
-def _compiled_scores(
-    network: Network,
-) -> Callable[[Tables, jax.Array, jax.Array], jax.Array]:
-    @jax.jit
-    def scores(tables: Tables, log_weights: jax.Array, rows: jax.Array) -> jax.Array:
-        return log_weights + network.log_density_all(tables, rows)
-
-    return scores
+#: (tables, log-weights of the root (s,), rows (R, D)) -> results with R rows.
+Query = Callable[[Tables, jax.Array, jax.Array], Any]
 
 
 def block_rows(network: Network, n_rows: int) -> int:
@@ -39,6 +37,43 @@ def block_rows(network: Network, n_rows: int) -> int:
     return int(2 ** int(np.log2(min(size, 2 * n_rows - 1))))
 
 
+def _by_blocks(
+    query: Callable[..., Any],
+    size: int,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    *arrays: np.ndarray | jax.Array,
+    dtype: DType,
+) -> list[Any]:
+    """Apply a query to blocks of rows of arrays (N, ...), padded to one size.
+
+    Results are arrays, or tuples of them, with the block's rows first; they come as NumPy's.
+    """
+    results = []
+    with precision(dtype):
+        device_tables, weights = to_jax(tables, dtype), jnp.asarray(log_weights, dtype)
+        for start in range(0, len(arrays[0]), size):
+            blocks = [jnp.asarray(array[start : start + size], dtype) for array in arrays]
+            n_rows = blocks[0].shape[0]
+            padded = [jnp.pad(block, ((0, size - n_rows), (0, 0))) for block in blocks]
+            with kept_programs() if start == 0 else nullcontext():
+                values = query(device_tables, weights, *padded)
+            results.append(jax.tree.map(lambda array, n=n_rows: np.asarray(array)[:n], values))
+    return results
+
+
+# -- all components -------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _compiled_scores(network: Network) -> Query:
+    @jax.jit
+    def scores(tables: Tables, log_weights: jax.Array, rows: jax.Array) -> jax.Array:
+        return log_weights + network.log_density_all(tables, rows)
+
+    return scores
+
+
 def map_blocks(
     function: Callable[[jax.Array], Any],
     network: Network,
@@ -47,24 +82,12 @@ def map_blocks(
     rows: np.ndarray | jax.Array,
     dtype: DType,
 ) -> list[Any]:
-    """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D).
-
-    Results are arrays, or tuples of them, with the block's rows first; they come as NumPy's.
-    """
-    results = []
-    with precision(dtype):
-        scores = _compiled_scores(network)
-        size = block_rows(network, len(rows))
-        there = to_jax(tables, dtype)
-        weights = jnp.asarray(log_weights, dtype)
-        for start in range(0, len(rows), size):
-            block = jnp.asarray(rows[start : start + size], dtype)
-            n_here = block.shape[0]
-            block = jnp.pad(block, ((0, size - n_here), (0, 0)))
-            with kept_programs() if start == 0 else nullcontext():
-                values = function(scores(there, weights, block))
-            results.append(jax.tree.map(lambda array, n=n_here: np.asarray(array)[:n], values))
-    return results
+    """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D)."""
+    scores = _compiled_scores(network)
+    size = block_rows(network, len(rows))
+    return _by_blocks(
+        lambda *values: function(scores(*values)), size, tables, log_weights, rows, dtype=dtype
+    )
 
 
 @jax.jit
@@ -99,6 +122,9 @@ def top(log_joint: jax.Array, m: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return components, jnp.exp(values - likelihood[:, None]), likelihood
 
 
+# -- draws ----------------------------------------------------------------------------------
+
+
 @lru_cache(maxsize=64)
 def _compiled_draws(
     network: Network,
@@ -130,3 +156,120 @@ def draw_rows(
             jax.random.key(seed),
         )
         return np.asarray(rows, np.float64), np.asarray(trees)
+
+
+@lru_cache(maxsize=64)
+def _compiled_posterior(
+    network: Network,
+) -> Callable[[Tables, jax.Array, jax.Array, jax.Array], jax.Array]:
+    @jax.jit
+    def draw(
+        tables: Tables, log_weights: jax.Array, rows: jax.Array, uniforms: jax.Array
+    ) -> jax.Array:
+        return network.draw(tables, log_weights, rows, uniforms[:, None])[:, 0]
+
+    return draw
+
+
+def draw_chain(
+    network: Network,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    seed: int,
+    dtype: DType,
+) -> np.ndarray:
+    """Trees (N, n_slots) of rows (N, D), each drawn from p(tree | x) over all trees."""
+    random = StepRandomness(seed, 0)
+    uniforms = random.uniforms(Stream.POSTERIOR, np.arange(rows.shape[0]), network.n_slots)
+    draw, size = _compiled_posterior(network), block_rows(network, rows.shape[0])
+    return np.concatenate(_by_blocks(draw, size, tables, log_weights, rows, uniforms, dtype=dtype))
+
+
+# -- trees of sum-product-transform networks ------------------------------------------------
+
+
+@lru_cache(maxsize=64)
+def _compiled_trees(network: SumProductTransform) -> Query:
+    return jax.jit(network.most_probable_tree)
+
+
+def most_probable_trees(
+    network: SumProductTransform,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    dtype: DType,
+) -> np.ndarray:
+    """Choices (N, n_slots) of the most probable tree of each row (N, D)."""
+    query = _compiled_trees(network)
+    return np.concatenate(_by_blocks(query, _TREE_ROWS, tables, log_weights, rows, dtype=dtype))
+
+
+@lru_cache(maxsize=64)
+def _compiled_marginal(network: SumProductTransform, observed: tuple[bool, ...]) -> Query:
+    @jax.jit
+    def score(tables: Tables, weights: jax.Array, rows: jax.Array) -> jax.Array:
+        values = network.upward(tables, rows, observed=np.array(observed))
+        return logsumexp(values[0][0].T + weights, axis=1)
+
+    return score
+
+
+@lru_cache(maxsize=64)
+def _compiled_conditional(
+    network: SumProductTransform, observed: tuple[bool, ...]
+) -> Callable[..., jax.Array]:
+    @jax.jit
+    def draw(
+        tables: Tables, weights: jax.Array, rows: jax.Array, uniforms: jax.Array, key: jax.Array
+    ) -> jax.Array:
+        seen = np.array(observed)
+        values = network.upward(tables, rows, observed=seen)
+        first = draw_columns(values[0][0].T + weights, uniforms[:, :1])[:, 0]
+
+        def choose(scores: jax.Array, place: int) -> jax.Array:
+            return draw_columns(scores, uniforms[:, place, None])[:, 0]
+
+        trees = network.downward(tables, values, first, choose, 1.0)
+        return jnp.where(seen, rows, network.sample(tables, trees, key))
+
+    return draw
+
+
+def score_marginal(
+    network: SumProductTransform,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    observed: np.ndarray,
+    dtype: DType,
+) -> np.ndarray:
+    """Log-density (N,) of the observed columns of rows (N, D); the others may hold anything."""
+    score = _compiled_marginal(network, tuple(observed.tolist()))
+    parts = _by_blocks(score, _TREE_ROWS, tables, log_weights, rows, dtype=dtype)
+    return np.concatenate(parts).astype(np.float64)
+
+
+def sample_conditional(
+    network: SumProductTransform,
+    tables: AnyTables,
+    log_weights: np.ndarray,
+    rows: np.ndarray,
+    observed: np.ndarray,
+    uniforms: np.ndarray,
+    seed: int,
+    dtype: DType,
+) -> np.ndarray:
+    """Rows (N, D) with the columns that are not observed drawn, given those that are.
+
+    A tree from its posterior given the observed columns, then the leaves of the others.
+    """
+    draw = _compiled_conditional(network, tuple(observed.tolist()))
+    numbers = itertools.count()
+
+    def draw_block(*values: jax.Array) -> jax.Array:
+        return draw(*values, jax.random.fold_in(jax.random.key(seed), next(numbers)))
+
+    parts = _by_blocks(draw_block, _TREE_ROWS, tables, log_weights, rows, uniforms, dtype=dtype)
+    return np.concatenate(parts).astype(np.float64)

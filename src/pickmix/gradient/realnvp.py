@@ -39,31 +39,20 @@ class RealNVP:
     lower triangular A and L. mu and L are fixed: they come from a Gaussian, and gradients move A
     and c, whose units are then the Gaussian's own widths. (Gradients of L itself would have to
     cross all scales that narrow directions have.) A share of the component stays that Gaussian, so
-    a flow that has learnt its rows by heart gives no row a density of nearly zero.
-
-    Parameters
-    ----------
-    n_layers : int, default=2
-    hidden : int, default=10
-        Width of the one hidden layer of the nets alpha and beta.
-    translation_activation, scale_activation : str, default="relu", "tanh"
-    bounded_scale : bool, default=True
-        beta = a tanh(net) with a learnt bound a, instead of beta = net.
-    identity_start : bool, default=False
-        Start with last layers of zero, where every flow is the identity; else small random ones.
-    linear : bool, default=False
-        Whether there is an affine map.
-    gaussian_share : float, default=0.0
-        Share of a component that stays N(mu, (L'L)^-1); for `linear`.
+    a flow that overfits its rows gives no row a density of nearly zero.
     """
 
     n_layers: int = 2
+    #: Width of the one hidden layer of the nets alpha and beta.
     hidden: int = 10
     translation_activation: str = "relu"
     scale_activation: str = "tanh"
+    #: beta = a tanh(net) with a learnt bound a, instead of beta = net.
     bounded_scale: bool = True
+    #: Start with last layers of zero, where every flow is the identity; else small random ones.
     identity_start: bool = False
     linear: bool = False
+    #: Share of a component that stays N(mu, (L'L)^-1); for `linear`.
     gaussian_share: float = 0.0
 
     @property

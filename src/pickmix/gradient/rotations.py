@@ -14,8 +14,6 @@ maps, each applied to M columns.
 
 from __future__ import annotations
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -76,18 +74,7 @@ def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def rotate(angles: jax.Array, x: jax.Array) -> jax.Array:
-    """Apply brick walls to columns.
-
-    Parameters
-    ----------
-    angles : (depth, pairs, C)
-        Zero where `rotation_mask` is false.
-    x : (n, M, C)
-
-    Returns
-    -------
-    y : (n, M, C)
-    """
+    """Apply brick walls to columns (n, M, C); angles are zero where `rotation_mask` is false."""
     return _rotate(angles, x)
 
 
@@ -194,27 +181,13 @@ def _backward(saved: _Pair, gradient: jax.Array) -> _Pair:
 rotate.defvjp(_forward, _backward)
 
 
-@partial(jax.jit, static_argnames="n")
-def matrices(angles: jax.Array, n: int) -> jax.Array:
-    """Orthogonal matrices (C, n, n) of the walls with angles (depth, pairs, C)."""
-    identity = jnp.eye(n, dtype=angles.dtype)[:, :, None]
-    columns = rotate(angles, jnp.broadcast_to(identity, (n, n, angles.shape[2])))
-    return columns.transpose(2, 0, 1)
-
-
 def angles_of(matrices: np.ndarray, width: int | None = None) -> np.ndarray:
     """Angles (C, width, pairs) of the walls that are the rotations `matrices` (C, n, n).
 
     The way of Clements et al. (2016): rotations from the right and from the left, in turn, clear
     one diagonal after the other, from the lower left corner. What remains is a diagonal of signs,
-    which the outer layers take up.
-
-    Parameters
-    ----------
-    matrices : (C, n, n) array
-        Orthogonal, with determinant 1.
-    width : int, optional
-        Coordinates of the walls, of which the first n are rotated; n unless said.
+    which the outer layers take up. Walls have `width` coordinates, by default n, of which the first
+    n are rotated.
 
     Examples
     --------

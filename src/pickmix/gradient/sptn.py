@@ -20,11 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
+from pickmix.gradient.compilation import DType
 from pickmix.gradient.gaussians_below import fit_below
 from pickmix.gradient.layered_network import LOG_2_PI, LayeredNetwork
 from pickmix.gradient.network import Scalar, Tables, draw_columns, flatten
-from pickmix.gradient.precision import DType
-from pickmix.gradient.transforms import Arrays
+from pickmix.gradient.transforms import Arrays, Params
 
 # How far the children of lower layers are placed apart, in spreads of their parent.
 _SPREAD_BELOW = 0.5
@@ -36,15 +36,11 @@ Choose = Callable[[jax.Array, int], jax.Array]
 
 
 class SumProductTransform(LayeredNetwork):
-    """A sum-product-transform network; without transforms, a plain sum-product network.
-
-    Its parameters are those of `LayeredNetwork`.
-    """
+    """A sum-product-transform network; without transforms, a plain sum-product network."""
 
     # -- all trees ----------------------------------------------------------------------
 
     def log_density_all(self, tables: Tables, x: jax.Array, beta: Scalar = 1.0) -> jax.Array:
-        """Marginal over all trees under each child of the root."""
         return self.upward(tables, x, beta)[0][0].T
 
     def upward(
@@ -55,23 +51,11 @@ class SumProductTransform(LayeredNetwork):
         combine: Combine = logsumexp,
         observed: np.ndarray | None = None,
     ) -> list[jax.Array]:
-        """Log-values of the children of all sum nodes, from the leaves up.
+        """Log-values (slots, paths * s, B) of the children of each layer's sum nodes.
 
-        Parameters
-        ----------
-        tables : tuple of arrays
-        x : (B, D)
-        beta : float
-            Inverse temperature: values are of p(x, tree)^beta.
-        combine : callable
-            logsumexp sums over trees, max takes the most probable one.
-        observed : (D,) bool array, optional
-            Columns that are not observed are integrated out; for networks without transforms.
-
-        Returns
-        -------
-        values : list of (slots, paths * s, B)
-            One array per layer.
+        They are computed from the leaves up, of p(x, tree)^beta. `combine` is logsumexp over trees,
+        or max for the most probable one. Columns that are not `observed` (D,) are integrated out,
+        in networks without transforms.
         """
         parameters = [self._by_slot(tables, depth) for depth in range(len(self.kinds))]
         outputs: list[jax.Array] = []
@@ -96,10 +80,7 @@ class SumProductTransform(LayeredNetwork):
                 constant = LOG_2_PI * seen.sum(1)
                 value = value - 0.5 * beta * (square + constant[:, None, None])
             else:
-                nodes = self._sum_nodes(values[0], params["logits"], depth + 1, beta, combine)
-                members = np.array(self.layers[depth + 1].parents)
-                parts = [nodes[members == slot].sum(0) for slot in range(self.slots[depth])]
-                value = value + jnp.stack(parts)
+                value = value + self._products(values[0], params["logits"], depth, beta, combine)
             values.insert(0, value)
         return values
 
@@ -132,14 +113,16 @@ class SumProductTransform(LayeredNetwork):
         log_weights = jax.nn.log_softmax(logits, axis=-1)
         return self._to_children(log_weights.swapaxes(0, 1), depth).swapaxes(0, 1)
 
-    def _sum_nodes(
+    def _products(
         self, value: jax.Array, logits: jax.Array, depth: int, beta: Scalar, combine: Combine
     ) -> jax.Array:
-        """Values (slots, paths, B) of the sum nodes of a layer, given their children's."""
+        """Values (slots, paths, B) of a layer's products of the sum nodes below, given theirs."""
         n_slots, n_rows = value.shape[0], value.shape[2]
-        log_weights = self._log_weights(logits, depth)
-        by_child = value.reshape(n_slots, -1, self.children[depth], n_rows)
-        return combine(beta * log_weights[..., None] + by_child, axis=2)
+        log_weights = self._log_weights(logits, depth + 1)
+        by_child = value.reshape(n_slots, -1, self.children[depth + 1], n_rows)
+        nodes = combine(beta * log_weights[..., None] + by_child, axis=2)
+        members = np.array(self.layers[depth + 1].parents)
+        return jnp.stack([nodes[members == slot].sum(0) for slot in range(self.slots[depth])])
 
     def draw(
         self,
@@ -149,7 +132,6 @@ class SumProductTransform(LayeredNetwork):
         uniforms: jax.Array,
         beta: Scalar = 1.0,
     ) -> jax.Array:
-        """Draw trees from the posterior, from the root down."""
         values = self.upward(tables, x, beta)
         first = draw_columns(values[0][0].T + beta * log_weights, uniforms[:, :, 0])
         trees = []
@@ -162,7 +144,6 @@ class SumProductTransform(LayeredNetwork):
         return jnp.stack(trees, axis=1)
 
     def draw_prior(self, tables: Tables, log_weights: jax.Array, uniforms: jax.Array) -> jax.Array:
-        """Draw a child at the root, then at every sum node below that is reached."""
         choices = super().draw_prior(tables, log_weights, uniforms[:, :1])
         trees = [choices[:, 0]]
         for depth in range(1, len(self.kinds)):
@@ -212,7 +193,6 @@ class SumProductTransform(LayeredNetwork):
     # -- starts -------------------------------------------------------------------------
 
     def start(self, seed: int, dtype: np.dtype) -> Tables:
-        """Transforms as the paper draws them, uniform weights."""
         generator = np.random.default_rng([seed, 3])
         drawn = [
             kind.draw(generator, n_rows)
@@ -223,25 +203,20 @@ class SumProductTransform(LayeredNetwork):
     def _join(self, by_layer: Sequence[Arrays], dtype: DType) -> Tables:
         """Tables of transforms (rows, ...) by name; logits are zero where there are none."""
         tables = []
-        for (n_rows, _), kind, own in zip(self.shapes, self.kinds, by_layer, strict=True):
-            shape = (n_rows, *np.shape(kind.example.get("logits", ())))
-            there = ({"logits": np.zeros(shape)} if "logits" in kind.example else {}) | own
-            assert there.keys() == kind.example.keys()
-            arrays = {name: jnp.asarray(value, dtype) for name, value in there.items()}
+        for (n_rows, _), kind, given in zip(self.shapes, self.kinds, by_layer, strict=True):
+            named = dict(given)
+            if "logits" in kind.example:
+                named.setdefault("logits", np.zeros((n_rows, *kind.example["logits"].shape)))
+            assert named.keys() == kind.example.keys()
+            arrays = {name: jnp.asarray(value, dtype) for name, value in named.items()}
             tables.append(flatten(arrays, 1))
         return tuple(tables)
 
     @property
     def places(self) -> bool:
-        """Every network says how."""
         return True
 
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
-        """Place the root's children; below them, begin near the identity, each child elsewhere.
-
-        With transforms, the first layer maps its centre to the origin and its spread to one.
-        Without, the leaves have the place and the spread of the root's child that they are under.
-        """
         generator = np.random.default_rng([seed, 4])
         placed: list[Arrays] = []
         for depth, ((n_rows, _), kind) in enumerate(zip(self.shapes, self.kinds, strict=True)):
@@ -250,31 +225,25 @@ class SumProductTransform(LayeredNetwork):
                 continue
             shape = (n_rows, self.layers[depth].width)
             if self.transforms and depth == 0:
-                own = kind.place(centres, scales)
+                params = kind.place(centres, scales)
             else:
-                own = kind.place(np.zeros(shape), np.ones(shape))
-                own["shift"] = own["shift"] + _SPREAD_BELOW * generator.standard_normal(shape)
-                own["log_scale"] = own["log_scale"] + 0.1 * generator.standard_normal(shape)
+                params = kind.place(np.zeros(shape), np.ones(shape))
+                params["shift"] = params["shift"] + _SPREAD_BELOW * generator.standard_normal(shape)
+                params["log_scale"] = params["log_scale"] + 0.1 * generator.standard_normal(shape)
             if not self.transforms:
                 to, spread = self._under(centres, depth), self._under(scales, depth)
-                own["shift"] = own["shift"] - to * np.exp(own["log_scale"]) / spread
-                own["log_scale"] = own["log_scale"] - np.log(spread)
-            placed.append(own)
+                params["shift"] = params["shift"] - to * np.exp(params["log_scale"]) / spread
+                params["log_scale"] = params["log_scale"] - np.log(spread)
+            placed.append(params)
         return self._join(placed, tables[0].dtype)
 
     @property
     def takes_gaussians(self) -> bool:
-        """Every network does."""
         return True
 
     def take_gaussians(
         self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
     ) -> Tables:
-        """Make the root's children N(means[k], (L_k' L_k)^-1), with the identity below them.
-
-        Networks without transforms take the variances alone: columns are independent in each
-        child.
-        """
         roots = np.linalg.inv(cholesky)
         spreads = np.sqrt((roots * roots).sum(axis=2))
         taken: list[Arrays] = []
@@ -293,22 +262,10 @@ class SumProductTransform(LayeredNetwork):
     def take_gaussians_below(
         self, tables: Tables, chain: np.ndarray, rows: np.ndarray, seed: int
     ) -> tuple[Tables, np.ndarray]:
-        """Fit the layers below the root, one by one, in the coordinates that arrive there.
+        """Fit the layers below the root, given the tables of `take_gaussians`.
 
-        Parameters
-        ----------
-        tables : tuple of arrays
-            What `take_gaussians` returns.
-        chain : (N, n_slots) int array
-            Trees that the rows stand on. First choices stay, those below are drawn again where
-            there is something to choose.
-        rows : (N, D) array
-        seed : int
-
-        Returns
-        -------
-        tables : tuple of arrays
-        chain : (N, n_slots) int array
+        Of the trees that rows stand on, first choices stay; those below are drawn again where there
+        is something to choose.
         """
         by_layer, chain = fit_below(self, tables, chain, rows, seed)
         return self._join(by_layer, tables[0].dtype), chain
@@ -321,3 +278,103 @@ class SumProductTransform(LayeredNetwork):
         coordinates = np.minimum(self.layers[depth].coordinates, self.n_features - 1)
         by_slot = values[first][:, coordinates]
         return by_slot.swapaxes(0, 1).reshape(-1, coordinates.shape[1])
+
+
+class PartialSumProduct(SumProductTransform):
+    """A network without transforms for rows in which NaN stands for a value that was not seen.
+
+    Its leaves are Gaussians over single columns, so a tree is a product over columns. The integral
+    over a column that was not seen is one: its leaf is left out. That is exact for any pattern.
+    A tree has a child also where nothing was seen; there the weights alone decide. It has the
+    tables of `complete`, the network for complete rows.
+
+    Examples
+    --------
+    >>> complete = SumProductTransform(2, 2, 2, 3, transforms=False)
+    >>> PartialSumProduct(complete).shapes == complete.shapes
+    True
+    """
+
+    def __init__(self, complete: SumProductTransform) -> None:
+        if complete.transforms:
+            raise TypeError(
+                "Rows seen in part need a network with transforms=False, "
+                f"got {complete.transforms!r}."
+            )
+        super().__init__(
+            complete.children,
+            complete.n_partitions,
+            len(complete.children),
+            complete.n_features,
+            transforms=False,
+        )
+        self.complete = complete
+
+    def evaluate(
+        self, parameters: list[Params], choices: jax.Array, x: jax.Array
+    ) -> tuple[jax.Array, list[jax.Array]]:
+        seen = ~jnp.isnan(x)
+        x = jnp.where(seen, x, 0.0)
+        last = len(self.kinds) - 1
+        kind, params = self.kinds[last], parameters[last]
+        y = self._from_slots(kind.forward(params, self._to_slots(x, last)), last)
+        y = jnp.where(seen, y, 0.0)
+        log_scale = jnp.where(self._seen_at(seen), kind.log_scale(params), 0.0)
+        total = jnp.sum(log_scale, axis=(1, 2)) - 0.5 * jnp.sum(
+            jnp.where(seen, LOG_2_PI, 0.0) + y * y, axis=1
+        )
+        for depth in range(last):
+            log_weights, chosen = self._weights_below(parameters[depth], choices, depth)
+            total = total + jnp.sum(jnp.where(chosen, log_weights, 0.0), axis=(1, 2))
+        return total, [*[x] * len(self.kinds), y, seen]
+
+    def gradient(
+        self,
+        parameters: list[Params],
+        choices: jax.Array,
+        remembered: list[jax.Array],
+        weights: jax.Array,
+    ) -> list[Params]:
+        *arrived, seen = remembered
+        gradients = super().gradient(parameters, choices, arrived, weights)
+        leaves = gradients[-1]
+        leaves["log_scale"] = jnp.where(self._seen_at(seen), leaves["log_scale"], 0.0)
+        return gradients
+
+    def take_gaussians_below(
+        self, tables: Tables, chain: np.ndarray, rows: np.ndarray, seed: int
+    ) -> tuple[Tables, np.ndarray]:
+        drawn = self.sample(tables, jnp.asarray(chain, jnp.int32), jax.random.key(seed))
+        filled = np.where(np.isnan(rows), np.asarray(drawn, np.float64), rows)
+        return self.complete.take_gaussians_below(tables, chain, filled, seed)
+
+    def _seen_at(self, seen: jax.Array) -> jax.Array:
+        """Columns (R, D) that were seen as places (R, slots, width) of the last layer."""
+        return jnp.pad(seen, ((0, 0), (0, 1)))[:, self.layers[-1].coordinates]
+
+    def upward(
+        self,
+        tables: Tables,
+        x: jax.Array,
+        beta: Scalar = 1.0,
+        combine: Combine = logsumexp,
+        observed: np.ndarray | None = None,
+    ) -> list[jax.Array]:
+        seen = ~jnp.isnan(x)
+        if observed is not None:
+            seen = seen & np.asarray(observed, bool)
+        last = len(self.kinds) - 1
+        kind, params = self.kinds[last], self._by_slot(tables, last)
+        # (slots, 1, width, B): leaves look at the rows themselves.
+        places = self._seen_at(seen).transpose(1, 2, 0)[:, None]
+        rows = jnp.pad(jnp.where(seen, x, 0.0), ((0, 0), (0, 1)))
+        at_slots = rows[:, self.layers[last].coordinates].transpose(1, 2, 0)[:, None]
+        by_child = {name: value.swapaxes(0, 1) for name, value in params.items()}
+        log_scale = kind.log_scale(by_child).swapaxes(0, 1)[..., None]
+        y = kind.forward_all(params, at_slots)
+        leaves = jnp.where(places, log_scale - 0.5 * (LOG_2_PI + y * y), 0.0)
+        values = [beta * leaves.sum(axis=2)]
+        for depth in reversed(range(last)):
+            logits = self._by_slot(tables, depth)["logits"]
+            values.insert(0, self._products(values[0], logits, depth, beta, combine))
+        return values

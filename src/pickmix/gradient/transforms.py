@@ -1,8 +1,9 @@
-"""Affine transforms of the scopes of one layer: what all have, and y = U diag(d) V x + c."""
+"""The scopes of a network's layers, and their affine transforms: y = U diag(d) V x + c."""
 
 from __future__ import annotations
 
 import abc
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,6 @@ from pickmix.gradient.rotations import (
     rotate_back,
     rotation_mask,
 )
-from pickmix.gradient.scopes import Layer
 
 #: Named parameters of the transforms of some rows.
 Params = dict[str, jax.Array]
@@ -27,16 +27,72 @@ Arrays = dict[str, np.ndarray]
 _SMALLEST_SCALE = 1e-3
 
 
+@dataclass(frozen=True)
+class Layer:
+    """The sum nodes that a tree reaches in one layer."""
+
+    #: Coordinates in the scope of each slot; they lie side by side in the order of the slots.
+    sizes: tuple[int, ...]
+    #: The slot of the layer above that each slot hangs from, and as which of its parts.
+    parents: tuple[int, ...]
+    parts: tuple[int, ...]
+    #: For each slot, the places of the choices above it and of its own one among all choices.
+    paths: tuple[tuple[int, ...], ...]
+
+    @property
+    def width(self) -> int:
+        """Coordinates of the largest scope; smaller ones are padded."""
+        return max(self.sizes)
+
+    @property
+    def coordinates(self) -> np.ndarray:
+        """Coordinate at each place of each padded scope, (slots, width); D where there is none."""
+        starts = np.concatenate(([0], np.cumsum(self.sizes)[:-1]))
+        places = starts[:, None] + np.arange(self.width)
+        return np.where(self.real, places, sum(self.sizes))
+
+    @property
+    def real(self) -> np.ndarray:
+        """Which places of the padded scopes hold a coordinate, (slots, width)."""
+        return np.arange(self.width) < np.array(self.sizes)[:, None]
+
+
+def divide(n_features: int, n_partitions: int, n_layers: int) -> list[Layer]:
+    """Layers of a network over D coordinates, products of at most b contiguous parts.
+
+    Examples
+    --------
+    >>> [layer.sizes for layer in divide(7, 2, 3)]
+    [(7,), (4, 3), (2, 2, 2, 1)]
+    >>> divide(7, 2, 3)[2].paths
+    ((0, 1, 3), (0, 1, 4), (0, 2, 5), (0, 2, 6))
+    """
+    layers = [Layer((n_features,), (0,), (0,), ((0,),))]
+    n_before = 1
+    for _ in range(1, n_layers):
+        above = layers[-1]
+        sizes: list[int] = []
+        parents: list[int] = []
+        parts: list[int] = []
+        paths: list[tuple[int, ...]] = []
+        for slot, size in enumerate(above.sizes):
+            n_parts = min(n_partitions, size)
+            for part in range(n_parts):
+                # As even as possible, the larger parts first.
+                sizes.append(size // n_parts + (part < size % n_parts))
+                parents.append(slot)
+                parts.append(part)
+                paths.append((*above.paths[slot], n_before + len(paths)))
+        layers.append(Layer(tuple(sizes), tuple(parents), tuple(parts), tuple(paths)))
+        n_before += len(sizes)
+    return layers
+
+
 class Transforms(abc.ABC):
     """The children of one layer: which parameters they have, and what they do to coordinates.
 
-    Parameters
-    ----------
-    layer : Layer
-    n_logits : (int, int)
-        Parts and children of the sum nodes below; (0, 0) in the last layer.
-    example : dict of arrays
-        The other parameters of one child, by name.
+    `n_logits` are parts and children of the sum nodes below, (0, 0) in the last layer; `example`
+    has the other parameters of one child.
     """
 
     #: Parameters that training leaves alone.
@@ -104,12 +160,7 @@ class Transforms(abc.ABC):
 class RotatedTransforms(Transforms):
     """Transforms with rotations; also those of networks that have none.
 
-    Parameters
-    ----------
-    layer : Layer
-    n_logits : (int, int)
-    rotates_in, scales, rotates_out : bool
-        Whether there is a V, a diag(d) with a c, and a U.
+    Flags say whether there is a V, a diag(d) with a c, and a U.
     """
 
     def __init__(
@@ -136,7 +187,6 @@ class RotatedTransforms(Transforms):
 
     @property
     def n_parameters(self) -> int:
-        """Parameters of one child in each slot, padding not counted."""
         total = 0
         if "log_scale" in self.example:
             total += 2 * int(self.real.sum())
@@ -150,11 +200,9 @@ class RotatedTransforms(Transforms):
         return angles.reshape(n_columns, *angles.shape[2:]).transpose(1, 2, 0)
 
     def log_scale(self, params: Params) -> jax.Array:
-        """Log d (R, slots, width), zero where there is no coordinate."""
         return jnp.where(self.real, params["log_scale"], 0.0)
 
     def forward(self, params: Params, x: jax.Array) -> jax.Array:
-        """Y = U diag(d) V x + c for x (R, slots, width) and its own parameters each."""
         shape = x.shape
         y = self._columns(x)
         if "angles_in" in params:
@@ -171,10 +219,6 @@ class RotatedTransforms(Transforms):
     def pull_back(
         self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
     ) -> tuple[Params, jax.Array]:
-        """Gradients of the parameters and of x.
-
-        Rotations are undone from the output, so the way forth need not be kept or repeated.
-        """
         shape = y.shape
         gradients = {}
         if "shift" in params:
@@ -204,7 +248,6 @@ class RotatedTransforms(Transforms):
         return x.reshape(-1, x.shape[-1]).T[:, None, :]
 
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
-        """Invert `forward`."""
         shape = y.shape
         if "shift" in params:
             y = y - jnp.where(self.real, params["shift"], 0.0)
@@ -218,10 +261,6 @@ class RotatedTransforms(Transforms):
         return x[:, 0, :].T.reshape(shape)
 
     def forward_all(self, params: Params, x: jax.Array) -> jax.Array:
-        """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
-
-        Returns (slots, P * s, width, B). The matrices are made once and serve all rows.
-        """
         n_slots, n_paths, width, n_rows = x.shape
         by_slot = {name: jnp.swapaxes(value, 0, 1) for name, value in params.items()}
         n_maps = by_slot[next(iter(by_slot))].shape[0]
@@ -252,7 +291,6 @@ class RotatedTransforms(Transforms):
         return y
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> Arrays:
-        """Angles uniform on (0, 2 pi), d on (0, 1), c ~ 0.01 N(0, 1)."""
         drawn = {}
         for name, example in self.example.items():
             shape = (n_rows, *example.shape)
@@ -265,12 +303,10 @@ class RotatedTransforms(Transforms):
         return drawn
 
     def place(self, centres: np.ndarray, spreads: np.ndarray) -> Arrays:
-        """Angles are zero."""
         placed = self._zeros(centres.shape[0], "angles_in", "angles_out")
         return placed | {"log_scale": -np.log(spreads), "shift": -centres / spreads}
 
     def take_gaussians(self, means: np.ndarray, cholesky: np.ndarray) -> Arrays:
-        """Singular factors of L. Without a U, N(0, I) does not notice that it is missing."""
         taken = self._zeros(means.shape[0], "angles_in", "angles_out")
         width = self.layer.width
         outer, scale, inner = np.linalg.svd(cholesky)
@@ -291,9 +327,9 @@ class RotatedTransforms(Transforms):
         }
 
     def _zeros(self, n_rows: int, *names: str) -> Arrays:
-        """Zeros for those of the named parameters that there are."""
-        there = [name for name in names if name in self.example]
-        return {name: np.zeros((n_rows, *self.example[name].shape)) for name in there}
+        """Zeros for those of the named parameters that exist."""
+        shapes = {name: self.example[name].shape for name in names if name in self.example}
+        return {name: np.zeros((n_rows, *shape)) for name, shape in shapes.items()}
 
 
 def draw_log_scale(generator: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

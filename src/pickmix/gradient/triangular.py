@@ -20,9 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.gradient.scopes import Layer
 from pickmix.gradient.transforms import (
     Arrays,
+    Layer,
     Params,
     Transforms,
     draw_log_scale,
@@ -94,18 +94,15 @@ def outer(g: jax.Array, v: jax.Array) -> jax.Array:
 def solve(packed: jax.Array, diagonal: jax.Array, y: jax.Array) -> jax.Array:
     """Solution v of (diag(diagonal) + N) v = y, column by column."""
     n = y.shape[-1]
-    found = []
+    solved = []
     for j, column in enumerate(_columns(packed, n)):
-        found.append(y[..., :1] / diagonal[..., j : j + 1])
-        y = y[..., 1:] - column * found[-1]
-    return jnp.concatenate([*found, y / diagonal[..., n - 1 :]], axis=-1)
+        solved.append(y[..., :1] / diagonal[..., j : j + 1])
+        y = y[..., 1:] - column * solved[-1]
+    return jnp.concatenate([*solved, y / diagonal[..., n - 1 :]], axis=-1)
 
 
 class TriangularTransforms(Transforms):
-    """The children of one layer, with triangular matrices.
-
-    Its parameters are those of `Transforms`.
-    """
+    """The children of one layer, with triangular matrices."""
 
     constants = ("log_unit", "origin")
 
@@ -119,11 +116,9 @@ class TriangularTransforms(Transforms):
 
     @property
     def n_parameters(self) -> int:
-        """Parameters of one child in each slot; constants and padding are not counted."""
         return sum(2 * size + size * (size - 1) // 2 for size in self.layer.sizes)
 
     def log_scale(self, params: Params) -> jax.Array:
-        """Log of the diagonal (R, slots, width), units included; zero beyond the coordinates."""
         return self._real(params["log_scale"] + jax.lax.stop_gradient(params["log_unit"]))
 
     def _real(self, values: jax.Array, otherwise: jax.Array | float = 0.0) -> jax.Array:
@@ -136,7 +131,6 @@ class TriangularTransforms(Transforms):
         return unit * (x - self._real(jax.lax.stop_gradient(params["origin"]))), unit
 
     def forward(self, params: Params, x: jax.Array) -> jax.Array:
-        """Y = L v + shift for x (R, slots, width) and its own parameters each."""
         v, _ = self._in_frame(params, x)
         y = jnp.exp(params["log_scale"]) * v + params["shift"]
         if "below" in params:
@@ -147,7 +141,6 @@ class TriangularTransforms(Transforms):
     def pull_back(
         self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
     ) -> tuple[Params, jax.Array]:
-        """Gradients of the parameters (log-det not included) and of x."""
         v, unit = self._in_frame(params, x)
         scaled = jnp.exp(self._real(params["log_scale"])) * gradient
         nothing = jnp.zeros_like(gradient)
@@ -161,7 +154,6 @@ class TriangularTransforms(Transforms):
         return gradients, self._real(unit * before, gradient)
 
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
-        """Invert `forward`."""
         diagonal = jnp.exp(self._real(params["log_scale"]))
         v = y - self._real(params["shift"])
         if "below" in params:
@@ -172,10 +164,6 @@ class TriangularTransforms(Transforms):
         return self._real(v / unit + self._real(params["origin"]), y)
 
     def forward_all(self, params: Params, x: jax.Array) -> jax.Array:
-        """Apply every child (slots, P * s, ...) to every row: x (slots, P, width, B).
-
-        Returns (slots, P * s, width, B).
-        """
         n_slots, n_paths, width, n_rows = x.shape
         n_maps = params["log_scale"].shape[1]
         by_slot = {name: jnp.swapaxes(value, 0, 1) for name, value in params.items()}
@@ -216,7 +204,6 @@ class TriangularTransforms(Transforms):
         return jnp.stack(columns, axis=-1)
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> Arrays:
-        """What the paper draws, turned: d V = Q L with a rotation V, d on (0, 1), and L kept."""
         width = self.layer.width
         scale = np.exp(draw_log_scale(generator, (n_rows, width)))
         normal = generator.standard_normal((n_rows, width, width))
@@ -225,16 +212,14 @@ class TriangularTransforms(Transforms):
         upper: np.ndarray = np.linalg.qr(rotated[:, :, ::-1])[1]
         cholesky = upper[:, ::-1, ::-1]
         cholesky = cholesky * np.sign(np.diagonal(cholesky, axis1=1, axis2=2))[:, :, None]
-        own = self._of(np.zeros((n_rows, width)), np.ones((n_rows, width)), cholesky)
-        return own | {"shift": draw_shift(generator, (n_rows, width))}
+        params = self._of(np.zeros((n_rows, width)), np.ones((n_rows, width)), cholesky)
+        return params | {"shift": draw_shift(generator, (n_rows, width))}
 
     def place(self, centres: np.ndarray, spreads: np.ndarray) -> Arrays:
-        """Nothing but a frame."""
         identity = np.broadcast_to(np.eye(centres.shape[1]), (*centres.shape, centres.shape[1]))
         return self._of(centres, spreads, identity / spreads[:, None, :])
 
     def take_gaussians(self, means: np.ndarray, cholesky: np.ndarray) -> Arrays:
-        """L and the mean themselves; the unit of a coordinate is its standard deviation."""
         n, size = means.shape
         missing = (0, 0), (0, self.layer.width - size)
         whole = np.tile(np.eye(self.layer.width), (n, 1, 1))
@@ -246,7 +231,7 @@ class TriangularTransforms(Transforms):
         """Parameters of L (x - origin), with these spreads (n, width) as units."""
         scaled = cholesky * spreads[:, None, :]
         diagonal = np.diagonal(scaled, axis1=1, axis2=2)
-        own = {
+        params = {
             "log_scale": np.log(diagonal),
             "log_unit": -np.log(spreads),
             "origin": origin,
@@ -254,5 +239,5 @@ class TriangularTransforms(Transforms):
         }
         if "below" in self.example:
             rows, columns = packed_places(self.layer.width)
-            own["below"] = scaled[:, rows, columns]
-        return own
+            params["below"] = scaled[:, rows, columns]
+        return params

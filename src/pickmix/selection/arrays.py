@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from pickmix.selection.dense import DenseNeighbours, DenseTable
 from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE, Tree
 from pickmix.selection.randomness import uniforms
 
@@ -13,27 +12,23 @@ class ArrayOperations:
     """Implements `Operations`; see there."""
 
     def normalise_all(self, log_joint: np.ndarray, beta: float) -> np.ndarray:
-        """Replace log_joint (K, B) by responsibilities; returns the log-likelihood (B,)."""
         log_likelihood = self.log_sum_exp(log_joint)
         log_joint[:] = _unnormalised(log_joint, beta)
         log_joint /= log_joint.sum(axis=0)
         return log_likelihood
 
     def log_sum_exp(self, log_joint: np.ndarray) -> np.ndarray:
-        """Log sum_k exp(log_joint (K, B)), as (B,)."""
         return np.asarray(log_joint.max(axis=0) + np.log(_unnormalised(log_joint, 1.0).sum(axis=0)))
 
     def top_of_all(
         self, log_joint: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Each row's M largest of all log-joints (K, B), and their weights."""
         every = np.broadcast_to(np.arange(log_joint.shape[0]), log_joint.shape[::-1])
         return self.top_of_candidates(log_joint.T, every, beta, n_kept)
 
     def top_of_candidates(
         self, log_joint: np.ndarray, candidates: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same among the candidates (B, C) of each row; candidate -1 is no one."""
         shape = (candidates.shape[0], n_kept)
         components, weights = np.full(shape, -1, dtype=np.int32), np.zeros(shape)
         # Neither -inf nor NaN is larger than anything.
@@ -51,7 +46,6 @@ class ArrayOperations:
     def draw_from_posterior(
         self, log_joint: np.ndarray, beta: float, rows: np.ndarray, key: np.uint64, n_draws: int
     ) -> np.ndarray:
-        """States (B, M) int32: independent draws from p(k | x)^beta given log-joints (K, B)."""
         cumulative = np.cumsum(_unnormalised(log_joint, beta), axis=0)
         targets = uniforms(key, rows, n_draws) * cumulative[-1][:, None]
         states = np.empty(targets.shape, dtype=np.int32)
@@ -75,7 +69,6 @@ class ArrayOperations:
         states: np.ndarray,
         acceptance: np.ndarray,
     ) -> None:
-        """Metropolis-Hastings: run each row's chain over its M candidates, in place."""
         drawn = uniforms(key, rows, candidates.shape[1], first_draw)
         for draw in range(candidates.shape[1]):
             with np.errstate(invalid="ignore"):
@@ -92,7 +85,6 @@ class ArrayOperations:
     def count_states(
         self, states: np.ndarray, acceptance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Distinct components (B, M) of states (B, M), weights n/M, and the sum of acceptance."""
         n_rows, n_draws = states.shape
         every = np.arange(n_rows)
         weights = np.zeros(states.shape)
@@ -107,14 +99,12 @@ class ArrayOperations:
     def draw_uniformly(
         self, rows: np.ndarray, n_components: int, key: np.uint64, first_draw: int, n_draws: int
     ) -> np.ndarray:
-        """Components (B, n_draws) int32, all equally likely."""
         drawn = (uniforms(key, rows, n_draws, first_draw) * n_components).astype(np.int32)
         return np.minimum(drawn, n_components - 1)
 
     def grow_tree(
         self, points: np.ndarray, leaf_size: int, key: np.uint64, scales: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
-        """Split points (n, D) until at most `leaf_size` are together."""
         n_points, n_features = points.shape
         n_leaves = -(-n_points // leaf_size)
         order = np.arange(n_points, dtype=np.int32)
@@ -130,7 +120,6 @@ class ArrayOperations:
         )
 
         def root(first_leaf: int, last_leaf: int) -> int:
-            """The node that these leaves hang from: one less than where its second half begins."""
             n = last_leaf - first_leaf
             if n == 1:
                 return -1 - first_leaf
@@ -159,7 +148,6 @@ class ArrayOperations:
         return order, offsets, Tree(*arrays, root(0, n_leaves))
 
     def leaf_of(self, tree: Tree, rows: np.ndarray) -> np.ndarray:
-        """Leaf of each row (B, D), as (B,) int32."""
         node = np.full(rows.shape[0], tree.root, dtype=np.int32)
         inside = np.flatnonzero(node >= 0)
         while inside.size:
@@ -170,7 +158,6 @@ class ArrayOperations:
         return np.asarray(-1 - node)
 
     def exchange(self, members: np.ndarray, share: float, key: np.uint64) -> None:
-        """Let about `share` of the members change places at random (Fisher and Yates)."""
         drawn = uniforms(key, np.arange(members.shape[0]), 2, EXCHANGE_DRAW)
         chosen = np.flatnonzero(drawn[:, 0] < share)
         for i in range(chosen.shape[0] - 1, 0, -1):
@@ -180,23 +167,98 @@ class ArrayOperations:
     def group_rows(
         self, components: np.ndarray, position: np.ndarray, n_places: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sort rows by the place of their component, keeping their order."""
         places = position[components]
         ends = np.cumsum(np.bincount(places, minlength=n_places))
         return np.argsort(places, kind="stable"), ends
 
     def start_table(self, n_rows: int, n_components: int) -> DenseTable:
-        """A new table for proposals."""
         return DenseTable(n_rows, n_components)
 
     def start_neighbours(self, lists: np.ndarray) -> DenseNeighbours:
-        """Begin with guessed lists (K, G)."""
         return DenseNeighbours(lists)
 
 
 def _unnormalised(log_joint: np.ndarray, beta: float) -> np.ndarray:
-    """exp(beta log_joint (K, B)), the largest of each column made one."""
-    # Where all are -inf the weights are NaN, as they should be: nobody has a claim.
+    """exp(beta log_joint (K, B)), scaled so that the largest of each column is one."""
+    # Where all are -inf the weights are NaN, as they should be.
     with np.errstate(invalid="ignore"):
         weights: np.ndarray = np.exp(beta * (log_joint - log_joint.max(axis=0)))
     return weights
+
+
+class DenseTable:
+    """Implements `Table` as an array (N, K) of the excess over 1/K."""
+
+    def __init__(self, n_rows: int, n_components: int) -> None:
+        self._excess = np.zeros((n_rows, n_components))
+
+    def draw(
+        self, rows: np.ndarray, current: np.ndarray, key: np.uint64, first_draw: int, n_draws: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        n_components = self._excess.shape[1]
+        table = self._excess[rows] + 1.0 / n_components
+        cumulative = np.cumsum(table, axis=1)
+        totals = cumulative[:, -1:]
+        targets = uniforms(key, rows, n_draws, first_draw) * totals
+        candidates = np.empty(targets.shape, dtype=np.int32)
+        for draw in range(n_draws):
+            candidates[:, draw] = (cumulative <= targets[:, draw, None]).sum(axis=1)
+        # Rounding may carry a target up to the total.
+        candidates = np.minimum(candidates, n_components - 1)
+        log_q = np.log(table / totals)
+        log_q_current = np.take_along_axis(log_q, current[:, None].astype(np.intp), axis=1)[:, 0]
+        return candidates, np.take_along_axis(log_q, candidates, axis=1), log_q_current
+
+    def raise_visited(
+        self, rows: np.ndarray, states: np.ndarray, decay: float, gain: float
+    ) -> None:
+        for draw in range(states.shape[1]):
+            visited = rows, states[:, draw]
+            self._excess[visited] = decay * self._excess[visited] + gain
+
+
+class DenseNeighbours:
+    """Implements `Neighbours` with the distances of all pairs (K, K)."""
+
+    def __init__(self, lists: np.ndarray) -> None:
+        self.lists = np.array(lists, dtype=np.int32)
+        n_components, n_neighbours = self.lists.shape
+        every = np.arange(n_components)
+        self._sums = np.zeros((n_components, n_components))
+        self._counts = np.zeros((n_components, n_components), dtype=np.int64)
+        # Pairs without an evaluation keep the order of the guesses.
+        self._rank = np.full((n_components, n_components), n_neighbours)
+        np.put_along_axis(self._rank, self.lists, np.arange(n_neighbours)[None], axis=1)
+        self._rank[every, every] = -1
+
+    def _means(self, components: np.ndarray) -> np.ndarray:
+        """Distances (C, K) of all components from these."""
+        counts = self._counts[components]
+        means = np.full(counts.shape, np.inf)
+        np.divide(self._sums[components], counts, out=means, where=counts > 0)
+        means[np.arange(components.shape[0]), components] = 0.0
+        return means
+
+    def collect(
+        self, rows: np.ndarray, held: np.ndarray, n_explore: int, key: np.uint64
+    ) -> tuple[np.ndarray, int]:
+        n_components = self.lists.shape[0]
+        known = np.where(held[:, :, None] >= 0, self.lists[held], -1)
+        drawn = (uniforms(key, rows, n_explore, held.shape[1]) * n_components).astype(np.int32)
+        strangers = np.minimum(drawn, n_components - 1)
+        candidates = np.concatenate([known.reshape(rows.shape[0], -1), strangers], axis=1)
+        candidates.sort(axis=1)
+        candidates[:, 1:][candidates[:, 1:] == candidates[:, :-1]] = -1
+        return candidates, int((candidates >= 0).sum())
+
+    def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
+        won = winners >= 0
+        candidates, log_joint, winners = candidates[won], log_joint[won], winners[won, None]
+        best = np.where(candidates == winners, log_joint, -np.inf).max(axis=1, keepdims=True)
+        others = (candidates >= 0) & (candidates != winners)
+        pairs = np.broadcast_to(winners, candidates.shape)[others], candidates[others]
+        np.add.at(self._sums, pairs, (best - log_joint)[others])
+        np.add.at(self._counts, pairs, 1)
+        changed = np.unique(winners)
+        nearest = np.lexsort((self._rank[changed], self._means(changed)), axis=1)
+        self.lists[changed] = nearest[:, : self.lists.shape[1]]

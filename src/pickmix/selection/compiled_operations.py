@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 
-from pickmix.selection import kernels, tree_kernels
+from pickmix.selection import kernels
 from pickmix.selection.operations import Tree
 from pickmix.selection.sparse import SparseNeighbours, SparseTable
 from pickmix.threads import Threads
 
-# Nodes of a tree split one after another before the rest is handed to threads.
-_FIRST_SPLITS = 15
+_FIRST_SPLITS = 15  # Nodes of a tree split one after another before the rest is handed to threads.
 
 
 class CompiledOperations:
@@ -22,18 +21,16 @@ class CompiledOperations:
         self.threads = threads
 
     def __reduce__(self) -> tuple[type[CompiledOperations], tuple[Threads]]:
-        # A copy has threads of its own: running ones cannot be copied.
+        # A copy has other threads: running ones cannot be copied.
         return CompiledOperations, (Threads(self.threads.n_threads),)
 
     def normalise_all(self, log_joint: np.ndarray, beta: float) -> np.ndarray:
-        """Replace log_joint (K, B) by responsibilities; returns the log-likelihood (B,)."""
         out = np.empty(log_joint.shape[1])
         work = 20.0 * log_joint.size
         self.threads.run(kernels.normalise_all, out.shape[0], work, log_joint, beta, out)
         return out
 
     def log_sum_exp(self, log_joint: np.ndarray) -> np.ndarray:
-        """Log sum_k exp(log_joint (K, B)), as (B,)."""
         out = np.empty(log_joint.shape[1])
         work = 15.0 * log_joint.size
         self.threads.run(kernels.log_sum_exp, out.shape[0], work, log_joint, out)
@@ -42,7 +39,6 @@ class CompiledOperations:
     def top_of_all(
         self, log_joint: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Each row's M largest of all log-joints (K, B), and their weights."""
         n_rows, work = log_joint.shape[1], 3.0 * log_joint.size
         components = np.empty((n_rows, n_kept), dtype=np.int32)
         weights = np.empty(components.shape)
@@ -52,7 +48,6 @@ class CompiledOperations:
     def top_of_candidates(
         self, log_joint: np.ndarray, candidates: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same among the candidates (B, C) of each row; candidate -1 is no one."""
         components = np.empty((candidates.shape[0], n_kept), dtype=np.int32)
         weights = np.empty(components.shape)
         self.threads.run(
@@ -70,7 +65,6 @@ class CompiledOperations:
     def draw_from_posterior(
         self, log_joint: np.ndarray, beta: float, rows: np.ndarray, key: np.uint64, n_draws: int
     ) -> np.ndarray:
-        """States (B, M) int32: independent draws from p(k | x)^beta given log-joints (K, B)."""
         states = np.empty((rows.shape[0], n_draws), dtype=np.int32)
         self.threads.run(
             kernels.draw_from_posterior,
@@ -99,7 +93,6 @@ class CompiledOperations:
         states: np.ndarray,
         acceptance: np.ndarray,
     ) -> None:
-        """Metropolis-Hastings: run each row's chain over its M candidates, in place."""
         self.threads.run(
             kernels.accept_or_stay,
             rows.shape[0],
@@ -121,7 +114,6 @@ class CompiledOperations:
     def count_states(
         self, states: np.ndarray, acceptance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Distinct components (B, M) of states (B, M), weights n/M, and the sum of acceptance."""
         components = np.empty(states.shape, dtype=np.int32)
         weights = np.empty(states.shape)
         return components, weights, kernels.count_states(states, acceptance, components, weights)
@@ -129,7 +121,6 @@ class CompiledOperations:
     def draw_uniformly(
         self, rows: np.ndarray, n_components: int, key: np.uint64, first_draw: int, n_draws: int
     ) -> np.ndarray:
-        """Components (B, n_draws) int32, all equally likely."""
         components = np.empty((rows.shape[0], n_draws), dtype=np.int32)
         kernels.draw_uniformly(rows, n_components, key, first_draw, components)
         return components
@@ -137,7 +128,6 @@ class CompiledOperations:
     def grow_tree(
         self, points: np.ndarray, leaf_size: int, key: np.uint64, scales: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
-        """Split points (n, D) until at most `leaf_size` are together."""
         n_points, n_features = points.shape
         n_leaves = -(-n_points // leaf_size)
         order = np.arange(n_points, dtype=np.int32)
@@ -150,40 +140,35 @@ class CompiledOperations:
         pending = np.empty((_FIRST_SPLITS + 1, 4), dtype=np.int64)
         arrays = tree.directions, tree.thresholds, tree.children
         arguments = (points, order, np.empty(n_points), key, scales, offsets, arrays)
-        n_pending = tree_kernels.split_widest(pending, *arguments)
+        n_pending = kernels.split_widest(pending, *arguments)
         if n_leaves > n_pending:
             work = 20.0 * n_points * (n_features + 2)
-            self.threads.run(tree_kernels.split_all, n_pending, work, pending, *arguments)
-        return order, offsets, Tree(*arrays, root=int(tree_kernels.root(0, n_leaves, key)))
+            self.threads.run(kernels.split_all, n_pending, work, pending, *arguments)
+        return order, offsets, Tree(*arrays, root=int(kernels.root(0, n_leaves, key)))
 
     def leaf_of(self, tree: Tree, rows: np.ndarray) -> np.ndarray:
-        """Leaf of each row (B, D), as (B,) int32."""
         leaves = np.zeros(rows.shape[0], dtype=np.int32)
         n_nodes = tree.thresholds.shape[0]
         if n_nodes:
             work = rows.size * (2.0 + math.log2(n_nodes))
             arrays = tree.directions, tree.thresholds, tree.children
             arguments = rows, tree.root, arrays, leaves
-            self.threads.run(tree_kernels.descend, rows.shape[0], work, *arguments)
+            self.threads.run(kernels.descend, rows.shape[0], work, *arguments)
         return leaves
 
     def exchange(self, members: np.ndarray, share: float, key: np.uint64) -> None:
-        """Let about `share` of the members change places at random (Fisher and Yates)."""
-        tree_kernels.exchange(members, share, key)
+        kernels.exchange(members, share, key)
 
     def group_rows(
         self, components: np.ndarray, position: np.ndarray, n_places: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Sort rows by the place of their component, keeping their order."""
         order = np.empty(components.shape[0], dtype=np.int64)
         ends = np.empty(n_places, dtype=np.int64)
         kernels.group_rows(components, position, order, ends)
         return order, ends
 
     def start_table(self, n_rows: int, n_components: int) -> SparseTable:
-        """A new table for proposals."""
         return SparseTable(n_rows, n_components)
 
     def start_neighbours(self, lists: np.ndarray) -> SparseNeighbours:
-        """Begin with guessed lists (K, G)."""
         return SparseNeighbours(lists)

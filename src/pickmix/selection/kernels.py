@@ -1,15 +1,15 @@
 # mypy: ignore-errors
-"""The compiled inner loops of `CompiledOperations`. They know log-joints, not models.
-
-What they compute is said in `operations.py`. Those that end in (start, stop) work on these rows
-only, so that ranges can run on threads.
-"""
+"""Compiled loops of `CompiledOperations`; `operations.py` specifies them. Ranges are
+start..stop."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from pickmix.compiled import kernel, part
+from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE
 from pickmix.selection.randomness import DRAW_BITS, HALF_WORD, TO_UNIT
 
 
@@ -40,7 +40,6 @@ def uniform_component(key, row, draw, n_components):
 
 @kernel()
 def draw_uniformly(rows, n_components, key, first_draw, candidates):
-    """Fill candidates (B, n_draws)."""
     for i in range(candidates.shape[0]):
         for j in range(candidates.shape[1]):
             candidates[i, j] = uniform_component(key, rows[i], first_draw + j, n_components)
@@ -48,10 +47,6 @@ def draw_uniformly(rows, n_components, key, first_draw, candidates):
 
 @kernel()
 def normalise_all(log_joint, beta, log_likelihood, start, stop):
-    """Replace log_joint (K, B) by responsibilities, p(x, k)^beta normalised over k.
-
-    log_likelihood (B,) receives log sum_k p(x, k), at beta = 1 whatever beta is.
-    """
     n_components = log_joint.shape[0]
     n = stop - start
     largest = np.full(n, -np.inf)
@@ -82,7 +77,6 @@ def normalise_all(log_joint, beta, log_likelihood, start, stop):
 
 @kernel()
 def log_sum_exp(log_joint, log_likelihood, start, stop):
-    """log_likelihood (B,) = log sum_k exp(log_joint (K, B))."""
     n_components = log_joint.shape[0]
     n = stop - start
     largest = np.full(n, -np.inf)
@@ -125,7 +119,6 @@ def _renormalise(values, components, beta, weights):
 
 @kernel()
 def top_of_all(log_joint, beta, components, weights, start, stop):
-    """Keep each row's M largest of all K log-joints (K, B), weights renormalised over them."""
     n_components = log_joint.shape[0]
     n_kept = components.shape[1]
     values = np.empty(n_kept)
@@ -140,7 +133,6 @@ def top_of_all(log_joint, beta, components, weights, start, stop):
 
 @kernel()
 def top_of_candidates(log_joint, candidates, beta, components, weights, start, stop):
-    """Keep each row's M largest of its candidates' log-joints (B, C); candidate -1 is no one."""
     n_kept = components.shape[1]
     values = np.empty(n_kept)
     for i in range(start, stop):
@@ -154,7 +146,6 @@ def top_of_candidates(log_joint, candidates, beta, components, weights, start, s
 
 @kernel()
 def draw_from_posterior(log_joint, beta, rows, key, states, start, stop):
-    """states (B, M): independent draws from p(k | x)^beta given log-joints (K, B)."""
     n_components = log_joint.shape[0]
     cumulative = np.empty(n_components)
     for i in range(start, stop):
@@ -189,7 +180,6 @@ def accept_or_stay(
     start,
     stop,
 ):
-    """Run each row's chain over its M candidates; acceptance (B,) is raised by the alphas."""
     for i in range(start, stop):
         total = 0.0
         for j in range(candidates.shape[1]):
@@ -209,10 +199,6 @@ def accept_or_stay(
 
 @kernel()
 def count_states(states, acceptance, components, weights):
-    """Merge the M chain states (B, M) of each row into distinct components with weights n/M.
-
-    Returns the sum of acceptance (B,).
-    """
     accepted = 0.0
     n_draws = states.shape[1]
     share = 1.0 / n_draws
@@ -238,7 +224,6 @@ def count_states(states, acceptance, components, weights):
 
 @kernel()
 def group_rows(components, position, order, ends):
-    """Counting sort of rows by position[components[i]]."""
     ends[:] = 0
     for i in range(components.shape[0]):
         ends[position[components[i]]] += 1
@@ -249,3 +234,170 @@ def group_rows(components, position, order, ends):
         place = position[components[i]]
         order[ends[place]] = i
         ends[place] += 1
+
+
+@part()
+def _fill_normal(key, node, scales, direction):
+    for d in range(direction.shape[0]):
+        u = uniform(key, node, 2 * d + 1)
+        v = uniform(key, node, 2 * d + 2)
+        direction[d] = scales[d] * math.sqrt(-2.0 * math.log(1.0 - u)) * math.cos(2 * math.pi * v)
+
+
+@part()
+def _select(values, order, first, last, cut):
+    """Reorder first..last so that the smallest values come before `cut` (Hoare's selection)."""
+    low, high = first, last - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while values[j] > pivot:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                order[i], order[j] = order[j], order[i]
+                i += 1
+                j -= 1
+        if cut <= j:
+            high = j
+        elif cut >= i:
+            low = i
+        else:
+            break
+
+
+@part()
+def _second_half(first_leaf, last_leaf, key):
+    """The leaf at which the second half of a subtree's leaves begins; its node is one less."""
+    n_leaves = last_leaf - first_leaf
+    u = uniform(key, first_leaf + 2 * last_leaf, 0)
+    share = LEAST_QUANTILE + (1.0 - 2.0 * LEAST_QUANTILE) * u
+    return first_leaf + max(1, min(n_leaves - 1, round(share * n_leaves)))
+
+
+@kernel()
+def root(first_leaf, last_leaf, key):
+    """The node that leaves first_leaf..last_leaf hang from; -1 - leaf if there is but one."""
+    if last_leaf - first_leaf == 1:
+        return -1 - first_leaf
+    return _second_half(first_leaf, last_leaf, key) - 1
+
+
+@part()
+def _split(first, last, first_leaf, last_leaf, points, order, values, key, scales, offsets, tree):
+    """Split one subtree; returns the point and the leaf at which its second half begins."""
+    directions, thresholds, children = tree
+    middle = _second_half(first_leaf, last_leaf, key)
+    node = middle - 1
+    direction = directions[node]
+    _fill_normal(key, node, scales, direction)
+    for i in range(first, last):
+        total = 0.0
+        for d in range(direction.shape[0]):
+            total += points[order[i], d] * direction[d]
+        values[i] = total
+    cut = first + (last - first) * (middle - first_leaf) // (last_leaf - first_leaf)
+    _select(values, order, first, last, cut)
+    # Halfway between the two sides.
+    below = values[first]
+    for i in range(first, cut):
+        below = max(below, values[i])
+    thresholds[node] = 0.5 * (below + values[cut])
+    children[node, 0] = root(first_leaf, middle, key)
+    children[node, 1] = root(middle, last_leaf, key)
+    offsets[middle] = cut
+    return cut, middle
+
+
+@part()
+def _put(tasks, place, first, last, first_leaf, last_leaf):
+    # One by one: Numba takes seconds to compile what an assignment of arrays might complain of.
+    tasks[place, 0] = first
+    tasks[place, 1] = last
+    tasks[place, 2] = first_leaf
+    tasks[place, 3] = last_leaf
+
+
+@kernel()
+def split_widest(pending, points, order, values, key, scales, offsets, tree):
+    """Split the subtree with the most leaves, again and again; returns how many are left."""
+    _put(pending, 0, 0, points.shape[0], 0, offsets.shape[0] - 1)
+    n_pending = 1
+    while n_pending < pending.shape[0]:
+        widest = 0
+        for task in range(1, n_pending):
+            n_leaves = pending[task, 3] - pending[task, 2]
+            if n_leaves > pending[widest, 3] - pending[widest, 2]:
+                widest = task
+        first, last, first_leaf, last_leaf = pending[widest]
+        if last_leaf - first_leaf < 2:
+            break
+        cut, middle = _split(
+            first, last, first_leaf, last_leaf, points, order, values, key, scales, offsets, tree
+        )
+        pending[widest, 1], pending[widest, 3] = cut, middle
+        _put(pending, n_pending, cut, last, middle, last_leaf)
+        n_pending += 1
+    return n_pending
+
+
+@kernel()
+def split_all(pending, points, order, values, key, scales, offsets, tree, start, stop):
+    """Split the pending subtrees start..stop down to their leaves."""
+    # A subtree of m leaves is at most m - 1 deep, and each level leaves one half waiting.
+    waiting = np.empty((offsets.shape[0] + 1, 4), dtype=np.int64)
+    for task in range(start, stop):
+        for column in range(4):
+            waiting[0, column] = pending[task, column]
+        n_waiting = 1
+        while n_waiting:
+            n_waiting -= 1
+            first, last, first_leaf, last_leaf = waiting[n_waiting]
+            if last_leaf - first_leaf < 2:
+                continue
+            cut, middle = _split(
+                first,
+                last,
+                first_leaf,
+                last_leaf,
+                points,
+                order,
+                values,
+                key,
+                scales,
+                offsets,
+                tree,
+            )
+            _put(waiting, n_waiting, cut, last, middle, last_leaf)
+            _put(waiting, n_waiting + 1, first, cut, first_leaf, middle)
+            n_waiting += 2
+
+
+@kernel()
+def descend(rows, root, tree, leaves, start, stop):
+    directions, thresholds, children = tree
+    for i in range(start, stop):
+        node = root
+        while node >= 0:
+            total = 0.0
+            for d in range(rows.shape[1]):
+                total += rows[i, d] * directions[node, d]
+            node = children[node, 1 if total >= thresholds[node] else 0]
+        leaves[i] = -1 - node
+
+
+@kernel()
+def exchange(members, share, key):
+    chosen = np.empty(members.shape[0], dtype=np.int64)
+    n_chosen = 0
+    for place in range(members.shape[0]):
+        if uniform(key, place, EXCHANGE_DRAW) < share:
+            chosen[n_chosen] = place
+            n_chosen += 1
+    for i in range(n_chosen - 1, 0, -1):
+        j = int(uniform(key, i, EXCHANGE_DRAW + 1) * (i + 1))
+        a, b = chosen[i], chosen[min(j, i)]
+        members[a], members[b] = members[b], members[a]

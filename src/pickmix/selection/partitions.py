@@ -1,10 +1,9 @@
 """Random partitions of the components into small blocks of neighbours.
 
-A random tree over points (the means of components) is split by random directions at random
-quantiles until at most G points are left: its leaves are the blocks. Neighbours mostly share a
-block, and every tree draws the borders elsewhere. A small share of the components changes places
-with each other afterwards, so that any two may meet in a block and the chain over components is
-ergodic. The same tree says to which block a row without a chain state belongs.
+A random tree over the components' means is split by random directions at random quantiles until at
+most G points are left: its leaves are the blocks. Neighbours mostly share a block, and every tree
+has other borders. A small share of the components is exchanged afterwards, so that any two may
+share a block and the chain over components is ergodic. The tree also gives the block of a new row.
 """
 
 from __future__ import annotations
@@ -19,21 +18,11 @@ from pickmix.selection.randomness import StepRandomness, Stream
 
 @dataclass(frozen=True)
 class Partition:
-    """Blocks of components.
+    """Blocks of components."""
 
-    Attributes
-    ----------
-    members : (K,) int32 array
-        Components, block after block.
-    offsets : (n_blocks + 1,) int64 array
-        Block b holds members[offsets[b] : offsets[b + 1]].
-    tree : Tree or None
-        Its leaf b is block b. None if the blocks were not made by a tree.
-    """
-
-    members: np.ndarray
-    offsets: np.ndarray
-    tree: Tree | None = None
+    members: np.ndarray  # (K,) Components, block after block.
+    offsets: np.ndarray  # (n_blocks + 1,) Block b holds members[offsets[b] : offsets[b + 1]].
+    tree: Tree | None = None  # Its leaf b is block b. None if the blocks were not made by a tree.
 
     @classmethod
     def of_blocks(cls, members: np.ndarray, size: int) -> Partition:
@@ -49,14 +38,7 @@ class Partition:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks."""
         return int(self.offsets.shape[0]) - 1
-
-    def position(self) -> np.ndarray:
-        """Inverse of `members`, (K,) int32."""
-        position = np.empty_like(self.members)
-        position[self.members] = np.arange(self.members.shape[0], dtype=np.int32)
-        return position
 
     def block_of_position(self) -> np.ndarray:
         """Block of each place in `members`, (K,) int32."""
@@ -71,14 +53,11 @@ def draw_partition(
     operations: Operations,
     widths: np.ndarray | None = None,
 ) -> Partition:
-    """Draw a partition of the components at `places` (K, d) into blocks of at most `block_size`.
+    """Draw a partition of the components at positions (K, d) into blocks of at most `block_size`.
 
-    `widths` (d,) are typical widths of a component, in which distances along the columns are
-    measured. Several partitions of one step are drawn with children of `random`. Nothing else is
-    random: a partition does not depend on where the chains stand.
+    Distances are measured in `widths` (d,), typical scales of a component. The partition does not
+    depend on the chains; several partitions of one step are drawn with children of `random`.
 
-    Examples
-    --------
     >>> from pickmix.selection.arrays import ArrayOperations
     >>> places = np.arange(8.0)[:, None]
     >>> partition = draw_partition(places, 4, 0.0, StepRandomness(0, 1), ArrayOperations())

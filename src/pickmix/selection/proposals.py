@@ -1,8 +1,4 @@
-"""Proposal distributions q(z | z_bar) of the Metropolis-Hastings chain over components.
-
-A proposal is *independent* when q does not depend on z_bar; then all M candidates of a
-visit are drawn, and their log-joints evaluated, at once.
-"""
+"""Proposal distributions q(z | z_bar) of the Metropolis-Hastings chain over components."""
 
 from __future__ import annotations
 
@@ -90,7 +86,7 @@ def propose_checked(
     first_draw: int,
     random: StepRandomness,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Call a proposal; check the result unless it is one of ours, as kernels trust indices."""
+    """Call a proposal and check the candidates of untrusted ones, because kernels trust indices."""
     candidates, log_q, log_q_current = proposal.propose(rows, current, n_draws, first_draw, random)
     if proposal.trusted:
         return candidates, log_q, log_q_current
@@ -128,7 +124,6 @@ class UniformProposal(Proposal):
         first_draw: int,
         random: StepRandomness,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw every candidate uniformly from all components."""
         key = random.key(Stream.PROPOSAL)
         candidates = self.operations.draw_uniformly(
             rows, self.n_components, key, first_draw, n_draws
@@ -143,7 +138,6 @@ class _TableProposal(Proposal):
     table: Table
 
     def start(self, n_rows: int, n_components: int) -> None:
-        """Begin a fit with empty tables."""
         super().start(n_rows, n_components)
         self.table = self.operations.start_table(n_rows, n_components)
 
@@ -155,18 +149,13 @@ class _TableProposal(Proposal):
         first_draw: int,
         random: StepRandomness,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw from the rows' own tables."""
         return self.table.draw(rows, current, random.key(Stream.PROPOSAL), first_draw, n_draws)
 
 
 class TableProposal(_TableProposal):
-    """q(z) = running mean of the row's visits, one uniform visit included (the paper's T).
-
-    It proposes where the chain has been, so it sticks. Kept for the paper's comparison.
-    """
+    """The paper's T: q(z) = running mean of the row's visits and one uniform visit. It sticks."""
 
     def observe(self, rows: np.ndarray, states: np.ndarray, step_size: float) -> None:
-        """Count the visits."""
         self.table.raise_visited(rows, states, 1.0, 1.0)
 
 
@@ -174,6 +163,5 @@ class TableForgettingProposal(_TableProposal):
     """The paper's TF: n_z <- (1 - gamma) n_z + gamma for the visited z, n_k = 1/K at the start."""
 
     def observe(self, rows: np.ndarray, states: np.ndarray, step_size: float) -> None:
-        """Move the visited entries towards one."""
         gain = step_size * (1.0 - 1.0 / self.n_components)
         self.table.raise_visited(rows, states, 1.0 - step_size, gain)

@@ -35,7 +35,6 @@ class Stream(enum.IntEnum):
     PARTITION = 6
     RELOCATION = 7
     SPLIT = 8
-    SAMPLE = 9
     NOISE = 10
 
 
@@ -46,10 +45,7 @@ def _mix(word: int) -> int:
 
 
 def uniforms(key: np.uint64, rows: np.ndarray, n_draws: int, first_draw: int = 0) -> np.ndarray:
-    """Uniforms (B, n_draws) in [0, 1) of `rows` (B,), draws first_draw, first_draw + 1, ...
-
-    Up to 2^44 rows and 2^20 draws.
-    """
+    """Uniforms (B, n_draws) in [0, 1) of rows (B,) < 2^44, draws first_draw, ... < 2^20."""
     out = np.empty((len(rows), n_draws))
     draws = np.arange(first_draw + 1, first_draw + 1 + n_draws).astype(np.uint64)
     # Few at a time: what lies between counters and uniforms stays in the cache.
@@ -70,21 +66,12 @@ def uniforms(key: np.uint64, rows: np.ndarray, n_draws: int, first_draw: int = 0
 
 
 def _swap(x: np.ndarray) -> np.ndarray:
-    """Exchange the halves of each word."""
     return np.asarray((x >> HALF_WORD) | (x << HALF_WORD))
 
 
 class StepRandomness:
-    """The randomness of one step: keys and uniforms for its rows.
+    """The randomness of one step: keys and uniforms for its rows. `path` numbers children.
 
-    Parameters
-    ----------
-    seed, step : int
-    path : tuple of int
-        Which child of which child this is; see `child`.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> rows = np.array([3, 8])
     >>> both = StepRandomness(seed=0, step=5).uniforms(Stream.PROPOSAL, rows, 2)
@@ -99,7 +86,7 @@ class StepRandomness:
         self.path = path
 
     def child(self, n: int) -> StepRandomness:
-        """The randomness of part n of this step, independent of the step's own and of other parts.
+        """The randomness of part n of this step, independent of the step's and of other parts.
 
         >>> random = StepRandomness(seed=0, step=5)
         >>> bool(random.child(1).key(Stream.START) == random.child(2).key(Stream.START))

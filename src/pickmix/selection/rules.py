@@ -25,75 +25,50 @@ import numpy as np
 from pickmix.selection.operations import Operations
 from pickmix.selection.proposals import Proposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.settings import SearchSet
 
 
 class Evaluator(Protocol):
-    """A frozen model and a batch of B rows: evaluates log p(x_i, k) where asked."""
+    """A frozen model and a batch of B rows, evaluated on demand."""
 
     @property
-    def n_components(self) -> int:
-        """K."""
-        ...
+    def n_components(self) -> int: ...
 
     @property
-    def operations(self) -> Operations:
-        """How array work is done."""
-        ...
+    def operations(self) -> Operations: ...
 
     def log_joint(self, candidates: np.ndarray) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, C), for a (B, C) array; -inf where candidate < 0."""
-        ...
 
     def log_joint_all(self) -> np.ndarray:
-        """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
-        ...
+        """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
         """Each component's nearest, (K, n_neighbours) int32, beginning with itself."""
-        ...
 
 
 @dataclass
 class SelectedPairs:
-    """The pairs that a rule selected for a batch of B rows, and what it learnt on the way.
+    """The pairs that a rule selected for a batch of B rows, and what it learnt on the way."""
 
-    Attributes
-    ----------
-    components : (B, W) int array or None
-        Selected components, distinct within a row, -1 where a row has fewer than W.
-        None means all K, with `weights` of shape (K, B).
-    weights : (B, W) or (K, B) array
-        Weights, summing to one per row.
-    evaluations : int
-        Component evaluations made.
-    acceptance : float
-        Mean acceptance probability of the draws; NaN for rules that draw nothing.
-    log_likelihood : (B,) array or None
-        log p(x_i), for rules that evaluate every component.
-    """
-
+    #: (B, W) Selected components, distinct within a row, -1 where a row has fewer than W. None
+    #: means all K, with `weights` of shape (K, B).
     components: np.ndarray | None
-    weights: np.ndarray
-    evaluations: int
-    acceptance: float = float("nan")
-    log_likelihood: np.ndarray | None = None
+    weights: np.ndarray  # (B, W) Weights, summing to one per row.
+    evaluations: int  # Component evaluations made.
+    acceptance: float = float("nan")  # Mean acceptance probability; NaN without draws.
+    log_likelihood: np.ndarray | None = None  # (B,) log p(x_i), if all are evaluated.
 
 
 class SelectionRule(abc.ABC):
     """One row of Table 1. Holds the state per row, if any, that the next visit needs."""
 
-    #: True if every component is evaluated on every row; blocks of rows are small then.
-    evaluates_all: bool = False
-
-    @property
-    @abc.abstractmethod
-    def width(self) -> int | None:
-        """Pairs per row at most; None means all K."""
+    evaluates_all: bool = False  # True if every component is evaluated on every row.
 
     def start(  # noqa: B027
         self, chain: np.ndarray, n_components: int, operations: Operations
     ) -> None:
-        """Begin a fit. `chain` (N,) holds the component each row's chain stands on."""
+        """Begin a fit. `chain` (N,) holds the component of each row's chain."""
 
     @abc.abstractmethod
     def select(
@@ -112,11 +87,6 @@ class ExactPosterior(SelectionRule):
 
     evaluates_all = True
 
-    @property
-    def width(self) -> None:
-        """All K."""
-        return None
-
     def select(
         self,
         evaluate: Evaluator,
@@ -125,7 +95,6 @@ class ExactPosterior(SelectionRule):
         step_size: float,
         random: StepRandomness,
     ) -> SelectedPairs:
-        """Compute the responsibilities."""
         log_joint = evaluate.log_joint_all()
         log_likelihood = evaluate.operations.normalise_all(log_joint, beta)
         return SelectedPairs(None, log_joint, log_joint.size, log_likelihood=log_likelihood)
@@ -139,11 +108,6 @@ class TopComponents(SelectionRule):
     def __init__(self, n_kept: int) -> None:
         self.n_kept = n_kept
 
-    @property
-    def width(self) -> int:
-        """M."""
-        return self.n_kept
-
     def select(
         self,
         evaluate: Evaluator,
@@ -152,7 +116,6 @@ class TopComponents(SelectionRule):
         step_size: float,
         random: StepRandomness,
     ) -> SelectedPairs:
-        """Evaluate all components and keep the best M."""
         log_joint = evaluate.log_joint_all()
         operations = evaluate.operations
         components, weights = operations.top_of_all(log_joint, beta, self.n_kept)
@@ -161,23 +124,14 @@ class TopComponents(SelectionRule):
 
 
 class PosteriorDraws(SelectionRule):
-    """M independent draws from the posterior: MCSAEM, which is MHSAEM with the proposal O.
-
-    Under the optimal proposal q(z) = p(z | x) every draw is accepted.
-    """
+    """M independent draws from the posterior: MCSAEM, or MHSAEM with the optimal proposal."""
 
     evaluates_all = True
 
     def __init__(self, n_draws: int) -> None:
         self.n_draws = n_draws
 
-    @property
-    def width(self) -> int:
-        """M."""
-        return self.n_draws
-
     def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
-        """Begin a fit."""
         self.chain = chain
 
     def select(
@@ -188,7 +142,6 @@ class PosteriorDraws(SelectionRule):
         step_size: float,
         random: StepRandomness,
     ) -> SelectedPairs:
-        """Evaluate all components and draw M of them."""
         log_joint = evaluate.log_joint_all()
         operations = evaluate.operations
         key = random.key(Stream.POSTERIOR)
@@ -200,17 +153,10 @@ class PosteriorDraws(SelectionRule):
 
 
 class MetropolisHastings(SelectionRule):
-    """The paper's S-step: M Metropolis-Hastings moves of each row's chain over components.
+    """The paper's S-step: M Metropolis-Hastings moves of each row's chain per visit.
 
-    Parameters
-    ----------
-    proposal : Proposal
-        q(z | z_bar).
-    n_draws : int
-        M, moves per visit.
-    reuse_log_joint : bool, default=False
-        Take log p(x, z_bar) from the row's last visit instead of evaluating it at today's
-        parameters: M evaluations per visit instead of M + 1, and another algorithm.
+    `reuse_log_joint` takes log p(x, z_bar) from the row's last visit instead of evaluating it at
+    the present parameters: M evaluations per visit instead of M + 1, and another algorithm.
     """
 
     def __init__(self, proposal: Proposal, n_draws: int, reuse_log_joint: bool = False) -> None:
@@ -218,13 +164,7 @@ class MetropolisHastings(SelectionRule):
         self.n_draws = n_draws
         self.reuse_log_joint = reuse_log_joint
 
-    @property
-    def width(self) -> int:
-        """M."""
-        return self.n_draws
-
     def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
-        """Begin a fit."""
         self.chain = chain
         self.proposal.operations = operations
         self.proposal.start(chain.shape[0], n_components)
@@ -239,7 +179,6 @@ class MetropolisHastings(SelectionRule):
         step_size: float,
         random: StepRandomness,
     ) -> SelectedPairs:
-        """Run the chains of the batch for M moves (Algorithm 1, the loop over i and j)."""
         n_rows = rows.shape[0]
         # Set z^0_{i,t} := z^M_{i,t-1}.
         current = self.chain.take(rows)
@@ -289,8 +228,57 @@ class MetropolisHastings(SelectionRule):
         return SelectedPairs(components, weights, evaluations, accepted / states.size)
 
     def _remembered(self, rows: np.ndarray) -> np.ndarray | None:
-        """Log-joints of the rows' last visits, if asked for and all there."""
+        """Log-joints (B,) of the last visits; None if not reused or incomplete."""
         if not self.reuse_log_joint:
             return None
         remembered = self._last_log_joint[rows]
         return None if np.isnan(remembered).any() else remembered
+
+
+class TruncatedSearch(SelectionRule):
+    """The M best components of each row's search set, renormalised: TSAEM.
+
+    Truncated variational EM in its sublinear form (Forster and Luecke 2018; Hirschberger, Forster
+    and Luecke 2022): a row keeps M components, and its search set is the union of their lists of G
+    nearest components and E uniform draws. Distances are learnt from log-joints that are evaluated
+    anyway, d(c, k) = mean over the rows that c wins of log p(x, c) - log p(x, k).
+    `first_neighbours` (K, G): nearest components to start from, each list beginning with itself.
+    """
+
+    def __init__(self, n_kept: int, search: SearchSet, first_neighbours: np.ndarray) -> None:
+        self.n_kept = n_kept
+        self.search = search
+        self.first_neighbours = first_neighbours
+
+    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
+        self.chain = chain
+        self.held = np.full((chain.shape[0], self.n_kept), -1, dtype=np.int32)
+        self.held[:, 0] = chain
+        self.neighbours = operations.start_neighbours(self.first_neighbours)
+
+    def select(
+        self,
+        evaluate: Evaluator,
+        rows: np.ndarray,
+        beta: float,
+        step_size: float,
+        random: StepRandomness,
+    ) -> SelectedPairs:
+        search, neighbours = self.search, self.neighbours
+        if search.all_pairs:
+            neighbours.lists = evaluate.nearest_components(neighbours.lists.shape[1])
+        candidates, n_evaluated = neighbours.collect(
+            rows, self.held[rows], search.n_explore, random.key(Stream.EXPLORATION)
+        )
+        log_joint = evaluate.log_joint(candidates)
+        components, weights = evaluate.operations.top_of_candidates(
+            log_joint, candidates, beta, self.n_kept
+        )
+        winners = components[:, 0]
+        if not search.all_pairs:
+            neighbours.learn(candidates, log_joint, winners)
+        # A row that no candidate explains (all log-joints -inf) keeps what it held.
+        found = winners >= 0
+        self.held[rows[found]] = components[found]
+        self.chain[rows[found]] = winners[found]
+        return SelectedPairs(components, weights, n_evaluated)

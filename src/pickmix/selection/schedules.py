@@ -25,7 +25,6 @@ class Schedule(Protocol):
 
     def __call__(self, step: int) -> float:
         """Return the value at t = step."""
-        ...
 
 
 def _check_step_size(name: str, value: float) -> float:
@@ -117,12 +116,10 @@ class PolynomialStep:
 
 
 def automatic_step(steps_per_pass: int) -> Schedule:
-    """Step size of `step_size="auto"`.
+    """Step size of `step_size="auto"`: gamma falls from 1 / (steps per pass), as in incremental EM.
 
-    The statistics always average over about a pass and more: gamma starts at
-    1 / (steps per pass), as in incremental EM, and falls with the passes made.
-    A component then loses only what a pass replaces, however few rows of a
-    single batch it meets.
+    The statistics always average over a pass or more, so that a component loses only what a pass
+    replaces, however few rows of a single batch it has.
     """
     if steps_per_pass <= 1:
         return ConstantStep(1.0)
@@ -139,10 +136,7 @@ class _PassAveraging:
 
 
 def resolve_step_size(step_size: object, steps_per_pass: int) -> Schedule:
-    """Turn the estimator's `step_size` into a schedule.
-
-    "auto", "paper" (two phases), a number (constant) or any callable t -> gamma_t.
-    """
+    """Turn `step_size` ("auto", "paper", a number, a callable t -> gamma_t) into a schedule."""
     if isinstance(step_size, str):
         if step_size == "auto":
             return automatic_step(steps_per_pass)

@@ -1,17 +1,167 @@
-"""The stores of `CompiledOperations`: nothing of size N x K or K x K."""
+# mypy: ignore-errors
+"""Stores of `CompiledOperations`, nothing of size N x K or K x K: proposals, nearest components."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pickmix.selection import store_kernels
+from pickmix.compiled import kernel, part
+from pickmix.selection.kernels import uniform, uniform_component
+
+
+@part()
+def _find(entry_component, entry_next, entry, component):
+    while entry >= 0 and entry_component[entry] != component:
+        entry = entry_next[entry]
+    return entry
+
+
+@kernel()
+def draw_from_table(
+    rows,
+    current,
+    n_components,
+    head,
+    excess_total,
+    entry_component,
+    entry_excess,
+    entry_next,
+    key,
+    first_draw,
+    candidates,
+    log_q,
+    log_q_current,
+):
+    """Sample n_k / sum n: mass 1 spread uniformly, plus the excess of the stored entries."""
+    start_value = 1.0 / n_components
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        total = 1.0 + excess_total[row]
+        entry = _find(entry_component, entry_next, head[row], current[i])
+        value = start_value + (entry_excess[entry] if entry >= 0 else 0.0)
+        log_q_current[i] = np.log(value / total)
+        for j in range(candidates.shape[1]):
+            target = uniform(key, row, first_draw + j) * total
+            if target < 1.0:
+                k = min(int(target * n_components), n_components - 1)
+                entry = _find(entry_component, entry_next, head[row], k)
+            else:
+                target -= 1.0
+                entry = head[row]
+                # Rounding may carry the target past the last entry: then it is the last.
+                while entry_next[entry] >= 0 and target >= entry_excess[entry]:
+                    target -= entry_excess[entry]
+                    entry = entry_next[entry]
+                k = entry_component[entry]
+            value = start_value + (entry_excess[entry] if entry >= 0 else 0.0)
+            candidates[i, j] = k
+            log_q[i, j] = np.log(value / total)
+
+
+@kernel()
+def update_table(
+    rows, states, n_used, decay, gain, head, excess_total, entry_component, entry_excess, entry_next
+):
+    """excess <- decay * excess + gain for every visited (row, component), adding new entries."""
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        for j in range(states.shape[1]):
+            k = states[i, j]
+            entry = _find(entry_component, entry_next, head[row], k)
+            if entry < 0:
+                entry = n_used
+                n_used += 1
+                entry_component[entry] = k
+                entry_excess[entry] = 0.0
+                entry_next[entry] = head[row]
+                head[row] = entry
+            updated = decay * entry_excess[entry] + gain
+            excess_total[row] += updated - entry_excess[entry]
+            entry_excess[entry] = updated
+    return n_used
+
+
+@kernel()
+def _collect(rows, held, neighbours, n_explore, key, candidates):
+    """Fill candidates (B, C) with each row's distinct search set, then -1; return how many."""
+    n_components = neighbours.shape[0]
+    total = 0
+    for i in range(rows.shape[0]):
+        n = 0
+        for j in range(held.shape[1] + n_explore):
+            if j < held.shape[1]:
+                c = held[i, j]
+                if c < 0:
+                    continue
+                members = neighbours[c]
+            else:
+                members = np.array([uniform_component(key, rows[i], j, n_components)], np.int32)
+            for k in members:
+                known = k < 0
+                for d in range(n):
+                    if candidates[i, d] == k:
+                        known = True
+                        break
+                if not known:
+                    candidates[i, n] = k
+                    n += 1
+        total += n
+        candidates[i, n:] = -1
+    return total
+
+
+@kernel()
+def learn_distances(candidates, log_joint, winners, neighbours, distances, counts):
+    """Update the sorted lists of each row's winner c by running means over the rows that c wins."""
+    n_neighbours = neighbours.shape[1]
+    for i in range(candidates.shape[0]):
+        c = winners[i]
+        if c < 0:
+            continue
+        best = -np.inf
+        for j in range(candidates.shape[1]):
+            if candidates[i, j] == c:
+                best = log_joint[i, j]
+        for j in range(candidates.shape[1]):
+            k = candidates[i, j]
+            if k < 0 or k == c:
+                continue
+            distance = best - log_joint[i, j]
+            place = n_neighbours
+            for g in range(1, n_neighbours):
+                if neighbours[c, g] == k:
+                    place = g
+                    break
+            if place < n_neighbours:
+                count = counts[c, place] + 1
+                if count > 1:
+                    distance = distances[c, place] + (distance - distances[c, place]) / count
+            elif n_neighbours > 1 and distance < distances[c, n_neighbours - 1]:
+                place = n_neighbours - 1
+                count = 1
+            else:
+                continue
+            # Take the entry out and put it back where it belongs in the order.
+            g = place
+            while g + 1 < n_neighbours and distances[c, g + 1] < distance:
+                neighbours[c, g] = neighbours[c, g + 1]
+                distances[c, g] = distances[c, g + 1]
+                counts[c, g] = counts[c, g + 1]
+                g += 1
+            while g - 1 > 0 and distances[c, g - 1] > distance:
+                neighbours[c, g] = neighbours[c, g - 1]
+                distances[c, g] = distances[c, g - 1]
+                counts[c, g] = counts[c, g - 1]
+                g -= 1
+            neighbours[c, g] = k
+            distances[c, g] = distance
+            counts[c, g] = count
 
 
 class SparseTable:
     """Implements `Table` with the visited entries only, as a linked list per row in one pool.
 
-    Both of the paper's tables only ever raise an entry above its start value, so n is the
-    uniform distribution plus a non-negative *excess* on visited components.
+    Entries only rise above their start value, so n is uniform plus a non-negative *excess*.
     """
 
     def __init__(self, n_rows: int, n_components: int) -> None:
@@ -27,18 +177,12 @@ class SparseTable:
             np.empty(capacity, dtype=np.int64),
         )
 
-    @property
-    def n_stored(self) -> int:
-        """Entries that left their start value."""
-        return self._n_used
-
     def draw(
         self, rows: np.ndarray, current: np.ndarray, key: np.uint64, first_draw: int, n_draws: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Candidates (B, n_draws), their log q, and log q of `current`."""
         candidates = np.empty((rows.shape[0], n_draws), dtype=np.int32)
         log_q, log_q_current = np.empty(candidates.shape), np.empty(rows.shape[0])
-        store_kernels.draw_from_table(
+        draw_from_table(
             rows,
             current,
             self._n_components,
@@ -56,7 +200,6 @@ class SparseTable:
     def raise_visited(
         self, rows: np.ndarray, states: np.ndarray, decay: float, gain: float
     ) -> None:
-        """Excess <- decay * excess + gain, for every state of states (B, M) in turn."""
         needed, capacity = self._n_used + states.size, self._pool[0].shape[0]
         if needed > capacity:
             more = max(needed - capacity, capacity)
@@ -64,19 +207,13 @@ class SparseTable:
                 np.concatenate([array, np.empty(more, dtype=array.dtype)]) for array in self._pool
             )
             self._pool = component, excess, following
-        self._n_used = store_kernels.update_table(
+        self._n_used = update_table(
             rows, states, self._n_used, decay, gain, self._head, self._excess_total, *self._pool
         )
 
 
 class SparseNeighbours:
-    """Implements `Neighbours`; what is known of a component that leaves a list is forgotten.
-
-    Parameters
-    ----------
-    lists : (K, G) int array
-        Guesses.
-    """
+    """Implements `Neighbours`; distances of components that leave a list are forgotten."""
 
     def __init__(self, lists: np.ndarray) -> None:
         self.lists = np.array(lists, dtype=np.int32, order="C")
@@ -85,20 +222,12 @@ class SparseNeighbours:
         self._distances[:, 0] = 0.0
         self._counts = np.zeros(self.lists.shape, dtype=np.int64)
 
-    def distances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distances (K, G) of the members of `lists`, and row counts."""
-        return self._distances, self._counts
-
     def collect(
         self, rows: np.ndarray, held: np.ndarray, n_explore: int, key: np.uint64
     ) -> tuple[np.ndarray, int]:
-        """Search sets (B, C) and their number of candidates in all."""
         n_members = held.shape[1] * self.lists.shape[1] + n_explore
         candidates = np.empty((rows.shape[0], n_members), dtype=np.int32)
-        return candidates, store_kernels.collect(rows, held, self.lists, n_explore, key, candidates)
+        return candidates, _collect(rows, held, self.lists, n_explore, key, candidates)
 
     def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
-        """Update the lists of each row's winner from log-joints (B, C)."""
-        store_kernels.learn_distances(
-            candidates, log_joint, winners, self.lists, self._distances, self._counts
-        )
+        learn_distances(candidates, log_joint, winners, self.lists, self._distances, self._counts)

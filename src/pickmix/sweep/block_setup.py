@@ -12,13 +12,11 @@ from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
 from pickmix.sweep.multiply import DOUBLE
 from pickmix.sweep.tiles import TILE
 
-# Terms of a log-joint may be this large before they cancel: float32 then leaves 0.005.
-_LARGEST_TERMS = 8e4
+_LARGEST_TERMS = 8e4  # Largest terms of a log-joint that cancel: float32 then leaves 0.005.
 # A whitened coordinate may have terms this large: float32 then leaves 0.003 of it.
 _LARGEST_WHITENED = 4e4
 _LARGEST_COORDINATE = 1e15
-# Features of a tile beyond this many would leave the fastest cache; a factor's coordinates do not.
-_MOST_FEATURES = 256
+_MOST_FEATURES = 256  # More features of a tile would leave the fastest cache.
 # A coordinate that so often is what it was in the row before is constant in some components: their
 # sums about the origin would lose all digits, and the block be done again.
 _REPEATED = 1.0 / 16.0
@@ -29,7 +27,7 @@ Workspace = namedtuple(
     "Workspace",
     [
         # Of the layout: for every four coordinates (first of their factor's columns, how many,
-        # where they stand in a panel).
+        # where they are in a panel).
         "bands",
         # Of the block: its origin (C,), locations about it (G, C), natural parameters about it
         # (G, P + C + 1), factors, linear parts and constants (G, ...), tables (G, L), how each
@@ -100,7 +98,6 @@ def _find_bands(layout: Layout) -> np.ndarray:
 
 @part()
 def make_workspace(layout: Layout, block_size: int) -> Workspace:
-    """Allocate what a thread needs for blocks of at most block_size components."""
     n = layout[0].shape[0]
     n_products, n_columns = layout[2][n], layout[3].shape[0] - 1
     n_levels = layout[3][n_columns]
@@ -155,11 +152,7 @@ def make_workspace(layout: Layout, block_size: int) -> Workspace:
 def _find_common(
     model: Model, members: np.ndarray, place: int, n: int, beta: float, work: Workspace
 ) -> None:
-    """Find what the linear parts of the block have in common, as a function of x - origin.
-
-    It cancels in posteriors, but for large counts it is so large that float32 would hold no more
-    than that.
-    """
+    """Find the common linear part of the block: it cancels in posteriors, but not in float32."""
     C = work.origin.shape[0]
     if not model.linear.shape[0]:
         return
@@ -292,10 +285,10 @@ def choose_ways(
 
 @part()
 def pack(layout: Layout, n: int, work: Workspace) -> int:
-    """Pack parameters and factors in columns of four; returns how many components are wide.
+    """Pack parameters and factors in columns of four; return the number of components in work.wide.
 
-    Those are the ones that are evaluated by products; their numbers stand in work.wide. A panel of
-    the others holds -F m and F for every four rows of F.
+    Those are evaluated by products. A panel of the others holds -F m and F for every four rows of
+    F.
     """
     first, _, starts, _ = layout
     n_features = work.features.shape[0]

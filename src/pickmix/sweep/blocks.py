@@ -1,14 +1,12 @@
 """The compiled sweep: evaluate, draw and sum up, block by block, for every family.
 
-Rows come grouped by block, so a block is a small dense E-step: a few tiles of rows against at most
-G components. Each component stands in one block, so blocks share nothing that they write, and what
-a block computes does not depend on which thread does it.
-
-A component is evaluated in one of three ways, chosen by how many digits its terms may lose:
+Rows are grouped by block, so a block is a small dense E-step: a few tiles of rows against at most G
+components. Each component is in one block, so blocks share no output, and results do not depend on
+threads. A component is evaluated in one of three ways, by how many digits its terms may lose:
 
 - PRODUCTS: natural parameters times features (products of coordinates about the block's origin),
   in float32. Its sums are a product of weights with the same features.
-- FACTOR: |F (x - m)|^2 in float32. The error grows with width of the block / width of the
+- FACTOR: |F (x - m)|^2 in float32. The error grows with the ratio of the scales of block and
   component, not with its square. Few rows have weight in so narrow a component: they are gathered,
   and their moments about one of them added up in float64.
 - EXACT: the same in float64.
@@ -47,15 +45,13 @@ from pickmix.sweep.tiles import (
     softmax,
 )
 
-# Weights of a whole tile, or of a row in a narrow component, below this are not worth adding up.
-_NEGLIGIBLE = np.float32(1e-7)
-# A variance that is this small a part of the sum of squares about the origin has lost its digits.
-_DEEP_CANCELLATION = 2e-5
+_NEGLIGIBLE = np.float32(1e-7)  # Weights of a tile or narrow component not added up.
+_DEEP_CANCELLATION = 2e-5  # Variances below this share of the sum of squares lost digits.
 
 
 @part()
 def _load(layout, rows, row_weights, numbers, begin, n_rows, key, needs_exact, work):
-    """Load a tile of rows, their levels, uniforms and weights; what is left weighs nothing."""
+    """Load a tile of rows, their levels, uniforms and weights; padding rows have zero weight."""
     offsets = layout[3]
     C = work.origin.shape[0]
     for r in range(TILE):
@@ -73,7 +69,7 @@ def _load(layout, rows, row_weights, numbers, begin, n_rows, key, needs_exact, w
 
 @part(fastmath={"contract", "nsz"})
 def _begin_values(n, constants, levels, tables, way, linear, columns, shifts, has_linear, values):
-    """Log-joints but for what squares, or products of coordinates, add to them."""
+    """Log-joints without the squares, or products of coordinates, that are added later."""
     for g in range(n):
         constant = constants[g]
         for r in range(TILE):
@@ -124,10 +120,10 @@ def _evaluate_by_products(wide, n_wide, parameters, panels, features, four, valu
 
 @part()
 def _evaluate_by_factors(n, start, wanted, way, bands, panels, columns, lanes, floor, out):
-    """Subtract |F (x - m)|^2 / 2 for the components of one way, beginning with a likely one.
+    """Subtract |F (x - m)|^2 / 2 for the components of one way, a likely one first.
 
-    Or less: once all values of some rows are so far below the largest that softmax makes them zero,
-    the rest of the factor does not matter, since squares only add up.
+    Once all values of some rows are so far below the largest that softmax makes them zero, the rest
+    of the factor is skipped, since squares only add up.
     """
     height = panels.shape[0] // way.shape[0]
     for step in range(n):
@@ -160,7 +156,7 @@ def _add_products(n, way, values, row_weights, features, sums, totals):
     n_features = features.shape[0]
     for g in range(n):
         if not largest_weight(values, g) > _NEGLIGIBLE:
-            # Nobody reads these weights again but as none.
+            # -1 marks a component with no weight in this tile.
             values[g, 0] = -1.0
             continue
         scale_weights(values, g, row_weights)
@@ -222,7 +218,6 @@ def _add_kept_rows(
 
 @part()
 def _add_levels_of_rows(n, n_rows, levels, values, place, counts):
-    """Add the levels of the tile's rows to the components' counts."""
     for g in range(n):
         if values[g, 0] < 0.0:
             continue
@@ -317,20 +312,12 @@ def sweep_blocks(
 ):
     """Draw a component for all rows of some blocks, and sum up the statistics of the components.
 
-    Parameters
-    ----------
-    layout, model : the family's features, and the mixture, frozen
-    rows (B, D), row_weights (B,), numbers (B,) : the rows of these blocks, their weights, and
-        their numbers, which choose the draws
-    members, places (n_blocks + 1,) : block b holds the components members[places[b]:places[b + 1]]
-    ends (n_blocks + 1,) : its rows are ends[b] - ends[first_block] .. ends[b + 1] - ...
-    first_block, last_block : the blocks to work on
-    beta : inverse temperature
-    key : of the draws; `greedy` takes the best component of the block instead
-    order (B,) : where the results of each row go
-    drawn : receives each row's component
-    sums : (mass, squares, mean, scatter, counts) by place, or empty ones if none are wanted
-    log_sums : receives log sum_k p(x, k)^beta over the row's block; empty if not wanted
+    rows (B, D), row_weights (B,), numbers (B,): of the rows of these blocks; numbers key the draws.
+    Block b holds the components members[places[b]:places[b + 1]] and the rows ends[b] -
+    ends[first_block] .. ends[b + 1] - ends[first_block]. `greedy` takes the best component of the
+    block instead of a draw. order (B,): where the results of each row go. Written to: drawn, each
+    row's component; sums (mass, squares, mean, scatter, counts) by place; log_sums, log sum_k p(x,
+    k)^beta over the row's block. Empty sums or log_sums are not computed.
     """
     wanted, wants_log_sums = sums[0].shape[0] > 0, log_sums.shape[0] > 0
     block_size = 1
@@ -440,7 +427,7 @@ def sweep_blocks(
                     draw(work.values, n, work.uniforms, work.running, work.drawn)
                 for r in range(n_rows):
                     drawn[order[tile + r]] = members[place + work.drawn[r]]
-                # Rows come in the order of the components that they stood on.
+                # Rows come in the order of their chains' components.
                 start = work.drawn[n_rows - 1]
                 if wanted:
                     _add_products(

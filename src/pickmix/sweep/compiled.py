@@ -19,7 +19,7 @@ from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
 from pickmix.threads import Threads
 
 # Blocks with more rows than this are cut, so that a single block is work for many threads; each
-# piece sums up on its own.
+# piece has its own sums.
 _PIECE_ROWS = 8192
 # Rows that a thread gathers at a time, at most and at least. How many changes no result.
 _MOST_GATHERED, _LEAST_GATHERED = 16384, 512
@@ -36,7 +36,7 @@ class Compiled:
         self._known_layout: tuple[Layout, float] | None = None
 
     def _work_of(self, layout: Layout) -> float:
-        """`Layout.work`, which a small step would take long to compute again and again."""
+        """`Layout.work`, cached because small steps would spend long on it."""
         if self._known_layout is None or self._known_layout[0] is not layout:
             self._known_layout = layout, layout.work()
         return self._known_layout[1]
@@ -55,7 +55,6 @@ class Compiled:
         wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
-        """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
         K = model.location.shape[0]
         order, bounds = self._group_rows(source, numbers, components, partition, K)
         share = numbers.shape[0] // (4 * self._threads.n_threads)
@@ -67,7 +66,7 @@ class Compiled:
         run, patterns = self._kernel(source)
 
         def work_on(*bounds: int) -> None:
-            """Gather the rows of some chunks of pieces, and sweep through them."""
+            """Gather and sweep chunks of pieces."""
             for chunk in range(*bounds):
                 first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
                 here = order[pieces.ends[first] : pieces.ends[last]]
@@ -118,13 +117,12 @@ class Compiled:
         return order, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
 
     def _kernel(self, source: Rows) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
-        """The kernel that sweeps through blocks, and what else it must know of rows."""
+        """The kernel for the source's kind of rows, and its extra arguments."""
         return sweep_blocks, lambda numbers: ()
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
-        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
         out = np.empty(candidates.shape)
         work = candidates.size * self._work_of(layout)
         self._threads.run(
@@ -140,7 +138,6 @@ class Compiled:
         return out
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-        """log p(x_i, k) for every component, as (K, B)."""
         out = np.empty((model.location.shape[0], rows.shape[0]))
         columns = np.ascontiguousarray(rows.T)
         work = out.size * self._work_of(layout)
@@ -152,7 +149,6 @@ class Compiled:
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints and log-densities (B, W) of rows and candidates; None for all components."""
         if candidates is None:
             joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
             return joint, joint - log_weights(model)
@@ -167,7 +163,6 @@ class Compiled:
         responsibilities: np.ndarray,
         model: Model | None = None,
     ) -> Sums:
-        """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
         sums = no_sums(responsibilities.shape[0], layout)
         self._threads.run(
             pair_kernels.accumulate_all,
@@ -192,7 +187,6 @@ class Compiled:
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
-        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
         members, offsets, pairs, grouped_weights = self._group_pairs(
             n_components, weights, components, pair_weights
         )
@@ -247,7 +241,6 @@ class Compiled:
         share: float,
         wants_gains: bool,
     ) -> tuple[np.ndarray, ...] | None:
-        """SA-step: s <- (1 - gamma) s + share * statistics; see `Backend.blend`."""
         n_members = statistics.members.shape[0]
         gains = np.empty((n_members if wants_gains else 0, layout.n_products))
         freedom = np.empty(gains.shape[0])
@@ -275,8 +268,8 @@ class Compiled:
 class _Pieces:
     """Blocks cut into pieces of at most _PIECE_ROWS rows, and chunks of pieces to gather.
 
-    Piece q holds the components members[places[q]:places[q + 1]] and the rows ends[q]..ends[q + 1];
-    chunk c the pieces chunks[c]..chunks[c + 1].
+    Piece q: components members[places[q]:places[q + 1]], rows ends[q]..ends[q + 1]. Chunk c: pieces
+    chunks[c]..chunks[c + 1].
     """
 
     members: np.ndarray
@@ -286,7 +279,7 @@ class _Pieces:
 
 
 def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
-    """Cut blocks whose rows lie between the bounds (n_blocks + 1,); chunks have so many rows."""
+    """Cut blocks whose rows lie between bounds (n_blocks + 1,) into chunks of `chunk_rows` rows."""
     counts = np.diff(bounds)
     n_pieces = np.maximum(1, -(-counts // _PIECE_ROWS))
     sizes = np.diff(partition.offsets)

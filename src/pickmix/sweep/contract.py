@@ -13,11 +13,10 @@ from pickmix.selection.partitions import Partition
 from pickmix.sweep.statistics import Statistics, Sums
 from pickmix.threads import Threads
 
-# Problems of so many components run in NumPy, if a sweep takes so many multiply-adds at most: a
-# fit of some hundred sweeps then takes a few seconds.
-_MOST_COMPONENTS = 256
-_MOST_WORK = 8e6
-_PARTIAL_WORK = 20.0
+# Smaller problems run in NumPy: a fit of some hundred sweeps then takes a few seconds.
+MOST_COMPONENTS = 256
+_MOST_WORK = 8e6  # Multiply-adds of a sweep.
+_PARTIAL_WORK = 20.0  # Cost of partial rows in NumPy, relative to complete ones.
 _BLOCK = 32
 
 
@@ -26,45 +25,29 @@ class Rows(Protocol):
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
-        ...
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average."""
-        ...
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Numbers (B,) of the sets of cells that are missing; None if all rows are complete."""
-        ...
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep returns.
+    """What a sweep returns."""
 
-    Attributes
-    ----------
-    components : (B,) int32 array
-        The component that each row's chain has moved to.
-    statistics : Statistics or None
-        The additive update.
-    log_sums : (B,) array
-        log sum of p(x, k)^beta over the row's block; maybe empty if they were not wanted.
-    evaluations : int
-        Component evaluations made.
-    """
-
-    components: np.ndarray
-    statistics: Statistics | None
-    log_sums: np.ndarray
-    evaluations: int
+    components: np.ndarray  # (B,) The component that each row's chain has moved to.
+    statistics: Statistics | None  # The additive update.
+    log_sums: np.ndarray  # (B,) log sum of p(x, k)^beta over the row's block; may be empty.
+    evaluations: int  # Component evaluations made.
 
 
 class Backend(Protocol):
-    """All that an engine computes on rows: `Reference` in NumPy, `Compiled` in Numba."""
+    """Array work of an engine on rows: `Reference` in NumPy, `Compiled` in Numba."""
 
     operations: Operations
-    #: Threads of the compiled implementation; None for the one in NumPy.
-    threads: Threads | None
+    threads: Threads | None  # Threads of the compiled implementation; None for the one in NumPy.
 
     def sweep(
         self,
@@ -82,35 +65,25 @@ class Backend(Protocol):
     ) -> Swept:
         """Move the chains of rows once: random-partition Gibbs under a frozen model.
 
-        Row `numbers[i]` of the source stands on `components[i]`. It is replaced by a draw from the
-        posterior within the block of the partition that holds it. For any partition that does not
-        depend on the chains this is a Gibbs step, so it leaves the posterior over components
-        invariant. And if a chain follows the posterior, the posterior weights within its block have
-        the posterior as their mean: they, not the draw, weigh the statistics.
-
-        With `greedy`, chains move to the best component of their block instead of a drawn one.
-        Nothing is changed but what is returned.
+        The component of row `numbers[i]`, `components[i]`, is replaced by a draw from the posterior
+        within its block. For any partition that does not depend on the chains this is a Gibbs step
+        and leaves the posterior over components invariant. If a chain follows the posterior, the
+        posterior weights within its block have the posterior as their mean: they, not the draw,
+        weigh the statistics. `greedy` takes the best component of the block instead of a draw.
         """
-        ...
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
-        ...
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-        """log p(x_i, k) for every component, as (K, B). The caller owns the array."""
-        ...
+        """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
 
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints of candidates, and log p(x | k) of complete rows that are as far away, (B, W).
-
-        The latter is log p(x | k) itself for complete rows. Candidates None are all components.
-        """
-        ...
+        """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
 
     def sums_of_all(
         self,
@@ -122,10 +95,9 @@ class Backend(Protocol):
     ) -> Sums:
         """Mass, squares, mean, scatter and counts (K, ...) of rows (B, D).
 
-        Row i counts to component k with weights[i] * responsibilities[k, i]. The model completes
-        rows that were seen in part; complete ones need none.
+        Row i has weights[i] * responsibilities[k, i] in component k. The model completes partial
+        rows.
         """
-        ...
 
     def pair_statistics(
         self,
@@ -138,12 +110,11 @@ class Backend(Protocol):
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
-        """Statistics of pairs (row i, components[i, j]), weighing weights[i] pair_weights[i, j].
+        """Statistics of pairs (row i, components[i, j]), weights[i] pair_weights[i, j].
 
-        The paper's sparse rules: S_z += w T(x) for chosen pairs. Component -1 is no pair. The model
-        completes rows that were seen in part.
+        The paper's sparse rules: S_z += w T(x) for chosen pairs; component -1 is padding. The model
+        completes partial rows.
         """
-        ...
 
     def blend(
         self,
@@ -160,21 +131,17 @@ class Backend(Protocol):
             mean <- mean + (share * mass / s0) (their mean - mean)
             scatter <- ((1 - gamma) s0_old scatter + share * their scatter + cross term) / s0,
 
-        which is s_k <- (1 - gamma) s_k + gamma s_batch for the statistics (1, x, x x'), written
-        about the component's own mean. Returns, if wanted, what was added in all to masses,
-        squares, degrees of freedom (s0 - squares / s0) and mass times scatter.
+        which is s_k <- (1 - gamma) s_k + gamma s_batch for the statistics (1, x, x x') about the
+        component's mean. Returns, if wanted, the sums added to masses, squares, degrees of freedom
+        (s0 - squares / s0) and mass times scatter.
         """
-        ...
 
 
 def needs_compiled(
     layout: Layout, n_rows: int, n_components: int, is_partial: bool = False
 ) -> bool:
-    """Whether a problem is so large that compiling pays. It depends on sizes alone.
-
-    And on whether rows are seen in part, which takes NumPy much longer.
-    """
+    """Whether compiling pays, by sizes and by whether rows are partial (slow in NumPy)."""
     work = n_rows * min(n_components, _BLOCK) * layout.work()
     if is_partial:
         work *= _PARTIAL_WORK
-    return n_components > _MOST_COMPONENTS or work > _MOST_WORK
+    return n_components > MOST_COMPONENTS or work > _MOST_WORK

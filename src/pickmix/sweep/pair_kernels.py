@@ -1,8 +1,7 @@
 """Compiled parts of the sweep beside blocks: pairs, dense E-steps, and the SA-step.
 
-Rows come as (B, D) float64 in coordinates centred on the data, or transposed as columns (D, B)
-where every component meets every row. Each kernel works on a range start..stop of rows or
-components and writes nothing outside it.
+Rows are (B, D) float64, centred on the data, or columns (D, B) where every component meets every
+row. Each kernel works on a range start..stop of rows or components and writes nothing outside it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, SCALE, SQUARE_SCALE
 from pickmix.prefetch import prefetch_row
 
 _FAST_SUMS = {"reassoc", "contract", "nsz"}
-# Models of up to this many numbers (256 KB) stay in the cache, and need no fetching ahead.
-_CACHED_NUMBERS = 32_768
-# How many rows ahead of the one in hand the components of a row are fetched.
-_ROWS_AHEAD = 8
+_CACHED_NUMBERS = 32_768  # Smaller models (256 KB) stay in the cache without prefetching.
+_ROWS_AHEAD = 8  # How many rows ahead of the one in hand the components of a row are fetched.
 
 
 # Arrays, not tuples of them: these are handed over for every pair.
@@ -140,9 +137,9 @@ def group_by_component(
 ):
     """Group the pairs (B, W) by component, in slots numbered as components appear.
 
-    slot_of (K,) is -1 everywhere, before and after. Afterwards the pairs of slot u stand at
-    offsets[u]..offsets[u + 1] of `pairs` (rows) and `pair_weights`, in row order, with weights that
-    include the row's own. Returns the number of slots.
+    slot_of (K,) is -1 everywhere, before and after. Pairs of slot u end up at offsets[u]..offsets[u
+    + 1] of `pairs` and `pair_weights`, in row order, times row weights. Returns the number of
+    slots.
     """
     n_rows, width = components.shape
     n_slots = 0
@@ -225,8 +222,7 @@ def _weighted_sum(weights, values, n):
 def accumulate_all(layout, columns, row_weights, responsibilities, sums, start, stop):
     """Moments of all rows, as columns (D, R), for the components start..stop.
 
-    Row r counts to component k with row_weights[r] * responsibilities[k, r]; rows without mass (see
-    NO_MASS) are skipped.
+    Row r has row_weights[r] * responsibilities[k, r] in component k; below NO_MASS it is skipped.
     """
     first, _, starts, level_offsets = layout
     mass, squares, mean, scatter, counts = sums
@@ -265,11 +261,7 @@ def accumulate_all(layout, columns, row_weights, responsibilities, sums, start, 
 
 @kernel()
 def blend(layout, moments, model, members, sums, share, gains, freedom, start, stop):
-    """SA-step for the components members[start:stop]; see `Backend.blend`.
-
-    gains (U, P) and freedom (U,) receive what each adds to mass times scatter and to the degrees of
-    freedom; empty if they are not wanted.
-    """
+    """`Backend.blend` for members[start:stop]; gains (U, P) and freedom (U,) may be empty."""
     first, _, starts, _ = layout
     n = first.shape[0]
     own_mass, own_squares, own_mean, own_scatter, own_counts = moments

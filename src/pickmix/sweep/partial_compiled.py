@@ -10,7 +10,7 @@ import numpy as np
 from pickmix.data.partial_rows import find_patterns
 from pickmix.families.layout import Layout, Model
 from pickmix.selection.partitions import Partition
-from pickmix.sweep import partial_pairs, partial_sweep
+from pickmix.sweep import partial_sweep
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import Rows
 from pickmix.sweep.partial_reference import as_complete, is_partial
@@ -18,7 +18,7 @@ from pickmix.sweep.statistics import Statistics, Sums, no_sums
 
 
 class PartialCompiled(Compiled):
-    """The sweep and its parts in Numba, for rows seen in part; see `Backend`."""
+    """The sweep and its parts in Numba, for partial rows; see `Backend`."""
 
     def _group_rows(
         self,
@@ -28,7 +28,6 @@ class PartialCompiled(Compiled):
         partition: Partition,
         n_components: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows by blocks, and within a block by what was seen of them."""
         own = source.patterns_of(numbers)
         if own is None:
             return super()._group_rows(source, numbers, components, partition, n_components)
@@ -49,7 +48,6 @@ class PartialCompiled(Compiled):
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
-        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
         if not is_partial(layout, rows):
             return super().log_joint(layout, model, rows, candidates)
         return self._pairs(layout, model, rows, candidates)[0]
@@ -57,7 +55,6 @@ class PartialCompiled(Compiled):
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints of candidates, and log p(x | k) of complete rows that are as far away."""
         if not is_partial(layout, rows):
             return super().likeness(layout, model, rows, candidates)
         if candidates is None:
@@ -75,7 +72,7 @@ class PartialCompiled(Compiled):
         patterns = find_patterns(rows[:, : layout.n_columns])
         order = np.lexsort((patterns, candidates[:, 0]))
         self._threads.run(
-            partial_pairs.evaluate_partial_pairs,
+            partial_sweep.evaluate_partial_pairs,
             candidates.shape[0],
             candidates.size * self._partial_work(layout),
             layout,
@@ -94,15 +91,14 @@ class PartialCompiled(Compiled):
         return self._work_of(layout) + layout.n_products * layout.n_coordinates
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-        """log p(x_i, k) for every component, as (K, B)."""
         if not is_partial(layout, rows):
             return super().log_joint_all(layout, model, rows)
         K = model.location.shape[0]
         order, patterns = _sort(layout, rows)
         out = np.empty((K, rows.shape[0]))
         self._threads.run(
-            partial_pairs.evaluate_partial,
-            -(-K // partial_pairs.TOGETHER),
+            partial_sweep.evaluate_partial,
+            -(-K // partial_sweep.TOGETHER),
             2.0 * out.size * self._work_of(layout),
             layout,
             model,
@@ -122,7 +118,6 @@ class PartialCompiled(Compiled):
         responsibilities: np.ndarray,
         model: Model | None = None,
     ) -> Sums:
-        """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
         if not is_partial(layout, rows):
             return super().sums_of_all(layout, rows, weights, responsibilities, model)
         assert model is not None
@@ -130,8 +125,8 @@ class PartialCompiled(Compiled):
         K = responsibilities.shape[0]
         sums = no_sums(K, layout)
         self._threads.run(
-            partial_pairs.add_partial,
-            -(-K // partial_pairs.TOGETHER),
+            partial_sweep.add_partial,
+            -(-K // partial_sweep.TOGETHER),
             2.0 * responsibilities.size * self._work_of(layout),
             layout,
             model,
@@ -154,7 +149,6 @@ class PartialCompiled(Compiled):
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
-        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
         if not is_partial(layout, rows):
             return super().pair_statistics(
                 layout, n_components, rows, weights, components, pair_weights, total_weight
@@ -165,7 +159,7 @@ class PartialCompiled(Compiled):
         )
         sums = no_sums(members.shape[0], layout)
         self._threads.run(
-            partial_pairs.add_partial_pairs,
+            partial_sweep.add_partial_pairs,
             members.shape[0],
             components.size * self._partial_work(layout),
             layout,

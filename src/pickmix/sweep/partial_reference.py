@@ -1,18 +1,15 @@
-"""Rows seen in part, in NumPy: what to read first, and what the compiled sweep must equal.
+"""Partial rows in NumPy: what to read first, and what the compiled sweep must equal.
 
-A row is seen as x = R v + e: v the complete row, R drops the cells that are missing, and e is noise
-of known covariance E (none, if the rows have no noise). A missing cell is one of infinite noise, so
-both are one case:
+A row is seen as x = R v + e: v the complete row, R drops missing cells, and e is noise of known
+covariance E (possibly none). A missing cell is one of infinite noise, so both are one case:
 
 - *Select on what was seen.* log p(x | k) = log N(x; R m, T) with T = R S R' + E.
 - *Then complete.* Given component k, v has the mean m + S R' T^-1 (x - R m) and the covariance
   C = S - S R' T^-1 R S. Statistics add (1, v, v v' + C). C keeps variances from shrinking.
 
-Counts and levels that are missing are not evaluated, and completed by what their component expects.
-
-Rows are as everywhere in the sweep, C coordinates and Q levels, with NaN for what is missing. Where
-rows have noise, its variances follow as C more columns, or its covariances as C (C + 1) / 2 more,
-the lower triangles row by row.
+Missing counts and levels are not evaluated, and completed by their component's expectation. Rows
+have C coordinates and Q levels, NaN where missing; then, where rows have noise, its C variances, or
+its C (C + 1) / 2 covariances, the lower triangles row by row.
 """
 
 from __future__ import annotations
@@ -26,18 +23,15 @@ from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.sweep.reference import Reference
 from pickmix.sweep.statistics import Statistics, Sums, merge, stack
 
-# Numbers in an array of matrices of rows and components.
-_NUMBERS = 1_000_000
+_NUMBERS = 1_000_000  # In an array of matrices of rows and components.
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
 def n_noise_columns(layout: Layout, rows: np.ndarray) -> int:
-    """Columns of noise behind coordinates and levels."""
     return int(rows.shape[1]) - layout.n_columns
 
 
 def is_partial(layout: Layout, rows: np.ndarray) -> bool:
-    """Whether rows (R, D) have noise, or a value is missing."""
     return n_noise_columns(layout, rows) > 0 or bool(np.isnan(rows).any())
 
 
@@ -71,26 +65,15 @@ def is_gaussian(layout: Layout) -> np.ndarray:
 
 
 class Conditions(NamedTuple):
-    """What some components make of some rows.
+    """Rows conditioned on components."""
 
-    Attributes
-    ----------
-    log_joint : (G, R) array
-    squares : (G, R) array
-        Squared distances of what was seen of a row, in units of the component's width there.
-    completed : (G, R, C) array
-        Means of complete coordinates about the components' locations.
-    kinds : (R,) int array
-        Rows with the same cells missing and the same noise are of one kind.
-    rest : (G, U, C, C) array
-        Covariances of complete coordinates, for rows of a kind.
-    """
-
-    log_joint: np.ndarray
+    log_joint: np.ndarray  # (G, R)
+    #: (G, R) Squared distances of what was seen of a row, in units of the component's width
+    #: there.
     squares: np.ndarray
-    completed: np.ndarray
-    kinds: np.ndarray
-    rest: np.ndarray
+    completed: np.ndarray  # (G, R, C) Means of complete coordinates about locations.
+    kinds: np.ndarray  # (R,) Rows with the same cells missing and the same noise are of one kind.
+    rest: np.ndarray  # (G, U, C, C) Covariances of complete coordinates, for rows of a kind.
 
 
 def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> Conditions:
@@ -129,10 +112,9 @@ def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarra
     normaliser = -log_roots - 0.5 * LOG_2PI * masks.sum(axis=1)
     log_joint = log_weights(model)[members][:, None] + normaliser[:, kinds] - 0.5 * squares
     if model.linear.shape[0]:
-        # Counts: x log(rate) - rate, where they were seen.
-        rates, slopes = model.location[members], model.linear[members]
+        slopes = model.linear[members]
         counted = seen & ~bent
-        log_joint = log_joint + (counted @ (slopes * rates - rates).T).T
+        log_joint = log_joint + (counted @ model.constants[members].T).T
         log_joint = log_joint + np.einsum("grc,gc->gr", straight * counted, slopes)
         completed = completed + np.where(~bent, straight, 0.0)
     for column, offset in zip(rows[:, C : layout.n_columns].T, layout.offsets, strict=False):
@@ -151,7 +133,7 @@ def _parts(n_components: int, rows: np.ndarray, layout: Layout) -> Iterator[slic
 def partial_log_joints(
     layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
-    """log p(x, k) of what was seen of rows (R, D), for components `members`, as (G, R)."""
+    """log p(x, k) (G, R) of the seen cells of rows (R, D), for components `members`."""
     if not rows.shape[0]:
         return np.empty((members.shape[0], 0))
     # A row whose squared distance leaves float64 has density zero.
@@ -209,7 +191,7 @@ def as_complete(model: Model, candidates: np.ndarray, squares: np.ndarray) -> np
 
 
 class PartialReference(Reference):
-    """The sweep and its parts in NumPy, for rows seen in part; see `Backend`."""
+    """The sweep and its parts in NumPy, for partial rows; see `Backend`."""
 
     def _log_joints(
         self, layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
@@ -234,7 +216,6 @@ class PartialReference(Reference):
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
-        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
         if not is_partial(layout, rows):
             return super().log_joint(layout, model, rows, candidates)
         return self._pairs(layout, model, rows, candidates)[0]
@@ -242,7 +223,6 @@ class PartialReference(Reference):
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints of candidates, and log p(x | k) of complete rows that are as far away."""
         if not is_partial(layout, rows):
             return super().likeness(layout, model, rows, candidates)
         if candidates is None:
@@ -276,7 +256,6 @@ class PartialReference(Reference):
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
-        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
         if not is_partial(layout, rows):
             return super().pair_statistics(
                 layout, n_components, rows, weights, components, pair_weights, total_weight

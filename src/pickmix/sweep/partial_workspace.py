@@ -1,7 +1,6 @@
-"""Rows seen in part, compiled: what a thread needs for a block of components and a group of rows.
+"""Workspace of a thread for a block of components and a group of partial rows.
 
-Coordinates that were seen of a group are numbered 0, 1, ... as "places"; those that are to be
-completed stand in `hidden`.
+Seen coordinates of a group are numbered 0, 1, ... as "places"; those to complete are in `hidden`.
 """
 
 # Numba infers types in the kernels.
@@ -15,105 +14,71 @@ import numpy as np
 
 from pickmix.compiled import part
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
-from pickmix.sweep.lane_products import LANES
+from pickmix.sweep.multiply import LANES
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-# What a component that explains nothing is given.
-NOTHING = -1e300
+NOTHING = -1e300  # What a component that explains nothing is given.
 
 
 class Workspace(NamedTuple):
-    """What a thread needs for blocks of at most n components, in W lanes.
+    """Arrays for blocks of at most n components, in W lanes."""
 
-    Attributes
-    ----------
-    first, group : (C,) int64 arrays
-        The first coordinate that coordinate i depends on, i + 1 for counts; coordinates of one
-        group may depend on each other.
-    location, linear, constants : (C, W) arrays
-        m, l, and l m - m for counts.
-    covariance : (C C, W) array
-        S, row by row.
-    plain, precision : (C C, W) arrays
-        The factor F of complete rows, and S^-1 = F' F.
-    plain_normaliser : (1, W) array
-        Log-weights with the normaliser of complete rows.
-    log_weight, normaliser : (1, W) arrays
-        Log-weights, and these with the normaliser of what was seen.
-    seen, begin : (C,) int64 arrays
-        The coordinate at each place, and the first place that it depends on; for counts, the next.
-    hidden, low, high, hidden_begin : (C,) int64 arrays
-        Coordinates to complete, the places low..high that each depends on, and the first of the
-        hidden ones that does so with it.
-    noise : (C, C) array
-    root, factor : (C C, W) arrays
-        The Cholesky factor of T, and its inverse, by places.
-    away : (C, W) array
-        x - m, by places.
-    squares, values : (1, W) arrays
-    means : (C, W) array
-    products : (C C, W) array
-        Weighted sums over the rows of a group, by places.
-    mass : (1, W) array
-    full_means : (C, W) array
-    full_products : (C C, W) array
-        Weighted sums over completed rows of a block, by coordinates.
-    solved, gains : (C C, W) arrays
-        root^-1 S and T^-1 S, row h C + a for hidden coordinate h and place a.
-    cross, shift : (C, W) arrays
-    nothing : (1, W) array
-        Zeros.
-    numbers : (C,) int64 array
-        0, 1, ...
-    total, total_squares : (1, W) arrays
-    sums : (C, W) array
-    sums_of_products : (P, W) array
-        Sums over the rows of a block, completed.
-    """
-
+    #: (C,) The first coordinate that coordinate i depends on, i + 1 for counts; coordinates of
+    #: one group may depend on each other.
     first: np.ndarray
     group: np.ndarray
+    #: (C, W) m, l, and l m - m for counts.
     location: np.ndarray
     linear: np.ndarray
     constants: np.ndarray
-    covariance: np.ndarray
+    covariance: np.ndarray  # (C C, W) S, row by row.
+    #: (C C, W) The factor F of complete rows, and S^-1 = F' F.
     plain: np.ndarray
     precision: np.ndarray
-    plain_normaliser: np.ndarray
+    plain_normaliser: np.ndarray  # (1, W) Log-weights with the normaliser of complete rows.
+    #: (1, W) Log-weights, and these with the normaliser of what was seen.
     log_weight: np.ndarray
     normaliser: np.ndarray
+    #: (C,) The coordinate at each place, and the first place that it depends on; for counts, the
+    #: next.
     seen: np.ndarray
     begin: np.ndarray
+    #: (C,) Coordinates to complete, the places low..high that each depends on, and the first of
+    #: the hidden ones that does so with it.
     hidden: np.ndarray
     low: np.ndarray
     high: np.ndarray
     hidden_begin: np.ndarray
-    noise: np.ndarray
+    noise: np.ndarray  # (C, C)
+    #: (C C, W) The Cholesky factor of T, and its inverse, by places.
     root: np.ndarray
     factor: np.ndarray
-    away: np.ndarray
+    away: np.ndarray  # (C, W) x - m, by places.
+    #: (1, W)
     squares: np.ndarray
     values: np.ndarray
-    means: np.ndarray
-    products: np.ndarray
-    mass: np.ndarray
-    full_means: np.ndarray
-    full_products: np.ndarray
+    means: np.ndarray  # (C, W)
+    products: np.ndarray  # (C C, W) Weighted sums over the rows of a group, by places.
+    mass: np.ndarray  # (1, W)
+    full_means: np.ndarray  # (C, W)
+    full_products: np.ndarray  # (C C, W) Sums over completed rows of a block, by coordinates.
+    #: (C C, W) root^-1 S and T^-1 S, row h C + a for hidden coordinate h and place a.
     solved: np.ndarray
     gains: np.ndarray
+    #: (C, W)
     cross: np.ndarray
     shift: np.ndarray
-    nothing: np.ndarray
-    numbers: np.ndarray
+    nothing: np.ndarray  # (1, W) Zeros.
+    numbers: np.ndarray  # (C,) 0, 1, ...
+    #: (1, W)
     total: np.ndarray
     total_squares: np.ndarray
-    sums: np.ndarray
-    sums_of_products: np.ndarray
+    sums: np.ndarray  # (C, W)
+    sums_of_products: np.ndarray  # (P, W) Sums over the rows of a block, completed.
 
 
 @part()
 def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
-    """Allocate what a thread needs for blocks of at most n components."""
     C, P = layout[0].shape[0], layout[2][layout[0].shape[0]]
     W = (n + LANES - 1) // LANES * LANES
     first, group = layout[0].copy(), np.empty(C, dtype=np.int64)
@@ -196,8 +161,7 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
             work.location[c, g] = model.location[k, c]
             if has_linear and first[c] > c:
                 work.linear[c, g] = model.linear[k, c]
-                rate = model.location[k, c]
-                work.constants[c, g] = model.linear[k, c] * rate - rate
+                work.constants[c, g] = model.constants[k, c]
         # The inverse of the factor is the root of the covariance.
         for i in range(C):
             if first[i] > i:
@@ -230,7 +194,8 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
 
 @part()
 def look(rows, i, n_columns, work: Workspace):
-    """Find what was seen of row i, and its noise; returns (places, coordinates to complete)."""
+    """Find seen cells and noise of row i; return the numbers of places and of hidden
+    coordinates."""
     C = work.first.shape[0]
     n_noise = rows.shape[1] - n_columns
     n_seen, n_hidden = 0, 0

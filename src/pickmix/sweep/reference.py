@@ -1,7 +1,6 @@
 """The sweep in NumPy: what a newcomer reads, what the compiled one must equal.
 
-It also runs every problem that is solved before a compiler has started. Everything is float64,
-about each component's own location, so that nothing cancels.
+It runs small problems without a compiler. All is float64 about each component's location.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ from pickmix.sweep.contract import Rows, Swept
 from pickmix.sweep.statistics import Statistics, Sums, merge, stack
 from pickmix.threads import Threads
 
-# What a row that nothing explains is given, so that it stands somewhere.
-_LEAST = -1e300
-# Numbers in an array of all components of a part and all rows of a block.
-_NUMBERS = 500_000
+_LEAST = -1e300  # Log-joint of a row that nothing explains.
+_NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
 
 def log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -123,7 +120,6 @@ class Reference:
         wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
-        """Move the chains of rows once, under a frozen model; see `Backend.sweep`."""
         n_places = partition.members.shape[0]
         position = np.full(model.location.shape[0], -1, dtype=np.int32)
         position[partition.members] = np.arange(n_places, dtype=np.int32)
@@ -181,7 +177,6 @@ class Reference:
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
-        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
         coordinates, levels = split_columns(layout, rows)
         chosen = np.maximum(candidates, 0)
         factors = np.zeros_like(chosen) if model.factor.shape[0] == 1 else chosen
@@ -199,13 +194,11 @@ class Reference:
         return out
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-        """log p(x_i, k) for every component, as (K, B)."""
         return self._log_joints(layout, model, np.arange(model.location.shape[0]), rows)
 
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints and log-densities (B, W) of rows and candidates; None for all components."""
         if candidates is None:
             joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
             return joint, joint - log_weights(model)
@@ -220,7 +213,6 @@ class Reference:
         responsibilities: np.ndarray,
         model: Model | None = None,
     ) -> Sums:
-        """Sums (K, ...) of rows (B, D), weighted by weights (B,) and responsibilities (K, B)."""
         everyone = np.arange(responsibilities.shape[0])
         return self._summarise(layout, model, everyone, rows, responsibilities * weights)
 
@@ -235,7 +227,6 @@ class Reference:
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
-        """Statistics of the pairs (row, components[row, j]); component -1 is no pair."""
         row, place = np.nonzero(components >= 0)
         w = pair_weights[row, place] * weights[row]
         coordinates, levels = split_columns(layout, rows)
@@ -260,7 +251,6 @@ class Reference:
         share: float,
         wants_gains: bool,
     ) -> tuple[np.ndarray, ...] | None:
-        """SA-step: s <- (1 - gamma) s + share * statistics; see `Backend.blend`."""
         k = statistics.members
         scale, square_scale = model.decay[0], model.decay[1]
         kept, added = moments.mass[k] * scale, share * statistics.mass

@@ -1,9 +1,9 @@
-"""Statistics as a value: they add, scale, slice by components, and travel as plain arrays."""
+"""Statistics as a value: they add, and select by components."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,27 +17,10 @@ Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 class Statistics:
     """Sums of w T(x) over rows, for some components, with nothing that cancels.
 
-    Second moments are about each component's own mean, so merging adds only non-negative terms
+    Second moments are about each component's mean, so merging adds only non-negative terms
     (Chan, Golub and LeVeque 1983), wherever the data lie.
 
-    Attributes
-    ----------
-    members : (U,) int32 array
-        The components, each once.
-    mass, squares : (U,) arrays
-        Sums of weights and of squared weights.
-    mean : (U, C) array
-        Weighted mean of the coordinates.
-    scatter : (U, P) array
-        Weighted sums of products of coordinates about the mean.
-    counts : (U, L) array
-        Weights of the levels.
-    total_weight : float
-        What as many rows as were visited weigh on average. Divided by this, and not by the weight
-        of the rows that happened to be visited, statistics average to those of all rows.
-
-    Examples
-    --------
+    >>> from dataclasses import replace
     >>> from pickmix.families.layout import make_layout
     >>> one = Statistics(np.array([4]), np.ones(1), np.ones(1), np.zeros((1, 1)),
     ...                  np.zeros((1, 1)), np.zeros((1, 0)), 1.0)
@@ -47,26 +30,20 @@ class Statistics:
     (array([2.]), array([[1.]]), array([[2.]]))
     """
 
-    members: np.ndarray
+    members: np.ndarray  # (U,) The components, each once.
+    #: (U,) Sums of weights and of squared weights.
     mass: np.ndarray
     squares: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
-    counts: np.ndarray
+    mean: np.ndarray  # (U, C) Weighted mean of the coordinates.
+    scatter: np.ndarray  # (U, P) Weighted sums of products of coordinates about the mean.
+    counts: np.ndarray  # (U, L) Weights of the levels.
+    #: What as many rows as were visited weigh on average. Divided by this, and not by the weight
+    #: of the rows that happened to be visited, statistics average to those of all rows.
     total_weight: float
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All of it as plain arrays; `Statistics.of_arrays` is the way back."""
-        return {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-
-    @classmethod
-    def of_arrays(cls, arrays: dict[str, np.ndarray]) -> Statistics:
-        """Inverse of `arrays`."""
-        return cls(**arrays | {"total_weight": float(arrays["total_weight"])})  # type: ignore[arg-type]
 
     @property
     def sums(self) -> Sums:
-        """All but the members and the total weight."""
+        """Everything but the members and the total weight."""
         return self.mass, self.squares, self.mean, self.scatter, self.counts
 
     @classmethod
@@ -74,29 +51,14 @@ class Statistics:
         """Inverse of `sums`."""
         return cls(members, *sums, total_weight)
 
-    def scaled(self, factor: float) -> Statistics:
-        """The statistics of rows that weigh `factor` times as much."""
-        return replace(
-            self,
-            mass=factor * self.mass,
-            squares=factor * factor * self.squares,
-            scatter=factor * self.scatter,
-            counts=factor * self.counts,
-            total_weight=factor * self.total_weight,
-        )
-
-    def of_range(self, first: int, last: int) -> Statistics:
-        """Those of the components first..last - 1, which weigh the same total."""
-        return self.at(np.flatnonzero((self.members >= first) & (self.members < last)))
-
     def at(self, places: np.ndarray) -> Statistics:
-        """Those at some places of `members`."""
+        """The statistics at these places of `members`."""
         mass, squares, mean, scatter, counts = (each[places] for each in self.sums)
         sums = mass, squares, mean, scatter, counts
         return Statistics.of_sums(self.members[places], sums, self.total_weight)
 
     def plus(self, other: Statistics, layout: Layout) -> Statistics:
-        """Both together; the order of terms is that of the call, so the bits are too."""
+        """Sum of both. Terms are added in call order, so results are bit-reproducible."""
         if np.array_equal(self.members, other.members):
             return self._plus_aligned(other, layout)
         members = np.union1d(self.members, other.members)
@@ -104,7 +66,7 @@ class Statistics:
         return one._plus_aligned(two, layout)
 
     def _spread_over(self, members: np.ndarray) -> Statistics:
-        """The same for rising `members` that hold those of here; the others have no mass."""
+        """The same over rising `members`, a superset; the others have no mass."""
         places = np.searchsorted(members, self.members)
         sums = []
         for values in self.sums:
@@ -171,7 +133,7 @@ def merge(members: np.ndarray, sums: Sums, layout: Layout, total_weight: float) 
 
 
 def _sum_by(slot: np.ndarray, values: np.ndarray, n_slots: int) -> np.ndarray:
-    """Sums of values (n, d) by slot (n,), each of which occurs, as (n_slots, d)."""
+    """Sums (n_slots, d) of values (n, d) by slot (n,); every slot occurs."""
     if not values.shape[1]:
         return np.zeros((n_slots, 0))
     order = np.argsort(slot, kind="stable")

@@ -1,10 +1,9 @@
 """Arithmetic on tiles of TILE rows, in float32: small matrix products, softmax, draws.
 
-log p(x, k) is linear in the features (products of two coordinates, coordinates, 1), so evaluating
-a block of components on a tile of rows is one matrix product of natural parameters with features,
-and summing their statistics is another, of weights with the same features. The loops run over the
-TILE rows in their innermost level, four features at a time: that is what keeps the vector units
-busy.
+log p(x, k) is linear in the features (products of two coordinates, coordinates, 1), so a block of
+components on a tile of rows is one matrix product of natural parameters with features, and their
+statistics are another, of weights with the same features. The innermost loops run over the TILE
+rows, four features at a time, which keeps the vector units busy.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ def add_weights(weights, g, totals, u):
 
 @part(fastmath=_FAST)
 def largest_weight(weights, g):
-    """max_r weights[g, r]."""
     largest = _ZERO
     for r in range(TILE):
         largest = max(largest, weights[g, r])
@@ -74,7 +72,7 @@ def largest_weight(weights, g):
 
 @part(fastmath=_FAST)
 def raise_floor(values, g, floor):
-    """Raise `floor`, below which softmax makes values zero, by what values[g] say."""
+    """Raise `floor`, below which softmax makes values zero, by values[g]."""
     for r in range(TILE):
         floor[r] = max(floor[r], values[g, r] + _HOPELESS)
 
@@ -83,9 +81,8 @@ def raise_floor(values, g, floor):
 def softmax(values, n, largest, total, inverse):
     """Replace values[:n] by exp(value) / sum over g; largest + log(total) is the log of that sum.
 
-    exp(y) = exp(y / 32)^32 with a Taylor polynomial, which unlike a library's function vectorises:
-    its relative error is below 1e-5 for weights above 1e-4 of the largest, and below 0.003 for
-    all.
+    exp(y) = exp(y / 32)^32 by a Taylor polynomial, which vectorises: its relative error is below
+    1e-5 for weights above 1e-4 of the largest, and below 0.003 for all.
     """
     for r in range(TILE):
         largest[r] = values[0, r]
@@ -143,6 +140,5 @@ def find_best(weights, n, running, drawn):
 
 @part(fastmath=_FAST)
 def scale_weights(weights, g, factors):
-    """weights[g] *= factors, over the tile."""
     for r in range(TILE):
         weights[g, r] *= factors[r]

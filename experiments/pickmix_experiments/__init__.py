@@ -1,0 +1,1 @@
+"""The figures and tables of the paper behind pickmix, and comparisons with other libraries."""

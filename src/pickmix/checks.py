@@ -1,0 +1,87 @@
+"""Checks of parameters. Every message names the parameter, what was expected and what came."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Return `value` if it is one of `choices`."""
+    if isinstance(value, str) and value in choices:
+        return value
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_integer(name: str, value: Any, least: int) -> int:
+    """Return `value` as an int if it is an integer >= least."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if whole and int(value) >= least:
+        return int(value)
+    raise ValueError(f"{name} must be an integer >= {least}, got {value!r}.")
+
+
+def check_number(name: str, value: Any, least: float, strict: bool = False) -> float:
+    """Return `value` as a float if it is a finite number >= least (> least if strict)."""
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if real and np.isfinite(float(value)) and (value > least or (value == least and not strict)):
+        return float(value)
+    sign = ">" if strict else ">="
+    raise ValueError(f"{name} must be a finite number {sign} {least}, got {value!r}.")
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return `value` if it is True or False."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_n_jobs(n_jobs: Any) -> None:
+    """Check scikit-learn's number of jobs: None, or an integer other than 0."""
+    whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
+    if n_jobs is not None and not (whole and n_jobs != 0):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
+
+
+RandomSeed = int | np.random.RandomState | np.random.Generator | None
+
+
+def as_random_state(random_state: Any) -> Any:
+    """A `random_state` for scikit-learn: a Generator becomes a RandomState."""
+    if isinstance(random_state, np.random.Generator):
+        return np.random.RandomState(int(random_state.integers(2**32)))
+    return random_state
+
+
+def check_randomness(random_state: Any) -> np.random.RandomState:
+    """Turn `random_state` into a RandomState."""
+    try:
+        random: np.random.RandomState = check_random_state(as_random_state(random_state))
+    except ValueError as error:
+        raise ValueError(
+            "random_state must be None, an integer in [0, 2**32), a numpy RandomState or a "
+            f"Generator, got {random_state!r}."
+        ) from error
+    return random
+
+
+def check_generator(random_state: Any) -> np.random.Generator | np.random.RandomState:
+    """Turn `random_state` into a source of random numbers; a Generator is returned unchanged."""
+    if isinstance(random_state, np.random.Generator):
+        return random_state
+    return check_randomness(random_state)
+
+
+def refuse_overflow(log_densities: np.ndarray) -> None:
+    """Raise if rows are so far out that no component has a log-joint in float64."""
+    n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))
+    if n_lost:
+        raise ValueError(
+            "X must hold rows whose squared distances from the components fit into float64, "
+            f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
+        )

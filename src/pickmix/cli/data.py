@@ -1,0 +1,378 @@
+"""DATA of a command: its options, and its rows as an array, as chunks or as a whole table."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import glob
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pickmix.inputs.columns import TypedTable, make_table
+from pickmix.inputs.errors import InputError, Wording
+from pickmix.inputs.files import column_numbers, read_table
+from pickmix.inputs.frames import read_typed
+from pickmix.inputs.open_rows import find_files, open_rows
+from pickmix.inputs.readers import open_parquet
+from pickmix.inputs.sources import RowSource
+from pickmix.inputs.text import (
+    TEXT,
+    Cells,
+    column_cells,
+    is_packed,
+    name_columns,
+    read_cells,
+    table_suffix,
+    text_layout,
+)
+
+# Bytes of a file that is still read as a whole.
+LARGEST_FILE = 256 * 2**20
+# Standard input or output, as a path.
+STANDARD = Path("-")
+_STANDARD_INPUT = "standard input"
+# How files begin; what begins otherwise is text.
+_MARKS = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+
+
+def _split(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+_OPTIONS = [
+    click.option(
+        "--columns",
+        metavar="NAMES",
+        callback=_split,
+        help="Columns to use: names, or numbers from 0, separated by commas.",
+    ),
+    click.option(
+        "--exclude",
+        metavar="NAMES",
+        callback=_split,
+        help="Columns to leave out, written in the same way.",
+    ),
+    click.option(
+        "--id",
+        metavar="NAME",
+        help="A column that names the rows. It is not part of the model, but the first column of "
+        "every result.",
+    ),
+    click.option(
+        "--decimal",
+        type=click.Choice([".", ","]),
+        help="Decimal mark of text files. [default: found in the file; a comma only if semicolons "
+        "or tabs separate the cells]",
+    ),
+    click.option(
+        "--key", metavar="NAME", help="Which array of an .npz. [default: the only one, or X]"
+    ),
+    click.option(
+        "--cache",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder that keeps the converted rows of large .csv, .npz or .parquet files, for the "
+        "next time. [default: a temporary one]",
+    ),
+    click.option(
+        "--chunk-size",
+        type=click.IntRange(min=1),
+        metavar="ROWS",
+        help="Rows of large files to read at a time. [default: some ten megabytes]",
+    ),
+]
+
+
+def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that belong to DATA."""
+    return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """DATA and its options."""
+
+    #: A file, a folder of Parquet files or a pattern.
+    path: Path
+    #: What messages call it.
+    name: str
+    columns: list[str] | None = None
+    exclude: list[str] | None = None
+    id: str | None = None
+    decimal: str | None = None
+    key: str | None = None
+    cache: Path | None = None
+    chunk_size: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all rows are read at once."""
+        if self.key is not None:
+            return True
+        if self.cache is not None or self.chunk_size is not None or self.path.is_dir():
+            return False
+        if not self.path.exists():
+            # What is no pattern either is refused when it is read.
+            return not glob.has_magic(str(self.path))
+        size = self.path.stat().st_size
+        if is_packed(self.path) and size >= 4:
+            with open(self.path, "rb") as file:
+                # gzip writes the size of what is packed at the end, as far as four bytes can.
+                file.seek(-4, 2)
+                size = max(size, int.from_bytes(file.read(4), "little"))
+        return size <= LARGEST_FILE
+
+    @functools.cached_property
+    def heading(self) -> tuple[list[str] | None, int]:
+        """Names of the columns, if they have any, and how many there are."""
+        path = find_files(str(self.path))[0]
+        suffix = table_suffix(path)
+        if suffix in TEXT:
+            layout = text_layout(path, self.decimal)
+            return layout.names, layout.n_columns
+        if suffix == ".parquet":
+            with open_parquet(path) as file:
+                return list(file.schema_arrow.names), len(file.schema_arrow)
+        if suffix == ".npy":
+            with open_rows(path) as source:
+                return None, source.n_columns
+        rows, names = read_table(path, key=self.key)
+        return names, rows.shape[1]
+
+    def find(self, columns: Sequence[Any], option: str = "columns") -> list[int]:
+        """Numbers of columns that an option names."""
+        return column_numbers(self.name, columns, *self.heading, option)
+
+    @property
+    def id_column(self) -> tuple[int, str] | None:
+        """Number of the column of --id, and what results call it."""
+        if self.id is None:
+            return None
+        (number,) = self.find([self.id], "--id")
+        names, _ = self.heading
+        return number, "id" if names is None else names[number]
+
+    def chosen_numbers(self) -> list[int]:
+        """Numbers of the columns that --columns, --exclude and --id leave."""
+        kept = range(self.heading[1]) if self.columns is None else self.find(self.columns)
+        left_out = self.find(self.exclude, "--exclude") if self.exclude else []
+        left_out += [] if self.id_column is None else [self.id_column[0]]
+        chosen = [number for number in kept if number not in left_out]
+        if not chosen:
+            raise ValueError(f"{self.name}: --exclude and --id leave no column")
+        return chosen
+
+    def chosen(self) -> list[Any] | None:
+        """Columns to read, None for all; those of --columns are looked up in each file."""
+        plain = self.exclude is None and self.id is None
+        return self.columns if plain else self.chosen_numbers()
+
+    def read_rows(self, columns: list[Any] | None) -> tuple[np.ndarray, list[str] | None]:
+        """Read rows of numbers and their names; a missing value is NaN, infinity is refused."""
+        rows, names = read_table(self.path, columns=columns, key=self.key, decimal=self.decimal)
+        infinite = np.isinf(rows)
+        if infinite.any():
+            row, column = np.argwhere(infinite)[0]
+            raise ValueError(
+                f"{self.name}: expected finite numbers, got {rows[row, column]} in row {row + 1} "
+                f"of column {column_label(names, column)}"
+            )
+        return rows, names
+
+    def open_rows(self, columns: list[Any] | None) -> RowSource:
+        """Open rows of numbers that are read in chunks."""
+        chunk_size = "auto" if self.chunk_size is None else self.chunk_size
+        options: dict[str, Any] = {"columns": columns, "cache": self.cache, "decimal": self.decimal}
+        return open_rows(self.path, chunk_size=chunk_size, **options)
+
+    def read_ids(self) -> Iterator[Any]:
+        """Yield what the column of --id holds beside rows of numbers; texts as they are."""
+        for path in find_files(str(self.path)):
+            column = replace(self, path=path, name=str(path)).id_column
+            number = 0 if column is None else column[0]
+            if table_suffix(path) in TEXT:
+                layout = text_layout(path, self.decimal)
+                yield from column_cells(path, layout, number, numbers=True)
+            elif table_suffix(path) == ".parquet":
+                with open_parquet(path) as file:
+                    for batch in file.iter_batches(columns=[file.schema_arrow.names[number]]):
+                        yield from batch.column(0).to_pylist()
+            else:
+                yield from read_table(path, columns=[number], key=self.key)[0][:, 0].tolist()
+
+    def read_table(self) -> WholeTable:
+        """Read all columns, of one file or several."""
+        paths = find_files(str(self.path))
+        tables = [_read_file(path, self) for path in paths]
+        first = tables[0]
+        for path, table in zip(paths, tables, strict=True):
+            if table.names != first.names:
+                raise ValueError(
+                    f"{path}: expected columns {', '.join(first.names)} as in the first file, got "
+                    f"{', '.join(table.names)}"
+                )
+        n_rows = sum(table.n_rows for table in tables)
+        return WholeTable(first.names, n_rows, _joined([table.content for table in tables]))
+
+
+@dataclass(frozen=True)
+class WholeTable:
+    """All columns of DATA."""
+
+    names: list[str]
+    n_rows: int
+    #: Cells of a text, a pyarrow Table, or a dict of arrays.
+    content: Any
+
+    def select(self, names: Sequence[str]) -> Any:
+        """Some columns, those of a text with the types that their cells spell."""
+        if isinstance(self.content, Cells):
+            columns = [(name, self.content.column(self.names.index(name))) for name in names]
+            return make_table(columns, "dict")
+        if isinstance(self.content, dict):
+            return {name: self.content[name] for name in names}
+        return self.content.select(list(names))
+
+    def typed(self, names: Sequence[str]) -> TypedTable:
+        """Some columns with the types that their values have."""
+        return read_typed(self.select(names))
+
+    def cells(self, number: int) -> list[Any]:
+        """What a column holds; texts as they are."""
+        if isinstance(self.content, Cells):
+            return [cell.strip() for cell in self.content.table.column(number).to_pylist()]
+        column = self.content[self.names[number]]
+        return list(column.tolist() if isinstance(column, np.ndarray) else column.to_pylist())
+
+
+def _read_file(path: Path, files: DataFiles) -> WholeTable:
+    suffix = table_suffix(path)
+    content: Any
+    if suffix in TEXT:
+        content = read_cells(path, files.decimal)
+        names = name_columns(path, content.layout.names, content.layout.n_columns)
+        return WholeTable(names, content.table.num_rows, content)
+    if suffix == ".parquet":
+        with open_parquet(path) as file:
+            content = file.read()
+        names = name_columns(path, content.column_names, content.num_columns)
+        return WholeTable(names, content.num_rows, content)
+    rows, found = read_table(path, key=files.key)
+    names = name_columns(path, found, rows.shape[1])
+    return WholeTable(names, rows.shape[0], dict(zip(names, rows.T, strict=True)))
+
+
+def _joined(parts: list[Any]) -> Any:
+    """One content of those of several files."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in first}
+    from pyarrow import concat_tables
+
+    if isinstance(first, Cells):
+        sources = [source for part in parts for source in part.sources]
+        return replace(first, table=concat_tables([p.table for p in parts]), sources=sources)
+    return concat_tables(parts)
+
+
+def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
+    """Where the first missing value is, for messages."""
+    gaps = np.isnan(rows)
+    if not gaps.any():
+        return None
+    row, column = np.argwhere(gaps)[0]
+    return f"a missing value in row {row + 1} of column {column_label(names, column)}"
+
+
+def column_label(names: list[str] | None, column: int) -> str:
+    """What messages call a column."""
+    return str(column) if names is None else repr(names[column])
+
+
+@contextlib.contextmanager
+def open_data(data: Path, **options: Any) -> Iterator[DataFiles]:
+    """Files of DATA. Standard input is kept in a temporary one; messages do not tell."""
+    with contextlib.ExitStack() as stack:
+        name = str(data)
+        if data == STANDARD:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pickmix-rows-"))
+            data, name = _keep_standard_input(Path(folder)), _STANDARD_INPUT
+        stack.enter_context(option_wording(name, data))
+        yield DataFiles(data, name, **options)
+
+
+def _keep_standard_input(folder: Path) -> Path:
+    stream = sys.stdin.buffer
+    start = stream.read(1 << 16)
+    if not start:
+        raise ValueError(
+            f"{_STANDARD_INPUT}: expected rows, got nothing; - reads what another program writes, "
+            "as in: sort rows.csv | pickmix score model -"
+        )
+    suffix = next((known for mark, known in _MARKS.items() if start.startswith(mark)), ".csv")
+    path = folder / f"rows{suffix}"
+    try:
+        with open(path, "wb") as file:
+            file.write(start)
+            shutil.copyfileobj(stream, file, 1 << 20)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{_STANDARD_INPUT}: its rows could not be kept in {folder.parent} ({error.strerror}); "
+            "TMPDIR names another folder for temporary files",
+        ) from error
+    return path
+
+
+class _OptionWording(Wording):
+    """Settings as options of the command line; rows count from 1."""
+
+    first_row = 1
+
+    def parameter(self, parameter: str, column: Any) -> str:
+        return f"--{'kind' if parameter == 'schema' else parameter} {column}"
+
+    def settings(self, column: Any) -> dict[str, str]:
+        kinds = ("skip", "number", "date", "category")
+        return {kind: f"--kind {column}={kind}" for kind in kinds} | {
+            "exclude": f"--exclude {column}",
+            "columns": "--columns",
+            "comma": "--decimal ,",
+            "point": "--decimal .",
+        }
+
+
+@contextlib.contextmanager
+def option_wording(name: str = "", path: Path | None = None) -> Iterator[None]:
+    """Let messages name options instead of parameters, and the file at `path` by its `name`."""
+
+    def named(text: str) -> str:
+        return text if path is None else text.replace(str(path), name)
+
+    try:
+        yield
+    except InputError as error:
+        message = error.worded(_OptionWording())
+        if name and error.is_of_content:
+            message = f"{name}: {message[0].lower()}{message[1:]}"
+        raise error.replaced(message=named(message)) from error
+    except OSError as error:
+        if error.strerror is not None and "cache=" in error.strerror:
+            text = error.strerror.replace("cache=", "--cache")
+            raise OSError(error.errno, named(text)) from error
+        if named(str(error)) == str(error):
+            raise
+        raise ValueError(named(str(error))) from error
+    except (ValueError, TypeError) as error:
+        if named(str(error)) == str(error):
+            raise
+        raise ValueError(named(str(error))) from error

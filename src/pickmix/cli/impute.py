@@ -1,0 +1,209 @@
+"""`pickmix impute`: the missing cells of a table, filled; all others as they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from pickmix.cli.console import clear_errors, notes
+from pickmix.cli.data import DataFiles, WholeTable, open_data
+from pickmix.cli.output import (
+    SHOWN,
+    Output,
+    count_option,
+    more_rows,
+    out_option,
+    seed_option,
+    short_float,
+)
+from pickmix.cli.saved import SavedModel, load_model, query_options
+from pickmix.inputs.columns import TypedColumn, TypedTable
+from pickmix.inputs.kinds import as_fitted, as_numbers, settled
+from pickmix.inputs.text import Cells, as_text, quoted
+
+
+@dataclass
+class Filled:
+    """Columns of a table whose missing cells are filled."""
+
+    #: By name of the column: which of its cells (N,) were missing.
+    missing: dict[str, np.ndarray]
+    #: Filled columns (N,) by name, one table for each draw.
+    tables: list[dict[str, np.ndarray]]
+
+
+@click.command()
+@query_options
+@click.option(
+    "--strategy",
+    type=click.Choice(["mean", "mode", "draw"]),
+    default="mean",
+    show_default=True,
+    help="mean: the expected value, or the most probable level; mode: values of one row that fit "
+    "together; draw: random values, which vary as real ones do.",
+)
+@count_option(
+    "--draws",
+    default=1,
+    metavar="N",
+    help="Filled tables to make with --strategy draw, one below the other.",
+)
+@seed_option("Random seed of draws.")
+@out_option
+@clear_errors
+def impute(
+    model: Path, strategy: str, draws: int, seed: int, out: Path | None, **data: Any
+) -> None:
+    """Fill in the missing cells of DATA, given the other cells of their rows, under MODEL.
+
+    The result has all columns of DATA, in their order. Cells that have a value keep their text to
+    the letter: in a .csv, only missing cells change. Columns that MODEL does not know stay as they
+    are. With several --draws, a first column `draw` counts from 1. DATA is as in `pickmix score`,
+    but it must fit into memory. Models of flows and networks cannot do this.
+
+    \b
+    Example:
+      pickmix impute pickmix-model people.csv --out filled.csv
+      pickmix impute pickmix-model people.csv --strategy draw --draws 20 --out filled.csv.gz
+    """
+    if draws > 1 and strategy != "draw":
+        raise ValueError(f"--draws {draws} needs --strategy draw, got --strategy {strategy}")
+    saved = load_model(model)
+    saved.require_conditionals("impute")
+    with notes(), Output(out) as output, open_data(**data) as files:
+        table = files.read_table()
+        if draws > 1 and "draw" in table.names:
+            raise ValueError(
+                f"{files.name}: the result of several --draws has a column 'draw' of its own; "
+                "rename that of the data"
+            )
+        answer = {"strategy": strategy, "n_draws": draws, "random_state": seed}
+        fill = _fill_table if saved.is_table else _fill_array
+        filled = fill(saved, files, table, answer)
+        n_filled = sum(int(flags.sum()) for flags in filled.missing.values())
+        share = f"{n_filled:,} of {table.n_rows * len(filled.missing):,} cells filled"
+        output.say(share if n_filled else f"no missing cell in {files.name}")
+        if out is None:
+            _show(table, filled)
+        elif output.is_text and isinstance(table.content, Cells):
+            _write_text(output, table.content, table.names, filled)
+        else:
+            _write_columns(output, table, filled)
+    if out is not None:
+        output.show()
+
+
+def _fill_table(
+    saved: SavedModel, files: DataFiles, table: WholeTable, answer: dict[str, Any]
+) -> Filled:
+    names, _ = saved.table_columns(files, table)
+    schema, columns = saved.estimator.schema_, saved.estimator._columns
+    rows, typed = table.select(names), table.typed(names).columns
+    if isinstance(rows, TypedTable):
+        rows = {name: _as_list(as_fitted(schema[name], typed[name])) for name in names}
+    # What --columns and --exclude leave out is no surprise.
+    left_out = [name for name in saved.labels if name in table.names and name not in names]
+    answers = saved.estimator._impute(columns, *columns.filling(rows, left_out), **answer)
+    missing = {name: settled(schema[name], typed[name]).missing for name in names}
+    tables = answers if answer["n_draws"] > 1 else [answers]
+    return Filled(missing, [{name: np.asarray(one[name]) for name in names} for one in tables])
+
+
+def _fill_array(
+    saved: SavedModel, files: DataFiles, table: WholeTable, answer: dict[str, Any]
+) -> Filled:
+    columns, present = saved.array_columns(files)
+    numbers = range(len(table.names)) if columns is None else files.find(columns)
+    names = [table.names[number] for number in numbers]
+    saved.check_width(files, len(names), present)
+    rows = np.full((table.n_rows, saved.estimator.n_features_in_), np.nan)
+    for place, (name, column) in zip(present, table.typed(names).columns.items(), strict=True):
+        if not column.missing.all():
+            # Text may spell numbers, such as 0123.
+            values = as_numbers(name, column).values
+            rows[:, place] = np.where(column.missing, np.nan, values)
+    answers = saved.estimator.impute(rows, **answer).reshape(-1, *rows.shape)
+    places = dict(zip(names, present, strict=True))
+    missing = {name: np.isnan(rows[:, place]) for name, place in places.items()}
+    tables = [{name: one[:, place] for name, place in places.items()} for one in answers]
+    return Filled(missing, tables)
+
+
+def _as_list(column: TypedColumn) -> list[Any]:
+    """Values as Python has them, so that whole numbers stay whole; None where one is missing."""
+    if column.missing.all():
+        return [None] * column.missing.shape[0]
+    values = column.values if column.levels is None else column.levels[column.values]
+    pairs = zip(values.tolist(), column.missing.tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in pairs]
+
+
+def _write_text(output: Output, cells: Cells, names: list[str], filled: Filled) -> None:
+    """Write the lines of a text again, with what was missing in its place."""
+    delimiter = output.delimiter_after(cells.layout.delimiter)
+    if delimiter is not None and delimiter != cells.layout.delimiter:
+        cells = cells.with_delimiter(delimiter)
+    several = len(filled.tables) > 1
+    *before, header = [*cells.before, ""] if cells.layout.names is None else cells.before
+    output.add_text("".join(before))
+    if header:
+        output.add_text(f"draw{delimiter or ' '}{header}" if several else header)
+    for number, table in enumerate(filled.tables, start=1):
+        for line in cells.lines(_filled_rows(cells, names, table, filled.missing)):
+            output.add_text(f"{number}{delimiter or ' '}{line}" if several else line)
+
+
+def _filled_rows(
+    cells: Cells, names: list[str], table: dict[str, np.ndarray], missing: dict[str, np.ndarray]
+) -> Iterator[list[str]]:
+    """Yield the cells of each row, as they were written or filled."""
+    gaps = [
+        (names.index(name), flags.tolist(), table[name])
+        for name, flags in missing.items()
+        if flags.any()
+    ]
+    for number, row in enumerate(cells.rows()):
+        for place, flags, values in gaps:
+            if flags[number]:
+                text = as_text(values[number], cells.layout.decimal)
+                row[place] = quoted(text, cells.layout.delimiter)
+        yield row
+
+
+def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
+    """Write columns with their types."""
+    others = {name: _unchanged(table, name) for name in table.names if name not in filled.missing}
+    for number, columns in enumerate(filled.tables, start=1):
+        draw = {"draw": np.full(table.n_rows, number)} if len(filled.tables) > 1 else {}
+        output.add(draw | {name: (others | columns)[name] for name in table.names})
+
+
+def _unchanged(table: WholeTable, name: str) -> np.ndarray:
+    """A column as it is."""
+    if isinstance(table.content, dict):
+        return np.asarray(table.content[name])
+    if isinstance(table.content, Cells):
+        column = table.typed([name]).columns[name]
+        if column.storage == "number" and not column.missing.any():
+            return column.values
+    cells = table.cells(table.names.index(name))
+    return np.fromiter(cells, dtype=object, count=table.n_rows)
+
+
+def _show(table: WholeTable, filled: Filled) -> None:
+    """Show the first rows that had gaps."""
+    with_gaps = np.zeros(table.n_rows, dtype=np.bool_)
+    for flags in filled.missing.values():
+        with_gaps |= flags
+    rows = np.flatnonzero(with_gaps)
+    for row in rows[:SHOWN].tolist():
+        values = {n: filled.tables[0][n][row] for n, flags in filled.missing.items() if flags[row]}
+        cells = [f"{name}={short_float(value)}" for name, value in values.items()]
+        click.echo(f"row {row + 1:,}: {', '.join(cells)}")
+    if rows.size > SHOWN:
+        click.echo(more_rows(rows.size - SHOWN))

@@ -1,0 +1,216 @@
+"""Saved models, and the rows that they are queried about, chunk by chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from sklearn.utils import get_tags
+
+from pickmix.cli.data import DataFiles, WholeTable, data_options, first_gap, open_data
+from pickmix.estimators.deep_mixture import DeepMixture
+from pickmix.estimators.mixture import Mixture
+from pickmix.estimators.persistence import load
+from pickmix.estimators.row_sources import read_chunks
+from pickmix.estimators.table_mixture import TableMixture
+from pickmix.inputs.columns import TypedTable
+from pickmix.inputs.text import text_column
+
+model_argument = click.argument("model", type=click.Path(path_type=Path))
+data_argument = click.argument("data", type=click.Path(path_type=Path, allow_dash=True))
+
+
+def query_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command MODEL, DATA and the options of the latter."""
+    return model_argument(data_argument(data_options(command)))
+
+
+@dataclass
+class SavedModel:
+    """A saved model and what it was fitted to."""
+
+    path: Path
+    #: Without the names of its columns if it takes plain arrays.
+    estimator: Any
+    #: Names of the columns that it was fitted to; of a table, of those in its model.
+    names: list[str] | None
+    #: The column that named the rows.
+    id: str | None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it takes typed tables instead of arrays."""
+        return isinstance(self.estimator, TableMixture)
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the columns, or what stands for them."""
+        return self.names or [f"column_{d}" for d in range(self.estimator.n_features_in_)]
+
+    @property
+    def takes_gaps(self) -> bool:
+        """Whether rows may have missing values."""
+        deep = isinstance(self.estimator, DeepMixture)
+        return not deep or bool(get_tags(self.estimator).input_tags.allow_nan)
+
+    def require_conditionals(self, verb: str) -> None:
+        """Refuse models without distributions of some columns given others."""
+        if not hasattr(self.estimator, "impute"):
+            raise ValueError(
+                f"{self.path}: `pickmix {verb}` needs a model of Gaussians or of a table, got a "
+                f"{type(self.estimator).__name__}; fit one with --model gaussian or table"
+            )
+
+    def table_columns(self, files: DataFiles, table: WholeTable) -> tuple[list[str], list[str]]:
+        """Columns of a table that the model knows, and those that were left out on purpose."""
+        known = [c.name for c in self.estimator.schema_.columns.values() if c.kind != "skip"]
+        chosen = [table.names[number] for number in files.chosen_numbers()]
+        names = [column for column in known if column in chosen]
+        if not set(names) & set(self.labels):
+            raise ValueError(
+                f"{files.name}: expected columns that {self.path} was fitted to "
+                f"({', '.join(self.labels)}), got {', '.join(chosen)}"
+            )
+        return names, [name for name in known if name in table.names and name not in chosen]
+
+    def array_columns(self, files: DataFiles) -> tuple[list[Any] | None, np.ndarray]:
+        """Columns to read, and the numbers of those of the model that they are."""
+        numbers = np.arange(self.estimator.n_features_in_)
+        by_name = files.columns is None and self.names is not None
+        if not by_name or files.heading[0] is None:
+            return files.chosen(), numbers
+        if files.exclude is not None or files.id is not None:
+            # Names that do not exist are refused.
+            files.chosen_numbers()
+        present = [name not in (files.exclude or ()) for name in self.labels]
+        columns = [name for name, kept in zip(self.labels, present, strict=True) if kept]
+        if not columns:
+            raise ValueError(f"{files.name}: --exclude leaves no column of {self.path}")
+        return columns, numbers[present]
+
+    def check_width(self, files: DataFiles, n_columns: int, present: np.ndarray) -> None:
+        """Refuse rows with other columns than the model has."""
+        if n_columns != len(present):
+            raise ValueError(
+                f"{files.name}: expected the {self.estimator.n_features_in_} columns that "
+                f"{self.path} was fitted to, got {n_columns}; choose them with --columns"
+            )
+
+    def complete(self, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
+        """Rows with all columns of the model; those that were left out are missing."""
+        n_columns = self.estimator.n_features_in_
+        if len(present) == n_columns:
+            return rows
+        whole = np.full((rows.shape[0], n_columns), np.nan, dtype=rows.dtype)
+        whole[:, present] = rows
+        return whole
+
+
+def load_model(path: Path) -> SavedModel:
+    """Load a model without its column names, as rows are plain arrays here."""
+    estimator = load(path)
+    if isinstance(estimator, Mixture):
+        raise ValueError(
+            f"{path}: a Mixture of components of your own can be used from Python only: "
+            "pickmix.load(path, component=...)"
+        )
+    id = vars(estimator).pop("id_column_", None)
+    if isinstance(estimator, TableMixture):
+        columns = estimator.schema_.columns.values()
+        return SavedModel(path, estimator, [c.name for c in columns if c.is_modelled], id)
+    names = vars(estimator).pop("feature_names_in_", None)
+    return SavedModel(path, estimator, None if names is None else names.tolist(), id)
+
+
+@dataclass
+class Chunk:
+    """Rows that a model is queried about at a time."""
+
+    #: (n, D), NaN for missing values; or a table.
+    rows: np.ndarray | TypedTable
+    #: Number of the first row, from 0.
+    first: int
+    #: The column that names the rows, if there is one.
+    ids: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return n_rows_of(self.rows)
+
+
+def n_rows_of(rows: Any) -> int:
+    """How many rows an array or a table has."""
+    return rows.n_rows if isinstance(rows, TypedTable) else len(rows)
+
+
+def take_rows(rows: Any, numbers: np.ndarray) -> Any:
+    """Some rows of an array or a table."""
+    return rows.take(numbers) if isinstance(rows, TypedTable) else rows[numbers]
+
+
+@contextlib.contextmanager
+def querying(saved: SavedModel, **options: Any) -> Iterator[Iterator[Chunk]]:
+    """The rows of DATA that a model is queried about, all at once or chunk by chunk."""
+    with open_data(**options) as files:
+        if files.id is None and saved.id is not None and saved.id in (files.heading[0] or ()):
+            files = replace(files, id=saved.id)
+        with contextlib.closing(_chunks(saved, files)) as chunks:
+            yield chunks
+
+
+def _chunks(saved: SavedModel, files: DataFiles) -> Generator[Chunk, None, None]:
+    named = files.id_column
+    ids: Iterator[Any] = iter(())
+    if saved.is_table:
+        table = files.read_table()
+        ids = ids if named is None else iter(table.cells(named[0]))
+        blocks: Iterator[Any] = iter([_typed_rows(saved, files, table)])
+    else:
+        ids = ids if named is None else files.read_ids()
+        blocks = _arrays(saved, files)
+    first = 0
+    for rows in blocks:
+        chunk = Chunk(rows, first, {})
+        first += len(chunk)
+        if named is not None:
+            # Objects, so that neither long names nor numbers of several kinds are changed.
+            values = np.fromiter(itertools.islice(ids, len(chunk)), dtype=object)
+            if len(values) < len(chunk):
+                raise ValueError(f"{files.name}: expected an --id in every row, got fewer")
+            chunk.ids[named[1]] = values
+        yield chunk
+    if next(ids, None) is not None:
+        raise ValueError(f"{files.name}: expected as many --id as rows of numbers, got more")
+
+
+def _typed_rows(saved: SavedModel, files: DataFiles, table: WholeTable) -> TypedTable:
+    names, left_out = saved.table_columns(files, table)
+    typed = table.typed(names)
+    # All their values count as missing.
+    missing = {name: text_column([""] * table.n_rows) for name in left_out}
+    return replace(typed, columns=typed.columns | missing)
+
+
+def _arrays(saved: SavedModel, files: DataFiles) -> Iterator[np.ndarray]:
+    columns, present = saved.array_columns(files)
+    if files.is_small:
+        rows, _ = files.read_rows(columns)
+        saved.check_width(files, rows.shape[1], present)
+        rows = saved.complete(rows, present)
+        gap = None if saved.takes_gaps else first_gap(rows, saved.names)
+        if gap is not None:
+            raise ValueError(
+                f"{files.name}: {gap}; a {type(saved.estimator).__name__} needs complete rows: "
+                "fill them with `pickmix impute` and a model of another kind"
+            )
+        yield rows
+        return
+    with files.open_rows(columns) as source:
+        saved.check_width(files, source.n_columns, present)
+        for _, rows in read_chunks(source, saved.takes_gaps):
+            yield saved.complete(rows, present)

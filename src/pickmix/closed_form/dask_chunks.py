@@ -1,0 +1,428 @@
+"""Chunks that are the partitions of a Dask collection, and stay on its workers.
+
+Everything on the cluster has lineage: if a worker dies, others read its rows again, unpickle the
+model again and do its tasks again. What Dask gives up (tasks that were there when several workers
+died, all of a cluster that was restarted) is submitted again. Tasks are pure and sums have one
+order, so the bits are the same whatever happens on the way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import operator
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.chunks import Add, Chunk, Task, add_in_pairs
+from pickmix.inputs.files import working_dtype
+from pickmix.inputs.open_rows import is_dask
+from pickmix.sweep.partial_compiled import PartialCompiled
+from pickmix.sweep.partial_reference import PartialReference
+from pickmix.threads import Threads
+
+# A run is tried so many times if workers die; at last one chunk after the other, which leaves each
+# most memory, and no doubt about which one it is.
+_ATTEMPTS = 3
+# Times that a task is tried again if it raises an error: storage may be busy.
+_RETRIES = 2
+# Parts that one task adds up, a power of two.
+_FAN = 4
+# So many lengths of partitions are put into a fingerprint as they are.
+_FEW = 64
+_DISCONNECTED = (
+    "the connection to the Dask scheduler is lost: it has ended, or the client was closed."
+)
+_ADVICE = (
+    "Give workers more memory or fewer threads, or make partitions smaller: "
+    "`rechunk` of an array, `repartition` of a dataframe."
+)
+
+
+class WorkerLossError(RuntimeError):
+    """Workers have died and taken with them what Dask does not make again."""
+
+
+class DaskChunks:
+    """Partitions of a Dask array or dataframe; see `Chunks`. Chunk c is the c-th that has rows.
+
+    Weights are an array, or a Dask array or series cut like the collection. By default the client
+    is the one that is active. `patience` is for how many seconds there may be no workers.
+    """
+
+    def __init__(
+        self, collection: Any, client: Any = None, weights: Any = None, patience: float = 60.0
+    ) -> None:
+        self._kind, self._name, columns, self.dtype, blocks = _describe(collection)
+        #: Columns of a dataframe.
+        self.names = columns if columns and all(isinstance(c, str) for c in columns) else None
+        self.client = _active_client() if client is None else client
+        self.patience = patience
+        self._await_workers()
+        self._rows = _Partitions(self.client, _rows_of, blocks, columns, self.dtype.str)
+        shapes = self._measure(self._rows)
+        # Numbers of the partitions that are chunks.
+        self._numbers = [number for number, shape in enumerate(shapes) if shape[0]]
+        if not self._numbers:
+            raise ValueError(f"X must hold rows, got a {self._kind} of empty partitions.")
+        self.n_columns = _common_columns(shapes, self._numbers)
+        lengths = [shape[0] for shape in shapes]
+        self.offsets = np.append(0, np.cumsum([n for n in lengths if n])).astype(np.int64)
+        self._weights: _Partitions | None = None
+        if weights is not None:
+            with _large_graphs():
+                self._weights = _Partitions(
+                    self.client, _weights_of, _weight_blocks(weights, lengths)
+                )
+            for number, (n_weights,) in enumerate(self._measure(self._weights)):
+                if n_weights != lengths[number]:
+                    raise ValueError(
+                        f"sample_weight must have the partitions of X, got {n_weights} weight(s) "
+                        f"for {lengths[number]} row(s) in partition {number}."
+                    )
+        # What all chunks of the last run shared, and its future.
+        self._model: tuple[Any, Any] = None, None
+        n_threads = sum(self.client.nthreads().values())
+        # Enough that the last ones to finish do not matter much.
+        self.chunks_per_run = 1 << (min(4 * n_threads, len(self._numbers)) - 1).bit_length()
+
+    def run(
+        self, task: Task, chunks: Sequence[int], shared: Any, states: Sequence[Any], add: Add
+    ) -> tuple[list[Any], list[Any]]:
+        if not chunks:
+            return [], []
+        attempt = 0
+        while True:
+            attempt += 1
+            self._await_workers()
+            graph, keys = self._plan(task, chunks, shared, states, add, attempt == _ATTEMPTS)
+            futures = self._submit(graph, keys)
+            try:
+                values = self._gather(futures, [self._numbers[chunk] for chunk in chunks])
+                return values[: len(chunks)], values[len(chunks) :]
+            except WorkerLossError:
+                if attempt == _ATTEMPTS:
+                    raise
+            finally:
+                for future in futures:
+                    future.release()
+
+    def _plan(
+        self,
+        task: Task,
+        chunks: Sequence[int],
+        shared: Any,
+        states: Sequence[Any],
+        add: Add,
+        one_by_one: bool,
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Make the graph of a run, and the keys of its results and of its sums.
+
+        One graph, since a message for each task would take the scheduler twice as long.
+        """
+        graph: dict[str, Any] = {}
+        run, model = uuid.uuid4().hex, self._model_of(shared)
+
+        def plan(kind: str, *call: Any) -> str:
+            key = f"pickmix-{kind}-{len(graph)}-{run}"
+            graph[key] = call
+            return key
+
+        results: list[str] = []
+        parts: list[list[str]] = [[] for _ in range(shared.n_parts)]
+        for chunk, state in zip(chunks, states, strict=True):
+            number = self._numbers[chunk]
+            weights = None if self._weights is None else self._weights.future(number)
+            before = results[-1] if one_by_one and results else None
+            place = int(self.offsets[chunk]), self._rows.future(number), weights
+            done = plan("task", _work, task, model, state, before, *place)
+            results.append(plan("result", operator.getitem, done, 0))
+            for i, same in enumerate(parts, 1):
+                same.append(plan("part", operator.getitem, done, i))
+        sums = []
+        for level in parts:
+            while len(level) > 1:
+                groups = [level[i : i + _FAN] for i in range(0, len(level), _FAN)]
+                level = [
+                    plan("sum", _add, add, model, *group) if len(group) > 1 else group[0]
+                    for group in groups
+                ]
+            sums += level
+        return graph, results + sums
+
+    def _model_of(self, shared: Any) -> Any:
+        """Future of what all chunks share.
+
+        Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and
+        a task goes where the rows are, also if a model is larger.
+        """
+        from distributed.protocol.pickle import dumps, loads
+
+        value, future = self._model
+        if value is not shared or future.status in ("cancelled", "error"):
+            key = f"pickmix-model-{uuid.uuid4().hex}"
+            self._model = shared, self._submit({key: (loads, dumps(shared))}, [key])[0]
+        return self._model[1]
+
+    def _submit(self, graph: dict[str, Any], keys: list[str]) -> list[Any]:
+        with _large_graphs():
+            return list(self.client.get(graph, keys, sync=False, retries=_RETRIES))
+
+    def _measure(self, partitions: _Partitions) -> list[tuple[int, ...]]:
+        """Return the shapes of all partitions. Workers read them now."""
+        shapes = self.client.map(np.shape, partitions.futures, pure=False)
+        return self._gather(shapes, range(len(shapes)))
+
+    def _gather(self, futures: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """Bring results home. The first ones belong to partitions, which errors name."""
+        values = asyncio.run_coroutine_threadsafe(
+            self.client.gather(futures, asynchronous=True), self.client.loop.asyncio_loop
+        )
+        try:
+            while True:
+                try:
+                    return list(values.result(timeout=1.0))
+                except TimeoutError:
+                    if values.done():
+                        raise
+                    self._await_workers()
+        except (Exception, asyncio.CancelledError) as error:
+            if self.client.status != "running":
+                raise RuntimeError(_DISCONNECTED) from error
+            if not values.done():
+                raise
+            raise _explain(error, futures, numbers)  # noqa: B904
+        finally:
+            values.cancel()
+
+    def _await_workers(self) -> None:
+        """Wait until there is a worker that takes tasks; raise if that takes too long."""
+        until = time.monotonic() + self.patience
+        while True:
+            if self.client.status != "running":
+                raise RuntimeError(_DISCONNECTED)
+            # Those that are paused, for want of memory, do not count.
+            if self.client.sync(self.client.scheduler.ncores_running, workers=None):
+                return
+            if time.monotonic() > until:
+                raise RuntimeError(
+                    f"the Dask cluster has had no worker that takes tasks for {self.patience:g} s: "
+                    "none is there, or all have paused for want of memory. Start workers. "
+                    f"{_ADVICE}"
+                )
+            time.sleep(0.2)
+
+    def place(self, row: int) -> str:
+        chunk = int(np.searchsorted(self.offsets, row, side="right")) - 1
+        return f"partition {self._numbers[chunk]}, row {row - self.offsets[chunk] + 1} of it"
+
+    def fingerprint(self) -> dict[str, Any]:
+        lengths = np.diff(self.offsets)
+        few = lengths.shape[0] <= _FEW
+        return {
+            "kind": self._kind,
+            "name": self._name,
+            "shape": [int(self.offsets[-1]), self.n_columns],
+            "dtype": str(self.dtype),
+            "chunks": lengths.tolist() if few else hashlib.sha256(lengths.tobytes()).hexdigest(),
+        }
+
+    def close(self) -> None:
+        """Let the cluster forget the rows and the last model."""
+        self._model, self._weights = (None, None), None
+        self._rows.futures.clear()
+
+
+class _Partitions:
+    """Rows or weights on the cluster: a function of each block and its number."""
+
+    def __init__(self, client: Any, function: Any, blocks: list[Any], *args: Any) -> None:
+        from dask.delayed import delayed
+
+        self.client = client
+        call = delayed(function, pure=True, traverse=False)
+        self.recipes = [call(block, number, *args) for number, block in enumerate(blocks)]
+        self.futures = client.compute(self.recipes, retries=_RETRIES)
+
+    def future(self, number: int) -> Any:
+        if self.futures[number].status == "cancelled":
+            # The cluster has forgotten it: it was restarted.
+            self.futures[number] = self.client.compute(self.recipes[number], retries=_RETRIES)
+        elif self.futures[number].status == "error":
+            self.futures[number].retry()
+        return self.futures[number]
+
+
+def _large_graphs() -> Any:
+    """Let Dask not warn: models, chain states and weights are parts of graphs on purpose."""
+    from dask import config
+
+    return config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"})
+
+
+def _explain(error: Any, futures: list[Any], numbers: Sequence[int]) -> Any:
+    """Return the error that ended some futures, with the number of its partition."""
+    from distributed.scheduler import KilledWorker
+
+    where = f"partitions {numbers[0]} to {numbers[-1]}"
+    failures = [
+        (future.exception() or CancelledError(), f"partition {number}")
+        for number, future in zip(numbers, futures, strict=False)
+        if future.status in ("error", "cancelled")
+    ]
+    if failures:
+        # Dask blames the death of a worker on all tasks that waited there.
+        error, where = min(failures, key=lambda failure: isinstance(failure[0], KilledWorker))
+    if isinstance(error, KilledWorker):
+        return WorkerLossError(
+            f"{where}: workers died again and again, probably for want of memory. {_ADVICE}"
+        )
+    if isinstance(error, CancelledError | asyncio.CancelledError):
+        return WorkerLossError(
+            f"{where} is lost: it was made of something that only a worker held "
+            "which is gone. Make the collection again, best from shared storage."
+        )
+    text = str(error)
+    if isinstance(error, MemoryError):
+        error.args = (f"{where}: {text or 'a worker is out of memory'}. {_ADVICE}",)
+    elif "partition" not in text and len(error.args) == 1:
+        error.args = (f"{where}: {text}",)
+    elif "partition" not in text:
+        error.add_note(f"in {where}")
+    return error
+
+
+def _active_client() -> Any:
+    try:
+        from distributed import default_client
+    except ImportError as error:
+        raise ImportError(
+            "a fit of a Dask collection needs Dask's scheduler: pip install 'pickmix[cluster]'"
+        ) from error
+    try:
+        client = default_client()
+    except ValueError as error:
+        raise RuntimeError(
+            "a fit of a Dask collection needs a cluster, and no client is active. Start one: "
+            "`from distributed import Client; client = Client()` uses this machine, "
+            "`Client('tcp://host:8786')` a scheduler elsewhere."
+        ) from error
+    if client.asynchronous:
+        raise RuntimeError("a fit of a Dask collection needs a client that is not asynchronous.")
+    return client
+
+
+def _describe(collection: Any) -> tuple[str, str, list[Any] | None, np.dtype, list[Any]]:
+    """Kind, name, columns (of a dataframe), dtype and blocks of a collection."""
+    if hasattr(collection, "columns"):
+        columns = list(collection.columns)
+        dtypes = [
+            _check_dtype(collection.dtypes.iloc[i], f"column {column!r}")
+            for i, column in enumerate(columns)
+        ]
+        name, blocks = str(collection._name), collection.to_delayed()
+        return "dask dataframe", name, columns, working_dtype(*dtypes), list(blocks)
+    if not hasattr(collection, "chunks") or collection.ndim != 2:
+        shape = getattr(collection, "shape", None)
+        what = type(collection).__name__ if shape is None else f"shape {shape}"
+        raise ValueError(f"X must be a Dask array of shape (N, D) or a dataframe, got {what}.")
+    dtype = working_dtype(_check_dtype(collection.dtype, "the array"))
+    whole = collection if collection.numblocks[1] == 1 else collection.rechunk({1: -1})
+    return "dask array", collection.name, None, dtype, list(whole.to_delayed().ravel())
+
+
+def _check_dtype(dtype: Any, what: str) -> np.dtype:
+    """Return the dtype in NumPy's terms; refuse one that does not hold numbers."""
+    plain = getattr(dtype, "numpy_dtype", dtype)
+    numbers = np.bool_ | np.floating | np.integer
+    if not (isinstance(plain, np.dtype) and issubclass(plain.type, numbers)):
+        raise ValueError(f"X must hold numbers, got dtype {dtype} in {what}.")
+    return plain
+
+
+def _common_columns(shapes: list[tuple[int, ...]], numbers: list[int]) -> int:
+    """Return the number of columns of all partitions that have rows."""
+    first = numbers[0]
+    for number in numbers:
+        if shapes[number][1] != shapes[first][1]:
+            raise ValueError(
+                f"X must have the same columns everywhere, got {shapes[number][1]} in partition "
+                f"{number} and {shapes[first][1]} in partition {first}."
+            )
+    return shapes[first][1]
+
+
+def _weight_blocks(weights: Any, lengths: list[int]) -> list[Any]:
+    """Cut weights like the rows."""
+    if not is_dask(weights):
+        weights = np.asarray(weights)
+        if weights.shape != (sum(lengths),):
+            raise ValueError(
+                f"sample_weight must have shape ({sum(lengths)},), got {weights.shape}."
+            )
+        return list(np.split(weights, np.cumsum(lengths)[:-1]))
+    blocks = list(np.ravel(weights.to_delayed()))
+    if weights.ndim != 1 or len(blocks) != len(lengths):
+        raise ValueError(
+            f"sample_weight must be one-dimensional and have the {len(lengths)} partitions of X, "
+            f"got {weights.ndim} dimension(s) and {len(blocks)} partition(s)."
+        )
+    return blocks
+
+
+# What runs on workers.
+
+
+def _rows_of(block: Any, number: int, columns: list[Any] | None, dtype: str) -> np.ndarray:
+    """Rows of a block as plain numbers, (n, D)."""
+    where = f"partition {number}"
+    if columns is not None:
+        present = list(block.columns)
+        if present != columns:
+            other = [c for c in columns if c not in present]
+            other += [c for c in present if c not in columns]
+            raise ValueError(
+                "X must have the same columns everywhere, "
+                f"got others in {where}: {other or present}."
+            )
+        for i, column in enumerate(columns):
+            _check_dtype(block.dtypes.iloc[i], f"column {column!r} of {where}")
+        values = block.to_numpy(dtype=dtype, na_value=np.nan)
+    else:
+        values = np.asarray(block)
+        _check_dtype(values.dtype, where)
+        if values.ndim != 2:
+            raise ValueError(f"X must have shape (N, D), got {values.shape} in {where}.")
+    # Kernels are compiled for arrays that may be written, as those of files are.
+    return np.require(values, dtype=dtype, requirements=["C", "W"])
+
+
+def _weights_of(block: Any, number: int) -> np.ndarray:
+    weights = np.asarray(block)
+    _check_dtype(weights.dtype, f"sample_weight, partition {number}")
+    weights = np.require(weights, dtype=np.float64, requirements=["C", "W"])
+    if not (np.isfinite(weights).all() and (weights >= 0.0).all()):
+        raise ValueError(
+            f"sample_weight must be finite and not negative, got others in partition {number}."
+        )
+    return weights
+
+
+def _work(
+    task: Task, shared: Any, state: Any, before: Any, first: int, rows: np.ndarray, weights: Any
+) -> list[Any]:
+    """Return the result of a task, and its parts. `before` has only been waited for."""
+    # A worker gives each of its threads a task, so a task has one thread.
+    backend = PartialCompiled(Threads(1)) if shared.compiled else PartialReference()
+    result, parts = task(shared, backend, Chunk(rows, first, weights), state)
+    return [result, *parts]
+
+
+def _add(add: Add, shared: Any, *parts: Any) -> Any:
+    return add_in_pairs(parts, functools.partial(add, shared))

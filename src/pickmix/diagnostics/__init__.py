@@ -1,1 +1,0 @@
-"""What a fitted mixture looks like in numbers: what displays draw and reports show."""

@@ -1,0 +1,359 @@
+"""The columns of a table of several kinds, as queries of a mixture name and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from pickmix.families.base import RandomSource
+from pickmix.inputs.columns import TypedColumn, TypedTable
+from pickmix.inputs.conditions import as_given, encode_given, given_rows, is_single, n_given
+from pickmix.inputs.encoding import (
+    decode,
+    decode_column,
+    encode,
+    filled_column,
+    level_names,
+    level_weights,
+)
+from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed
+from pickmix.inputs.kinds import as_fitted, settled
+from pickmix.inputs.schema import LEVEL_KINDS, ColumnSchema, TableSchema
+from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.explanation import Explanation, rank_columns
+
+
+class TableColumns:
+    """Columns of a schema: found by name, in the units and with the levels of the table.
+
+    See `pickmix.model.conditional.Columns`. The model has the columns of `schema.modelled`.
+    """
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.n_columns = len(schema.modelled)
+        self.all_labels = [column.name for column in schema.modelled]
+        weights = {place: level_weights(column) for place, column in enumerate(schema.modelled)}
+        self.level_weights = {place: w for place, w in weights.items() if w is not None}
+
+    # Which columns.
+
+    def labels(self, columns: np.ndarray) -> list[str]:
+        return [self.all_labels[column] for column in columns]
+
+    def _schemas(self, columns: np.ndarray) -> list[ColumnSchema]:
+        return [self.schema.modelled[column] for column in columns]
+
+    def in_model_order(self, columns: np.ndarray) -> np.ndarray:
+        return np.sort(columns)
+
+    def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
+        """Numbers of columns of the model, in the order given, each once."""
+        names = [columns] if isinstance(columns, str) else list(columns)
+        for name in names:
+            if name not in self.all_labels:
+                listed = ", ".join(map(repr, self.all_labels))
+                raise ValueError(
+                    f"{parameter} must be part of the model, that is {listed}, got {name!r}."
+                )
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"{parameter} must hold at least one name, each once, got {names!r}.")
+        return np.array([self.all_labels.index(name) for name in names], dtype=np.int64)
+
+    def free(self, is_given: np.ndarray) -> np.ndarray:
+        """Columns that are not given, by flags (D,), in the order of the table."""
+        place = {name: number for number, name in enumerate(self.all_labels)}
+        order = [place[name] for name in self.schema.columns if name in place]
+        return np.array([number for number in order if not is_given[number]], dtype=np.int64)
+
+    def named(self, columns: np.ndarray) -> str:
+        """Columns in a message."""
+        return ", ".join(map(repr, self.labels(columns)))
+
+    def terms(self) -> list[ColumnTerms]:
+        """The columns as users know them, in the order of the table."""
+        order = self.free(np.zeros(self.n_columns, dtype=np.bool_))
+        return [
+            _terms(column, place)
+            for column, place in zip(self._schemas(order), order.tolist(), strict=True)
+        ]
+
+    # Rows in.
+
+    def read(self, X: Any, parameter: str = "X") -> tuple[np.ndarray, np.ndarray]:
+        """Encoded rows (N, D), and what log-densities of their cells gain by units, (N, D)."""
+        return encode(self.schema, read_typed(X))
+
+    def read_some(
+        self, X: Any, choose: Callable[[int], np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, TypedTable]:
+        """The rows that `choose` numbers from how many there are.
+
+        As `read` returns them, their numbers, how many there are, and the table of them.
+        """
+        table = read_typed(X)
+        numbers = choose(table.n_rows)
+        chosen = table.take(numbers)
+        return *encode(self.schema, chosen), numbers, table.n_rows, chosen
+
+    def cells(self, table: TypedTable) -> list[list[Any]]:
+        """Cells of the columns of the model, in the order of the table, as they were written."""
+        rows = range(table.n_rows)
+        return [
+            [table.columns[column.name].value(row) for row in rows]
+            if column.name in table.columns
+            else [None] * table.n_rows
+            for column in self.terms()
+        ]
+
+    def read_noise(self, noise: Any, rows: np.ndarray) -> None:
+        """Raise if there is noise: tables have none."""
+        if noise is not None:
+            raise ValueError("noise is for a mixture of Gaussians, got a table.")
+
+    def read_given(self, given: Any) -> np.ndarray:
+        """Encoded rows (n, D) with NaN for values that are not given; see `conditional`."""
+        if isinstance(given, Mapping):
+            n_rows = n_given(given)
+            table = given_rows(self.schema, given, 1 if n_rows is None else n_rows)
+        else:
+            table = read_typed(given)
+        if table is None:
+            return np.full((1, self.n_columns), np.nan)
+        if not any(name in table.columns for name in self.all_labels):
+            return np.full((table.n_rows, self.n_columns), np.nan)
+        return encode_given(self.schema, table)
+
+    def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
+        """Encoded rows (N, D) in which the columns to predict are missing."""
+        names = self.labels(targets)
+        table = read_typed(X)
+        others = {name: c for name, c in table.columns.items() if name not in names}
+        if not any(name in others for name in self.all_labels):
+            # Nothing is given: every row has the distribution of the whole.
+            return np.full((table.n_rows, self.n_columns), np.nan)
+        return encode(self.schema, TypedTable(others, table.n_rows, table.origin), names)[0]
+
+    def read_targets(self, Y: Any, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        names = self.labels(columns)
+        if isinstance(Y, Mapping) and all(map(is_single, Y.values())):
+            plain = {name: v[()] if isinstance(v, np.ndarray) else v for name, v in Y.items()}
+            Y = {name: [value] for name, value in plain.items()}
+        table = read_typed(Y)
+        lacking = [name for name in names if name not in table.columns]
+        if lacking or table.n_rows not in (1, n):
+            raise ValueError(
+                f"Y must have {n} row(s), or one, and the columns {', '.join(names)}, got "
+                f"{table.n_rows} row(s) of {', '.join(table.columns)}."
+            )
+        chosen = {name: table.columns[name] for name in names}
+        rows, log_units = encode(
+            self.schema, TypedTable(chosen, table.n_rows, table.origin), self.all_labels
+        )
+        return rows[:, columns], log_units.sum(axis=1)
+
+    # Answers out.
+
+    def values(self, values: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            schema.name: _plain_values(schema, values[:, place])
+            for place, schema in enumerate(self._schemas(columns))
+        }
+
+    def spreads(self, spreads: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            schema.name: spreads[:, place] * schema.scale
+            for place, schema in enumerate(self._schemas(columns))
+        }
+
+    def scales(self, columns: np.ndarray) -> np.ndarray:
+        return np.array([schema.scale for schema in self._schemas(columns)])
+
+    def draws(self, values: np.ndarray, columns: np.ndarray, random: RandomSource) -> Any:
+        rows = np.zeros((values.shape[0] * values.shape[1], self.n_columns))
+        rows[:, columns] = values.reshape(rows.shape[0], -1)
+        return write_typed(decode(self.schema, rows, self.labels(columns), random))
+
+    def single(self, answer: dict[str, np.ndarray], columns: Any) -> Any:
+        """The answer for the columns that were named: an array if it was one."""
+        return answer[columns] if isinstance(columns, str) else answer
+
+    def probabilities(
+        self, column: Any, columns: np.ndarray, shares: Callable[[int], np.ndarray | None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        names = self.labels(columns)
+        if column not in names:
+            raise ValueError(f"column must be one of {', '.join(names)}, got {column!r}.")
+        number = int(columns[names.index(column)])
+        schema, found = self.schema.modelled[number], shares(number)
+        if found is None:
+            raise ValueError(
+                f"column must be a category or boolean, got the {schema.kind} {column!r}."
+            )
+        probabilities = found[:, list(schema.codes)] * np.array(schema.shares)
+        return np.array(schema.levels), np.asarray(probabilities)
+
+    def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
+        levels = [c.name for c in self._schemas(columns) if c.kind in LEVEL_KINDS]
+        if levels:
+            raise ValueError(
+                f"{query} is for numbers, counts and dates, got {', '.join(map(repr, levels))}. "
+                "Ask for probabilities of their levels instead."
+            )
+
+    def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Explanation, Any], Explanation]]:
+        """Encoded rows, and what puts an explanation of them into the terms of the table."""
+        table = read_typed(X)
+        rows, log_units = encode(self.schema, table)
+        return rows, lambda explanation, top: self._explain(explanation, table, log_units, top)
+
+    def _explain(
+        self, explanation: Explanation, table: TypedTable, log_units: np.ndarray, top: int | None
+    ) -> Explanation:
+        """An explanation in the units of the table and the order of its columns.
+
+        Surprises are relative to the expected value, so that columns of all kinds compare.
+        """
+        order = self.free(np.zeros(self.n_columns, dtype=np.bool_))
+        columns = self._schemas(order)
+        shape = explanation.values.shape
+        values, expected = (np.full(shape, None, dtype=object) for _ in range(2))
+        spread = explanation.spread[:, order].copy()
+        log_conditional = (explanation.log_conditional + log_units)[:, order]
+        for number, column in enumerate(columns):
+            seen = ~np.isnan(explanation.values[:, order[number]])
+            if column.name in table.columns:
+                values[seen, number] = _cells(column, table.columns[column.name], seen)
+            expected[seen, number] = _expected(column, explanation.expected[seen, order[number]])
+            if column.kind not in LEVEL_KINDS:
+                spread[:, number] *= column.scale
+        is_level = np.array([column.kind in LEVEL_KINDS for column in columns])
+        with np.errstate(divide="ignore"):
+            peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
+            peak = peak + np.where(is_level, 1.0, -1.0) * np.log(spread)
+        surprise = np.asarray(peak - log_conditional)
+        return Explanation(
+            values,
+            explanation.log_density + log_units.sum(axis=1),
+            log_conditional,
+            expected,
+            spread,
+            rank_columns(surprise, top),
+            tuple(column.kind for column in columns),
+            tuple(column.name for column in columns),
+            surprise,
+        )
+
+    def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
+        """Typical values (n, D) of the first columns as texts."""
+        table = decode(self.schema, values, self.all_labels[:most])
+        columns = [table.columns[name] for name in self.all_labels[:most]]
+        cells = [[column.value(row) for column in columns] for row in range(values.shape[0])]
+        return [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in cells]
+
+    def filling(
+        self, X: Any, absent: Sequence[str] = ()
+    ) -> tuple[np.ndarray, Callable[[np.ndarray, Any], Any]]:
+        """Encoded rows with NaN for gaps, and what turns filled rows into a table without gaps.
+
+        The table need not have the columns `absent`.
+        """
+        original, table = open_table(X)
+        rows, _ = encode(self.schema, table, absent)
+        alike = table.origin == self.schema.origin
+        place = {name: number for number, name in enumerate(self.all_labels)}
+        with_gaps = [
+            name
+            for name, column in table.columns.items()
+            if name in self.schema.columns
+            and self.schema[name].kind != "skip"
+            and settled(self.schema[name], column).missing.any()
+        ]
+
+        def fill(complete: np.ndarray, random: RandomSource | None) -> Any:
+            zeros = np.zeros(complete.shape[0])
+            columns = {
+                name: filled_column(
+                    self.schema[name],
+                    table.columns[name],
+                    complete[:, place[name]] if name in place else zeros,
+                    random,
+                    alike,
+                )
+                for name in with_gaps
+            }
+            return replace_columns(original, table.origin, columns)
+
+        return rows, fill
+
+    def sample(
+        self,
+        given: Mapping[str, Any],
+        n_samples: int,
+        random: RandomSource,
+        draw: Callable[[np.ndarray | None], np.ndarray],
+    ) -> Any:
+        """A table of drawn rows; `draw` makes them, or fills rows (n_samples, D) with NaN."""
+        n_rows = 1 if n_given(given) is None else n_samples
+        table = given_rows(self.schema, given, n_rows)
+        if table is None:
+            return write_typed(decode(self.schema, draw(None), random=random))
+        rows = encode_given(self.schema, table)
+        is_given = ~np.isnan(rows).all(axis=0)
+        rows = np.repeat(rows, n_samples // rows.shape[0], axis=0)
+        if np.isnan(rows).any():
+            rows = draw(rows)
+        drawn = decode(self.schema, rows, random=random)
+        columns = dict(drawn.columns)
+        for name in self.labels(np.flatnonzero(is_given)):
+            columns[name] = as_given(self.schema[name], table.columns[name], columns[name])
+        return write_typed(TypedTable(columns, n_samples, drawn.origin))
+
+
+def _terms(schema: ColumnSchema, place: int) -> ColumnTerms:
+    if schema.kind in LEVEL_KINDS:
+        # Rare levels share a code.
+        n_alike = np.bincount(np.array(schema.codes)).tolist()
+        names = zip(level_names(schema), n_alike, strict=True)
+        levels = tuple(str(name) if n == 1 else f"{n:,} rare levels" for name, n in names)
+        return ColumnTerms(schema.name, place, schema.kind, levels=levels)
+    start, offset = None, float(schema.origin)
+    if schema.kind == "date":
+        offset = 0.0
+        if not schema.form.get("duration"):
+            start = np.datetime64(schema.origin, schema.unit)  # type: ignore[call-overload]
+    step = schema.step or None
+    return ColumnTerms(schema.name, place, schema.kind, schema.scale, offset, step, start=start)
+
+
+def _plain_values(schema: ColumnSchema, values: np.ndarray) -> np.ndarray:
+    """Coordinates as values of the table; numbers are not rounded."""
+    if schema.kind in ("number", "integer", "count"):
+        return np.asarray(values * schema.scale + schema.origin)
+    column = decode_column(schema, values.ravel())
+    plain = column.values if column.levels is None else column.levels[column.values]
+    return np.asarray(plain).reshape(values.shape)
+
+
+def _cells(schema: ColumnSchema, column: TypedColumn, seen: np.ndarray) -> list[Any]:
+    """Seen values of a column as plain objects; dates as text."""
+    column = as_fitted(schema, column)
+    values = column.values[seen]
+    if column.storage == "time" and schema.kind == "date":
+        values = values.astype(f"{values.dtype.kind}8[{schema.unit}]")
+    if column.levels is not None:
+        return list(column.levels[values])
+    return [str(value) for value in values] if column.storage == "time" else values.tolist()
+
+
+def _expected(column: ColumnSchema, coordinates: np.ndarray) -> list[Any]:
+    """Expected values as plain objects; numbers are not rounded."""
+    if column.kind in LEVEL_KINDS:
+        names = level_names(column)
+        return [names[code] for code in coordinates.astype(np.int64).tolist()]
+    if column.kind == "date":
+        return [str(value) for value in decode_column(column, coordinates).values]
+    plain: list[Any] = (coordinates * column.scale + column.origin).tolist()
+    return plain

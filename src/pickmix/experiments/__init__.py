@@ -1,1 +1,0 @@
-"""Experiments: data, other libraries and algorithms (rivals), and how they are measured."""

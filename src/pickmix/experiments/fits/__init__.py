@@ -1,1 +1,0 @@
-"""Runs carried out: what each kind of run does."""

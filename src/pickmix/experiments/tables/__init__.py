@@ -1,1 +1,0 @@
-"""Tables from histories, beside the paper's numbers."""

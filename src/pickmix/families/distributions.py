@@ -1,0 +1,205 @@
+"""Distributions of one column under a mixture: of normals, of counts, of levels, or by draws."""
+
+from __future__ import annotations
+
+import abc
+from typing import Self
+
+import numpy as np
+from scipy.special import ndtr, pdtr
+
+# Mixtures of up to so many components are not simplified.
+_MANY = 1000
+# Components count as alike if their means differ by less than this share of their standard
+# deviation, and its logarithm by less than this; of counts, square roots of rates.
+_ALIKE, _ALIKE_ROOTS = 0.2, 0.02
+# Components times values that are evaluated at a time, 16 MB.
+_BLOCK_NUMBERS = 2_000_000
+
+
+class Distribution(abc.ABC):
+    """A distribution of numbers."""
+
+    #: "number", "count" or "level".
+    kind: str = "number"
+    #: What values are multiples of, if they are rounded.
+    step: float | None = None
+    #: Components that one evaluation looks at.
+    n_components: int = 1
+    #: Draws behind the distribution; infinite if it was computed.
+    n_draws: float = np.inf
+
+    def simplified(self) -> Distribution:
+        """The same to four digits of its probabilities, with fewer components if possible."""
+        return self
+
+    def in_units(self, scale: float, offset: float, step: float | None) -> Distribution:
+        """The distribution of value * scale + offset, rounded to multiples of `step`."""
+        return self
+
+    @abc.abstractmethod
+    def cumulative(self, values: np.ndarray) -> np.ndarray:
+        """P(x <= value), (n,). Of a rounded column: before rounding."""
+
+    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """P(x < value) and P(x <= value), (n,) each: equal unless values repeat."""
+        probabilities = self.cumulative(values)
+        return probabilities, probabilities
+
+    def shares(self, edges: np.ndarray) -> np.ndarray:
+        """Probabilities (B,) of bins with B + 1 edges; the outer bins are open."""
+        inner = self.cumulative(edges[1:-1])
+        return np.diff(np.concatenate([[0.0], inner, [1.0]]))
+
+    def densities(self, values: np.ndarray) -> np.ndarray | None:
+        """w_k p_k(value) of all components, (n, K); None if they have no densities."""
+        return None
+
+
+class _Mixed(Distribution):
+    """A mixture of distributions of one form."""
+
+    weights: np.ndarray
+
+    @property
+    def n_components(self) -> int:  # type: ignore[override]
+        return int(self.weights.shape[0])
+
+    def cumulative(self, values: np.ndarray) -> np.ndarray:
+        probabilities = np.empty(values.shape[0])
+        size = max(1, _BLOCK_NUMBERS // self.weights.shape[0])
+        for first in range(0, values.shape[0], size):
+            block = slice(first, first + size)
+            probabilities[block] = self._below(values[block, None]) @ self.weights
+        return np.clip(probabilities, 0.0, 1.0)
+
+    @abc.abstractmethod
+    def _below(self, values: np.ndarray) -> np.ndarray:
+        """P_k(x <= value), (n, K), of values (n, 1)."""
+
+
+class NormalMixture(_Mixed):
+    """A mixture of normal distributions, rounded to multiples of `step` if there is one.
+
+    `deviations` are (K,), or (1,) if all components share it.
+
+    >>> mixture = NormalMixture(np.array([0.5, 0.5]), np.array([-1.0, 1.0]), np.ones(1))
+    >>> mixture.cumulative(np.array([0.0]))
+    array([0.5])
+    """
+
+    def __init__(
+        self,
+        weights: np.ndarray,
+        means: np.ndarray,
+        deviations: np.ndarray,
+        step: float | None = None,
+    ) -> None:
+        self.weights, self.means, self.deviations, self.step = weights, means, deviations, step
+
+    def simplified(self) -> Self | NormalMixture:
+        """Components that are alike become one, with their common mean and variance."""
+        if self.n_components <= _MANY:
+            return self
+        deviations = np.broadcast_to(self.deviations, self.means.shape)
+        width = np.rint(np.log(deviations) / _ALIKE)
+        # Means in units of a typical deviation of those that are as wide.
+        place = np.rint(self.means / (_ALIKE * np.exp(_ALIKE * width)))
+        which, totals = _groups(np.stack([width, place]), self.weights)
+        means = np.bincount(which, self.weights * self.means) / totals
+        squares = np.square(deviations) + np.square(self.means - means[which])
+        variances = np.bincount(which, self.weights * squares) / totals
+        return NormalMixture(totals, means, np.sqrt(variances), self.step)
+
+    def in_units(self, scale: float, offset: float, step: float | None) -> NormalMixture:
+        return NormalMixture(
+            self.weights, self.means * scale + offset, self.deviations * scale, step
+        )
+
+    def _below(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(ndtr((values - self.means) / self.deviations))
+
+    def densities(self, values: np.ndarray) -> np.ndarray:
+        away = (values[:, None] - self.means) / self.deviations
+        with np.errstate(under="ignore"):
+            heights = np.exp(-0.5 * np.square(away)) / (np.sqrt(2.0 * np.pi) * self.deviations)
+        return np.asarray(self.weights * heights)
+
+    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self.step is None:
+            return super().bounds(values)
+        # A rounded value stands for all that round to it.
+        half = 0.5 * self.step
+        return self.cumulative(values - half), self.cumulative(values + half)
+
+
+class CountMixture(_Mixed):
+    """A mixture of Poisson distributions with rates (K,)."""
+
+    kind = "count"
+    step = 1.0
+
+    def __init__(self, weights: np.ndarray, rates: np.ndarray) -> None:
+        self.weights, self.rates = weights, rates
+
+    def simplified(self) -> Self | CountMixture:
+        """Components with nearly the same rate become one with their mean."""
+        if self.n_components <= _MANY:
+            return self
+        # Square roots of counts have one spread, whatever the rate.
+        which, totals = _groups(np.rint(np.sqrt(self.rates) / _ALIKE_ROOTS)[None], self.weights)
+        return CountMixture(totals, np.bincount(which, self.weights * self.rates) / totals)
+
+    def _below(self, values: np.ndarray) -> np.ndarray:
+        whole = np.floor(values)
+        return np.where(whole < 0.0, 0.0, pdtr(np.maximum(whole, 0.0), self.rates))
+
+    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.cumulative(values - 1.0), self.cumulative(values)
+
+
+class Levels(Distribution):
+    """Levels 0, 1, 2, ... with these probabilities (L,), in that order."""
+
+    kind = "level"
+
+    def __init__(self, shares: np.ndarray) -> None:
+        # Probabilities have a floor, so their sum is one only to so many digits.
+        self.probabilities = shares / shares.sum()
+
+    def cumulative(self, values: np.ndarray) -> np.ndarray:
+        sums = np.concatenate([[0.0], np.cumsum(self.probabilities)])
+        return np.asarray(np.clip(sums[np.floor(values).astype(np.int64) + 1], 0.0, 1.0))
+
+    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.cumulative(values - 1.0), self.cumulative(values)
+
+
+class Draws(Distribution):
+    """The distribution of values (n,) that were drawn.
+
+    >>> Draws(np.array([3.0, 1.0, 2.0, 4.0])).cumulative(np.array([2.5]))
+    array([0.5])
+    """
+
+    def __init__(self, drawn: np.ndarray) -> None:
+        self.drawn = np.sort(drawn)
+        self.n_draws = float(drawn.shape[0])
+
+    def cumulative(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.searchsorted(self.drawn, values, side="right") / self.n_draws)
+
+    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        low = np.searchsorted(self.drawn, values, side="left")
+        high = np.searchsorted(self.drawn, values, side="right")
+        n = self.n_draws + 1.0
+        # A value between two draws falls anywhere between their ranks.
+        return low / n, (high + 1.0) / n
+
+
+def _groups(marks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Group (K,) of each component by equal columns of marks (m, K), and weights (G,) of groups."""
+    _, which = np.unique(marks, axis=1, return_inverse=True)
+    which = which.reshape(-1)
+    # A group of components without weight has a mean all the same.
+    return which, np.maximum(np.bincount(which, weights), 1e-300)

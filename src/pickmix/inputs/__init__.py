@@ -1,0 +1,1 @@
+"""What users pass, turned into rows of numbers: arrays, frames, files and streams of batches."""

@@ -1,0 +1,148 @@
+"""Errors about what users pass: fields for programs, and a short message made of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+_PACKAGE = str(Path(__file__).resolve().parents[1])
+# Longest value, name and list of names in a message, in characters.
+_LONGEST, _LONGEST_LIST = 80, 300
+
+
+def shown(value: Any) -> str:
+    """Return the value as Python writes it, cut if it is long.
+
+    Examples
+    --------
+    >>> shown("a"), shown("b" * 1000)
+    ("'a'", "'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb...")
+    """
+    text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def listed(names: Iterable[Any], show: Any = shown) -> str:
+    """Join names by commas; of a long list the first ones and how many more there are."""
+    texts = [show(name) for name in names]
+    kept, length = 0, 0
+    while kept < len(texts) and length + len(texts[kept]) <= _LONGEST_LIST:
+        length += len(texts[kept]) + 2
+        kept += 1
+    more = f" and {len(texts) - kept:,} more" if kept < len(texts) else ""
+    return ", ".join(texts[:kept]) + more
+
+
+def _literal(name: Any) -> str:
+    """Write a name as a string in Python code, in double quotes; a long one as a variable."""
+    return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
+
+
+class Wording:
+    """How messages spell settings and count rows: as in Python code."""
+
+    first_row = 0
+
+    def parameter(self, parameter: str, column: Any) -> str:
+        """Name an entry of a parameter that has one for each column."""
+        quote = shown if parameter == "given" else _literal
+        return f"{parameter}[{quote(column)}]"
+
+    def settings(self, column: Any) -> dict[str, str]:
+        """Name settings that a remedy may ask for, by their key in its text."""
+        kinds = ("skip", "number", "date", "category")
+        return {kind: f'schema={{{_literal(column)}: "{kind}"}}' for kind in kinds} | {
+            "exclude": f"exclude=[{_literal(column)}]",
+            "columns": "columns=",
+            "comma": "decimal=','",
+            "point": "decimal='.'",
+        }
+
+
+class _Described(Exception):
+    """Error with fields, of which the message is made."""
+
+    def __init__(
+        self,
+        problem: str = "",  # after the name of the column; by default "must hold" `expected`
+        *,
+        parameter: str = "",  # "given" or "schema" if the column is named in such a parameter
+        column: Any = None,
+        row: int | None = None,  # from 0
+        line: int | None = None,  # from 1
+        value: Any = None,
+        got: str = "",  # the value in words, if Python's spelling is not right
+        expected: str = "",
+        remedy: str = "",  # names in braces are those of `Wording.settings`
+        path: Any = None,
+        message: str = "",  # the whole message, where the other fields do not make it
+    ) -> None:
+        self.problem, self.parameter, self.column = problem, parameter, column
+        self.row, self.line, self.value, self.got = row, line, value, got
+        self.expected, self.remedy, self.path, self.message = expected, remedy, path, message
+        super().__init__(self.worded(Wording()))
+
+    @property
+    def is_of_content(self) -> bool:
+        """Whether the error is about a table, or a column of it, and not about a parameter."""
+        return not (self.path or self.parameter or self.message)
+
+    def __reduce__(self) -> Any:
+        return functools.partial(type(self), **self.__dict__), ()
+
+    def replaced(self, **fields: Any) -> Self:
+        """Return the same error with other fields."""
+        return type(self)(**(self.__dict__ | fields))
+
+    def worded(self, words: Wording) -> str:
+        """Make the message."""
+        if self.message:
+            return self.message
+        got = self.got or ("" if self.value is None else shown(self.value))
+        remedy = self.remedy.format(**words.settings(self.column)) if self.remedy else ""
+        if self.path is not None:
+            where = "" if self.column is None else f" in column {shown(self.column)}"
+            text = f"{self.path}: {self.problem or f'expected {self.expected}{where}'}"
+            text += f", got {got}" if got else ""
+            text += f" in line {self.line}" if self.line is not None else ""
+            return f"{text}; {remedy}" if remedy else text
+        if self.parameter:
+            text = words.parameter(self.parameter, self.column)
+        else:
+            text = "The table" if self.column is None else f"Column {shown(self.column)}"
+        text += f" {self.problem or f'must hold {self.expected}'}"
+        if self.row is not None:
+            text += f", but row {self.row + words.first_row} holds {got}"
+        elif got:
+            text += f", got {got}"
+        return f"{text}. {remedy}" if remedy else f"{text}."
+
+
+class InputError(_Described, ValueError):
+    """A table, array or file whose content cannot be used.
+
+    Examples
+    --------
+    >>> error = InputError(column="age", row=3, value="old", expected="numbers")
+    >>> print(error)
+    Column 'age' must hold numbers, but row 3 holds 'old'.
+    >>> error.column, error.row, error.value
+    ('age', 3, 'old')
+    """
+
+
+class InputTypeError(_Described, TypeError):
+    """Something that is no table, array or file at all."""
+
+
+def warn_caller(message: str) -> None:
+    """Warn in the name of the line that called pickmix."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, UserWarning, stacklevel=level)

@@ -1,0 +1,323 @@
+"""What the columns of a table hold, found from their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pickmix.inputs.columns import TypedColumn, TypedTable
+from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.kinds import (
+    READ_KINDS,
+    Step,
+    as_numbers,
+    as_times,
+    check_booleans,
+    check_counts,
+    check_finite,
+    check_usable,
+    find_step,
+    find_time_step,
+    from_origin,
+    level_values,
+    looks_like_counts,
+    parse_times,
+    readable_cells,
+    without_unreadable,
+)
+from pickmix.inputs.schema import DAY, KINDS, LEVEL_KINDS, ColumnSchema, TableSchema
+
+# Text with so many different values, and in half of the rows or more, is no category.
+_FEWEST_IDENTIFIERS = 20
+_FEWEST_ALL_DIFFERENT = 10
+# Text of which this share are numbers, or dates, is no category by itself if it has some values.
+_NEARLY_ALL, _FEWEST_NEARLY = 0.9, 20
+_LEADING_ZERO = re.compile(r"[+-]?0\d+\Z")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' ])\d{3})(?:\1\d{3})*(?:[.,]\d+)?\Z")
+# Whole numbers beyond this count from the smallest one: float64 divides larger ones too coarsely.
+_LARGE = 2**48
+_LEAVE_OUT = "Leave it out: {exclude} or {skip}."
+
+
+def infer_schema(
+    table: TypedTable,
+    kinds: Mapping[str, str] | None = None,
+    exclude: Sequence[str] = (),
+    max_levels: int = 1000,
+) -> TableSchema:
+    """Find what the columns of a table hold; `kinds` and `exclude` say it of some.
+
+    A category with more than `max_levels` levels keeps its most frequent ones; the others share a
+    code.
+
+    Examples
+    --------
+    >>> from pickmix.inputs.frames import read_typed
+    >>> table = read_typed({"age": [31, 40, None, 50], "smokes": [True, False, False, True]})
+    >>> print(infer_schema(table))
+    column  kind     levels or range  step  missing
+    age     integer  31 to 50            1    25.0%
+    smokes  boolean  False, True               0.0%
+    """
+    kinds = dict(kinds or {}) | {name: "skip" for name in exclude}
+    for name in kinds:
+        if name not in table.columns:
+            parameter = "exclude" if name in exclude else "schema"
+            raise ValueError(
+                f"{parameter} names the column {shown(name)}, but the table has only "
+                f"{listed(table.columns)}."
+            )
+    if table.n_rows == 0:
+        raise InputError("must have rows, got none")
+    columns = [
+        _infer_column(name, column, kinds.get(name), max_levels)
+        for name, column in table.columns.items()
+    ]
+    schema = TableSchema(columns, table.origin)
+    if not schema.modelled:
+        names = listed(columns, lambda column: f"{shown(column.name)} ({column.kind})")
+        raise InputError(f"must have a column to fit, got only {names}")
+    return schema
+
+
+def _infer_column(
+    name: str, column: TypedColumn, kind: str | None, max_levels: int
+) -> ColumnSchema:
+    """Find what a column holds, or see it as a given kind."""
+    if kind is not None and kind not in KINDS:
+        problem = f"must be one of {', '.join(KINDS)}"
+        raise InputError(problem, parameter="schema", column=name, value=kind)
+    share = float(column.missing.mean()) if column.missing.size else 0.0
+    if kind == "skip":
+        return ColumnSchema(name, "skip", column.storage, column.form, share)
+    check_usable(column)
+    lenient = False
+    if kind in READ_KINDS and column.storage == "text":
+        readable = without_unreadable(column, kind)
+        n_lost = np.count_nonzero(readable.missing & ~column.missing)
+        # Where most cells are something else, the kind is a mistake.
+        if 2 * n_lost < column.observed.shape[0]:
+            column, share, lenient = readable, float(readable.missing.mean()), bool(n_lost)
+    if column.missing.all():
+        raise InputError("has no value in any row", column=name, remedy=_LEAVE_OUT)
+    check_finite(name, column)
+    distinct = np.unique(column.observed)
+    if distinct.shape[0] == 1:
+        return replace(_constant(name, column, share), lenient=lenient)
+    if kind == "constant":
+        values = [column.value(int(row)) for row in np.flatnonzero(~column.missing)[:2]]
+        raise InputError(
+            'must not be "constant", as the column has several values (it begins with '
+            f"{shown(values)})",
+            parameter="schema",
+            column=name,
+            remedy='Did you mean "skip"?',
+        )
+    column, kind = _settle(name, column, kind, distinct)
+    common = {"name": name, "kind": kind, "storage": column.storage, "missing": share}
+    common |= {"form": column.form, "lenient": lenient}
+    if kind in LEVEL_KINDS:
+        return _level_column(common, column, max_levels)
+    return _date_column(common, column) if kind == "date" else _number_column(common, column)
+
+
+def _settle(
+    name: str, column: TypedColumn, kind: str | None, distinct: np.ndarray
+) -> tuple[TypedColumn, str]:
+    """Return the kind of a column, and the column as that kind needs it."""
+    if column.storage == "text" and kind is None:
+        return _settle_text(name, column, int(distinct.shape[0]))
+    if kind is None:
+        if column.storage == "boolean":
+            return column, "boolean"
+        return column, "date" if column.storage == "time" else _number_kind(column.observed)
+    if kind == "date":
+        return as_times(name, column), kind
+    if kind in ("number", "integer", "count"):
+        column = as_numbers(name, column)
+        if kind == "count":
+            check_counts(name, column)
+        if kind == "integer" and find_step(column.observed) is None:
+            raise InputError(
+                'must not be "integer": values are no multiples of a decimal step, for example '
+                f"{column.value(column.first)!r}",
+                parameter="schema",
+                column=name,
+                remedy='Take "number".',
+            )
+    if kind == "boolean":
+        check_booleans(name, column)
+    return column, kind
+
+
+def _settle_text(name: str, column: TypedColumn, n_levels: int) -> tuple[TypedColumn, str]:
+    if "categories" in column.form:
+        return column, "category"
+    _refuse_nearly_all(name, column)
+    if column.mixes:
+        problem = f"mixes {column.mixes}"
+        if column.mixes == "other":
+            value = str(column.value(column.first))[:80]
+            problem = f"holds objects that are no numbers, text or times, such as {value}"
+        raise InputError(
+            problem,
+            column=name,
+            remedy="Convert it to one type, or take all values as text: {category}.",
+        )
+    times = parse_times(column)[0]
+    if times is not None:
+        return times, "date"
+    _refuse_identifier(name, n_levels, column)
+    return column, "category"
+
+
+def _number_kind(observed: np.ndarray) -> str:
+    step = find_step(observed)
+    if step is None:
+        return "number"
+    if step.decimals == 0 and step.multiple == 1:
+        if observed.min() == 0 and observed.max() == 1:
+            return "boolean"
+        if looks_like_counts(observed):
+            return "count"
+    return "integer"
+
+
+def _refuse_identifier(name: str, n_levels: int, column: TypedColumn) -> None:
+    n_values = int(np.count_nonzero(~column.missing))
+    all_different = n_levels == n_values and n_values >= _FEWEST_ALL_DIFFERENT
+    if all_different or n_levels > max(_FEWEST_IDENTIFIERS, n_values / 2):
+        example = str(column.value(column.first))
+        numbers = f" Are texts such as {shown(example)} numbers? Write them without marks between "
+        numbers += "thousands."
+        raise InputError(
+            f"looks like an identifier: {n_levels:,} different texts in {n_values:,} rows, which "
+            "say nothing about other rows",
+            column=name,
+            remedy=f"{_LEAVE_OUT} If it is a category all the same: {{category}}."
+            + (numbers if _THOUSANDS.match(example) else ""),
+        )
+
+
+def _refuse_nearly_all(name: str, column: TypedColumn) -> None:
+    """Refuse text that is numbers or dates but for a few cells, and numbers beyond 64 bits."""
+    n_values = int(np.count_nonzero(~column.missing))
+    assert column.levels is not None
+    used = [str(column.levels[code]) for code in np.unique(column.observed).tolist()]
+    if any(map(_LEADING_ZERO.match, used)):
+        # Zip codes, say.
+        return
+    for kind in ("number", "date"):
+        readable = readable_cells(column, kind)
+        n_readable = int(np.count_nonzero(readable))
+        if n_values > n_readable >= _NEARLY_ALL * n_values and n_values >= _FEWEST_NEARLY:
+            row = int((~column.missing & ~readable).argmax())
+            raise InputError(
+                f"holds {n_readable:,} {kind}s among {n_values:,} values",
+                column=name,
+                row=row,
+                value=column.value(row),
+                expected=f"{kind}s",
+                remedy=f"To take what is no {kind} for missing: {{{kind}}}. To take all values for "
+                "levels: {category}.",
+            )
+        longest = max(used, key=len)
+        is_whole = kind == "number" and longest.lstrip("+-").isdigit()
+        # float64 would make many of them equal.
+        if is_whole and n_readable == n_values and not -(2**63) <= int(longest) < 2**64:
+            raise InputError(
+                f"looks like an identifier: whole numbers such as {longest[:80]}, which 64 bits "
+                "cannot hold",
+                column=name,
+                remedy=f"{_LEAVE_OUT} If it is a category, or 16 digits are enough: "
+                "{category} or {number}.",
+            )
+
+
+def _constant(name: str, column: TypedColumn, share: float) -> ColumnSchema:
+    row, is_time = column.first, column.storage == "time"
+    return ColumnSchema(
+        name,
+        "constant",
+        column.storage,
+        column.form | ({"duration": True} if column.values.dtype.kind == "m" else {}),
+        share,
+        levels=(column.value(row),),
+        codes=(0,),
+        shares=(1.0,),
+        whole=column.values.dtype.kind in "iu",
+        unit=np.datetime_data(column.values.dtype)[0] if is_time else "",
+        origin=int(column.values.view(np.int64)[row]) if is_time else 0,
+    )
+
+
+def _level_column(common: dict[str, Any], column: TypedColumn, max_levels: int) -> ColumnSchema:
+    common |= {"whole": column.values.dtype.kind in "iu"}
+    if common["kind"] == "boolean":
+        return ColumnSchema(**common, levels=(False, True), codes=(0, 1), shares=(1.0, 1.0))
+    levels, numbers = level_values(column)
+    counts = np.bincount(numbers[~column.missing], minlength=len(levels))
+    codes = np.arange(len(levels))
+    if len(levels) > max_levels:
+        # The most frequent ones keep codes of their own, in the order of their names.
+        order = np.argsort(-counts, kind="stable")
+        codes[np.sort(order[: max_levels - 1])] = np.arange(max_levels - 1)
+        codes[order[max_levels - 1 :]] = max_levels - 1
+    shares = (counts / np.bincount(codes, weights=counts)[codes]).tolist()
+    return ColumnSchema(
+        **common, levels=tuple(levels), codes=tuple(codes.tolist()), shares=tuple(shares)
+    )
+
+
+def _spread(values: np.ndarray) -> float:
+    """Return the standard deviation of values that are not all equal, without overflow."""
+    centred = values - values.mean()
+    largest = float(np.abs(centred).max())
+    if not 0.0 < largest < np.inf:
+        # Values that differ by less than the mean can hold, or by more than a float can.
+        return max(float(np.abs(values).max()), 1e-300)
+    return largest * float(np.sqrt(np.square(centred / largest).mean()))
+
+
+def _number_column(common: dict[str, Any], column: TypedColumn) -> ColumnSchema:
+    values = column.observed
+    step = find_step(values) if common["kind"] == "integer" else None
+    size = step or Step(1, 0)
+    whole, origin = values.dtype.kind in "iu", 0
+    if whole and max(-int(values.min()), int(values.max())) > _LARGE:
+        origin = int(values.min())
+    return ColumnSchema(
+        **common,
+        lowest=values.min().item(),
+        highest=values.max().item(),
+        step=None if step is None else size.size,
+        scale=1.0 if common["kind"] == "count" else _spread(from_origin(values, origin)),
+        whole=whole,
+        multiple=size.multiple,
+        decimals=size.decimals,
+        origin=origin,
+    )
+
+
+def _date_column(common: dict[str, Any], column: TypedColumn) -> ColumnSchema:
+    values = column.observed
+    step = find_time_step(values)
+    unit, kind = np.datetime_data(step.dtype)[0], values.dtype.kind
+    if kind == "m":
+        common["form"] = common["form"] | {"duration": True}
+    ends = [end.astype(f"{kind}8[{unit}]") for end in (values.min(), values.max())]
+    return ColumnSchema(
+        **common,
+        lowest=str(ends[0]),
+        highest=str(ends[1]),
+        step=float(step / DAY),
+        scale=_spread((values - values.min()) / DAY),
+        whole=True,
+        multiple=int(step.astype(np.int64)),
+        unit=unit,
+        origin=int(ends[0].astype(np.int64)),
+    )

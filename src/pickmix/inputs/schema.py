@@ -1,0 +1,288 @@
+"""The columns of a table: kinds, levels, steps and scales."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from pickmix.inputs.columns import STORAGES
+from pickmix.inputs.errors import InputError, shown
+
+#: Kinds of columns. The last two are not part of a model.
+KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
+#: Kinds by the family that models them.
+GAUSSIAN_KINDS = ("number", "integer", "date")
+LEVEL_KINDS = ("boolean", "category")
+#: The unit of dates in a model.
+DAY: Any = np.timedelta64(1, "D")
+#: Units of times, as NumPy names them.
+UNITS = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds"}
+UNITS |= {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+# What columns of a kind are stored as; others may be stored as anything.
+_STORAGES: dict[str, tuple[str, ...]] = dict.fromkeys(("number", "integer", "count"), ("number",))
+_STORAGES |= {"date": ("time",), "boolean": ("boolean", "number")}
+_ORIGINS = ("dict", "pandas", "polars", "pyarrow")
+# Entries of a form by their type in JSON.
+_FORMS: dict[type, tuple[str, ...]] = {
+    str: ("dtype", "value_type", "index_type", "unit", "decimal"),
+    bool: ("ordered", "arrow", "datetime", "duration"),
+    list: ("categories",),
+    int: ("precision", "scale"),
+}
+_FORM_TYPES = {name: kind for kind, names in _FORMS.items() for name in names}
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """One column: what it holds, and how its values become coordinates and back."""
+
+    name: str
+    kind: str
+    #: As in `TypedColumn`.
+    storage: str
+    form: dict[str, Any] = field(default_factory=dict)
+    #: Share of rows without a value.
+    missing: float = 0.0
+    #: Smallest and largest value of numbers and dates (as text); None of others.
+    lowest: Any = None
+    highest: Any = None
+    #: Of categories and booleans, sorted; of a constant its value.
+    levels: tuple[Any, ...] = ()
+    #: The coordinate of each level. Rare levels may share one.
+    codes: tuple[int, ...] = ()
+    #: Share of each level among the levels of its code.
+    shares: tuple[float, ...] = ()
+    #: Of rounded numbers, and of dates in days.
+    step: float | None = None
+    #: A coordinate of numbers and dates is value / scale; dates count days.
+    scale: float = 1.0
+    #: Whether values are stored as whole numbers.
+    whole: bool = False
+    #: The step in whole numbers, multiple / 10**decimals; of dates in units.
+    multiple: int = 1
+    decimals: int = 0
+    #: Of dates, as NumPy has it.
+    unit: str = ""
+    #: Of dates: their smallest value, in such units. Of whole numbers so large that float64 would
+    #: lose digits: the smallest one. Coordinates count from there.
+    origin: int = 0
+    #: Whether cells that are not numbers or dates count as missing: the fitted table had such cells
+    #: and the kind was given.
+    lenient: bool = False
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether the column is part of a model."""
+        return self.kind not in ("constant", "skip")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ColumnSchema:
+        """Make a column of plain values; what no fit could have made is refused."""
+        if not isinstance(values, Mapping):
+            raise _damaged(None, "columns", "a dict for each column", values)
+        known = {entry.name for entry in fields(cls)}
+        plain = {name: value for name, value in values.items() if name in known}
+        for name in ("name", "kind", "storage", "unit"):
+            if not isinstance(plain.get(name, "" if name == "unit" else None), str):
+                raise _damaged(plain.get("name"), name, "text", plain.get(name))
+        for name in ("levels", "codes", "shares"):
+            if not _is_list(plain.get(name, ())):
+                raise _damaged(plain["name"], name, "a list", plain[name])
+            plain[name] = tuple(plain.get(name, ()))
+        column = cls(**plain)
+        _check_column(column)
+        return column
+
+    def describe(self) -> tuple[str, str, str, str, str]:
+        """Return name, kind, levels or range, step and share of missing values, for people."""
+        if self.kind == "skip":
+            return self.name, self.kind, "", "", ""
+        content = ""
+        if self.levels:
+            named = [str(level) for level in self.levels[:4]]
+            rest = len(self.levels) - len(named)
+            content = ", ".join(named) + (f", ... ({rest:,} more)" if rest else "")
+        elif self.lowest is not None:
+            ends = (self.lowest, self.highest)
+            content = " to ".join(end if isinstance(end, str) else f"{end:.6g}" for end in ends)
+        step = "" if self.step is None else f"{self.step:g}"
+        if self.kind == "date" and self.step is not None:
+            step = f"{self.multiple} {self.unit}"
+        return self.name, self.kind, content, step, f"{100.0 * self.missing:.1f}%"
+
+
+class TableSchema:
+    """What the columns of a table hold. Printing it shows a table.
+
+    Parameters
+    ----------
+    columns : sequence of ColumnSchema
+        In the order of the table.
+    origin : str
+        As in `TypedTable`: the kind of table that answers come as.
+
+    Examples
+    --------
+    >>> smokes = ColumnSchema("smokes", "boolean", "boolean", levels=(False, True))
+    >>> print(TableSchema([ColumnSchema("note", "skip", "text"), smokes], "dict"))
+    column  kind     levels or range  step  missing
+    note    skip
+    smokes  boolean  False, True               0.0%
+    """
+
+    def __init__(self, columns: Sequence[ColumnSchema], origin: str) -> None:
+        self.columns = {column.name: column for column in columns}
+        self.origin = origin
+        #: Columns of the model, in an order that does not depend on the table's.
+        self.modelled = [
+            self.columns[name] for name in sorted(self.columns) if self.columns[name].is_modelled
+        ]
+
+    def __getitem__(self, name: str) -> ColumnSchema:
+        return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TableSchema):
+            return NotImplemented
+        return self.columns == other.columns and self.origin == other.origin
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of each column, as the parameter `schema` of an estimator takes them."""
+        return {name: column.kind for name, column in self.columns.items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        columns = [column.as_dict() for column in self.columns.values()]
+        return {"origin": self.origin, "columns": columns}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
+        """Make a schema of plain values; what no fit could have made is refused."""
+        columns = values.get("columns") if isinstance(values, Mapping) else None
+        if not _is_list(columns) or not columns:
+            raise _damaged(None, "columns", "a list of columns", columns)
+        if values.get("origin") not in _ORIGINS:
+            raise _damaged(None, "origin", f"one of {_ORIGINS}", values.get("origin"))
+        schema = cls([ColumnSchema.from_dict(entry) for entry in columns], values["origin"])
+        if len(schema) < len(columns) or not schema.modelled:
+            names = [entry["name"] for entry in columns]
+            raise _damaged(None, "columns", "different names, and a column of the model", names)
+        return schema
+
+    def __str__(self) -> str:
+        lines = [("column", "kind", "levels or range", "step", "missing")]
+        lines += [column.describe() for column in self.columns.values()]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if place > 2 else cell.ljust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+    __repr__ = __str__
+
+
+def _damaged(column: Any, name: str, expected: str, value: Any) -> InputError:
+    """Make the error for a field of a saved schema."""
+    where = f" in the schema of column {shown(column)}" if column is not None else " of a schema"
+    return InputError(
+        f"must be as it was fitted: expected {expected} for {name!r}{where}, got {shown(value)}",
+        column=column,
+        value=None,
+        expected=expected,
+    )
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_codes(column: ColumnSchema) -> bool:
+    codes = column.codes
+    whole = all(_is_whole(code, 0, len(codes)) for code in codes)
+    return whole and len(codes) == len(column.levels) and set(codes) == set(range(len(set(codes))))
+
+
+def _are_shares(column: ColumnSchema) -> bool:
+    """Whether the shares of the levels of each code sum to one."""
+    if not _are_codes(column):
+        return True
+    if len(column.shares) != len(column.levels) or not all(map(_is_number, column.shares)):
+        return False
+    sums = np.bincount(column.codes, column.shares) if column.codes else np.ones(1)
+    return min(column.shares, default=1.0) > 0.0 and bool((np.abs(sums - 1.0) < 1e-6).all())
+
+
+def _check_column(column: ColumnSchema) -> None:
+    """Refuse a column that no fit could have made, by the name of the field."""
+    kind, low, high = column.kind, column.lowest, column.highest
+    has_levels = kind in (*LEVEL_KINDS, "constant")
+    is_dated = kind == "date" or (kind == "constant" and column.storage == "time")
+    in_range = True
+    if kind in _STORAGES and kind != "boolean":
+        numbers = _is_number(low) and _is_number(high) and low <= high
+        in_range = isinstance(low, str) and isinstance(high, str) if kind == "date" else numbers
+    stepped = kind in ("integer", "date")
+    limit = 2**63 if is_dated else 2**64
+    plain = all(isinstance(level, str | int | float) for level in column.levels)
+    checks = {
+        "kind": (kind in KINDS, f"one of {KINDS}"),
+        "storage": (column.storage in _STORAGES.get(kind, STORAGES), "that of the kind"),
+        "form": (_is_form(column.form), "a dict of known entries"),
+        "missing": (_is_number(column.missing) and 0 <= column.missing <= 1, "a share"),
+        "lowest": (in_range, "the smallest value, not above the largest"),
+        "levels": (plain and bool(column.levels) == has_levels, "plain values of levels"),
+        "codes": (_are_codes(column), "whole numbers from 0 on, one for each level"),
+        "shares": (_are_shares(column), "numbers that sum to one over the levels of each code"),
+        "step": (
+            _is_positive(column.step) if stepped else column.step is None,
+            "a positive number where values have a step",
+        ),
+        "scale": (_is_positive(column.scale), "a finite positive number"),
+        "whole": (isinstance(column.whole, bool), "true or false"),
+        "multiple": (_is_whole(column.multiple, 1, 2**64), "a positive whole number"),
+        "decimals": (_is_whole(column.decimals, 0, 20), "a whole number from 0 on"),
+        "unit": (column.unit in UNITS if is_dated else column.unit == "", f"one of {[*UNITS]}"),
+        "origin": (_is_whole(column.origin, -(2**63), limit - 1), "a whole number of 64 bits"),
+        "lenient": (isinstance(column.lenient, bool), "true or false"),
+    }
+    for name, (is_right, expected) in checks.items():
+        if not is_right:
+            raise _damaged(column.name, name, expected, getattr(column, name))
+    if kind == "boolean" and column.codes != (0, 1):
+        raise _damaged(column.name, "codes", "0 and 1 for booleans", column.codes)
+
+
+def _is_form(form: Any) -> bool:
+    return isinstance(form, dict) and all(
+        isinstance(value, _FORM_TYPES.get(name, str)) or (value is None and name == "time_zone")
+        for name, value in form.items()
+    )

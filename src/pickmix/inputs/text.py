@@ -1,0 +1,629 @@
+"""Tables in text files: .csv, .tsv and .txt, plain or packed by gzip.
+
+The delimiter, the header and the decimal mark are found from the first rows; pyarrow splits and
+parses the rest. Missing values (empty cells, NA, nan, ...) become NaN or gaps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import io
+import itertools
+import os
+import re
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from pickmix.inputs.columns import TypedColumn, TypedTable, from_codes, make_table, whole_array
+from pickmix.inputs.errors import InputError, listed, shown
+
+TEXT = (".csv", ".tsv", ".txt")
+PACKED = ".gz"
+#: Cells that mean: nothing is known.
+MISSING_CELLS = frozenset(
+    ["", "NA", "N/A", "n/a", "<NA>", "NaN", "nan", "NAN", "-nan", "null", "NULL", "None", "NaT"]
+)
+# Rows that are looked at to find the layout, and bytes that are parsed at a time.
+_START, _BLOCK = 200, 1 << 25
+_DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
+_QUOTED = re.compile(r'"[^"]*"')
+# A cell in quotes, and a line.
+_CLOSED, _LINE = r'"(?:[^"]|"")*+"(?!")', re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_BOOLEANS = {"true": True, "True": True, "TRUE": True}
+_BOOLEANS |= {"false": False, "False": False, "FALSE": False}
+_INTEGER = r"^[+-]?\p{Nd}{1,300}$"
+# A number would lose the zeros of a zip code.
+_LEADING_ZERO = r"^[+-]?0\p{Nd}"
+
+
+def table_suffix(path: str | os.PathLike[str]) -> str:
+    """Return the suffix that says how a table is written, in lower case, without that of gzip."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix != PACKED:
+        return suffix
+    inner = Path(path.stem).suffix.lower()
+    return inner if inner in TEXT else inner + suffix
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether the name is that of a text packed by gzip."""
+    return Path(path).suffix.lower() == PACKED and table_suffix(path) in TEXT
+
+
+@contextlib.contextmanager
+def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open a text, packed by gzip or not; what is wrong with it is an InputError."""
+    opener: Callable[..., Any] = open
+    if is_packed(path):
+        with open(path, "rb") as start:
+            if start.read(2) != b"\x1f\x8b":
+                raise InputError(
+                    f"expected a file packed by gzip, got another kind; if it is plain text, name "
+                    f"it {path.stem}",
+                    path=path,
+                )
+        opener = gzip.open
+    try:
+        with opener(path, "rb") as file:
+            yield file
+    except UnicodeDecodeError as error:
+        raise InputError(f"expected text in UTF-8, but {error}", path=path) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"the file is damaged or cut short: {error}", path=path) from error
+
+
+@contextlib.contextmanager
+def open_text(path: Path) -> Iterator[IO[str]]:
+    """Open a text in UTF-8, packed by gzip or not."""
+    with _open_bytes(path) as file:
+        yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+
+
+@contextlib.contextmanager
+def write_text(path: Path, packed: bool) -> Iterator[IO[str]]:
+    """Open a text in UTF-8 for writing, packed by gzip or not."""
+    with contextlib.ExitStack() as stack:
+        raw: Any = stack.enter_context(open(path, "wb"))
+        if packed:
+            # Without name and time, so that the same rows give the same bytes. Level 6 is gzip's
+            # own; Python's 9 takes three times as long for a hundredth of the bytes.
+            packing = gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0)
+            raw = stack.enter_context(packing)
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+
+
+# Layout
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """How a text file is written: what is found from its first rows."""
+
+    #: None stands for blanks.
+    delimiter: str | None
+    names: list[str] | None
+    n_columns: int
+    #: Lines before the first row.
+    n_skipped: int
+    has_rows: bool
+    decimal: str = "."
+    #: Columns whose first rows hold neither numbers nor gaps.
+    words: frozenset[int] = frozenset()
+
+
+def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
+    """Find the delimiter, the header, the number of columns and the decimal mark of a text file.
+
+    A comma is taken for the decimal mark if semicolons or tabs are between the cells, some cells
+    are numbers with a comma and none is one with a point. `decimal` says it instead.
+    """
+    start = list(itertools.islice(text_lines(path), _START))
+    if not start:
+        raise InputError("expected rows of numbers, got only blank lines and comments", path=path)
+    lines = [line for _, line in start]
+    delimiters = _find_delimiters(lines[0], "\t;|" if decimal == "," else "\t;,|")
+    # Marks within words are not in all rows, or not as often.
+    split = {mark: [_fields(line, mark) for line in lines] for mark in delimiters}
+    alike = [mark for mark, rows in split.items() if len(set(map(len, rows))) == 1]
+    delimiter = (alike or delimiters)[0]
+    rows = split[delimiter]
+    if delimiter is None and all(len(row) == 1 for row in rows[1:]) and len(rows) > 1:
+        # A name with blanks over a single column.
+        rows[0] = [_unquoted(lines[0])]
+    if decimal is None:
+        decimal = "," if delimiter in ("\t", ";") and _has_decimal_commas(rows) else "."
+    first = rows[0]
+    # A header is a first row whose words stand over numbers, or one of words only.
+    number = [is_number(field, decimal) for field in first]
+    # NA is a name (of sodium, say) unless numbers stand beside it.
+    no_word = is_missing if any(number) else lambda field: not field
+    words = [not (is_one or no_word(field)) for is_one, field in zip(number, first, strict=True)]
+    over_numbers = len(rows) > 1 and any(
+        word and is_number(below, decimal) for word, below in zip(words, rows[1], strict=False)
+    )
+    has_header = over_numbers or all(
+        word for word, field in zip(words, first, strict=True) if field
+    )
+    below = rows[1:] if has_header else rows
+    with_words = frozenset(
+        column
+        for row in below
+        for column, cell in enumerate(row)
+        if not is_number(cell, decimal) and not is_missing(cell)
+    )
+    names, n_skipped = (first, start[0][0]) if has_header else (None, 0)
+    return TextLayout(delimiter, names, len(first), n_skipped, bool(below), decimal, with_words)
+
+
+def text_lines(path: Path) -> Generator[tuple[int, str], None, None]:
+    """Yield (line number from 1, text) of the lines that are not blank and no comments."""
+    with open_text(path) as file:
+        for number, line in enumerate(file, start=1):
+            text = line.split("#", 1)[0].rstrip("\r\n")
+            # Tabs alone are a row of empty cells.
+            if text.strip(" ") if "\t" in text else text.strip():
+                yield number, line.rstrip("\r\n")
+
+
+def _find_delimiters(line: str, marks: str) -> list[str | None]:
+    """Return marks that may part the cells of a line, the likeliest first."""
+    # A mark within quotes is part of a name, one within a comment only what a # may begin.
+    outside = _QUOTED.sub("", line)
+    kept = outside.split("#", 1)[0]
+    for text in (kept, outside):
+        present: list[str | None] = [mark for mark in marks if mark in text]
+        if present or all(map(is_number, kept.split())):
+            break
+    return present or [None]
+
+
+def _fields(line: str, delimiter: str | None) -> list[str]:
+    """Split a line. After numbers, # begins a comment; among words it is a letter."""
+    kept = line.split("#", 1)[0]
+    fields = split_cells(kept, delimiter)
+    # The decimal mark may not be known yet.
+    if kept != line and not any(_are_numbers(fields, mark) for mark in ".,"):
+        return split_cells(line, delimiter)
+    return fields
+
+
+def _are_numbers(fields: list[str], decimal: str) -> bool:
+    return all(is_number(field, decimal) or is_missing(field) for field in fields)
+
+
+def is_number(field: str, decimal: str = ".") -> bool:
+    """Whether a cell holds a number, with this decimal mark."""
+    if decimal == ",":
+        if "." in field:
+            return False
+        field = field.replace(",", ".", 1)
+    try:
+        float(field)
+    except ValueError:
+        return False
+    # Python takes underscores between digits for nothing; tables do not.
+    return "_" not in field
+
+
+def is_missing(field: str) -> bool:
+    """Whether a cell is empty or a word for a missing value."""
+    return field.strip() in MISSING_CELLS
+
+
+def with_points(text: str) -> str:
+    """Turn decimal commas into points; what had points is no number any more."""
+    return text.translate({ord(","): ".", ord("."): "\u00b7"})
+
+
+def _has_decimal_commas(rows: list[list[str]]) -> bool:
+    cells = [cell for row in rows for cell in row]
+    points = any("." in cell and is_number(cell) for cell in cells)
+    return not points and any(_DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+
+
+# Cells
+
+
+def split_cells(line: str, delimiter: str | None, raw: bool = False) -> list[str]:
+    """Split a row into what its cells mean, or into what is written there.
+
+    Examples
+    --------
+    >>> split_cells('1,"a, b", 2', ","), split_cells('1,"a, b", 2', ",", raw=True)
+    (['1', 'a, b', '2'], ['1', '"a, b"', ' 2'])
+    """
+    cells = _cell_pattern(delimiter).findall(line) if '"' in line else line.split(delimiter)
+    return cells if raw else [_unquoted(cell) for cell in cells]
+
+
+@functools.cache
+def _cell_pattern(delimiter: str | None) -> re.Pattern[str]:
+    if delimiter is None:
+        return re.compile(rf"{_CLOSED}|\S+")
+    mark = re.escape(delimiter)
+    return re.compile(rf"(?:^|{mark})((?:[ ]*{_CLOSED})?[^{mark}]*)")
+
+
+def _unquoted(cell: str) -> str:
+    """Return what a cell means: without blanks and quotes around it."""
+    cell = cell.strip()
+    if len(cell) >= 2 and cell[0] == cell[-1] == '"':
+        return cell[1:-1].replace('""', '"')
+    return cell
+
+
+def quoted(text: str, delimiter: str | None) -> str:
+    """Write a value as a cell, in quotes only where it needs them."""
+    special = {delimiter or " ", '"', "\n", "\r"}
+    if text.strip() != text or any(mark in text for mark in special):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def as_text(value: Any, decimal: str = ".") -> str:
+    """Write a value as a cell."""
+    if isinstance(value, np.datetime64):
+        return str(value)
+    value = value.item() if isinstance(value, np.generic) else value
+    # The shortest digits that read back to the same number.
+    return repr(value).replace(".", decimal) if isinstance(value, float) else str(value)
+
+
+@dataclass
+class Cells:
+    """Rows of text files, cell by cell; how cells are written is read again where it is needed."""
+
+    layout: TextLayout
+    #: pyarrow Table of what the cells mean, one column for each of the file's.
+    table: Any
+    #: Files and their layouts.
+    sources: list[tuple[Path, TextLayout]]
+    #: Whether rows are to be written with another delimiter than they have.
+    requoted: bool = False
+
+    def column(self, number: int) -> TypedColumn:
+        """Return a typed column, by the decimal mark of the file."""
+        return text_column(self.table.column(number), self.layout.decimal)
+
+    @property
+    def before(self) -> list[str]:
+        """Lines before the first row: comments, blank lines, the header."""
+        names, mark = self.layout.names, self.layout.delimiter or " "
+        if not self.requoted:
+            return self._start()[:-1]
+        return [] if names is None else [mark.join(quoted(n, mark) for n in names) + "\n"]
+
+    def _start(self) -> list[str]:
+        path, layout = self.sources[0]
+        with open_text(path) as file:
+            return list(itertools.islice(file, layout.n_skipped + 1))
+
+    def rows(self) -> Iterator[list[str]]:
+        """Yield the cells of each row as they are written: with quotes and blanks."""
+        for path, layout in self.sources:
+            for table in _tables(path, layout, range(layout.n_columns), raw=True):
+                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
+                    yield list(map(self._requoted, row)) if self.requoted else list(row)
+
+    def _requoted(self, cell: str) -> str:
+        # Those in quotes are the same in every dialect.
+        return cell if cell.lstrip().startswith('"') else quoted(cell, self.layout.delimiter)
+
+    def lines(self, rows: Iterable[list[str]]) -> Iterator[str]:
+        """Yield rows as lines of the file."""
+        mark = self.layout.delimiter or " "
+        end = "\r\n" if self._start()[0].endswith("\r\n") else "\n"
+        for row in rows:
+            yield mark.join(row) + end
+
+    def with_delimiter(self, delimiter: str) -> Cells:
+        """Return the same cells for another delimiter, in quotes where they need them now."""
+        return replace(self, layout=replace(self.layout, delimiter=delimiter), requoted=True)
+
+
+def read_cells(path: Path, decimal: str | None = None) -> Cells:
+    """Read a text file; rows of another length are refused by line."""
+    import pyarrow as pa
+
+    if path.stat().st_size == 0:
+        raise InputError("expected rows, got an empty file", path=path)
+    layout = text_layout(path, decimal)
+    tables = list(_tables(path, layout, range(layout.n_columns)))
+    if not tables:
+        names = listed(layout.names or [], str)
+        raise InputError(f"expected rows, got only a header: {names}", path=path)
+    return Cells(layout, pa.concat_tables(tables), [(path, layout)])
+
+
+def column_cells(path: Path, layout: TextLayout, column: int, numbers: bool) -> Iterator[str]:
+    """Yield what the cells of one column mean, row by row.
+
+    With `numbers`, all lines that begin with # are comments, as where rows of numbers are read.
+    """
+    for table in _tables(path, layout, [column], comments=numbers):
+        yield from (cell.strip() for cell in table.column(0).to_pylist())
+
+
+def number_blocks(path: Path, layout: TextLayout, numbers: list[int]) -> Iterator[np.ndarray]:
+    """Yield rows of numbers, (N, D) float64, block by block; a missing value becomes NaN."""
+    for table in _tables(path, layout, numbers, comments=True, floats=True):
+        try:
+            columns = [_floats(column, layout.decimal) for column in table.columns]
+        except ValueError as error:
+            raise _explained(path, layout, numbers) from error
+        yield np.column_stack(columns)
+
+
+def _blocks(path: Path, layout: TextLayout) -> Iterator[bytes]:
+    """Yield the rows of a file as texts of whole lines, with quotes that are closed."""
+    with _open_bytes(path) as file:
+        block = file.read(_BLOCK).removeprefix(b"\xef\xbb\xbf")
+        with io.TextIOWrapper(io.BytesIO(block), "utf-8", newline="") as text:
+            skipped = "".join(itertools.islice(text, layout.n_skipped))
+        block = block[len(skipped.encode()) :]
+        while block:
+            more = file.read(_BLOCK)
+            end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1 if more else len(block)
+            if more and (end == 0 or block.count(b'"', 0, end) % 2):
+                block += more
+                continue
+            if block[:end].strip(b"\r\n"):
+                yield block[:end]
+            block = block[end:] + more
+
+
+def _tables(
+    path: Path,
+    layout: TextLayout,
+    columns: Sequence[int],
+    *,
+    raw: bool = False,
+    comments: bool = False,
+    floats: bool = False,
+) -> Iterator[Any]:
+    """Yield pyarrow Tables of what cells mean, or with `raw` of what is written there.
+
+    With `comments`, # begins a comment at the beginning of a line and after a row of numbers. With
+    `floats` the columns are numbers where that is quick.
+    """
+    import pyarrow as pa
+
+    for block in _blocks(path, layout):
+        table = None
+        if b"#" not in block and (b'"' not in block or not (raw or _has_odd_quotes(block, layout))):
+            # What fails may have blank lines, or words for missing values with blanks around them.
+            with contextlib.suppress(pa.ArrowInvalid):
+                table = _parse(block, layout, columns, floats)
+        if table is None:
+            try:
+                lines = enumerate(_LINE.findall(block.decode()))
+                rows = [cells for _, cells in _records(path, layout, lines, comments)]
+            except UnicodeDecodeError as error:
+                raise InputError(f"expected text in UTF-8, but {error}", path=path) from error
+            except InputError as error:
+                raise _explained(path, layout, columns if comments else None) from error
+            if not rows:
+                continue
+            cells = [[row[column] for row in rows] for column in columns]
+            texts = cells if raw else [list(map(_unquoted, column)) for column in cells]
+            arrays = [pa.array(column, pa.large_string()) for column in texts]
+            table = pa.table(arrays, names=[str(place) for place in range(len(arrays))])
+        yield table
+
+
+def _has_odd_quotes(block: bytes, layout: TextLayout) -> bool:
+    """Whether quotes may be others than pyarrow knows: open, after blanks, or between blanks."""
+    return bool(
+        layout.delimiter is None or block.count(b'"') % 2 or re.search(rb'[^\w"] +"', block)
+    )
+
+
+def _parse(block: bytes, layout: TextLayout, columns: Sequence[int], floats: bool) -> Any:
+    """Split a text by pyarrow."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    if layout.delimiter is None:
+        block = b"\n".join([b"\t".join(line.split()) for line in block.splitlines()])
+    names = [str(number) for number in range(layout.n_columns)]
+    chosen = [names[number] for number in columns]
+    mark, quotes = layout.delimiter or "\t", b'"' in block
+    # One block, so that a row may be of any length.
+    size = min(len(block) + 1, 2**31 - 1)
+    table = csv.read_csv(
+        pa.BufferReader(block),
+        csv.ReadOptions(column_names=names, block_size=size),
+        csv.ParseOptions(
+            delimiter=mark, quote_char='"' if quotes else False, newlines_in_values=quotes
+        ),
+        csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.float64() if floats else pa.large_string()),
+            null_values=sorted(MISSING_CELLS),
+            decimal_point=layout.decimal,
+            include_columns=list(dict.fromkeys(chosen)),
+        ),
+    )
+    return table.select(chosen)
+
+
+def _records(
+    path: Path, layout: TextLayout, lines: Iterable[tuple[int, str]], comments: bool
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of the first line, raw cells) of each row; others are refused by line."""
+    record, first, n_columns = "", 0, layout.n_columns
+    blank = " \r\n" if layout.delimiter == "\t" else None
+    for number, line in lines:
+        if not record:
+            line, first = _without_comment(line, layout) if comments else line, number
+            # A colour may be #ff0000, but a comment has as many cells as a row by chance only.
+            is_comment = line.lstrip().startswith("#")
+            if not line.strip(blank) or (
+                is_comment and len(split_cells(line, layout.delimiter)) != n_columns
+            ):
+                continue
+        goes_on, record = bool(record), record + line
+        if (goes_on and '"' not in line) or _is_open(record, layout.delimiter):
+            continue
+        cells = split_cells(record.rstrip("\r\n"), layout.delimiter, raw=True)
+        if len(cells) != n_columns:
+            expected = f"{n_columns} columns"
+            raise InputError(path=path, line=first, expected=expected, value=len(cells))
+        yield first, cells
+        record = ""
+    if record:
+        raise InputError(f"a quotation mark in line {first} has no end", path=path)
+
+
+def _is_open(record: str, delimiter: str | None) -> bool:
+    """Whether the last cell in quotes goes on in the next line."""
+    if delimiter is None or '"' not in record:
+        return False
+    start = rf"(?:^|(?<={re.escape(delimiter)}))[ ]*"
+    return re.search(f'{start}"', re.sub(f"{start}{_CLOSED}", "", record)) is not None
+
+
+def _without_comment(line: str, layout: TextLayout) -> str:
+    """Return a line without what follows # at its beginning, or after a whole row of numbers."""
+    for place in (place for place, letter in enumerate(line) if letter == "#"):
+        kept = line[:place]
+        fields = split_cells(kept, layout.delimiter) if kept.strip() else []
+        whole = len(fields) == layout.n_columns
+        if not fields or (whole and _are_numbers(fields[-1:], layout.decimal)):
+            return kept
+    return line
+
+
+def _with_nulls(cells: Any) -> Any:
+    """Return Arrow texts without blanks around, and null for words that mean a missing value."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    cells = pc.utf8_trim_whitespace(cells)
+    return pc.if_else(pc.is_in(cells, pa.array(sorted(MISSING_CELLS), cells.type)), None, cells)
+
+
+def _floats(cells: Any, decimal: str) -> np.ndarray:
+    """Return cells as numbers, NaN where one is missing; raise ValueError for other words."""
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if not pa.types.is_floating(cells.type):
+        cells = _with_nulls(cells)
+        if decimal == ",":
+            cells = pc.replace_substring(pc.replace_substring(cells, ".", "\u00b7"), ",", ".")
+        try:
+            cells = cells.cast(pa.float64())
+        except pa.ArrowInvalid:
+            # Python reads some numbers that Arrow does not, such as +1.
+            texts = ["nan" if cell is None else cell for cell in cells.to_pylist()]
+            if any("_" in text for text in texts):
+                raise
+            return np.array(list(map(float, texts)))
+    return np.asarray(cells.to_numpy(zero_copy_only=False))
+
+
+def _explained(path: Path, layout: TextLayout, numbers: Sequence[int] | None) -> InputError:
+    """Find the first row with other cells than the layout says, or without numbers there."""
+    try:
+        with open_text(path) as file:
+            lines = itertools.islice(enumerate(file, start=1), layout.n_skipped, None)
+            for line, cells in _records(path, layout, lines, numbers is not None):
+                for column in numbers or ():
+                    cell = _unquoted(cells[column])
+                    if not _are_numbers([cell], layout.decimal):
+                        return _wrong_cell(path, layout, line, column, cell)
+    except InputError as error:
+        return error
+    return InputError("expected rows of numbers", path=path)
+
+
+def _wrong_cell(path: Path, layout: TextLayout, line: int, column: int, cell: str) -> InputError:
+    remedy = "leave that column out with {columns}"
+    if _DECIMAL_COMMA.fullmatch(cell):
+        remedy = "is the comma a decimal one? say so with {comma}"
+    elif layout.decimal == "," and is_number(cell):
+        remedy = "is the point a decimal one? say so with {point}"
+    label = column if layout.names is None else layout.names[column]
+    return InputError(
+        path=path, line=line, column=label, value=cell, expected="numbers", remedy=remedy
+    )
+
+
+# Typed columns
+
+
+def read_text(path: Path, decimal: str | None = None) -> TypedTable:
+    """Read a text file as a typed table.
+
+    The delimiter (tab, semicolon, comma, | or blanks), the header and the decimal mark are found
+    from the first rows. Columns without a name are called column_0, column_1, ... by their place.
+    """
+    cells = read_cells(path, decimal)
+    names = name_columns(path, cells.layout.names, cells.layout.n_columns)
+    return make_table([(name, cells.column(k)) for k, name in enumerate(names)], "dict")
+
+
+def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> list[str]:
+    """Return names of columns, each once; those without one are named by their place."""
+    # Spreadsheets and R leave the name of the row numbers empty.
+    named = [name or f"column_{number}" for number, name in enumerate(names or [""] * n_columns)]
+    if len(set(named)) < len(named):
+        twice = next(name for number, name in enumerate(named) if name in named[:number])
+        raise InputError(f"two columns are named {shown(twice)}; rename one of them", path=path)
+    return named
+
+
+def text_column(cells: Any, decimal: str = ".") -> TypedColumn:
+    """Make a column of cells, text or an Arrow array: numbers or booleans where all are, else text.
+
+    Examples
+    --------
+    >>> text_column(["1,5", "", "2"], ",").observed
+    array([1.5, 2. ])
+    >>> text_column(["01234", "80331"]).storage
+    'text'
+    """
+    import pyarrow as pa
+
+    array = pa.array(cells, pa.large_string()) if isinstance(cells, Sequence) else cells
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    array = array.dictionary_encode()
+    codes = array.indices.to_numpy().astype(np.int64)
+    distinct = _with_nulls(array.dictionary)
+    form = {"dtype": "list"} | ({"decimal": decimal} if decimal != "." else {})
+
+    def as_written() -> TypedColumn:
+        return from_codes(codes, distinct.to_pylist(), form)
+
+    values = _numbers_or_booleans(distinct, decimal)
+    if values is None:
+        return as_written()
+    storage = "boolean" if values.dtype == np.bool_ else "number"
+    missing = distinct.is_null().to_numpy(zero_copy_only=False)
+    missing = (missing | (np.isnan(values) if storage == "number" else False))[codes]
+    return TypedColumn(storage, values[codes], missing, form=form, as_written=as_written)
+
+
+def _numbers_or_booleans(distinct: Any, decimal: str) -> np.ndarray | None:
+    """Return the values that all texts spell, any for null; None if some are other words."""
+    from pyarrow import compute as pc
+
+    cells = distinct.drop_null()
+    if not len(cells) or pc.any(pc.match_substring_regex(cells, _LEADING_ZERO)).as_py():
+        return None
+    if len(cells) <= len(_BOOLEANS) and all(cell in _BOOLEANS for cell in cells.to_pylist()):
+        return np.array([_BOOLEANS.get(cell, False) for cell in distinct.to_pylist()])
+    if pc.all(pc.match_substring_regex(cells, _INTEGER)).as_py():
+        return whole_array([int(cell or 0) for cell in distinct.to_pylist()])
+    try:
+        return _floats(distinct, decimal)
+    except ValueError:
+        return None

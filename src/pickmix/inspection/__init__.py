@@ -1,0 +1,1 @@
+"""Looking at a fitted mixture: diagnostics, displays and the report."""

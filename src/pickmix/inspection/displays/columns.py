@@ -1,0 +1,362 @@
+"""Columns by themselves: rows against the model, and against what chance does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from pickmix.estimators.validation import check_choice, check_number
+from pickmix.inspection.calibration import Calibration, calibration
+from pickmix.inspection.displays.base import (
+    CLUSTER_COLOURS,
+    ROWS,
+    Display,
+    finish,
+    matplotlib_part,
+    shorten,
+)
+from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
+from pickmix.inspection.marginals import Marginal, marginals
+
+# Panels of a figure, unless columns are given.
+_MOST_PANELS = 12
+# Characters of a level's name.
+_MOST_CHARACTERS = 16
+# Curves that have a name, and points of a curve.
+_MOST_NAMED, _MOST_POINTS = 8, 1000
+
+
+class MarginalsDisplay(Display):
+    """Shares of rows in bins or levels of each column, and what the model says of them.
+
+    Use `from_estimator` to make one. Rows are grey; the model is blue: exact for mixtures in closed
+    form, 20,000 drawn rows for others. The first and the last bin of a number hold all that lies
+    beyond as well.
+
+    Parameters
+    ----------
+    marginals : sequence of Marginal
+    title : str, default=""
+
+    Attributes
+    ----------
+    axes_ : (n,) array of matplotlib Axes
+        One for each column.
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from pickmix import GaussianMixture, MarginalsDisplay
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> display = MarginalsDisplay.from_estimator(GaussianMixture(1).fit(X), X, columns=[2, 0])
+    >>> [axes.get_title(loc="left") for axes in display.axes_]
+    ['column 2', 'column 0']
+    >>> plt.close(display.figure_)
+    """
+
+    def __init__(self, marginals: Sequence[Marginal], title: str = "") -> None:
+        self.marginals = list(marginals)
+        self.title = title
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        X: Any,
+        *,
+        columns: Any = None,
+        n_bins: int = 40,
+        max_levels: int = 12,
+        axes: Any = None,
+    ) -> Self:
+        """Draw rows against the model, column by column.
+
+        Parameters
+        ----------
+        model : fitted estimator of pickmix
+        X : table of shape (N, D)
+            As the model takes it. Rows that the model was not fitted to say more.
+        columns : list of names or numbers, default=None
+            None are all; of more than twelve, those where rows and model differ most.
+        n_bins : int, default=40
+            Bins of a number.
+        max_levels : int, default=12
+            Levels of a category; the rarer ones are put together.
+        axes : array of matplotlib Axes, default=None
+            One for each column. None makes a figure.
+
+        Returns
+        -------
+        display : MarginalsDisplay
+        """
+        shown = marginals(model, X, n_bins, columns, max_levels=max_levels)
+        title = ""
+        if columns is None and len(shown) > _MOST_PANELS:
+            kept = _worst(np.array([marginal.distance for marginal in shown]), _MOST_PANELS)
+            title = f"{_MOST_PANELS} of {len(shown)} columns, where rows and model differ most"
+            shown = [shown[number] for number in kept.tolist()]
+        return cls(shown, title).plot(axes)
+
+    def plot(self, axes: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        axes : array of matplotlib Axes, default=None
+            One for each column. None makes a figure.
+
+        Returns
+        -------
+        self
+        """
+        panels = self._grid(axes, len(self.marginals), 4)
+        for panel, marginal in zip(panels, self.marginals, strict=True):
+            draw_marginal(panel, marginal)
+            # The title has the name.
+            finish(panel, shorten(marginal.name, 28), "", "", size=10)
+        if axes is not None:
+            panels[0].legend(frameon=False, fontsize=8)
+            return self
+        handles, labels = panels[0].get_legend_handles_labels()
+        # Rows first; levels have their marks before the bars.
+        order = np.argsort([label != "rows" for label in labels], kind="stable")
+        self.figure_.legend(
+            [handles[place] for place in order],
+            [labels[place] for place in order],
+            loc="outside lower right",
+            ncols=2,
+            frameon=False,
+        )
+        if self.title:
+            self.figure_.suptitle(self.title, fontsize=11)
+        return self
+
+
+class CalibrationDisplay(Display):
+    """The probability integral transform of rows, column by column.
+
+    Use `from_estimator` to make one. u = F(x) is uniform if the model's distribution F of a column
+    is right. A histogram that is high in the middle says that the model is too wide, one that is
+    high at both ends that it is too narrow, a slope that it is moved. The grey band is where chance
+    alone stays with a probability of 99 %.
+
+    Parameters
+    ----------
+    calibration : Calibration
+
+    Attributes
+    ----------
+    axes_ : (n,) array of matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from pickmix import CalibrationDisplay, GaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> display = CalibrationDisplay.from_estimator(GaussianMixture(1).fit(X), X, kind="curves")
+    >>> len(display.axes_)
+    1
+    >>> plt.close(display.figure_)
+    """
+
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration = calibration
+
+    @classmethod
+    def from_estimator(
+        cls,
+        model: Any,
+        X: Any,
+        *,
+        columns: Any = None,
+        n_bins: int = 20,
+        axes: Any = None,
+        **settings: Any,
+    ) -> Self:
+        """Draw how rows fall in the model's distributions of the columns.
+
+        Parameters
+        ----------
+        model : fitted estimator of pickmix
+        X : table of shape (N, D)
+            As the model takes it. Rows that the model was not fitted to say more.
+        columns : list of names or numbers, default=None
+            None is all.
+        n_bins : int, default=20
+        axes : matplotlib Axes, or an array of them, default=None
+            One for each column, or one for all curves. None makes a figure.
+        **settings
+            As in `plot`.
+
+        Returns
+        -------
+        display : CalibrationDisplay
+        """
+        return cls(calibration(model, X, columns, n_bins=n_bins)).plot(axes, **settings)
+
+    def plot(self, axes: Any = None, *, kind: str = "histograms", level: float = 0.99) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        axes : matplotlib Axes, or an array of them, default=None
+            None makes a figure.
+        kind : {"histograms", "curves"}, default="histograms"
+            "histograms": one for each column; of more than twelve, those that are farthest off.
+            "curves": for all columns in one picture, the share of rows below a place minus what it
+            should be.
+        level : float, default=0.99
+            Probability of the band.
+
+        Returns
+        -------
+        self
+        """
+        check_choice("kind", kind, ("histograms", "curves"))
+        check_number("level", level, 0.0)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level must be between 0 and 1, got {level!r}.")
+        if kind == "curves":
+            self._draw_curves(axes, level)
+        else:
+            self._draw_histograms(axes, level)
+        return self
+
+    def _draw_histograms(self, axes: Any, level: float) -> None:
+        data = self.calibration
+        kept = _worst(data.distances, _MOST_PANELS if axes is None else len(data))
+        panels = self._grid(axes, kept.shape[0], 4, (3.0, 2.2), sharex=True)
+        n_bins = data.shares.shape[1]
+        edges = np.linspace(0.0, 1.0, n_bins + 1)
+        low, high = data.band(level)
+        limits = data.limit(level)
+        for panel, d in zip(panels, kept.tolist(), strict=True):
+            off = bool(data.distances[d] > limits[d])
+            colour = VERMILION if off else BLUE
+            # Heights are densities, 1 if the model is right, whatever the bins.
+            heights = data.shares[d] * n_bins
+            panel.stairs(heights, edges, fill=True, color=colour, alpha=0.55)
+            # Behind the bars, so that they do not look stacked.
+            panel.axhspan(
+                low[d] * n_bins, high[d] * n_bins, color=GREY, alpha=0.3, linewidth=0, zorder=0
+            )
+            panel.axhline(1.0, color=INK, linewidth=0.8)
+            panel.set_ylim(0.0, max(2.0, 1.08 * float(heights.max(initial=0.0))))
+            panel.set_xlim(0.0, 1.0)
+            panel.set_xticks([0.0, 0.5, 1.0])
+            title = f"{shorten(data.names[d], 20)}: {data.distances[d]:.3f}"
+            finish(panel, f"{title}{' (off)' if off else ''}", size=10)
+        if axes is None:
+            shown = f"{len(kept)} of {len(data)} columns. " if len(kept) < len(data) else ""
+            self.figure_.suptitle(
+                f"{shown}Share of rows over the model's probability (1 is right), band of chance "
+                f"({100.0 * level:g} %); beside the name, the largest distance",
+                fontsize=9,
+                wrap=True,
+            )
+
+    def _draw_curves(self, axes: Any, level: float) -> None:
+        data = self.calibration
+        panel = self._single(axes if axes is None or np.ndim(axes) == 0 else np.ravel(axes)[0])
+        self.axes_ = np.array([panel], dtype=object)
+        limits = data.limit(level)
+        panel.axhspan(-limits.max(), limits.max(), color=GREY, alpha=0.25, linewidth=0)
+        panel.axhline(0.0, color=INK, linewidth=0.8)
+        order = np.argsort(-np.nan_to_num(data.distances), kind="stable")
+        for rank, d in enumerate(order.tolist()):
+            named = rank < _MOST_NAMED
+            name = f"{shorten(data.names[d])}: {data.distances[d]:.3f}" if named else None
+            if rank == _MOST_NAMED:
+                name = f"{len(data) - _MOST_NAMED} more columns"
+            panel.plot(
+                *_curve(data.values[d]),
+                color=CLUSTER_COLOURS[rank] if named else GREY,
+                linestyle="--" if 6 <= rank < _MOST_NAMED else "-",
+                linewidth=1.5 if named else 0.6,
+                zorder=2.0 if named else 1.5,
+                label=name,
+            )
+        panel.set_xlim(0.0, 1.0)
+        # Beside the axes: curves may be anywhere in them.
+        panel.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1.0))
+        finish(
+            panel,
+            f"Calibration of the columns, with the band of chance ({100 * level:g} %)",
+            "the model's probability of smaller values",
+            "share of rows minus that probability",
+            grid=True,
+        )
+
+
+def _curve(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places, and the share of sorted u below each minus the place, with the largest distance."""
+    n = u.shape[0]
+    # Where steps begin and end.
+    places = np.repeat(u, 2)
+    heights = np.repeat(np.arange(n + 1) / max(n, 1), 2)[1:-1] - places
+    kept = np.arange(2 * n)
+    if 2 * n > _MOST_POINTS:
+        kept = np.linspace(0, 2 * n - 1, _MOST_POINTS).astype(np.int64)
+        kept = np.unique(np.append(kept, np.abs(heights).argmax()))
+    ends = [[0.0], [0.0]], [[1.0], [0.0]]
+    points = np.concatenate([ends[0], np.stack([places[kept], heights[kept]]), ends[1]], axis=1)
+    return points[0], points[1]
+
+
+def _worst(distances: np.ndarray, most: int) -> np.ndarray:
+    """Numbers of the columns with the largest distances, in the order of the columns.
+
+    >>> _worst(np.array([0.1, 0.3, 0.0, 0.2]), 2)
+    array([1, 3])
+    """
+    distances = np.where(np.isnan(distances), -1.0, distances)
+    return np.sort(np.argsort(-distances, kind="stable")[:most])
+
+
+def draw_marginal(axes: Any, marginal: Marginal) -> None:
+    """Rows as grey bars, the model as a blue line; levels side by side, with blue marks."""
+    model = "model" if marginal.exact else "drawn from the model"
+    observed, expected = marginal.observed, marginal.expected
+    if marginal.kind == "levels":
+        places = np.arange(len(marginal.levels))
+        axes.barh(places, observed, color=ROWS, alpha=0.5, label="rows")
+        axes.plot(expected, places, "D", color=BLUE, markersize=5, label=model, clip_on=False)
+        axes.set_yticks(places, [shorten(level, _MOST_CHARACTERS) for level in marginal.levels])
+        # The first level on top, as in a list.
+        axes.set_ylim(len(places) - 0.5, -0.5)
+        axes.set_xlim(left=0.0)
+        axes.set_xlabel("share", color=INK)
+        return
+    edges = marginal.edges
+    axes.stairs(observed, edges, fill=True, color=ROWS, alpha=0.5, label="rows")
+    axes.stairs(expected, edges, color=BLUE, linewidth=1.5, label=model, baseline=None)
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel("share", color=INK)
+    axes.set_xlabel(marginal.name, color=INK)
+    if edges.dtype.kind == "M":
+        _mark_dates(axes)
+    else:
+        axes.locator_params(axis="x", nbins=5)
+
+
+def _mark_dates(axes: Any) -> None:
+    """A few ticks along an axis of dates, whatever its range."""
+    dates = matplotlib_part("dates")
+    locator = dates.AutoDateLocator(minticks=3, maxticks=5)
+    # Usual lists end too soon for so few ticks.
+    for unit, longest in (
+        (dates.HOURLY, 24),
+        (dates.MINUTELY, 60),
+        (dates.SECONDLY, 60),
+        (dates.DAILY, 28),
+        (dates.MONTHLY, 12),
+    ):
+        locator.intervald[unit] = [*locator.intervald[unit], longest]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

@@ -1,0 +1,262 @@
+"""Why a row is unusual: how surprising each of its cells is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from pickmix.estimators.validation import check_integer
+from pickmix.inspection.displays.base import Display, finish, refuse_path, shorten
+from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
+from pickmix.inspection.view import View
+from pickmix.model.explanation import LEVEL_KINDS
+
+# Nats of a cell three standard deviations off.
+_THREE_DEVIATIONS = 4.5
+_MOST_COLUMNS = 15
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+(\.\d+)?")
+# Durations as NumPy spells them, in days.
+_UNITS = {
+    "nanoseconds": 1e-9 / 86_400.0,
+    "microseconds": 1e-6 / 86_400.0,
+    "milliseconds": 1e-3 / 86_400.0,
+    "seconds": 1.0 / 86_400.0,
+    "minutes": 1.0 / 1_440.0,
+    "hours": 1.0 / 24.0,
+}
+
+
+@dataclass(eq=False, repr=False)
+class ExplanationDisplay(Display):
+    """How surprising each cell of one row is, given the row's other cells.
+
+    Use `from_estimator` or `from_explanation` to make one. A bar is log p(expected | others) -
+    log p(cell | others) in nats: how much less probable the cell is than what was expected there.
+    It has no units, so it compares columns of all kinds; z standard deviations are about z^2 / 2.
+    Beside each bar stand the value, and what was expected: mean and standard deviation, or the most
+    probable level and its probability.
+
+    Parameters
+    ----------
+    names : list of n str
+        Columns, the most surprising first.
+    surprise : (n,) array
+    texts : list of n str
+        Value and expectation of each.
+    title : str
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+
+    Examples
+    --------
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from pickmix import ExplanationDisplay, GaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(500, 3))
+    >>> mixture = GaussianMixture(1).fit(X)
+    >>> display = ExplanationDisplay.from_estimator(mixture, [[0.0, 5.0, 0.0]])
+    >>> display.names[0], display.texts[0]
+    ('column 1', '5 (expected 0.08 ± 0.96)')
+    >>> plt.close(display.figure_)
+    """
+
+    names: list[str]
+    surprise: np.ndarray
+    texts: list[str]
+    title: str
+
+    @classmethod
+    def from_estimator(
+        cls, model: Any, X: Any, *, row: int = 0, top: int | None = None, ax: Any = None
+    ) -> Self:
+        """Draw why one of the rows is unusual.
+
+        Parameters
+        ----------
+        model : fitted GaussianMixture, FamilyMixture or TableMixture
+        X : table of shape (N, D)
+            As the model takes it.
+        row : int, default=0
+            Which of them.
+        top : int, default=None
+            Columns to show, the most surprising ones. None is 15, or as many as there are.
+        ax : matplotlib Axes, default=None
+            None makes a figure.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+        """
+        if not hasattr(model, "explain"):
+            raise ValueError(
+                f"model must be able to explain rows, got {type(model).__name__}: GaussianMixture, "
+                "FamilyMixture and TableMixture can."
+            )
+        refuse_path(X)
+        view = View(model)
+        rows = view.read(X)
+        _check_row(row, len(rows))
+        explanation = view.explain(rows.take(np.array([row])))
+        display = cls._look(explanation, 0, top, view.names)
+        display.title = display.title.replace("row 0", f"row {row}", 1)
+        return display.plot(ax)
+
+    @classmethod
+    def from_explanation(
+        cls, explanation: Any, *, row: int = 0, top: int | None = None, ax: Any = None
+    ) -> Self:
+        """Draw one row of an explanation that was made before.
+
+        Parameters
+        ----------
+        explanation : Explanation or TableExplanation
+            As `explain` of a mixture returns it.
+        row, top, ax
+            As in `from_estimator`.
+
+        Returns
+        -------
+        display : ExplanationDisplay
+        """
+        _check_row(row, len(explanation))
+        return cls._look(explanation, row, top).plot(ax)
+
+    @classmethod
+    def _look(
+        cls, explanation: Any, row: int, top: int | None, names: Sequence[str] | None = None
+    ) -> Self:
+        if top is not None:
+            check_integer("top", top, 1)
+        surprise = _surprise(explanation)[row]
+        seen = np.flatnonzero(~np.isnan(surprise))
+        order = seen[np.argsort(-surprise[seen], kind="stable")][: top or _MOST_COLUMNS]
+        if names is None:
+            # Columns without names have their numbers as text.
+            named = any(not name.isdigit() for name in explanation.names)
+            names = [name if named else f"column {name}" for name in explanation.names]
+        names = [names[d] for d in order.tolist()]
+        texts = [_text(explanation, row, d) for d in order.tolist()]
+        title = f"row {row}: log p(row) = {explanation.log_density[row]:.2f}"
+        n_columns = len(explanation.names)
+        if order.shape[0] < seen.shape[0]:
+            title += f"; the {order.shape[0]} most surprising of {n_columns} columns"
+        return cls(names, surprise[order], texts, title)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            None makes a figure.
+
+        Returns
+        -------
+        self
+        """
+        n = len(self.names)
+        axes = self._single(ax, (8.0, 1.2 + 0.32 * max(n, 3)))
+        places = np.arange(n)
+        # What is less probable than three standard deviations stands out, also without colours.
+        large = self.surprise > _THREE_DEVIATIONS
+        axes.barh(
+            places, self.surprise, color=np.where(large, VERMILION, BLUE), alpha=0.8, height=0.7
+        )
+        axes.axvline(0.0, color=INK, linewidth=0.8)
+        axes.set_yticks(places, [shorten(name, 26) for name in self.names])
+        axes.set_ylim(max(n, 1) - 0.4, -0.6)
+        longest = float(max(self.surprise.max(initial=0.0), _THREE_DEVIATIONS))
+        least = min(0.0, float(self.surprise.min(initial=0.0)))
+        # Room for the texts beside the bars.
+        axes.set_xlim(1.05 * least, 1.85 * longest)
+        for place, value, text in zip(places.tolist(), self.surprise, self.texts, strict=True):
+            axes.annotate(
+                text,
+                (max(float(value), 0.0), place),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=8.5,
+                color=INK,
+                zorder=3,
+                # The dotted line would run through it.
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+            )
+        axes.axvline(_THREE_DEVIATIONS, color=GREY, linewidth=1.0, linestyle=":", zorder=0)
+        axes.annotate(
+            "three standard deviations",
+            (_THREE_DEVIATIONS, 0.0),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=7.5,
+            color=GREY,
+        )
+        finish(axes, self.title, "surprise given the other cells, in nats")
+        return self
+
+
+def _check_row(row: Any, n_rows: int) -> None:
+    whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
+    if not whole or not 0 <= row < n_rows:
+        raise ValueError(f"row must be a number from 0 to {n_rows - 1}, got {row!r}.")
+
+
+def _surprise(explanation: Any) -> np.ndarray:
+    """log p(expected | others) - log p(cell | others), (N, D)."""
+    is_level = np.isin(explanation.kinds, LEVEL_KINDS)
+    with np.errstate(divide="ignore"):
+        peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
+        peak = peak + np.where(is_level, 1.0, -1.0) * np.log(explanation.spread)
+    return np.asarray(peak - explanation.log_conditional)
+
+
+def _text(explanation: Any, row: int, column: int) -> str:
+    """The value of a cell, and what was expected."""
+    value, expected = explanation.values[row, column], explanation.expected[row, column]
+    spread, kind = float(explanation.spread[row, column]), explanation.kinds[column]
+    if kind in LEVEL_KINDS:
+        return f"{_shown(value)} (expected {_shown(expected)}, {100.0 * spread:.0f} %)"
+    unit = " days" if kind == "date" else ""
+    return f"{_shown(value)} (expected {_shown(expected, spread)} ± {_plain(spread)}{unit})"
+
+
+def _shown(value: Any, spread: float | None = None) -> str:
+    """A value with as many digits as its spread is worth."""
+    if isinstance(value, float | np.floating):
+        if spread and np.isfinite(value):
+            digits = max(0, 1 - int(np.floor(np.log10(spread))))
+            return f"{float(value):.{min(digits, 12)}f}"
+        return f"{float(value):.6g}"
+    return _shown_text(str(value))
+
+
+def _shown_text(text: str) -> str:
+    """A level or a date, without fractions of a second; a duration in days.
+
+    >>> _shown_text("2024-01-01T10:20:30.123456789"), _shown_text("43200000000000 nanoseconds")
+    ('2024-01-01T10:20:30', '0.5 days')
+    """
+    if _TIME.fullmatch(text):
+        return text.partition(".")[0]
+    number, _, unit = text.partition(" ")
+    if unit in _UNITS and number.lstrip("-").isdigit():
+        return f"{int(number) * _UNITS[unit]:.3g} days"
+    return shorten(text, 22)
+
+
+def _plain(value: float) -> str:
+    """Two digits, and an exponent only where zeros would be many.
+
+    >>> _plain(284.6), _plain(0.0312), _plain(3.2e-9)
+    ('280', '0.031', '3.2e-09')
+    """
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:.0f}" if 100.0 <= rounded < 1e6 else f"{rounded:.2g}"

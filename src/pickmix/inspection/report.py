@@ -1,0 +1,240 @@
+"""`pickmix.report`: one HTML file about a fitted mixture, that needs no network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pickmix.estimators.row_sources import is_large, open_fitted
+from pickmix.estimators.validation import check_integer
+from pickmix.inputs.files import replacing
+from pickmix.inputs.open_rows import is_dask
+from pickmix.inspection.page import render
+from pickmix.inspection.payload import Subject, collect
+from pickmix.inspection.view import Rows, View
+
+# Evaluations of a component on a row: about a second's worth, and some ten.
+_QUICK, _SLOW = 1e7, 3e8
+# Rows: at least, at most, and per component if that is not too slow.
+_FEWEST, _MOST, _PER_COMPONENT = 2_000, 100_000, 10
+# A deep component costs about so many Gaussians.
+_COST_OF_DEPTH = 20
+# Rows of a large source that lie together.
+_BLOCK_ROWS = 500
+
+
+def report(
+    model: Any,
+    X: Any,
+    path: str | os.PathLike[str] | None = None,
+    *,
+    title: str | None = None,
+    ids: Any = None,
+    held_out: bool | None = None,
+    max_rows: int | None = None,
+    n_unusual: int = 10,
+    X_fit: Any = None,
+) -> str | Path:
+    """Write a report on a fitted mixture: one HTML file that needs no network.
+
+    It answers the first questions: how good is the mixture, how did the fit end, what to try next,
+    what are the clusters and components and how are they related, what do columns hold, how well
+    are they predicted by the others, do they look as the mixture says, and which rows are the most
+    unusual.
+
+    Parameters
+    ----------
+    model : fitted estimator of pickmix
+    X : table of shape (N, D)
+        Rows to look at the mixture with, as the model takes them: an array or a data frame, a table
+        of a `TableMixture`, or files and sources, of which some rows are read. Rows that the model
+        was not fitted to say more.
+    path : str or path, default=None
+        The file to write; it ends in .html or .htm. None returns the text of the page.
+    title : str, default=None
+        The heading. None names the model.
+    ids : array-like of shape (N,), or str, default=None
+        What names the rows; or the column of X that does.
+    held_out : bool, default=None
+        Whether the model has not seen these rows. None takes them for those of the fit if there are
+        as many, and else says that it is not known.
+    max_rows : int, default=None
+        Look at so many rows, chosen at random. None takes as many as some seconds allow: 20,000
+        for 500 Gaussians.
+    n_unusual : int, default=10
+        How many unusual rows are shown.
+    X_fit : table of shape (M, D), default=None
+        Rows that the model was fitted to, if X are others. Some of them are scored, to see whether
+        the mixture overfits. None compares with the record of the fit, which is of few rows.
+
+    Returns
+    -------
+    path : Path
+        The file that was written; or the text of the page, if `path` is None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pickmix
+    >>> X = np.random.default_rng(0).normal(size=(300, 2))
+    >>> mixture = pickmix.GaussianMixture(3, random_state=0).fit(X)
+    >>> page = pickmix.report(mixture, X)
+    >>> page[:15]
+    '<!doctype html>'
+    """
+    if max_rows is not None:
+        check_integer("max_rows", max_rows, 1)
+    check_integer("n_unusual", n_unusual, 0)
+    target = None if path is None else check_target(path)
+    view = View(model)
+    most = affordable_rows(model) if max_rows is None else max_rows
+    id_name, named = _read_ids(X, ids)
+    rows = _choose_rows(view, _without_ids(view, X, ids), most)
+    fitted = None if X_fit is None else _choose_rows(view, _without_ids(view, X_fit, ids), most)
+    page = make_page(
+        Subject(view, rows, _texts(_chosen_ids(named, rows)), id_name, fitted),
+        title=title,
+        held_out=held_out,
+        n_unusual=n_unusual,
+    )
+    if target is None:
+        return page
+    write_page(page, target)
+    return target
+
+
+def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None = None) -> Path:
+    """Write the report of a fit beside its model.
+
+    `rows` is what it was fitted to: an array, a source of rows or a table. Columns of an array have
+    these `names`.
+    """
+    tabular = not getattr(model, "_takes_sources", True)
+    view = View(model, None if tabular else names)
+    subject = Subject(view, _choose_rows(view, rows, affordable_rows(model)))
+    write_page(make_page(subject, title=None, held_out=False, n_unusual=10), target)
+    return target
+
+
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a report to be written, if it can be; before the work.
+
+    It ends in .html or .htm, so that no model and no data can be replaced by a slip.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"{target}: expected a file name such as report.html, got a folder")
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(
+            f"{target}: expected a file name ending in .html or .htm, got {target.suffix!r}"
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target}: the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(f"{target}: cannot write to {target.parent}")
+    return target
+
+
+def make_page(subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int) -> str:
+    """The text of a report."""
+    return render(collect(subject, title=title, held_out=held_out, n_unusual=n_unusual))
+
+
+def write_page(page: str, target: Path) -> None:
+    """Write a page; the file appears whole or not at all."""
+    with replacing(target) as temporary:
+        temporary.write_text(page, encoding="utf-8")
+
+
+def affordable_rows(model: Any) -> int:
+    """How many rows a report looks at, unless it is told."""
+    K = int(model.weights_.shape[0])
+    cost = float(K)
+    if not hasattr(model, "merge_tree"):
+        cost = _COST_OF_DEPTH * float(getattr(model, "n_paths_", K))
+    wished = max(_QUICK / cost, min(_PER_COMPONENT * K, _SLOW / cost))
+    return int(min(_MOST, max(_FEWEST, wished)))
+
+
+def subject_of(
+    model: Any,
+    rows: Any,
+    numbers: np.ndarray,
+    n_rows: int,
+    ids: Any = None,
+    id_name: str = "id",
+    names: list[str] | None = None,
+) -> Subject:
+    """A subject out of rows that were chosen already, with their numbers among `n_rows`."""
+    view = View(model, names)
+    chosen = replace(view.read(rows), numbers=np.asarray(numbers), n_data=n_rows)
+    return Subject(view, chosen, _texts(ids), id_name)
+
+
+def _choose_rows(view: View, X: Any, most: int) -> Rows:
+    """Rows of X that stand for all of them."""
+    if getattr(view.estimator, "_takes_sources", True) and is_large(X):
+        return _sample(view, X, most)
+    return view.read(X, most)
+
+
+def _sample(view: View, X: Any, most: int) -> Rows:
+    """Blocks of rows of a source, evenly spaced; all rows if they are few."""
+    if is_dask(X):
+        raise ValueError(
+            "X must be rows in memory, files or a source; of a Dask collection, compute some rows "
+            "first: X.sample(frac=...).compute()."
+        )
+    with open_fitted(view.estimator, X) as source:
+        n_rows = source.n_rows
+        if n_rows <= most:
+            return view.read(source.read(0, n_rows))
+        n_blocks = max(1, most // _BLOCK_ROWS)
+        size = most // n_blocks
+        starts = np.linspace(0, n_rows - size, n_blocks).astype(np.int64)
+        blocks = [source.read(start, start + size) for start in starts.tolist()]
+        numbers = (starts[:, None] + np.arange(size)).ravel()
+        return replace(view.read(np.concatenate(blocks)), numbers=numbers, n_data=n_rows)
+
+
+def _read_ids(X: Any, ids: Any) -> tuple[str, Any]:
+    """The name of the column that names the rows, and what it holds."""
+    if not isinstance(ids, str):
+        return "id", None if ids is None else list(ids)
+    known = list(X) if isinstance(X, Mapping) else list(getattr(X, "columns", ()))
+    if ids not in known:
+        listed = ", ".join(map(repr, known[:10])) or "none"
+        raise ValueError(f"ids must name a column of X, got {ids!r}; there are: {listed}.")
+    values = X[ids]
+    return ids, values.to_list() if hasattr(values, "to_list") else list(values)
+
+
+def _without_ids(view: View, X: Any, ids: Any) -> Any:
+    """A data frame without the column that names its rows, unless the model has that one too."""
+    estimator = view.estimator
+    tabular = not getattr(estimator, "_takes_sources", True)
+    if tabular or not isinstance(ids, str) or not hasattr(X, "columns"):
+        return X
+    if ids in view.names or len(X.columns) == estimator.n_features_in_:
+        return X
+    # pandas and polars both take a list of names.
+    return X[[name for name in X.columns if name != ids]]
+
+
+def _chosen_ids(ids: Any, rows: Rows) -> list[Any] | None:
+    if ids is None:
+        return None
+    if len(ids) != rows.n_data:
+        raise ValueError(
+            f"ids must hold one value for each of {rows.n_data:,} rows, got {len(ids):,}."
+        )
+    return [ids[number] for number in rows.numbers.tolist()]
+
+
+def _texts(ids: Any) -> Sequence[str] | None:
+    return None if ids is None else ["" if value is None else str(value) for value in ids]

@@ -1,0 +1,309 @@
+"""A fitted mixture as inspection sees it: its model, its columns, and rows in their coordinates."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pickmix.checks import refuse_overflow
+from pickmix.estimators.array_columns import find_columns
+from pickmix.families.conditioning import DiagonalPart, Part
+from pickmix.families.distributions import Distribution, Draws
+from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.explanation import Explanation
+from pickmix.model.mixture import MixtureModel
+
+#: Rows that are drawn from a model without a closed form.
+N_DRAWS = 20_000
+# Deep components are no narrower than this share of the columns' spread.
+_LEAST_WIDTH = 1e-3
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that a view has read."""
+
+    #: (N, D), in the coordinates and the order of the model; NaN where nothing was seen.
+    values: np.ndarray
+    #: (N,), what log-densities gain by the units of a table.
+    log_units: np.ndarray
+    #: (N,), their numbers in the data, of which there are `n_data`.
+    numbers: np.ndarray
+    n_data: int
+    #: The table that they were read from; None of arrays.
+    table: Any = None
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    @property
+    def source(self) -> Any:
+        """What the estimator reads these rows from."""
+        return self.values if self.table is None else self.table
+
+    def take(self, which: np.ndarray) -> Rows:
+        table = None if self.table is None else self.table.take(which)
+        return replace(
+            self,
+            values=self.values[which],
+            log_units=self.log_units[which],
+            numbers=self.numbers[which],
+            table=table,
+        )
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What one pass over rows shows."""
+
+    #: (N, D), as in `Rows.values`.
+    rows: np.ndarray
+    #: The most probable component (N,) of each row.
+    component: np.ndarray
+    #: (N,), in the units of the table, and what of it is due to them.
+    log_density: np.ndarray
+    log_units: np.ndarray
+
+
+class View:
+    """The model of a fitted estimator, and its columns in the order and terms of the user.
+
+    `names` are what columns are called, if not as the estimator calls them.
+
+    >>> from pickmix import GaussianMixture
+    >>> view = View(GaussianMixture(1).fit([[0.0, 1.0], [1.0, 3.0]]))
+    >>> view.names
+    ['column 0', 'column 1']
+    """
+
+    def __init__(self, estimator: Any, names: Sequence[str] | None = None) -> None:
+        check_is_fitted(estimator)
+        self.estimator = estimator
+        self.model: Any = estimator.model_
+        #: Whether components are of a family in closed form.
+        self.is_closed_form = isinstance(self.model, MixtureModel)
+        self._reader: Any = estimator._columns if self.is_closed_form else _DeepColumns(estimator)
+        self.weights = np.asarray(self.model.weights / self.model.weights.sum())
+        self.n_components = int(self.weights.shape[0])
+        self.parts: list[Part] = self.model.parts()[0]
+        self.level_weights: dict[int, np.ndarray] = self._reader.level_weights
+        self.columns = self._described(self._reader.terms())
+        if names is not None:
+            named = zip(self.columns, names, strict=True)
+            self.columns = [replace(column, name=name) for column, name in named]
+
+    def _described(self, columns: list[ColumnTerms]) -> list[ColumnTerms]:
+        """Columns with their kinds, and with numbers for levels that have no names."""
+        place = {column.place: number for number, column in enumerate(columns)}
+        for part in self.parts:
+            for column, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
+                terms = columns[place[column]]
+                levels = terms.levels or tuple(map(str, range(n_levels)))
+                described = replace(terms, kind=terms.kind or part.kind, levels=levels)
+                columns[place[column]] = described
+        return columns
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self.columns]
+
+    def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
+        """Numbers of columns, in the user's order, from names or numbers; None is all."""
+        if columns is None:
+            return np.arange(len(self.columns))
+        named = getattr(self.estimator, "feature_names_in_", None) is not None
+        names = self.names if named else None
+        return find_columns(names, len(self.columns), columns, parameter)
+
+    # Rows.
+
+    def read(self, X: Any, most: int | None = None) -> Rows:
+        """Rows as the model has them, at most so many, chosen at random."""
+        most = most or sys.maxsize
+        if isinstance(X, Rows):
+            return X if len(X) <= most else X.take(some_rows(len(X), most))
+        with self.unnamed(X):
+            values, log_units, numbers, n_data, table = self._reader.read_some(
+                X, lambda n_rows: some_rows(n_rows, most)
+            )
+        units = np.zeros(values.shape[0]) if log_units is None else log_units.sum(axis=1)
+        return Rows(np.asarray(values, dtype=np.float64), units, numbers, n_data, table)
+
+    def values(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (N, D) of the model in the user's units and order; levels are codes."""
+        values = [column.values(rows[:, column.place]) for column in self.columns]
+        return np.stack(values, axis=1)
+
+    def cells(self, rows: Rows) -> list[list[Any]]:
+        """Columns of rows as plain objects, as the user wrote them; None is missing."""
+        if rows.table is None:
+            return [_plain(column) for column in self.values(rows.values).T]
+        cells: list[list[Any]] = self._reader.cells(rows.table)
+        return cells
+
+    def look(self, rows: Rows) -> Looked:
+        """Log-densities and most probable components, in one pass over the components."""
+        if not self.is_closed_form:
+            with self.unnamed():
+                best = self.model.top_components(rows.values, 1)[0][:, 0]
+                log_density = np.asarray(self.model.score_samples(rows.values))
+            return Looked(rows.values, best.astype(np.int64), log_density, rows.log_units)
+        components, densities = [], []
+        for log_joint, log_base, operations in self.model.log_joint_blocks(rows.values):
+            likelihood = operations.log_sum_exp(log_joint)
+            refuse_overflow(likelihood)
+            components.append(operations.top_of_all(log_joint, 1.0, 1)[0][:, 0])
+            densities.append(likelihood + log_base)
+        return Looked(
+            rows.values,
+            np.concatenate(components).astype(np.int64),
+            np.concatenate(densities) + rows.log_units,
+            rows.log_units,
+        )
+
+    def log_densities(self, values: np.ndarray) -> np.ndarray:
+        """Log-densities (N,) of rows of the model, in its coordinates."""
+        with self.unnamed():
+            return np.asarray(self.model.score_samples(values))
+
+    def predict(self, rows: Rows, level: int) -> np.ndarray:
+        """The most probable cluster (N,) when so many are left."""
+        labels = self.estimator.merge_tree().labels(level)
+        return np.asarray(self.model.predict(rows.values, labels=labels))
+
+    def explain(self, X: Any, top: int | None = None) -> Explanation:
+        """Explain rows, of a mixture in closed form."""
+        source = X.source if isinstance(X, Rows) else X
+        with self.unnamed(source):
+            explanation: Explanation = self.estimator.explain(source, top=top)
+        return explanation
+
+    @contextlib.contextmanager
+    def unnamed(self, X: Any = None) -> Iterator[None]:
+        """Silence scikit-learn, which warns that an array has no names of columns."""
+        with warnings.catch_warnings():
+            if not hasattr(X, "columns"):
+                warnings.filterwarnings("ignore", "X does not have valid feature names")
+            yield
+
+    # What the model says.
+
+    @property
+    def can_draw(self) -> bool:
+        """Whether rows can be drawn: a `Mixture` of a user's component may have no `sample`."""
+        return self.is_closed_form or hasattr(
+            getattr(self.estimator, "component", self.estimator), "sample"
+        )
+
+    def draw(self, n_rows: int, seed: int = 0) -> np.ndarray:
+        """Rows (n, D) drawn from the model; the same at each call."""
+        if not self.can_draw:
+            raise ValueError(
+                f"model must be able to draw rows, but its component {self.estimator.component!r} "
+                "has no `sample`. Add one, or look at a mixture in closed form."
+            )
+        return np.asarray(self.model.sample(n_rows, np.random.RandomState(seed))[0])
+
+    def distributions(self) -> list[Distribution]:
+        """The distribution of each column in the user's units, exact or by draws."""
+        if not self.is_closed_form:
+            return [Draws(column) for column in self.draw(N_DRAWS).T]
+        by_place = {
+            column: part.distribution(place, self.weights)
+            for part in self.parts
+            for place, column in enumerate(part.columns.tolist())
+        }
+        return [by_place[c.place].in_units(c.scale, c.offset, c.step) for c in self.columns]
+
+    def parts_from(self, looked: Looked) -> tuple[list[Part], np.ndarray]:
+        """What describes the components, and flags (K,) of those of which anything is known.
+
+        Components of a deep mixture have no moments in closed form: means and variances of the rows
+        whose most probable component they are stand for them.
+        """
+        if self.is_closed_form:
+            return self.parts, np.ones(self.n_components, dtype=bool)
+        rows, component = looked.rows, looked.component
+        seen = ~np.isnan(rows)
+        counts, sums, squares = (np.zeros((self.n_components, rows.shape[1])) for _ in range(3))
+        np.add.at(counts, component, seen)
+        np.add.at(sums, component, np.where(seen, rows, 0.0))
+        least = np.maximum(counts, 1.0)
+        means = sums / least
+        np.add.at(squares, component, np.where(seen, np.square(rows - means[component]), 0.0))
+        floor = np.square(_LEAST_WIDTH * spread_of(rows))
+        variances = np.maximum(squares / least, floor)
+        centre = np.zeros(rows.shape[1])
+        part = DiagonalPart(np.arange(rows.shape[1]), means, variances, centre, variances)
+        return [part], np.asarray(counts.any(axis=1))
+
+
+class _DeepColumns:
+    """The columns of a deep estimator, as `ArrayColumns` are those of others."""
+
+    def __init__(self, estimator: Any) -> None:
+        self._estimator = estimator
+        self.level_weights: dict[int, np.ndarray] = {}
+
+    def terms(self) -> list[ColumnTerms]:
+        n_columns = int(self._estimator.n_features_in_)
+        names = getattr(self._estimator, "feature_names_in_", None)
+        if names is None:
+            names = [f"column {d}" for d in range(n_columns)]
+        return [ColumnTerms(str(name), d, "number") for d, name in enumerate(names)]
+
+    def read_some(self, X: Any, choose: Any) -> tuple[np.ndarray, None, np.ndarray, int, None]:
+        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 1}
+        rows = validate_data(self._estimator, X, dtype=np.float64, reset=False, **checks)
+        numbers = choose(rows.shape[0])
+        return rows[numbers], None, numbers, rows.shape[0], None
+
+
+def view_of(model: Any) -> View:
+    """The view of an estimator; a view is returned as it is."""
+    return model if isinstance(model, View) else View(model)
+
+
+def look_at(model: Any, X: Any) -> Looked:
+    """Look at rows through a fitted model.
+
+    >>> from pickmix import GaussianMixture
+    >>> X = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (100, 1)) for c in (0.0, 9.0)])
+    >>> np.bincount(look_at(GaussianMixture(2, random_state=0).fit(X), X).component)
+    array([100, 100])
+    """
+    view = view_of(model)
+    return view.look(view.read(X))
+
+
+def spread_of(rows: np.ndarray) -> np.ndarray:
+    """Standard deviations (D,) of what was seen; one where nothing varies."""
+    seen = ~np.isnan(rows)
+    counts = np.maximum(seen.sum(axis=0), 1)
+    means = np.where(seen, rows, 0.0).sum(axis=0) / counts
+    squares = np.where(seen, np.square(rows - means), 0.0).sum(axis=0) / counts
+    return np.where(squares > 0.0, np.sqrt(squares), 1.0)
+
+
+def some_rows(n_rows: int, most: int, seed: int = 0) -> np.ndarray:
+    """Sorted numbers of at most so many rows, drawn without replacement; all if there are few.
+
+    >>> some_rows(3, 10)
+    array([0, 1, 2])
+    >>> some_rows(1000, 4).shape
+    (4,)
+    """
+    if n_rows <= most:
+        return np.arange(n_rows)
+    return np.sort(np.random.default_rng(seed).choice(n_rows, most, replace=False))
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    return [None if value != value else value for value in values.tolist()]

@@ -1,0 +1,361 @@
+"""Conditional mixtures, one per row of given values, computed on demand."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pickmix.checks import check_integer
+from pickmix.families.base import RandomSource
+from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows
+
+
+class Columns(Protocol):
+    """The columns of a model, by number, in the user's terms: an array's or a table's."""
+
+    level_weights: dict[int, np.ndarray]  # By number of a column: see `QueryRows`.
+
+    def labels(self, columns: np.ndarray) -> list[str]:
+        """Names of columns, or their numbers as text."""
+
+    def in_model_order(self, columns: np.ndarray) -> np.ndarray:
+        """Columns in the order that a mixture of them has them in."""
+
+    def values(self, values: np.ndarray, columns: np.ndarray) -> Any:
+        """Answers (n, d, ...) as values of columns."""
+
+    def spreads(self, spreads: np.ndarray, columns: np.ndarray) -> Any:
+        """Answers (n, d) as standard deviations of columns."""
+
+    def scales(self, columns: np.ndarray) -> np.ndarray:
+        """Units (d,) of the model's coordinates of columns."""
+
+    def draws(self, values: np.ndarray, columns: np.ndarray, random: RandomSource) -> Any:
+        """Draws (n, m, d) of columns."""
+
+    def probabilities(self, column: Any, columns: np.ndarray, shares: Callable[[int], Any]) -> Any:
+        """Probabilities of the levels of a column from those of its codes, (n, L)."""
+
+    def read_targets(self, Y: Any, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values (n, d) or (d,) of columns, and the change of log-densities by units."""
+
+    def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
+        """Raise if a query of numbers is about levels; `kinds` (D,) are those of the model."""
+
+
+class ConditionalMixtures:
+    """The mixtures p(columns | given) of n rows of given values, as one object.
+
+    Given a row, component k has the weight w_k p_k(given) / p(given), and the conditional
+    distribution of its family. All answers are exact. They are computed on demand, a block of rows
+    at a time. The method `conditional` of mixtures makes such objects.
+
+    Answers of mixtures of arrays are arrays. Those of a `TableMixture` are dicts of arrays by
+    column, in the units and with the levels of the table; `probabilities` is then a pair (levels,
+    probabilities), and `sample` a table of n * n_draws rows.
+
+    Attributes
+    ----------
+    columns : (d,) int array
+        Numbers of the columns that the mixtures are about, as the mixture has them.
+    names : list of str
+        Their names, or their numbers as text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pickmix import GaussianMixture, TableMixture
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.normal(size=500)
+    >>> X = np.column_stack([x, 2.0 * x + 0.1 * rng.normal(size=500)])
+    >>> mixture = GaussianMixture(1, random_state=0).fit(X)
+    >>> answers = mixture.conditional({0: [-1.0, 0.5, 1.0]})
+    >>> len(answers), answers.mean().round(1).ravel(), answers.std().round(1).ravel()
+    (3, array([-2.,  1.,  2.]), array([0.1, 0.1, 0.1]))
+
+    >>> sex = rng.choice(["f", "m"], 400)
+    >>> table = {"sex": sex, "height": np.where(sex == "m", 180.0, 160.0) + rng.normal(size=400)}
+    >>> mixture = TableMixture(2, random_state=0).fit(table)
+    >>> answers = mixture.conditional({"sex": ["f", "m"]})
+    >>> answers.mean()["height"].round(0), answers.std()["height"].round(0)
+    (array([160., 180.]), array([1., 1.]))
+    >>> levels, probabilities = mixture.conditional({"height": 161.0}).probabilities("sex")
+    >>> levels, probabilities.round(2)
+    (array(['f', 'm'], dtype='<U1'), array([[1., 0.]]))
+    """
+
+    def __init__(
+        self,
+        rows: QueryRows,
+        columns: np.ndarray,
+        terms: Columns,
+        make_mixture: Callable[[np.ndarray, MixtureModel], Any],
+        make_random: Callable[[Any], RandomSource],
+    ) -> None:
+        self._rows = rows
+        self._terms = terms
+        self._make_mixture = make_mixture
+        self._make_random = make_random
+        self.columns = columns
+        self.names = terms.labels(columns)
+        self._parts = rows.parts_of(columns)
+
+    def __len__(self) -> int:
+        return int(self._rows.rows.shape[0])
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} conditional mixtures of {', '.join(self.names)}>"
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, i: int) -> Any:
+        """The mixture given row i, as a fitted mixture of the same class."""
+        n = len(self)
+        number = operator.index(i)
+        if not -n <= number < n:
+            raise IndexError(f"there are {n} conditional mixtures, got number {i}.")
+        number %= n
+        noise = None if self._rows.noise is None else self._rows.noise[[number]]
+        alone = self._rows.with_rows(self._rows.rows[[number]], noise)
+        row = alone.seen_rows(np.array([0]))
+        model = self._rows.model.over_columns(
+            self._terms.in_model_order(self.columns),
+            alone.weights()[0],
+            lambda part, places: part.conditional(row.of(part.columns), places),
+        )
+        return self._make_mixture(self.columns, model)
+
+    def weights(self) -> np.ndarray:
+        """Weights of the components, (n, K). Large."""
+        return self._rows.weights()
+
+    def mean(self) -> Any:
+        """Means (n, d); for a table by column, those of dates rounded to their step.
+
+        For a category or boolean: the most probable level.
+        """
+        return self.describe(with_std=False)[0]
+
+    def std(self) -> Any:
+        """Standard deviations (n, d), of dates in days. For a category: NaN."""
+        return self.describe()[1]
+
+    def describe(self, with_std: bool = True) -> tuple[Any, Any]:
+        """`mean` and `std`, at the cost of one; NaN instead of the second unless `with_std`."""
+        means, deviations = conditional_moments(self._rows, self.columns, with_std)
+        return (
+            self._terms.values(means, self.columns),
+            self._terms.spreads(deviations, self.columns),
+        )
+
+    def covariance(self) -> np.ndarray:
+        """Covariances (n, d, d), of numbers, counts and dates, which are in days."""
+        self._refuse_levels("covariance")
+        d = self.columns.shape[0]
+        covariances = np.empty((len(self), d, d))
+        for block in self._rows.posteriors(d * d):
+            P = block.weights.shape[0]
+            inner, within = np.empty((P, d)), np.zeros((P, d, d))
+            for part, places, among in self._parts:
+                rows = block.rows.of(part.columns)
+                inner[:, among] = part.moments(rows, block.which, block.components, places)[0]
+                within[:, among[:, None], among] = part.covariances(
+                    rows, block.which, block.components, places
+                )
+            inner -= block.average(inner)[block.which]
+            within += inner[:, :, None] * inner[:, None, :]
+            covariances[block.numbers] = block.average(within)
+        scales = self._terms.scales(self.columns)
+        return np.asarray(covariances * (scales[:, None] * scales))
+
+    def quantile(self, q: float | ArrayLike) -> Any:
+        """Quantiles of each column by itself, (n, d, len(q)), of numbers, counts and dates.
+
+        Parameters
+        ----------
+        q : float or array-like of floats
+            Strictly between 0 and 1. For a count: the smallest value that is not exceeded with
+            probability q.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import FamilyMixture
+        >>> counts = np.random.default_rng(0).poisson(5.0, (500, 2))
+        >>> mixture = FamilyMixture("poisson", 1, random_state=0).fit(counts)
+        >>> mixture.conditional({0: 3}).quantile([0.1, 0.5, 0.9])
+        array([[[2., 5., 8.]]])
+        """
+        wanted = check_quantiles(q)
+        self._refuse_levels("quantile")
+        quantiles = np.empty((len(self), self.columns.shape[0], wanted.shape[0]))
+        for block in self._rows.posteriors(self.columns.shape[0]):
+            for part, places, among in self._parts:
+                rows = block.rows.of(part.columns)
+                means, variances = part.moments(rows, block.which, block.components, places)
+                for place, target in enumerate(among):
+                    centre = self._rows.centre[self.columns[target]]
+                    for number, share in enumerate(wanted.tolist()):
+                        quantiles[block.numbers, target, number] = centre + part.quantiles(
+                            block.weights, means[:, place], variances[:, place], block.starts, share
+                        )
+        return self._terms.values(quantiles, self.columns)
+
+    def mode(self) -> Any:
+        """Modes (n, d) of the most probable components.
+
+        That is the conditional mean of the component with the largest weight for numbers, its most
+        probable value for counts and levels. It is the mode of the mixture if components are well
+        separated.
+        """
+        modes = conditional_modes(self._rows, self.columns)
+        return self._terms.values(modes, self.columns)
+
+    def probabilities(self, column: str | int) -> Any:
+        """Probabilities (n, L) of the levels of a category; of a table, with the levels (L,)."""
+        return self._terms.probabilities(column, self.columns, self._shares)
+
+    def _shares(self, number: int) -> np.ndarray | None:
+        """Probabilities (n, L) of a column's codes; None without codes or if not queried."""
+        for part, places, among in self._parts:
+            where = np.flatnonzero(self.columns[among] == number)
+            if where.size and part.tables:
+                table = part.tables[places[where[0]]]
+                shares = np.empty((len(self), table.shape[1]))
+                for block in self._rows.posteriors():
+                    shares[block.numbers] = block.average_components(table)
+                return shares
+        return None
+
+    def score_samples(self, Y: Any) -> np.ndarray:
+        """log p(y_i | given_i), (n,), of rows Y (n, d) or of one row (d,) for all.
+
+        Of a `TableMixture`: Y is a table with the columns `names`, and n rows or one for all.
+        Missing cells are left out, and densities are in the units of the table.
+        """
+        values, log_units = self._terms.read_targets(Y, self.columns, len(self))
+        rows = self._rows.rows.copy()
+        rows[:, self.columns] = values
+        joint = self._rows.with_rows(rows, self._rows.noise)
+        return np.asarray(joint.log_densities() - self._rows.log_densities() + log_units)
+
+    def sample(self, n_draws: int = 1, random_state: Any = None) -> Any:
+        """Draws (n, n_draws, d); of a `TableMixture`, a table of the kind that was fitted.
+
+        The table has n * n_draws rows: the draws given row 0, then those given row 1, and so on.
+
+        Parameters
+        ----------
+        n_draws : int, default=1
+        random_state : int, RandomState, Generator or None, default=None
+            None means that of the mixture.
+        """
+        check_integer("n_draws", n_draws, 1)
+        random = self._make_random(random_state)
+        drawn = conditional_draws(self._rows, self.columns, n_draws, random)
+        return self._terms.draws(drawn, self.columns, random)
+
+    def _refuse_levels(self, query: str) -> None:
+        self._terms.refuse_levels(query, self._rows.kinds(), self.columns)
+
+
+def conditional_moments(
+    query: QueryRows, columns: np.ndarray, with_std: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """Conditional means and deviations (n, d) of columns, NaN unless `with_std`; best levels."""
+    shape = query.rows.shape[0], columns.shape[0]
+    means, variances = np.empty(shape), np.full(shape, np.nan)
+    parts = query.parts_of(columns)
+    for block in query.posteriors(shape[1]):
+        for part, places, among in parts:
+            if part.tables:
+                for place, target in zip(places, among, strict=True):
+                    shares = block.average_components(part.tables[place])
+                    shares *= query.weights_of(columns[target])
+                    means[block.numbers, target] = shares.argmax(axis=1)
+                continue
+            cells = block.numbers[:, None], among
+            rows = block.rows.of(part.columns)
+            inner, spread = part.moments(rows, block.which, block.components, places)
+            mean = block.average(inner)
+            means[cells] = mean + query.centre[part.columns[places]]
+            if with_std:
+                variances[cells] = block.average(spread + np.square(inner - mean[block.which]))
+    return means, np.sqrt(variances)
+
+
+def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
+    """Modes (n, d) of columns in the most probable components."""
+    modes = np.empty((query.rows.shape[0], columns.shape[0]))
+    parts = query.parts_of(columns)
+    for block in query.posteriors():
+        numbers = np.arange(block.numbers.shape[0])
+        for part, places, among in parts:
+            inner = part.modes(block.rows.of(part.columns), numbers, block.best, places)
+            if part.tables:
+                for m, (place, target) in enumerate(zip(places, among, strict=True)):
+                    shares = part.tables[place][block.best] * query.weights_of(columns[target])
+                    inner[:, m] = shares.argmax(axis=1)
+            centre = query.centre[part.columns[places]]
+            modes[block.numbers[:, None], among] = inner + centre
+    return modes
+
+
+def conditional_draws(
+    query: QueryRows, columns: np.ndarray, n_draws: int, random: RandomSource
+) -> np.ndarray:
+    drawn = np.empty((query.rows.shape[0], n_draws, columns.shape[0]))
+    parts = query.parts_of(columns)
+    for block in query.posteriors():
+        R = block.numbers.shape[0]
+        components = block.choose(random.uniform(size=(R, n_draws))).ravel()
+        which = np.repeat(np.arange(R), n_draws)
+        for part, places, among in parts:
+            rows = block.rows.of(part.columns)
+            values = part.draw(rows, which, components, places, random)
+            values += query.centre[part.columns[places]]
+            cells = block.numbers[:, None, None], np.arange(n_draws)[:, None], among
+            drawn[cells] = values.reshape(R, n_draws, -1)
+    return drawn
+
+
+def impute_rows(
+    query: QueryRows, strategy: str, n_draws: int = 1, random: RandomSource | None = None
+) -> np.ndarray:
+    """Rows (n_draws, n, D) with values instead of NaN: "mean", "mode" or "draw"."""
+    missing = ~query.seen
+    targets = np.flatnonzero(missing.any(axis=0))
+    filled = np.repeat(query.rows[None], n_draws, axis=0)
+    if not targets.size:
+        return filled
+    if strategy == "mean":
+        values = conditional_moments(query, targets, with_std=False)[0][None]
+    elif strategy == "mode":
+        values = conditional_modes(query, targets)[None]
+    else:
+        assert random is not None
+        values = conditional_draws(query, targets, n_draws, random).transpose(1, 0, 2)
+    rows, places = np.nonzero(missing[:, targets])
+    filled[:, rows, targets[places]] = values[:, rows, places]
+    return filled
+
+
+def check_quantiles(q: float | ArrayLike | Sequence[float]) -> np.ndarray:
+    try:
+        wanted = np.atleast_1d(np.asarray(q, dtype=np.float64))
+        sound = wanted.ndim == 1 and wanted.size > 0 and bool(((wanted > 0) & (wanted < 1)).all())
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise ValueError(f"quantiles must be numbers strictly between 0 and 1, got {q!r}.")
+    return wanted
+
+
+#: The name of conditional mixtures of tables.
+TableConditionals = ConditionalMixtures

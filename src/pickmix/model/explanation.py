@@ -1,0 +1,302 @@
+"""Why a row is unusual: each cell given the other cells of its row."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pickmix.checks import refuse_overflow
+from pickmix.families.conditioning import Part
+from pickmix.families.conditioning_dense import DensePart
+from pickmix.model.conditional import conditional_moments
+from pickmix.model.rows import QueryRows, log_sum_exp
+from pickmix.threads import Threads, resolve_n_jobs
+
+_BLOCK_NUMBERS = 150_000  # In the largest arrays: 1 MB stays in the cache.
+_AGAIN = 100_000  # Doubtful cells that are evaluated again at a time.
+# log p_k(x) - log p_k(x_j | x_-j) has lost digits if both are below this. Where such a component
+# matters without x_j, or might by what rounding did, the cell is evaluated again.
+_FAR = -1e5
+_SLACK = 40.0
+_ROUNDING = 1e-13
+_MUCH_WORK = 2e8  # Numbers of covariances to factorise that take NumPy about four seconds.
+_MOST_SHOWN = 3  # Rows in the printed form.
+#: Kinds of columns whose values are names, of arrays and of tables.
+LEVEL_KINDS = ("level", "boolean", "category")
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How surprising each cell of some rows is, given the other cells of its row.
+
+    Of a `TableMixture`, columns are those of the model in the order of the fitted table, and values
+    are in its units and levels.
+
+    Attributes
+    ----------
+    values : (N, D) array
+        The cells: numbers, of a table any objects, None if missing.
+    log_density : (N,) array
+        log p(x) of the observed cells.
+    log_conditional : (N, D) array
+        ``log p(x_j | x_-j) = log p(x) - log p(x_-j)``. A low value is a surprise. NaN for
+        missing cells.
+    expected : (N, D) array
+        The mean of x_j given the others. For a category: the most probable level.
+    spread : (N, D) array
+        The standard deviation of x_j given the others, of dates in days. For a category: the
+        probability of the expected level.
+    ranked : (N, M) int array
+        Numbers of columns, the largest `surprise` first; -1 after the last observed cell.
+    kinds : tuple of str
+        "number", "count" or "level", for each column; of a table as in its schema.
+    names : tuple of str
+        Names of the columns, or their numbers as text.
+    surprise : (N, D) array
+        Of arrays: ``-log p(x_j | x_-j)``. Of tables: how much less probable a cell is than the
+        expected value, log p(expected | others) - log p(cell | others), where the expected value
+        is the most probable level, or the peak of a normal distribution with the spread. That has
+        no units, so it compares columns of all kinds; z standard deviations are about z^2 / 2.
+    """
+
+    values: np.ndarray
+    log_density: np.ndarray
+    log_conditional: np.ndarray
+    expected: np.ndarray
+    spread: np.ndarray
+    ranked: np.ndarray
+    kinds: tuple[str, ...]
+    names: tuple[str, ...]
+    surprise: np.ndarray
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def table(self, i: int, top: int | None = None) -> str:
+        """A text table of row i: its cells, the most surprising first."""
+        lines = [("column", "value", "expected", "spread", "log p(value | others)")]
+        for column in [int(column) for column in self.ranked[i] if column >= 0][:top]:
+            spread = f"{self.spread[i, column]:.3g}"
+            if self.kinds[column] in LEVEL_KINDS:
+                spread = f"(p = {spread})"
+            else:
+                spread = f"+- {spread}{' days' if self.kinds[column] == 'date' else ''}"
+            cells = self.values[i, column], self.expected[i, column]
+            texts = [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells]
+            shown = f"{self.log_conditional[i, column]:.3f}"
+            lines.append((self.names[column], texts[0], texts[1], spread, shown))
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        texts = [
+            "  ".join(
+                [line[0].ljust(widths[0])]
+                + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([f"row {i}: log p(row) = {self.log_density[i]:.3f}", *texts])
+
+    def records(self) -> list[dict[str, Any]]:
+        """One dict for each row and ranked column, most surprising first."""
+        rows, ranks = np.nonzero(self.ranked >= 0)
+        return [
+            {
+                "row": row,
+                "rank": rank,
+                "column": self.names[column],
+                "value": self.values[row, column],
+                "expected": self.expected[row, column],
+                "spread": float(self.spread[row, column]),
+                "log_conditional": float(self.log_conditional[row, column]),
+                "log_density": float(self.log_density[row]),
+            }
+            for row, rank in zip(rows.tolist(), ranks.tolist(), strict=True)
+            for column in [int(self.ranked[row, rank])]
+        ]
+
+    def to_frame(self) -> Any:
+        """A pandas frame with a line per row and ranked column."""
+        # Here, as pandas is no requirement.
+        pandas: Any = importlib.import_module("pandas")
+        return pandas.DataFrame(self.records())
+
+    def __str__(self) -> str:
+        shown = [self.table(i) for i in range(min(len(self), _MOST_SHOWN))]
+        if len(self) > _MOST_SHOWN:
+            shown.append(f"... and {len(self) - _MOST_SHOWN} more rows")
+        return "\n\n".join(shown)
+
+
+def rank_columns(surprise: np.ndarray, top: int | None) -> np.ndarray:
+    """Numbers of columns (N, top) by falling surprise (N, D); -1 after the last that is no NaN."""
+    seen = ~np.isnan(surprise)
+    ranked = np.argsort(np.where(seen, -surprise, np.inf), axis=1, kind="stable")
+    ranked[np.arange(surprise.shape[1]) >= np.count_nonzero(seen, axis=1)[:, None]] = -1
+    return ranked[:, :top]
+
+
+class _Answers(NamedTuple):
+    """Answers for each cell, (N, D) each; `doubtful` ones lost digits."""
+
+    log_conditional: np.ndarray
+    expected: np.ndarray
+    spread: np.ndarray
+    doubtful: np.ndarray
+
+
+def explain_rows(
+    query: QueryRows, names: Sequence[str], top: int | None, all_cells: bool = True
+) -> Explanation:
+    """Explain all rows in the model's coordinates, a block at a time.
+
+    p(x_-j) = sum_k w_k p_k(x) / p_k(x_j | x_-j), and all p_k(x_j | x_-j) of a row and a component
+    come from one precision matrix. Cells where that loses digits are evaluated by themselves, or
+    have no `expected` value unless `all_cells`.
+    """
+    shape = query.rows.shape
+    parts = query.parts if query.noise is None else [part.with_noise() for part in query.parts]
+    threads = Threads(resolve_n_jobs(query.model.n_jobs))
+    compiled: list[Any] = [part for part in parts if part.has_kernel and _is_much(query, part)]
+    plain = [part for part in parts if part not in compiled]
+    log_density = np.zeros(shape[0])
+    log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
+    answers = _Answers(log_conditional, expected, spread, np.zeros(shape, dtype=bool))
+    for numbers, log_joint in query.log_joints():
+        log_density[numbers] = log_sum_exp(log_joint)
+        for part in compiled:
+            _explain_compiled(query, part, numbers, log_joint, log_density, answers, threads)
+        for block in _alike(query, numbers) if plain else ():
+            _explain_block(query, plain, numbers[block], log_joint[:, block], log_density, answers)
+    threads.close()
+    refuse_overflow(log_density)
+    log_density[~query.seen.any(axis=1)] = 0.0
+    if all_cells:
+        _evaluate_again(query, log_density, answers)
+    else:
+        expected[answers.doubtful] = np.nan
+    log_conditional[~query.seen] = np.nan
+    return Explanation(
+        query.rows.copy(),
+        log_density,
+        log_conditional,
+        expected,
+        spread,
+        rank_columns(-log_conditional, top),
+        tuple(query.kinds()),
+        tuple(names),
+        -log_conditional,
+    )
+
+
+def _evaluate_again(query: QueryRows, log_density: np.ndarray, answers: _Answers) -> None:
+    """Evaluate the doubtful cells again, by densities of their rows without them."""
+    all_rows, all_columns = np.nonzero(answers.doubtful)
+    for first in range(0, all_rows.shape[0], _AGAIN):
+        cells = all_rows[first : first + _AGAIN], all_columns[first : first + _AGAIN]
+        numbers = np.arange(cells[0].shape[0])
+        rows = query.rows[cells[0]]
+        rows[numbers, cells[1]] = np.nan
+        noise = None if query.noise is None else query.noise[cells[0]]
+        others = query.with_rows(rows, noise)
+        answers.log_conditional[cells] = log_density[cells[0]] - others.log_densities()
+        if noise is not None:
+            # Noise may correlate cells that are independent without it.
+            continue
+        targets, which = np.unique(cells[1], return_inverse=True)
+        means, deviations = conditional_moments(others, targets)
+        answers.expected[cells] = means[numbers, which]
+        answers.spread[cells] = deviations[numbers, which]
+
+
+def _is_much(query: QueryRows, part: Part) -> bool:
+    """Whether the work is worth a kernel, which takes some seconds to compile the first time."""
+    n_rows, d = query.rows.shape[0], part.columns.shape[0]
+    n_factors = n_rows if query.noise is not None else int(query.patterns.max()) + 1
+    # Factors for a pattern take NumPy some six times as long as what rows of it take then.
+    return bool((n_factors + n_rows / 6.0) * query.model.n_components * d * d > _MUCH_WORK)
+
+
+def _explain_compiled(
+    query: QueryRows,
+    part: DensePart,
+    numbers: np.ndarray,
+    log_joint: np.ndarray,
+    log_density: np.ndarray,
+    answers: _Answers,
+    threads: Threads,
+) -> None:
+    """Write the answers of any rows, of one part."""
+    rows = query.seen_rows(numbers).of(part.columns)
+    found = part.leave_out_of(rows, log_joint, _FAR, _SLACK, threads)
+    which, places = np.nonzero(rows.seen)
+    cells = numbers[which], part.columns[places]
+    log_others, mean, spread, doubtful = found[:, which, places]
+    answers.log_conditional[cells] = log_density[cells[0]] - log_others
+    answers.expected[cells] = mean + query.centre[cells[1]]
+    answers.spread[cells] = spread
+    answers.doubtful[cells] = doubtful > 0.0
+
+
+def _alike(query: QueryRows, numbers: np.ndarray) -> Iterator[slice]:
+    """Yield ranges of rows of one pattern of seen cells; single rows if they have noise."""
+    patterns = query.patterns[numbers]
+    size = max(1, _BLOCK_NUMBERS // (query.model.n_components * query.rows.shape[1]))
+    if query.noise is not None:
+        size = 1
+    starts = np.flatnonzero(np.diff(patterns, prepend=-1))
+    for start, end in zip(starts, np.append(starts[1:], numbers.shape[0]), strict=True):
+        for first in range(start, end, size):
+            yield slice(first, min(first + size, end))
+
+
+def _explain_block(
+    query: QueryRows,
+    parts: list[Part],
+    numbers: np.ndarray,
+    log_joint: np.ndarray,
+    log_density: np.ndarray,
+    answers: _Answers,
+) -> None:
+    """Write the answers of rows of one pattern."""
+    log_conditional, expected, spread, doubtful = answers
+    rows = query.seen_rows(numbers)
+    for part in parts:
+        own = rows.of(part.columns)
+        columns = part.columns[own.seen[0]]
+        if not columns.size:
+            continue
+        left_out = part.leave_out(own)
+        shares = np.subtract(log_joint[:, :, None], left_out.log_densities)
+        largest = shares.max(axis=0)
+        far = np.nonzero(left_out.log_densities < _FAR)
+        if far[0].size:
+            slack = _SLACK - _ROUNDING * left_out.log_densities[far]
+            matters = shares[far] + slack > largest[far[1:]]
+            doubtful[numbers[far[1][matters]], columns[far[2][matters]]] = True
+        shares -= largest
+        np.exp(shares, out=shares)
+        totals = shares.sum(axis=0)
+        shares /= totals
+        cells = numbers[:, None], columns
+        log_conditional[cells] = log_density[numbers, None] - largest - np.log(totals)
+        if part.tables:
+            for m, place in enumerate(np.flatnonzero(own.seen[0]).tolist()):
+                probabilities = shares[:, :, m].T @ part.tables[place]
+                probabilities *= query.level_weights.get(int(columns[m]), 1.0)
+                best = probabilities.argmax(axis=1)
+                expected[numbers, columns[m]] = best
+                spread[numbers, columns[m]] = probabilities[np.arange(best.shape[0]), best]
+            continue
+        means, variances = left_out.means, left_out.variances
+        mean = np.einsum("krs,krs->rs", shares, np.broadcast_to(means, shares.shape))
+        within = np.square(means - mean)
+        within += variances
+        expected[cells] = mean + query.centre[columns]
+        spread[cells] = np.sqrt(np.einsum("krs,krs->rs", shares, within))
+
+
+#: The name of explanations of tables.
+TableExplanation = Explanation

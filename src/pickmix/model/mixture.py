@@ -1,0 +1,292 @@
+"""The fitted mixture in closed form: weights and parameters of a family, and queries of arrays.
+
+Queries take rows (N, D) of float64 or float32 with NaN for missing cells, validated by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pickmix import compiled as compilation
+from pickmix.checks import refuse_overflow
+from pickmix.closed_form.evaluation import log_joint_blocks
+from pickmix.closed_form.search import draw_routes, search
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.partial_rows import make_rows
+from pickmix.data.rows import ArrayRows
+from pickmix.families.base import Family, RandomSource
+from pickmix.families.conditioning import Part
+from pickmix.families.layout import Moments
+from pickmix.families.registry import restrict_family
+from pickmix.selection.operations import Operations
+from pickmix.selection.randomness import StepRandomness
+from pickmix.sweep.contract import MOST_COMPONENTS, Backend, needs_compiled
+from pickmix.sweep.partial_compiled import PartialCompiled
+from pickmix.sweep.partial_reference import PartialReference
+from pickmix.threads import Threads, resolve_n_jobs
+
+_SEARCH_CELL = 32  # Components per cell of an approximate search.
+LEAST_WEIGHT = 1e-300  # A component of weight zero stays one that can be evaluated.
+
+
+def make_backend(compiled: bool, threads: Threads) -> Backend:
+    """NumPy, or compiled kernels on threads; for rows that may have missing cells."""
+    return PartialCompiled(threads) if compiled else PartialReference()
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureModel:
+    """A mixture of components of one family. Arrays must not be written."""
+
+    family: Family
+    weights: np.ndarray  # (K,), any positive total.
+    parameters: dict[str, np.ndarray]  # In the user's shapes, by `Family.parameters`.
+    background: int | None = None  # The component of outlying rows, if there is one.
+    n_rows: float = 0.0  # Rows that the mixture was estimated from; 0 if that is not known.
+    n_jobs: int | None = None  # Threads of queries, as scikit-learn counts them.
+
+    @property
+    def n_components(self) -> int:
+        return int(self.weights.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        return int(self.family.layout.n_columns)
+
+    @property
+    def n_parameters(self) -> int:
+        return self.family.n_parameters(self.n_components) + self.n_components - 1
+
+    def check_noise(self, noise: np.ndarray | None) -> None:
+        """Raise if rows have noise that the family cannot use."""
+        if noise is not None and not self.family.takes_noise:
+            raise ValueError(f"noise is for Gaussian components, got family {self.family.name!r}.")
+
+    def centre(self) -> np.ndarray:
+        """Mean of the mixture (D,) in the family's order of columns: the origin of coordinates."""
+        centre = np.zeros(self.n_columns)
+        means = self.family.moments_of(self.parameters, centre).mean
+        centre[: means.shape[1]] = self.weights @ means / self.weights.sum()
+        return self.family.centre(centre)
+
+    def moments(self, centre: np.ndarray) -> Moments:
+        """Moments of the components about a centre (D,), with their weights as masses."""
+        moments = self.family.moments_of(self.parameters, centre)
+        return moments._replace(mass=self.weights.copy())
+
+    def parts(self) -> tuple[list[Part], np.ndarray]:
+        """Groups of columns that are independent given the component, and their centre (D,)."""
+        centre = self.in_order_of_columns(self.centre())
+        return self.family.parts(self.parameters, centre), centre
+
+    def in_order_of_columns(self, values: np.ndarray) -> np.ndarray:
+        """Values (..., D) in the order of the user's columns."""
+        if self.family.column_order is None:
+            return values
+        out = np.empty_like(values)
+        out[..., self.family.column_order] = values
+        return out
+
+    def typical(self) -> np.ndarray:
+        """Means, rates and most probable levels (K, D) of the components."""
+        values = np.empty((self.n_components, self.n_columns))
+        for part in self.parts()[0]:
+            values[:, part.columns] = part.typical()
+        return values
+
+    # Densities and posteriors.
+
+    def frozen(
+        self,
+        rows: np.ndarray,
+        threads: Threads,
+        noise: np.ndarray | None = None,
+        moments: Moments | None = None,
+    ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
+        """The components (or those of `moments`), rows in their coordinates, `log_base` (N,)."""
+        family = self.family
+        self.check_noise(noise)
+        problem = family.check(rows)
+        if problem is not None:
+            raise ValueError(f"X: {problem}.")
+        rows = rows if family.column_order is None else rows[:, family.column_order]
+        centre = self.centre()
+        if moments is None:
+            moments = self.moments(centre)
+        K = moments.mass.shape[0]
+        partial = noise is not None or bool(np.isnan(rows).any())
+        # A few rows with gaps are not worth kernels of their own, whatever K is.
+        n_capped = min(K, MOST_COMPONENTS) if partial else K
+        compiled = needs_compiled(family.layout, rows.shape[0] * max(1, K // 32), n_capped, partial)
+        if compiled and partial:
+            compilation.before_first_use("partial")
+        prior = family.make_prior(moments, "none", float(rows.shape[0]))
+        backend = make_backend(compiled, threads)
+        state = MixtureState(family, moments, backend, prior, LEAST_WEIGHT).require_sound()
+        source = make_rows(rows, None, centre, compiled, noise)
+        log_base = family.log_base(np.asarray(rows, dtype=np.float64))
+        return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
+
+    def log_joint_blocks(
+        self, rows: np.ndarray, noise: np.ndarray | None = None, moments: Moments | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, Operations]]:
+        """Yield (log-joints (K, R), log_base (R,), operations) over the rows.
+
+        Weights are normalised, but not those of components by `moments`.
+        """
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        try:
+            state, source, log_base = self.frozen(rows, threads, noise, moments)
+            for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
+                if moments is not None:
+                    log_joint += state.log_total()
+                yield log_joint, log_base[block], state.backend.operations
+        finally:
+            threads.close()
+
+    def score_samples(
+        self,
+        rows: np.ndarray,
+        noise: np.ndarray | None = None,
+        n_candidates: int | None = None,
+        exact_below: float | np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Log-densities (N,).
+
+        With `n_candidates` lower bounds by a search among about so many components; rows with a
+        bound under `exact_below`, a number or one per row, are then evaluated exactly.
+        """
+        if n_candidates is None:
+            parts = []
+            for log_joint, log_base, operations in self.log_joint_blocks(rows, noise):
+                block = operations.log_sum_exp(log_joint)
+                refuse_overflow(block)
+                parts.append(block + log_base)
+            return np.concatenate(parts)
+        scores = self.search(rows, n_candidates, noise)[1]
+        if exact_below is not None:
+            doubtful = np.flatnonzero(scores < exact_below)
+            if doubtful.size:
+                part = None if noise is None else noise[doubtful]
+                scores[doubtful] = self.score_samples(rows[doubtful], part)
+        return scores
+
+    def search(
+        self, rows: np.ndarray, n_candidates: int, noise: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """A likely component of each row (N,), and a lower bound of its log-density (N,)."""
+        threads = Threads(resolve_n_jobs(self.n_jobs))
+        try:
+            state, source, log_base = self.frozen(rows, threads, noise)
+            routes = draw_routes(
+                state,
+                StepRandomness(0, 0),
+                cell_size=_SEARCH_CELL,
+                n_probes=-(-n_candidates // _SEARCH_CELL),
+                background=-1 if self.background is None else self.background,
+            )
+            components, bounds, _ = search(state, source, routes)
+        finally:
+            threads.close()
+        bounds += log_base - float(np.log(self.weights.sum()))
+        refuse_overflow(bounds)
+        return components, bounds
+
+    def top_components(
+        self, rows: np.ndarray, m: int, noise: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The m most probable components (N, m) and their posterior probabilities (N, m)."""
+        components, probabilities = [], []
+        for log_joint, _, operations in self.log_joint_blocks(rows, noise):
+            log_density = operations.log_sum_exp(log_joint)
+            refuse_overflow(log_density)
+            best = operations.top_of_all(log_joint, 1.0, m)[0]
+            chosen = log_joint[best, np.arange(best.shape[0])[:, None]]
+            components.append(best)
+            probabilities.append(np.exp(chosen - log_density[:, None]))
+        return np.concatenate(components), np.concatenate(probabilities)
+
+    def posteriors(
+        self, rows: np.ndarray, noise: np.ndarray | None = None, labels: np.ndarray | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yield posterior probabilities (K, R) of components, or of clusters by `labels` (K,)."""
+        if labels is not None:
+            order = np.argsort(labels, kind="stable")
+            starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+        for log_joint, _, operations in self.log_joint_blocks(rows, noise):
+            refuse_overflow(operations.normalise_all(log_joint, 1.0))
+            if labels is not None:
+                log_joint = np.add.reduceat(log_joint[order], starts, axis=0)
+            yield log_joint
+
+    def predict(
+        self,
+        rows: np.ndarray,
+        noise: np.ndarray | None = None,
+        n_candidates: int | None = None,
+        labels: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The most probable component of each row, or its cluster by `labels` (K,), (N,)."""
+        if n_candidates is not None:
+            components = self.search(rows, n_candidates, noise)[0].astype(np.int64)
+            return components if labels is None else np.asarray(labels[components])
+        if labels is None:
+            return np.asarray(self.top_components(rows, 1, noise)[0][:, 0].astype(np.int64))
+        return np.concatenate([p.argmax(axis=0) for p in self.posteriors(rows, noise, labels)])
+
+    def predict_proba(
+        self,
+        rows: np.ndarray,
+        noise: np.ndarray | None = None,
+        labels: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Posterior probabilities of components (N, K), or of clusters by `labels` (K,)."""
+        return np.concatenate([block.T for block in self.posteriors(rows, noise, labels)])
+
+    def sample(self, n_rows: int, random: RandomSource) -> tuple[np.ndarray, np.ndarray]:
+        """Draw rows (N, D), grouped by component, and their components (N,)."""
+        counts = random.multinomial(n_rows, self.weights / self.weights.sum())
+        rows = [
+            self.family.sample(self.parameters, k, int(counts[k]), random)
+            for k in np.flatnonzero(counts).tolist()
+        ]
+        drawn = self.in_order_of_columns(np.concatenate(rows))
+        return drawn, np.repeat(np.arange(counts.shape[0]), counts)
+
+    # Other mixtures.
+
+    def over_columns(
+        self,
+        columns: np.ndarray,
+        weights: np.ndarray,
+        parameters: Callable[[Part, np.ndarray], dict[str, np.ndarray]],
+    ) -> MixtureModel:
+        """A mixture over some columns; `parameters` makes those of a part, as in `parts_of`."""
+        family = restrict_family(self.family, columns)
+        found = [parameters(part, places) for part, places, _ in parts_of(self.parts()[0], columns)]
+        return replace(
+            self, family=family, weights=weights, parameters=family.join_parameters(found)
+        )
+
+    def marginal(self, columns: np.ndarray) -> MixtureModel:
+        """The mixture of some columns (d,), in their order."""
+        return self.over_columns(
+            columns, self.weights.copy(), lambda part, places: part.marginal(places)
+        )
+
+
+def parts_of(
+    parts: Sequence[Part], targets: np.ndarray
+) -> list[tuple[Part, np.ndarray, np.ndarray]]:
+    """Parts with target columns, places of these in the part and among the ordered targets."""
+    with_targets = []
+    for part in parts:
+        among = np.flatnonzero(np.isin(targets, part.columns))
+        if among.size:
+            in_order = np.argsort(part.columns)
+            places = np.searchsorted(part.columns, targets[among], sorter=in_order)
+            with_targets.append((part, in_order[places], among))
+    return with_targets

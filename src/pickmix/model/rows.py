@@ -1,0 +1,198 @@
+"""Rows of queries: their observed cells, and the components that matter to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from pickmix.checks import refuse_overflow
+from pickmix.families.conditioning import Part, SeenRows
+from pickmix.model.mixture import MixtureModel, parts_of
+
+_LITTLE = 1e-14  # Smaller shares of a row are below the resolution of float64.
+_BLOCK_NUMBERS = 2_000_000  # Numbers in the largest arrays of a block, 16 MB each.
+
+
+class Posterior(NamedTuple):
+    """Some rows and their relevant components: pairs, row after row."""
+
+    numbers: np.ndarray  # (R,) Rows among all of the query.
+    rows: SeenRows
+    #: Row (0 to R - 1) and component of each pair, (P,).
+    which: np.ndarray
+    components: np.ndarray
+    weights: np.ndarray  # Posterior probabilities (P,). Those of a row sum to one.
+    starts: np.ndarray  # Where the pairs of each row start, (R,).
+    best: np.ndarray  # The most probable components (R,).
+
+    def average(self, values: np.ndarray) -> np.ndarray:
+        """Weighted means (R, ...) over pairs (P, ...)."""
+        weights = self.weights.reshape(-1, *(1,) * (values.ndim - 1))
+        return np.asarray(np.add.reduceat(weights * values, self.starts, axis=0))
+
+    def average_components(self, values: np.ndarray) -> np.ndarray:
+        """Weighted means (R, L) over components (K, L)."""
+        bounds = np.append(self.starts, self.weights.shape[0])
+        shape = self.starts.shape[0], values.shape[0]
+        shares = csr_array((self.weights, self.components, bounds), shape=shape)
+        return np.asarray(shares @ values)
+
+    def choose(self, uniforms: np.ndarray) -> np.ndarray:
+        """Components (R, n) drawn by uniforms (R, n)."""
+        cumulative = np.cumsum(self.weights)
+        ends = np.append(self.starts[1:], self.weights.shape[0])
+        before = cumulative[ends - 1] - np.add.reduceat(self.weights, self.starts)
+        marks = before[:, None] + uniforms * (cumulative[ends - 1] - before)[:, None]
+        pairs = np.searchsorted(cumulative, marks, side="right")
+        pairs = np.clip(pairs, self.starts[:, None], ends[:, None] - 1)
+        return np.asarray(self.components[pairs])
+
+
+class QueryRows:
+    """Rows (N, D) with NaN for missing cells, in the coordinates of a mixture.
+
+    `noise`: variances (N, D) or covariances (N, D, D) of observed cells, 0 elsewhere.
+    `level_weights`, by column: factors (L,) of probabilities in the choice of the best level, if
+    levels stand for several.
+    """
+
+    def __init__(
+        self,
+        model: MixtureModel,
+        rows: np.ndarray,
+        noise: np.ndarray | None = None,
+        level_weights: Mapping[int, np.ndarray] | None = None,
+    ) -> None:
+        self.model = model
+        self.rows = np.asarray(rows, dtype=np.float64)
+        self.seen = ~np.isnan(self.rows)
+        self.noise = None if noise is None else _of_seen(noise, self.seen)
+        self.level_weights = level_weights or {}
+        self.parts, self.centre = model.parts()
+        packed = np.packbits(self.seen, axis=1)
+        _, patterns = np.unique(packed, axis=0, return_inverse=True)
+        self.patterns = patterns.reshape(-1)
+        # Rows of one pattern of seen cells are adjacent.
+        self.order = np.argsort(self.patterns, kind="stable")
+
+    def with_rows(self, rows: np.ndarray, noise: np.ndarray | None) -> QueryRows:
+        return QueryRows(self.model, rows, noise, self.level_weights)
+
+    def kinds(self) -> np.ndarray:
+        """Whether each column (D,) holds a "number", a "count" or a "level"."""
+        kinds = np.empty(self.rows.shape[1], dtype=object)
+        for part in self.parts:
+            kinds[part.columns] = part.kind
+        return kinds
+
+    def parts_of(self, targets: np.ndarray) -> list[tuple[Part, np.ndarray, np.ndarray]]:
+        return parts_of(self.parts, targets)
+
+    def weights_of(self, column: int) -> np.ndarray | float:
+        """Factors of the probabilities of a column's levels."""
+        return self.level_weights.get(int(column), 1.0)
+
+    def weights(self) -> np.ndarray:
+        """Posterior probabilities of all components, (N, K). Large."""
+        weights = np.empty((self.rows.shape[0], self.model.n_components))
+        for numbers, log_joint in self.log_joints():
+            log_joint -= log_joint.max(axis=0)
+            shares = np.exp(log_joint, out=log_joint)
+            weights[numbers] = (shares / shares.sum(axis=0)).T
+        return weights
+
+    def seen_rows(self, numbers: np.ndarray) -> SeenRows:
+        noise = None if self.noise is None else self.noise[numbers]
+        if noise is not None and noise.ndim == 2:
+            noise = noise[:, :, None] * np.eye(noise.shape[1])
+        return SeenRows(
+            self.rows[numbers] - self.centre, self.seen[numbers], self.patterns[numbers], noise
+        )
+
+    def log_joints(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield (numbers of rows (R,), log p(x, k) of their observed cells (K, R))."""
+        done = 0
+        noise = None if self.noise is None else packed_noise(self.noise[self.order])
+        for log_joint, log_base, _ in self.model.log_joint_blocks(self.rows[self.order], noise):
+            numbers = self.order[done : done + log_joint.shape[1]]
+            done += log_joint.shape[1]
+            log_joint += log_base
+            yield numbers, log_joint
+
+    def posteriors(self, width: int = 1) -> Iterator[Posterior]:
+        """Yield all rows, some at a time; arrays of `width` numbers per pair stay small."""
+        for numbers, log_joint in self.log_joints():
+            best = log_joint.argmax(axis=0)
+            largest = log_joint.max(axis=0)
+            refuse_overflow(largest)
+            log_joint -= largest
+            weights = np.exp(log_joint, out=log_joint).T
+            weights /= weights.sum(axis=1, keepdims=True)
+            which, components = np.nonzero(weights > _LITTLE)
+            kept = weights[which, components]
+            starts = np.searchsorted(which, np.arange(numbers.shape[0]))
+            kept /= np.add.reduceat(kept, starts)[which]
+            rows = self.seen_rows(numbers)
+            yield from _cut(
+                Posterior(numbers, rows, which, components, kept, starts, best),
+                max(1, _BLOCK_NUMBERS // width),
+            )
+
+    def log_densities(self) -> np.ndarray:
+        """log p of the observed cells of each row, (N,); 0 if there are none."""
+        found = np.empty(self.rows.shape[0])
+        for numbers, log_joint in self.log_joints():
+            found[numbers] = log_sum_exp(log_joint)
+        refuse_overflow(found)
+        found[~self.seen.any(axis=1)] = 0.0
+        return found
+
+
+def log_sum_exp(values: np.ndarray) -> np.ndarray:
+    largest = values.max(axis=0)
+    return np.asarray(largest + np.log(np.exp(values - largest).sum(axis=0)))
+
+
+def _of_seen(noise: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    if noise.ndim == 2:
+        return np.where(seen, noise, 0.0)
+    return np.where(seen[:, :, None] & seen[:, None, :], noise, 0.0)
+
+
+def packed_noise(noise: np.ndarray) -> np.ndarray:
+    """Variances (N, D) as they are; lower triangles of covariances (N, D, D)."""
+    if noise.ndim == 2:
+        return noise
+    i, j = np.tril_indices(noise.shape[1])
+    return np.asarray(noise[:, i, j])
+
+
+def _cut(whole: Posterior, most: int) -> Iterator[Posterior]:
+    """Yield pieces of a posterior, each with at most so many pairs or a single row."""
+    n_pairs, n_rows = whole.weights.shape[0], whole.starts.shape[0]
+    if n_pairs <= most:
+        yield whole
+        return
+    bounds = np.append(whole.starts, n_pairs)
+    first = 0
+    while first < n_rows:
+        last = int(np.searchsorted(bounds, bounds[first] + most, side="right")) - 1
+        last = min(max(last, first + 1), n_rows)
+        pairs = slice(bounds[first], bounds[last])
+        rows = slice(first, last)
+        values, seen, patterns, noise = whole.rows
+        yield Posterior(
+            whole.numbers[rows],
+            SeenRows(
+                values[rows], seen[rows], patterns[rows], None if noise is None else noise[rows]
+            ),
+            whole.which[pairs] - first,
+            whole.components[pairs],
+            whole.weights[pairs],
+            whole.starts[rows] - bounds[first],
+            whole.best[rows],
+        )
+        first = last

@@ -1,1 +1,0 @@
-"""A report on a fitted mixture: one HTML file that needs no network."""

@@ -1,0 +1,265 @@
+"""Tables with text, dates and gaps on the command line: fit, score, assign."""
+
+import gzip
+import warnings
+
+import numpy as np
+import pyarrow
+import pytest
+from commands import error_of, run_well
+from pyarrow import parquet
+from sklearn.exceptions import ConvergenceWarning
+
+import pickmix
+from pickmix.cli import fit as fit_command
+from pickmix.inputs.files import read_table, write_table
+
+QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0", "--no-report"]
+
+
+def kinds_of(path):
+    return pickmix.load(path).schema_.kinds
+
+
+@pytest.fixture(scope="module")
+def people():
+    """A table by column, with gaps: None."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 240)
+    days = np.datetime64("2007-01-01") + rng.integers(0, 900, 240)
+    columns = {
+        "name": [f"No. {row}, x" for row in range(240)],
+        "species": np.array(["Adelie", "Gentoo", "Chin, strap"])[group].tolist(),
+        "mass": (np.array([3700, 5000, 3800])[group] + rng.normal(0, 300, 240)).round().tolist(),
+        "height": (np.array([190, 217, 195])[group] + rng.normal(0, 5, 240)).round(1).tolist(),
+        "born": days.astype(str).tolist(),
+    }
+    for name in ("species", "mass", "height", "born"):
+        for row in np.flatnonzero(rng.random(240) < 0.08).tolist():
+            columns[name][row] = None
+    return columns
+
+
+def as_csv(columns, delimiter=",", decimal=".", gap=""):
+    def cell(value):
+        if value is None:
+            return gap
+        text = str(value).replace(".", decimal) if isinstance(value, float) else str(value)
+        return f'"{text}"' if delimiter in text else text
+
+    lines = [list(columns), *zip(*columns.values(), strict=True)]
+    return "".join(delimiter.join(map(cell, line)) + "\n" for line in lines)
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory, people):
+    """A folder with people.csv, a model fitted to it, and what was printed meanwhile."""
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "people.csv").write_text(as_csv(people))
+    result = run_well(
+        "fit", folder / "people.csv", "--id", "name", *QUICK, "--out", folder / "model"
+    )
+    (folder / "printed.txt").write_text(result.stdout)
+    return folder
+
+
+class TestFit:
+    def test_it_shows_what_the_columns_hold(self, places):
+        lines = (places / "printed.txt").read_text().splitlines()
+        assert lines[0].split() == ["column", "kind", "levels", "or", "range", "step", "missing"]
+        assert [line.split()[:2] for line in lines[1:5]] == [
+            ["species", "category"],
+            ["mass", "integer"],
+            ["height", "integer"],
+            ["born", "date"],
+        ]
+        assert lines[5].startswith("Fitting 3 full components to 240 rows of 4 columns by mhsaem: ")
+        assert lines[-1].endswith("model (model.json, arrays.npz, trace.csv).")
+
+    def test_the_model_is_that_of_the_estimator(self, places, people):
+        table = {name: values for name, values in people.items() if name != "name"}
+        expected = pickmix.TableMixture(3, max_iter=5, tol=0.0, random_state=0).fit(table)
+        model = pickmix.load(places / "model")
+        scores = expected.score_samples(table)
+        np.testing.assert_allclose(model.score_samples(table), scores, rtol=1e-12)
+        printed = (places / "printed.txt").read_text()
+        assert f" {scores.mean():.4f}  (all rows)" in printed
+        out = places / "scores.csv"
+        run_well("score", places / "model", places / "people.csv", "--out", out)
+        written, names = read_table(out, columns=["log_density"])
+        np.testing.assert_allclose(written[:, 0], scores, rtol=1e-12)
+        top, probabilities = expected.top_components(table, 2)
+        arguments = [places / "people.csv", "--top", 2, "--out", out]
+        run_well("assign", places / "model", *arguments)
+        written, names = read_table(out, columns=[1, 2, 3, 4])
+        assert names == ["component_1", "probability_1", "component_2", "probability_2"]
+        np.testing.assert_array_equal(written[:, ::2], top)
+        np.testing.assert_allclose(written[:, 1::2], probabilities, rtol=1e-9, atol=1e-12)
+
+    @pytest.mark.parametrize("form", ["gz", "semicolons", "words", "stdin", "parquet", "parts"])
+    def test_other_files_of_the_same_table(self, tmp_path, places, people, form):
+        text = as_csv(people)
+        path, stdin, id = tmp_path / "people.csv", None, ["--id", "name"]
+        if form == "gz":
+            path = tmp_path / "people.csv.gz"
+            path.write_bytes(gzip.compress(text.encode()))
+        elif form == "semicolons":
+            path.write_text(as_csv(people, ";", ","))
+        elif form == "words":
+            path.write_text(as_csv(people, "\t", gap="NA"))
+        elif form == "stdin":
+            path, stdin = "-", text
+        elif form == "parquet":
+            path = tmp_path / "people.parquet"
+            columns = dict(people)
+            columns["mass"] = pyarrow.array(
+                [None if m is None else int(m) for m in people["mass"]], pyarrow.int64()
+            )
+            parquet.write_table(pyarrow.table(columns), path)
+        else:
+            header, *lines = text.splitlines(keepends=True)
+            for number in range(2):
+                part = lines[120 * number : 120 * (number + 1)]
+                (tmp_path / f"part-{number}.csv").write_text(header + "".join(part))
+            path = tmp_path / "part-*.csv"
+        model = tmp_path / "model"
+        run_well("fit", path, *id, *QUICK, "--quiet", "--out", model, stdin=stdin)
+        straight = run_well("score", places / "model", places / "people.csv").stdout
+        assert run_well("score", model, path, stdin=stdin).stdout == straight
+
+    def test_auto_takes_gaussians_for_complete_numbers_only(self, tmp_path, people):
+        numbers = [height for height in people["height"] if height is not None]
+        out = ["--out", tmp_path / "model", "--quiet", "--no-plot", *QUICK]
+        (tmp_path / "complete.csv").write_text(as_csv({"a": numbers, "b": numbers[::-1]}))
+        run_well("fit", tmp_path / "complete.csv", *out)
+        assert isinstance(pickmix.load(tmp_path / "model"), pickmix.GaussianMixture)
+        run_well("fit", tmp_path / "complete.csv", "--model", "table", *out)
+        assert kinds_of(tmp_path / "model") == {"a": "integer", "b": "integer"}
+        gaps = {"a": [None, *numbers], "b": [*numbers, None]}
+        (tmp_path / "gaps.csv").write_text(as_csv(gaps))
+        run_well("fit", tmp_path / "gaps.csv", *out)
+        assert kinds_of(tmp_path / "model") == {"a": "integer", "b": "integer"}
+        run_well("fit", tmp_path / "gaps.csv", "--model", "gaussian", *out)
+        assert isinstance(pickmix.load(tmp_path / "model"), pickmix.GaussianMixture)
+
+    def test_a_word_far_down_still_makes_a_table(self, tmp_path):
+        rows = "".join(f"{row % 7},{row % 5}\n" for row in range(400))
+        (tmp_path / "late.csv").write_text("a,b\n" + rows + "1,x\n")
+        line = error_of("fit", tmp_path / "late.csv", *QUICK, "--out", tmp_path / "model")
+        assert "late.csv: column 'b' holds 400 numbers among 401 values, but row 401 holds" in line
+        for kind in ("category", "integer"):
+            options = ["--kind", f"b={kind}", *QUICK, "--quiet", "--out", tmp_path / kind]
+            result = run_well("fit", tmp_path / "late.csv", *options)
+            assert kinds_of(tmp_path / kind)["b"] == kind
+        assert "note: Column 'b' holds 1 value(s) that are no numbers, such as 'x'" in result.stderr
+
+    def test_kinds_can_be_given(self, tmp_path, places):
+        kinds = ["--kind", "mass=number", "--kind", "born=category", "--kind", "name=skip"]
+        options = [*QUICK, "--quiet", "--out", tmp_path / "model"]
+        run_well("fit", places / "people.csv", *kinds, *options)
+        assert kinds_of(tmp_path / "model") == {
+            "name": "skip",
+            "species": "category",
+            "mass": "number",
+            "height": "integer",
+            "born": "category",
+        }
+
+    def test_options_reach_the_estimator(self, tmp_path, places):
+        options = ["--covariance", "diag", "--max-levels", 2, "--reg-covar", 0.125, "--jobs", 1]
+        options += ["--id", "name", *QUICK, "--quiet", "--out", tmp_path / "model"]
+        run_well("fit", places / "people.csv", *options)
+        parameters = pickmix.load(tmp_path / "model").get_params()
+        given = {"covariance_type": "diag", "max_levels": 2, "reg_covar": 0.125, "n_jobs": 1}
+        assert {name: parameters[name] for name in given} == given
+        assert parameters["verbose"] == 0
+
+    def test_the_example_as_a_table(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 500)
+        monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 4)
+        run_well("fit", "--model", "table", "--quiet", "--out", tmp_path / "model")
+        assert kinds_of(tmp_path / "model") == {"x": "number", "y": "number"}
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ([], "people.csv: column 'name' looks like an identifier: 240 different texts"),
+            ([], "Leave it out: --exclude name or --kind name=skip."),
+            (["--kind", "massa=count"], "no column 'massa', but 'mass'; there are"),
+            (["--kind", "mass=counts"], "--kind must be NAME=KIND, with one of number, integer,"),
+            (["--kind", "mass"], "--kind must be NAME=KIND"),
+            (["--model", "gaussian"], "expected numbers in column 'name', got 'No. 0, x'"),
+            (["--model", "gaussian", "--kind", "mass=count"], "--kind belongs to --model table"),
+            (["--exclude", "specie"], "no column 'specie', but 'species'"),
+        ],
+    )
+    def test_errors_say_what_helps(self, tmp_path, places, options, message):
+        line = error_of("fit", places / "people.csv", *options, "--out", tmp_path / "m")
+        assert message in line
+        assert not (tmp_path / "m").exists()
+
+    def test_numbers_with_gaps_are_fitted_in_chunks(self, tmp_path):
+        rng = np.random.default_rng(1)
+        X = rng.normal(size=(200, 2)) + 5.0 * rng.integers(0, 2, (200, 1))
+        X[rng.random(X.shape) < 0.1] = np.nan
+        X = X[~np.isnan(X).all(axis=1)]
+        write_table(tmp_path / "rows.csv", {"a": X[:, 0], "b": X[:, 1]})
+        options = [*QUICK, "--no-plot", "--chunk-size", 50, "--out", tmp_path / "m"]
+        run_well("fit", tmp_path / "rows.csv", *options)
+        found = pickmix.load(tmp_path / "m")
+        del found.feature_names_in_
+        mine = pickmix.GaussianMixture(**found.get_params())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mine.fit(X)
+        # The sample of a small table is all of it; chunks add in another order.
+        np.testing.assert_allclose(found.score(X), mine.score(X), atol=0.2)
+        out = tmp_path / "scores.csv"
+        run_well("score", tmp_path / "m", tmp_path / "rows.csv", "--chunk-size", 50, "--out", out)
+        np.testing.assert_allclose(read_table(out)[0][:, 0], found.score_samples(X), rtol=1e-9)
+        # What is infinite is none of these.
+        (tmp_path / "bad.csv").write_text("a,b\n1,2\n3,inf\n4,\n")
+        message = error_of("fit", tmp_path / "bad.csv", *options)
+        assert "got inf in" in message
+
+
+class TestQueries:
+    def test_columns_are_found_by_name_and_absent_ones_told(self, tmp_path, places, people):
+        moved = {name: people[name] for name in ("born", "mass", "species")}
+        (tmp_path / "moved.csv").write_text(as_csv(moved))
+        result = run_well("score", places / "model", tmp_path / "moved.csv")
+        assert "note: The table lacks the column 'height'" in result.stderr
+        excluded = run_well("score", places / "model", places / "people.csv", "--exclude", "height")
+        assert excluded.stdout.splitlines()[0] == result.stdout.splitlines()[0]
+        assert excluded.stderr == ""
+        (tmp_path / "other.csv").write_text("x,y\n1,a\n")
+        message = error_of("score", places / "model", tmp_path / "other.csv")
+        assert "expected columns that" in message
+        assert message.endswith("was fitted to (species, mass, height, born), got x, y")
+
+    def test_new_levels_are_told(self, tmp_path, places, people):
+        (tmp_path / "new.csv").write_text(
+            "species,mass,height,born\nEmperor,4000,200.5,2008-01-01\n"
+        )
+        result = run_well("score", places / "model", tmp_path / "new.csv")
+        assert "note: Column 'species' holds levels that were not there" in result.stderr
+
+
+@pytest.mark.parametrize("layout", [(",", "."), (";", ","), ("\t", ","), ("|", ".")])
+@pytest.mark.parametrize("header", [True, False])
+def test_python_and_the_command_line_read_a_text_alike(people, tmp_path, layout, header):
+    text = as_csv(people, *layout, gap="NA")
+    path = tmp_path / "people.csv.gz"
+    if not header:
+        text = text.partition("\n")[2]
+    path.write_bytes(gzip.compress(text.encode()))
+    run_well("fit", path, *QUICK, "--model", "table", "--exclude", "0", "--out", tmp_path / "model")
+    theirs = pickmix.load(tmp_path / "model")
+    name = "name" if header else "column_0"
+    mine = pickmix.TableMixture(**theirs.get_params()).set_params(exclude=[name])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        mine.fit(path)
+    theirs_by_name = {name: theirs.schema_[name] for name in theirs.schema_.kinds}
+    assert {name: mine.schema_[name] for name in theirs_by_name} == theirs_by_name
+    np.testing.assert_array_equal(mine.score_samples(path), theirs.score_samples(path))

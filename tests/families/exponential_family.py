@@ -1,0 +1,122 @@
+"""Waiting times, as a user would add them: one file outside of the package, one registered name."""
+
+import numpy as np
+
+from pickmix.families.base import Family, Prior, check_not_negative
+from pickmix.families.conditioning import LeftOut, Part
+from pickmix.families.layout import Moments, make_layout
+
+LEAST = 1e-12
+
+
+class NoPrior(Prior):
+    """Maximum likelihood."""
+
+    def __init__(self, n_rows):
+        self.n_rows = n_rows
+
+    def pool(self, moments, masses):
+        """Nothing is learnt."""
+
+
+class ExponentialPart(Part):
+    """Independent exponential columns, given the component."""
+
+    kind = "number"
+
+    def __init__(self, columns, means):
+        self.columns, self.means = columns, means
+
+    def typical(self):
+        return self.means
+
+    def marginal(self, places):
+        return {"times": self.means[:, places]}
+
+    def moments(self, rows, which, components, places):
+        means = self.means[components[:, None], places]
+        return means, np.square(means)
+
+    def modes(self, rows, which, components, places):
+        return np.zeros((components.shape[0], places.shape[0]))
+
+    def draw(self, rows, which, components, places, random):
+        return random.exponential(self.means[components[:, None], places])
+
+    def leave_out(self, rows):
+        seen = np.flatnonzero(rows.seen[0])
+        means = self.means[:, None, seen]
+        return LeftOut(-rows.values[:, seen] / means - np.log(means), means, np.square(means))
+
+
+class Exponential(Family):
+    """Times with a mean per component and column: log p = -x / mean - log(mean)."""
+
+    name = "exponential"
+
+    def __init__(self, n_columns):
+        self.n_features = n_columns
+        self.layout = make_layout([("linear", n_columns)])
+
+    def centre(self, mean):
+        return np.zeros_like(mean)
+
+    def check(self, rows, columns=None):
+        wrong = ~((rows >= 0.0) & np.isfinite(rows) | np.isnan(rows))
+        if not wrong.any():
+            return None
+        row, column = np.argwhere(wrong)[0].tolist()
+        return f"column {column} must hold times from 0 on, but row {row} holds {rows[row, column]}"
+
+    def places(self, model):
+        return np.log(-1.0 / model.linear)
+
+    def row_places(self, rows):
+        return np.log(np.maximum(rows, LEAST))
+
+    def widths(self, prior):
+        return np.ones(self.n_features)
+
+    def make_prior(self, moments, shrinkage, n_rows):
+        return NoPrior(float(n_rows))
+
+    def maximise(self, moments, members, prior, model, threads):
+        means = np.maximum(moments.mean[members], LEAST)
+        model.location[members] = means
+        model.linear[members] = -1.0 / means
+        model.constants[members] = -np.log(means) - 1.0
+        model.log_normaliser[members] = model.constants[members].sum(axis=1)
+        return np.zeros(members.shape[0], dtype=np.bool_)
+
+    def split(self, model, moments, prior, uniforms):
+        shift = np.where(uniforms < 0.5, -0.5, 0.5) * moments.mean
+        halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
+        return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+
+    def negative_entropy(self, moments, shared):
+        return -np.log(np.maximum(moments.mean, LEAST)).sum(axis=1)
+
+    def parameters(self, model, centre):
+        return {"times": model.location + centre}
+
+    def moments_of(self, parameters, centre):
+        times = np.array(parameters["times"] - centre)
+        n = times.shape[0]
+        return Moments(np.ones(n), np.ones(n), times, np.zeros((n, 0)), np.zeros((n, 0)))
+
+    def check_parameters(self, parameters, prefix=""):
+        check_not_negative(f"{prefix}times", parameters["times"])
+
+    def n_parameters(self, n_components):
+        return n_components * self.n_features
+
+    def sample(self, parameters, component, n, random):
+        return random.exponential(parameters["times"][component], (n, self.n_features))
+
+    def parts(self, parameters, centre):
+        return [ExponentialPart(np.arange(self.n_features), parameters["times"] - centre)]
+
+    def empty_model(self, n_components):
+        shape = n_components, self.n_features
+        model = super().empty_model(n_components)
+        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))

@@ -1,0 +1,75 @@
+"""Laws of columns: thousands of components that are alike become few, and the law stays."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import trapezoid
+
+from pickmix.families.distributions import CountMixture, Draws, Levels, NormalMixture
+
+
+def many_normals(K=20_000):
+    random = np.random.default_rng(0)
+    return NormalMixture(
+        random.dirichlet(np.ones(K)), random.normal(5.0, 3.0, K), random.gamma(4.0, 0.2, K)
+    )
+
+
+def test_grouped_normals_keep_their_probabilities():
+    law = many_normals()
+    grouped = law.simplified()
+    assert grouped.n_components < 0.2 * law.n_components
+    places = np.linspace(-8.0, 18.0, 200)
+    np.testing.assert_allclose(grouped.cumulative(places), law.cumulative(places), atol=5e-5)
+    np.testing.assert_allclose(grouped.weights.sum(), 1.0)
+    np.testing.assert_allclose(grouped.weights @ grouped.means, law.weights @ law.means)
+
+
+def test_narrow_components_stay_apart():
+    K = 2000
+    law = NormalMixture(np.full(K, 1.0 / K), np.arange(float(K)), np.full(1, 1e-3))
+    assert law.simplified().n_components == K
+
+
+def test_grouped_counts_keep_their_probabilities():
+    random = np.random.default_rng(0)
+    law = CountMixture(random.dirichlet(np.ones(20_000)), random.gamma(2.0, 20.0, 20_000))
+    grouped = law.simplified()
+    assert grouped.n_components < 0.1 * law.n_components
+    counts = np.arange(300.0)
+    np.testing.assert_allclose(grouped.cumulative(counts), law.cumulative(counts), atol=2e-5)
+
+
+def test_few_components_are_left_as_they_are():
+    law = NormalMixture(np.full(2, 0.5), np.zeros(2), np.ones(2))
+    assert law.simplified() is law
+    assert Levels(np.array([0.5, 0.5])).simplified().n_components == 1
+
+
+def test_densities_integrate_to_the_cumulative_distribution():
+    law = NormalMixture(np.array([0.3, 0.7]), np.array([0.0, 4.0]), np.array([1.0, 0.5]))
+    grid = np.linspace(-8.0, 3.9, 20_001)
+    found = trapezoid(law.densities(grid).sum(axis=1), grid)
+    np.testing.assert_allclose(found, law.cumulative(grid[-1:])[0], atol=1e-7)
+
+
+def test_shares_of_open_bins_sum_to_one():
+    for law in (
+        NormalMixture(np.ones(1), np.zeros(1), np.ones(1)),
+        CountMixture(np.ones(1), np.full(1, 3.0)),
+        Draws(np.random.default_rng(0).normal(size=99)),
+    ):
+        np.testing.assert_allclose(law.shares(np.array([0.5, 1.5, 2.5])).sum(), 1.0)
+
+
+@pytest.mark.parametrize("count", [0.0, 1.0, 7.0])
+def test_bounds_of_counts_are_below_and_up_to(count):
+    low, high = CountMixture(np.ones(1), np.full(1, 3.0)).bounds(np.array([count]))
+    np.testing.assert_allclose(high - low, stats.poisson.pmf(count, 3.0))
+    np.testing.assert_allclose(low, stats.poisson.cdf(count - 1, 3.0), atol=1e-15)
+
+
+def test_drawn_values_leave_room_at_both_ends():
+    low, high = Draws(np.array([1.0, 2.0, 3.0])).bounds(np.array([0.0, 1.5, 9.0]))
+    np.testing.assert_allclose(low, [0.0, 0.25, 0.75])
+    np.testing.assert_allclose(high, [0.25, 0.5, 1.0])

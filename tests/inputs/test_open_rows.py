@@ -1,0 +1,495 @@
+"""Every kind of data: rows in ranges equal an independent reading, and what is wrong is named."""
+
+import gzip
+import json
+import os
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow
+import pyarrow.compute
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
+
+from pickmix.inputs import readers
+from pickmix.inputs.files import write_table
+from pickmix.inputs.open_rows import open_rows
+
+GENERATOR = np.random.default_rng(2)
+ROWS = np.round(GENERATOR.normal(size=(120, 3)), 4)
+NAMES = ["a", "b", "c"]
+COLUMNS = dict(zip(NAMES, ROWS.T, strict=True))
+PARTS = [ROWS[:30], ROWS[30:31], ROWS[31:]]
+
+
+class Sliced:
+    """Like lightgbm.Sequence."""
+
+    def __init__(self, rows, batch_size=None, convert=np.asarray):
+        self.rows = rows
+        self.slices = []
+        self.convert = convert
+        if batch_size is not None:
+            self.batch_size = batch_size
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, what):
+        self.slices.append((what.start, what.stop))
+        return self.convert(self.rows[what])
+
+
+def arrow(rows=ROWS, names=NAMES):
+    return pyarrow.table({name: rows[:, i] for i, name in enumerate(names)})
+
+
+def frame(rows=ROWS):
+    return pd.DataFrame(rows, columns=NAMES)
+
+
+def csv_parts(folder):
+    for i, part in enumerate(PARTS):
+        write_table(folder / f"p{i}.csv", dict(zip(NAMES, part.T, strict=True)))
+    (folder / "p15.csv").write_text("a,b,c\n")
+    return folder / "p*.csv"
+
+
+def text_without_header(folder):
+    np.savetxt(folder / "rows.txt", ROWS, fmt="%.17g")
+    return folder / "rows.txt"
+
+
+def parquet(folder):
+    pyarrow.parquet.write_table(arrow(), folder / "rows.parquet", row_group_size=17)
+    return folder / "rows.parquet"
+
+
+def parquet_folder(folder):
+    for i, part in enumerate(PARTS):
+        pyarrow.parquet.write_table(arrow(part), folder / f"p{i}.parquet")
+    empty = pyarrow.table({"a": pyarrow.nulls(0)})
+    pyarrow.parquet.write_table(empty, folder / "p0-empty.parquet")
+    (folder / "_SUCCESS").write_text("")
+    (folder / "_metadata.parquet").write_text("")
+    return folder
+
+
+def dataset_of_csv(folder):
+    write_table(folder / "rows.csv", COLUMNS)
+    return pyarrow.dataset.dataset(folder, format="csv")
+
+
+#: Ways to hold the rows, from a folder to data for `open_rows`.
+NAMED = {
+    "npz": lambda folder: write_table(folder / "rows.npz", COLUMNS),
+    "csv": lambda folder: write_table(folder / "rows.csv", COLUMNS),
+    "csv parts": csv_parts,
+    "parquet": parquet,
+    "parquet folder": parquet_folder,
+    "dataset": lambda f: pyarrow.dataset.dataset(parquet_folder(f), schema=arrow().schema),
+    "dataset of csv": dataset_of_csv,
+    "dataset in memory": lambda _: pyarrow.dataset.dataset(arrow()),
+    "table": lambda _: pyarrow.concat_tables([arrow(part) for part in PARTS]),
+    "sliced frames": lambda _: Sliced(ROWS, 7, frame),
+    "frames": lambda _: lambda: [frame(part) for part in PARTS],
+    "polars frames": lambda _: lambda: [pl.from_pandas(frame(part)) for part in PARTS],
+    "tables": lambda _: lambda: (arrow(part) for part in PARTS),
+    "record batches": lambda _: lambda: arrow().to_batches(max_chunksize=11),
+}
+UNNAMED = {
+    "text without header": text_without_header,
+    "sliced": lambda _: Sliced(ROWS),
+    "arrays": lambda _: lambda: iter([*PARTS, ROWS[:0]]),
+    "lists": lambda _: lambda: (part.tolist() for part in PARTS),
+}
+KINDS = {**NAMED, **UNNAMED}
+
+
+@pytest.fixture(autouse=True, params=[2 << 20, 200])
+def _batch(request, monkeypatch):
+    monkeypatch.setattr(readers, "BATCH", request.param)
+
+
+@pytest.mark.parametrize("dtype", [None, "float32"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_those_of_the_data_in_its_order(tmp_path, kind, dtype):
+    with open_rows(KINDS[kind](tmp_path), dtype=dtype) as source:
+        expected = ROWS.astype(dtype or "float64")
+        assert (source.n_rows, source.n_columns, source.dtype) == (120, 3, expected.dtype)
+        assert source.names == (NAMES if kind in NAMED else None)
+        for start, stop in [(0, 120), (0, 1), (29, 32), (119, 120), (60, 60)]:
+            rows = source.read(start, stop)
+            assert rows.dtype == expected.dtype
+            assert rows.flags.c_contiguous
+            np.testing.assert_array_equal(rows, expected[start:stop])
+        json.dumps(source.fingerprint())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_chosen_by_name_and_number(tmp_path, kind):
+    data = KINDS[kind](tmp_path)
+    choices = [[2, 0], ["1"]] if kind in UNNAMED else [["c", "a"], [2, 0], ["b"], ["a", 2]]
+    for columns in choices:
+        numbers = [NAMES.index(c) if c in NAMES else int(c) for c in columns]
+        with open_rows(data) as all_columns, open_rows(data, columns=columns) as chosen:
+            expected = ROWS[:, numbers]
+            assert chosen.names == ([NAMES[n] for n in numbers] if kind in NAMED else None)
+            np.testing.assert_array_equal(chosen.read(0, 120), expected)
+            later = all_columns.with_columns(columns)
+            assert later.names == chosen.names
+            np.testing.assert_array_equal(later.read(25, 35), expected[25:35])
+            assert later.fingerprint() == chosen.fingerprint()
+            assert later.fingerprint() != all_columns.fingerprint()
+    with pytest.raises(ValueError, match="no column 'z'"):
+        open_rows(data, columns=["z"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "place"),
+    [
+        ("csv parts", 32, "p2.csv, row 2"),
+        ("parquet", 119, "rows.parquet, row 120"),
+        ("parquet folder", 29, "p0.parquet, row 30"),
+        ("parquet folder", 31, "p2.parquet, row 1"),
+        ("dataset", 30, "p1.parquet, row 1"),
+        ("table", 33, "the Arrow table, row 34"),
+        ("sliced", 33, "Sliced, row 34"),
+        ("arrays", 32, "batch 3 of <lambda>(), row 2"),
+    ],
+)
+def test_places_are_those_of_the_data(tmp_path, kind, row, place):
+    with open_rows(KINDS[kind](tmp_path)) as source:
+        assert source.place(row) == place
+        assert source.with_columns([1]).place(row) == place
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [("ff", "float32"), ("ef", "float32"), ("fd", "float64"), ("fi", "float64"), ("?", "float64")],
+)
+def test_narrow_columns_stay_narrow(types, expected):
+    columns = {f"c{i}": np.arange(4).astype(kind) for i, kind in enumerate(types)}
+    rows = np.column_stack(list(columns.values())).astype(expected)
+    made = pyarrow.table(columns)
+    for data in (made, lambda: [made], lambda: [pd.DataFrame(columns)], pd.DataFrame(columns)):
+        with open_rows(data) as source:
+            assert source.dtype == expected
+            np.testing.assert_array_equal(source.read(0, 4), rows)
+
+
+def test_missing_values_become_nan(tmp_path):
+    made = pyarrow.table(
+        {
+            "f": pyarrow.array([1.0, None], pyarrow.float32()),
+            "i": pyarrow.array([None, 2], pyarrow.int32()),
+            "b": pyarrow.array([True, None]),
+        }
+    )
+    pyarrow.parquet.write_table(made, tmp_path / "rows.parquet")
+    nullable = pd.DataFrame(
+        {
+            "f": pd.array([1.0, None], dtype="Float32"),
+            "i": pd.array([None, 2], dtype="Int32"),
+            "b": pd.array([True, None], dtype="boolean"),
+        }
+    )
+    expected = [[1.0, np.nan, 1.0], [np.nan, 2.0, np.nan]]
+    for data in (made, tmp_path / "rows.parquet", nullable, lambda: [nullable]):
+        with open_rows(data) as source:
+            np.testing.assert_array_equal(source.read(0, 2), expected)
+    with open_rows(nullable, columns=["f"]) as source:
+        assert source.dtype == np.float32
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])
+def test_columns_of_later_files(tmp_path, suffix):
+    write_table(tmp_path / f"p0{suffix}", COLUMNS)
+    # In another order they are the same.
+    write_table(tmp_path / f"p1{suffix}", {name: COLUMNS[name] for name in "cab"})
+    with open_rows(f"{tmp_path}/*{suffix}") as source:
+        np.testing.assert_array_equal(source.read(0, 240), np.vstack([ROWS, ROWS]))
+    write_table(tmp_path / f"p1{suffix}", {"a": ROWS[:, 0], "x": ROWS[:, 1], "c": ROWS[:, 2]})
+    message = rf"p1\{suffix}: expected columns a, b, c as in p0\{suffix}, got a, x, c"
+    with pytest.raises(ValueError, match=message):
+        open_rows(f"{tmp_path}/*{suffix}")
+    write_table(tmp_path / f"p2{suffix}", {"c": ROWS[:, 2], "a": ROWS[:, 0]})
+    for columns in (["c", "a"], [2, 0]):
+        with open_rows(f"{tmp_path}/*{suffix}", columns=columns) as source:
+            np.testing.assert_array_equal(source.read(120, 360), np.tile(ROWS[:, [2, 0]], (2, 1)))
+
+
+def test_chosen_columns_may_lie_elsewhere_in_wider_files(tmp_path):
+    wide = arrow().append_column("kind", pyarrow.array(["x"] * 120)).select(["kind", *"cba"])
+    pyarrow.parquet.write_table(arrow(), tmp_path / "p0.parquet")
+    pyarrow.parquet.write_table(wide, tmp_path / "p1.parquet")
+    with open_rows(tmp_path, columns=[0, 2]) as source:
+        assert source.names == ["a", "c"]
+        np.testing.assert_array_equal(source.read(120, 240), ROWS[:, [0, 2]])
+    with pytest.raises(ValueError, match=r"p1\.parquet: expected columns a, b, c as in p0\.parq"):
+        open_rows(tmp_path)
+
+
+def test_a_dataset_with_a_filter_and_one_with_folders_as_columns(tmp_path):
+    for year in (1, 2):
+        (tmp_path / f"year={year}").mkdir()
+        pyarrow.parquet.write_table(arrow(), tmp_path / f"year={year}" / "x.parquet")
+    made = pyarrow.dataset.dataset(tmp_path, partitioning="hive")
+    with open_rows(made) as source:
+        assert source.names == [*NAMES, "year"]
+        np.testing.assert_array_equal(source.read(0, 240)[:, 3], np.repeat([1.0, 2.0], 120))
+        np.testing.assert_array_equal(source.read(120, 240)[:, :3], ROWS)
+    with open_rows(made.filter(pyarrow.compute.field("a") > 0), columns=NAMES) as source:
+        expected = ROWS[ROWS[:, 0] > 0]
+        np.testing.assert_array_equal(source.read(0, source.n_rows), np.vstack([expected] * 2))
+    with open_rows(tmp_path) as source:
+        assert source.names == NAMES
+        assert source.place(120) == f"{tmp_path}/year=2/x.parquet, row 1"
+
+
+def test_slices_are_asked_in_order_and_cover_all():
+    data = Sliced(ROWS, batch_size=50)
+    open_rows(data).close()
+    assert data.slices == [(0, 50), (50, 100), (100, 120)]
+
+
+def test_iterators_are_refused_with_a_reason(tmp_path):
+    def made():
+        yield ROWS
+
+    for data in (made(), iter([ROWS]), map(np.asarray, [ROWS])):
+        with pytest.raises(TypeError, match=r"used up after one pass; give the function.*lambda"):
+            open_rows(data)
+    with open_rows(made) as source:
+        assert source.n_rows == 120
+
+
+@pytest.mark.parametrize("result", [ROWS, None, 3, arrow(), frame()])
+def test_functions_that_return_no_iterator(result):
+    with pytest.raises(TypeError, match=r"<lambda>\(\): expected an iterator of batches, got"):
+        open_rows(lambda: result)
+
+
+@pytest.mark.parametrize(
+    ("batches", "message"),
+    [
+        ([ROWS, ROWS[:, :2]], "batch 2 of .*: expected 3 columns as before, got 2 columns"),
+        ([ROWS, ROWS[:0], ROWS[0]], r"batch 3 of .*got an array of shape \(3,\)"),
+        ([frame(), frame().rename(columns={"c": "d"})], "batch 2 .* a, b, c as before, got .*b, d"),
+        ([frame(), ROWS], "batch 2 of .*: expected columns a, b, c as before, got 3 columns"),
+        ([frame(), frame().assign(c="x")], "batch 2 of .*: expected numbers in column 'c', got"),
+        ([ROWS, ROWS.astype(str)], "batch 2 of .*: expected real numbers, got dtype <U"),
+        ([ROWS.astype("f4"), ROWS], r"float32 up to row 120 and are float64.*dtype="),
+        ([[[1.0, 2.0], [3.0]]], "batch 1 of .*: expected rows of numbers, but"),
+        ([], "expected rows, got none"),
+        ([ROWS[:0]], "expected rows, got none"),
+        ([ROWS[:, :0]], "expected columns, got none"),
+    ],
+)
+def test_bad_batches(tmp_path, batches, message):
+    with pytest.raises(ValueError, match=message):
+        open_rows(lambda: iter(batches), cache=tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+def test_slices_of_wrong_length():
+    with pytest.raises(ValueError, match=r"Sliced: expected 120 rows in \[0:120\], got 119"):
+        open_rows(Sliced(ROWS, 500, lambda rows: rows[:-1]))
+    with pytest.raises(ValueError, match="expected rows, got none"):
+        open_rows(Sliced(ROWS[:0]))
+
+
+def test_an_error_of_the_function_comes_through_and_leaves_nothing(tmp_path):
+    def made():
+        yield ROWS
+        raise RuntimeError("the database is gone")
+
+    with pytest.raises(RuntimeError, match="the database is gone"):
+        open_rows(made, cache=tmp_path / "new")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_header_in_some_text_files_only_is_named(tmp_path):
+    (tmp_path / "p0.csv").write_text("1,2\n3,4\n")
+    (tmp_path / "p1.csv").write_text("a,b\n3,4\n")
+    with pytest.raises(ValueError, match=r"p1.csv: expected columns 2 without names .*got a, b"):
+        open_rows(f"{tmp_path}/*.csv")
+    (tmp_path / "p1.csv").write_text("1,2,3\n")
+    with pytest.raises(ValueError, match=r"p1.csv: expected columns 2 without .*got 3 without"):
+        open_rows(f"{tmp_path}/*.csv")
+    with open_rows(f"{tmp_path}/*.csv", columns=[1]) as source:
+        np.testing.assert_array_equal(source.read(0, 3), [[2.0], [4.0], [2.0]])
+
+
+def test_words_are_named(tmp_path):
+    made = arrow().append_column("kind", pyarrow.array(["red"] * 120))
+    pyarrow.parquet.write_table(made, tmp_path / "rows.parquet")
+    (tmp_path / "rows.csv").write_text("a,kind\n1,2\n3,red\n")
+    with pytest.raises(ValueError, match=r"rows\.parquet: .*column 'kind', got string.*columns="):
+        open_rows(tmp_path / "rows.parquet")
+    with pytest.raises(ValueError, match=r"rows\.csv: .*column 'kind', got 'red' in line 3"):
+        open_rows(tmp_path / "rows.csv")
+    with open_rows(tmp_path / "rows.parquet", columns=["b"]) as source:
+        np.testing.assert_array_equal(source.read(0, 120), ROWS[:, [1]])
+    with pytest.raises(ValueError, match=r"Arrow table: .*column 'kind'"):
+        open_rows(made)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npz"])
+@pytest.mark.parametrize("damage", ["empty", "cut", "other"])
+def test_files_that_cannot_be_read_are_named(tmp_path, suffix, damage):
+    write_table(tmp_path / f"p0{suffix}", COLUMNS)
+    path = write_table(tmp_path / f"p1{suffix}", COLUMNS)
+    content = {"empty": b"", "cut": path.read_bytes()[:-15], "other": b"\xff\xfe\x00"}[damage]
+    path.write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=rf"p1\{suffix}: "):
+        open_rows(f"{tmp_path}/*{suffix}", cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_damage_inside_a_parquet_file_is_named(tmp_path):
+    path = parquet(tmp_path)
+    content = bytearray(path.read_bytes())
+    content[4:400] = bytes(396)
+    path.write_bytes(content)
+    with pytest.raises((ValueError, OSError), match=r"rows\.parquet: "):
+        open_rows(path, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no users here")
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy", ".npz"])
+def test_files_that_may_not_be_read_are_named(suffix):
+    # Not in pytest's folder, which other users cannot enter.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        path = write_table(Path(folder) / f"rows{suffix}", COLUMNS)
+        path.chmod(0)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                # Root may read everything.
+                os.seteuid(65534)
+            with pytest.raises(PermissionError, match=path.name):
+                open_rows(path)
+        finally:
+            os.seteuid(user)
+
+
+def test_no_rows_at_all(tmp_path):
+    pyarrow.parquet.write_table(arrow(ROWS[:0]), tmp_path / "p.parquet")
+    (tmp_path / "p.csv").write_text("a,b\n")
+    for data in (tmp_path / "p.parquet", tmp_path / "p.csv", tmp_path, arrow(ROWS[:0])):
+        with pytest.raises(ValueError, match="expected rows, got none"):
+            open_rows(data)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "message"),
+    [
+        ("none.npy", FileNotFoundError, r"none\.npy: .*found nothing there"),
+        ("none*.npy", FileNotFoundError, r"\*\.npy: no file matches"),
+        ("", FileNotFoundError, "expected Parquet files in the folder"),
+        ("rows.xlsx", ValueError, r"rows\.xlsx: expected a file ending in"),
+        ("*.[nc]*", ValueError, r"one kind, got \.csv and \.npy"),
+    ],
+)
+def test_paths_that_lead_nowhere(tmp_path, name, error, message):
+    for suffix in ("xlsx", "npy", "csv"):
+        (tmp_path / f"rows.{suffix}").write_text("1")
+    with pytest.raises(error, match=message):
+        open_rows(f"{tmp_path}/{name}")
+
+
+def test_a_name_may_look_like_a_glob(tmp_path):
+    np.save(tmp_path / "rows[1].npy", ROWS)
+    assert open_rows(tmp_path / "rows[1].npy").n_rows == 120
+
+
+def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "BATCH", 1 << 16)
+    rows = GENERATOR.normal(size=(200_000, 8)).astype(np.float32)
+    names = [f"c{i}" for i in range(8)]
+    pyarrow.parquet.write_table(
+        arrow(rows, names), tmp_path / "rows.parquet", row_group_size=20_000
+    )
+
+    def made():
+        for start in range(0, 200_000, 2000):
+            yield rows[start : start + 2000].astype(np.float64)
+
+    for data in (tmp_path / "rows.parquet", made):
+        pyarrow.default_memory_pool().release_unused()
+        before = pyarrow.total_allocated_bytes()
+        most = []
+        original = readers.arrow_rows
+
+        def watched(batch, *args, before=before, most=most, original=original):
+            most.append(pyarrow.total_allocated_bytes() - before)
+            return original(batch, *args)
+
+        monkeypatch.setattr(readers, "arrow_rows", watched)
+        tracemalloc.start()
+        with open_rows(data, dtype="float32") as source:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            np.testing.assert_array_equal(source.read(100_000, 110_000), rows[100_000:110_000])
+        monkeypatch.setattr(readers, "arrow_rows", original)
+        # All rows take 6.4 MB, a group of them 640 kB, a batch 64 kB.
+        assert peak < 1_000_000
+        assert max(most, default=0) < 3_000_000
+
+
+MARKED = '\ufeff# by hand\n\n"x";"y"\n1;2\n\n# more\n"3";4 # four\n\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "decimal", "expected"),
+    [
+        ("a.csv", "x,y\r\n1.5,2\r\n-3,4e2\r\n", None, [[1.5, 2], [-3, 400]]),
+        ("a.csv.gz", "x,y\n1.5,2\n-3,4e2\n", None, [[1.5, 2], [-3, 400]]),
+        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", None, [[1.5, 2], [-3, 4]]),
+        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ",", [[1.5, 2], [-3, 4]]),
+        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ".", "say so with decimal=','"),
+        # Rows of missing values between tabs are rows.
+        ("a.tsv", "x\ty\n1\t2\n\t\n3\t4\n", None, [[1, 2], [np.nan, np.nan], [3, 4]]),
+        # Blank lines, comments, quotes, and a mark of the byte order.
+        ("a.csv", MARKED, None, [[1, 2], [3, 4]]),
+    ],
+)
+def test_texts(tmp_path, name, text, decimal, expected):
+    content = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    if isinstance(expected, str):
+        with pytest.raises(ValueError, match=expected):
+            open_rows(tmp_path / name, decimal=decimal)
+        return
+    for _ in range(2):
+        with open_rows(tmp_path / name, decimal=decimal, cache=tmp_path / "cache") as source:
+            assert source.names == ["x", "y"]
+            np.testing.assert_array_equal(source.read(0, source.n_rows), expected)
+
+
+def test_packed_and_plain_texts_are_of_one_kind(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    packed = gzip.compress(b"x,y\n3,4\n5,6\n")
+    (tmp_path / "b.csv.gz").write_bytes(packed)
+    with open_rows(f"{tmp_path}/*.csv*", columns=["y"]) as source:
+        np.testing.assert_array_equal(source.read(0, 3), [[2], [4], [6]])
+        assert source.place(2) == "b.csv.gz, row 2"
+    (tmp_path / "b.csv.gz").write_bytes(packed[:-8])
+    with pytest.raises(ValueError, match=r"b\.csv\.gz: the file is damaged or cut short"):
+        open_rows(tmp_path / "b.csv.gz")
+
+
+def test_a_cache_tells_decimal_marks_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("1,5\n2,5\n")
+    for decimal in (None, ",", "."):
+        expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
+        with open_rows(tmp_path / "a.csv", decimal=decimal, cache=tmp_path / "cache") as source:
+            np.testing.assert_array_equal(source.read(0, 2), expected)

@@ -1,0 +1,18 @@
+"""Figures are closed behind every test, and one browser serves all of them."""
+
+import browser
+import matplotlib.pyplot as plt
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="session")
+def driver():
+    started = browser.start()
+    yield started[0]
+    browser.stop(started)

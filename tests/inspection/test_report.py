@@ -1,0 +1,334 @@
+"""`pickmix.report` without a browser: what is embedded, what is escaped, and how large it is."""
+
+import os
+import re
+
+import numpy as np
+import pytest
+from report_cases import (
+    HOSTILE_COLUMN,
+    HOSTILE_LEVEL,
+    HOSTILE_TITLE,
+    clusters,
+    customers,
+    gaussians,
+    payload_of,
+    table_mixture,
+)
+
+import pickmix
+from pickmix.inspection.view import some_rows
+
+
+@pytest.fixture(scope="module")
+def plain():
+    model, X = gaussians()
+    return model, X, pickmix.report(model, X)
+
+
+class TestFile:
+    def test_a_path_is_written_and_returned(self, tmp_path, plain):
+        model, X, _ = plain
+        path = pickmix.report(model, X, tmp_path / "r.html", title="Mine")
+        assert path == tmp_path / "r.html"
+        assert payload_of(path.read_text("utf-8"))["title"] == "Mine"
+        assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
+
+    def test_a_page_that_fails_leaves_the_old_one(self, tmp_path, plain, monkeypatch):
+        model, X, _ = plain
+        target = tmp_path / "r.html"
+        target.write_text("old")
+
+        def fail(*args, **kwargs):
+            raise OSError("disk full")
+
+        monkeypatch.setattr(os, "replace", fail)
+        with pytest.raises(OSError, match="disk full"):
+            pickmix.report(model, X, target)
+        assert target.read_text() == "old"
+        assert [file.name for file in tmp_path.iterdir()] == ["r.html"]
+
+    def test_bad_places_are_refused_before_the_work(self, tmp_path):
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            pickmix.report(None, None, tmp_path / "no" / "r.html")
+        with pytest.raises(IsADirectoryError, match=r"report\.html"):
+            pickmix.report(None, None, tmp_path)
+        model = tmp_path / "model.npz"
+        model.write_bytes(b"a model")
+        with pytest.raises(ValueError, match=r"ending in \.html or \.htm, got '\.npz'"):
+            pickmix.report(None, None, model)
+        assert model.read_bytes() == b"a model"
+
+    @pytest.mark.parametrize("settings", [{"max_rows": 0}, {"n_unusual": -1}])
+    def test_bad_numbers_are_named(self, plain, settings):
+        (name,) = settings
+        with pytest.raises(ValueError, match=name):
+            pickmix.report(*plain[:2], **settings)
+
+    def test_the_function_is_no_module(self):
+        assert callable(pickmix.report)
+
+    def test_nothing_comes_from_elsewhere(self, plain):
+        page = plain[2]
+        addresses = set(re.findall(r"https?://[^\s'\"<>)]+", page))
+        assert addresses == {"http://www.w3.org/2000/svg"}
+        assert not re.search(r"<(link|img|iframe|object|embed)\b", page)
+        assert not re.search(r"\s(src|srcset|background|poster)=", page)
+        assert "@import" not in page
+        assert "url(" not in page
+        assert "innerHTML" not in page
+        policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', page)[1]
+        assert "default-src 'none'" in policy
+
+
+class TestNumbers:
+    def test_components(self, plain):
+        model, X, page = plain
+        found = payload_of(page)["components"]
+        np.testing.assert_allclose(found["weight"], model.weights_, rtol=1e-3, atol=1e-7)
+        assert found["rows"] == np.bincount(model.predict(X), minlength=12).tolist()
+        assert sum(found["rows"]) == X.shape[0]
+        centres = np.array(found["centre"], dtype=float).T
+        np.testing.assert_allclose(centres, model.means_, rtol=1e-4)
+
+    def test_rows_belong_to_the_components_that_they_name(self, plain):
+        model, X, page = plain
+        rows = payload_of(page)["rows"]
+        numbers = np.array(rows["number"]) - 1
+        assert len(set(numbers.tolist())) == len(numbers) == rows["n"]
+        np.testing.assert_array_equal(rows["component"], model.predict(X[numbers]))
+        np.testing.assert_allclose(np.array(rows["cells"]).T, X[numbers], rtol=1e-5)
+        np.testing.assert_allclose(rows["density"], model.score_samples(X[numbers]), rtol=1e-4)
+
+    def test_the_typical_row_is_there(self, plain):
+        _, _, page = plain
+        payload = payload_of(page)
+        for k, row in enumerate(payload["components"]["typical"]):
+            if payload["components"]["rows"][k]:
+                assert payload["rows"]["component"][row] == k
+
+    def test_the_tree_is_that_of_the_mixture(self, plain):
+        model, _, page = plain
+        tree, found = model.merge_tree(), payload_of(page)["tree"]
+        np.testing.assert_array_equal(found["left"], tree.linkage[:, 0])
+        np.testing.assert_array_equal(found["right"], tree.linkage[:, 1])
+        np.testing.assert_allclose(found["cost"], tree.costs, rtol=1e-3)
+        np.testing.assert_array_equal(found["order"], tree.order())
+
+    def test_without_a_path_there_is_a_report(self, plain, monkeypatch):
+        model, X, _ = plain
+        assert payload_of(pickmix.report(model, X, held_out=True))["path"]["n"][-1] == 12
+
+        def fail(*arguments):
+            raise np.linalg.LinAlgError("Matrix is not positive definite")
+
+        monkeypatch.setattr("pickmix.inspection.payload.path", fail)
+        payload = payload_of(pickmix.report(model, X, held_out=True))
+        assert payload["path"] is None
+        assert "has not seen" in payload["verdict"]["headline"]
+
+    def test_the_map_shows_the_columns_of_two(self, plain):
+        model, X, page = plain
+        payload = payload_of(page)
+        numbers = np.array(payload["rows"]["number"]) - 1
+        found = np.column_stack([payload["map"]["x"], payload["map"]["y"]])
+        np.testing.assert_allclose(found, X[numbers], rtol=1e-3)
+        np.testing.assert_allclose(payload["map"]["xy"], model.covariances_[:, 0, 1], rtol=1e-2)
+
+    def test_the_score_is_in_the_verdict(self, plain):
+        model, X, page = plain
+        verdict = payload_of(page)["verdict"]
+        assert f"{model.score(X):.3f}" in verdict["headline"]
+        assert verdict["facts"][0][1] == f"{model.score(X):.3f}"
+        # Nothing is cut off, however long.
+        assert verdict["headline"].endswith("after 10 passes.")
+
+    def test_few_rows_stand_for_many(self):
+        model, X = gaussians(K=4)
+        payload = payload_of(pickmix.report(model, X, max_rows=100, n_unusual=2))
+        chosen = some_rows(600, 100)
+        assert payload["rows"]["n"] == 100
+        assert sorted(payload["rows"]["number"]) == (chosen + 1).tolist()
+        assert len(payload["unusual"]) == 2
+        assert "100 of 600 rows" in payload["verdict"]["facts"][0][2]
+
+    def test_held_out_rows_are_called_so(self, plain):
+        model, _, page = plain
+        assert "rows of the fit" in payload_of(page)["verdict"]["headline"]
+        others = payload_of(pickmix.report(model, clusters(seed=0)[:100], held_out=True))
+        assert "has not seen" in others["verdict"]["headline"]
+
+    def test_rows_of_the_fit_say_whether_it_overfits(self, plain):
+        model, X, _ = plain
+        others = clusters(seed=0)[:200]
+        payload = payload_of(pickmix.report(model, others, held_out=True, X_fit=X))
+        (text,) = [f["text"] for f in payload["verdict"]["findings"] if f["about"] == "overfit"]
+        assert f"Rows of the fit scored {model.score(X):.3f} nats per row, these" in text
+        assert f"these {model.score(others):.3f}" in text
+
+    def test_clusters_and_columns_are_described(self, plain):
+        model, X, page = plain
+        payload = payload_of(page)
+        assert len(payload["clusters"]) == 10
+        labels = model.merge_tree().labels(10)[model.predict(X)]
+        assert [c["n_rows"] for c in payload["clusters"]] == np.bincount(labels).tolist()
+        assert sum(len(cluster["traits"]) for cluster in payload["clusters"]) > 10
+        assert [column["kind"] for column in payload["summaries"]] == ["number", "number"]
+
+    def test_ids_name_the_rows(self, plain):
+        model, X, _ = plain
+        names = [f"n{i}" for i in range(600)]
+        rows = payload_of(pickmix.report(model, X, ids=names))["rows"]
+        assert rows["id"] == [f"n{number - 1}" for number in rows["number"]]
+        with pytest.raises(ValueError, match="ids must hold one value for each of 600"):
+            pickmix.report(model, X, ids=names[:5])
+
+
+class TestKinds:
+    def test_a_table_in_its_own_terms(self):
+        table = customers()
+        model = table_mixture(table)
+        payload = payload_of(pickmix.report(model, table, ids="who"))
+        assert payload["columns"] == ["income", "visits", "city", "since", "active"]
+        rows, columns = payload["rows"], payload["columns"]
+        assert rows["idName"] == "who"
+        first = rows["number"][0] - 1
+        assert rows["id"][0] == table["who"][first]
+        city = rows["cells"][columns.index("city")]
+        since = rows["cells"][columns.index("since")]
+        place = next(p for p, n in enumerate(rows["number"]) if table["city"][n - 1] is not None)
+        number = rows["number"][place] - 1
+        assert city["texts"][city["codes"][place]] == table["city"][number]
+        assert since["texts"][since["codes"][place]] == str(table["since"][number])
+        gaps = [p for p, n in enumerate(rows["number"]) if np.isnan(table["visits"][n - 1])]
+        assert gaps
+        assert all(rows["cells"][1][place] is None for place in gaps)
+        centre = payload["components"]["centre"][columns.index("city")]
+        assert set(centre["texts"]) <= {"Lyon", "Oslo", "Rome"}
+        with pytest.raises(ValueError, match="ids must name a column of X, got 'whom'"):
+            pickmix.report(model, table, ids="whom")
+
+    def test_frames_and_names(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(clusters(), columns=["age", "income"])
+        model = pickmix.GaussianMixture(3, random_state=0, max_iter=3, tol=0.0).fit(frame)
+        # Names by place, whatever the index says.
+        frame.index = np.arange(600)[::-1]
+        frame["who"] = [f"c{i}" for i in range(600)]
+        payload = payload_of(pickmix.report(model, frame[["age", "income"]], ids=frame["who"]))
+        assert payload["rows"]["id"][0] == frame["who"].iloc[payload["rows"]["number"][0] - 1]
+        assert payload["columns"] == payload["map"]["names"] == ["age", "income"]
+        assert {odd["reasons"][0][0] for odd in payload["unusual"]} <= {"age", "income"}
+        assert [column["name"] for column in payload["marginals"]] == ["age", "income"]
+
+    def test_a_column_of_text_names_the_rows_of_a_frame(self):
+        pandas = pytest.importorskip("pandas")
+        counts = np.random.default_rng(0).poisson(3.0, (100, 2)).astype(float)
+        frame = pandas.DataFrame(counts, columns=["visits", "calls"])
+        settings = {"random_state": 0, "max_iter": 2, "tol": 0.0}
+        models = (
+            pickmix.GaussianMixture(2, **settings).fit(frame),
+            pickmix.FamilyMixture("poisson", 2, **settings).fit(frame),
+        )
+        frame.insert(0, "who", [f"c{i}" for i in range(100)])
+        for model in models:
+            rows = payload_of(pickmix.report(model, frame, ids="who"))["rows"]
+            assert rows["idName"] == "who"
+            assert rows["id"] == [f"c{number - 1}" for number in rows["number"]]
+            np.testing.assert_array_equal(
+                np.array(rows["cells"]).T, counts[np.array(rows["number"]) - 1]
+            )
+
+    def test_a_column_of_the_model_may_name_the_rows(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame(clusters(100), columns=["age", "income"])
+        frame["year"] = np.arange(100.0)
+        model = pickmix.GaussianMixture(2, random_state=0, max_iter=2, tol=0.0).fit(frame)
+        payload = payload_of(pickmix.report(model, frame, ids="year"))
+        assert payload["columns"] == ["age", "income", "year"]
+        assert payload["rows"]["id"][0] == f"{payload['rows']['number'][0] - 1}.0"
+
+    def test_families_with_counts_and_levels(self):
+        rng = np.random.default_rng(0)
+        rows = np.column_stack([rng.poisson(3.0, 300), rng.integers(0, 3, 300)]).astype(float)
+        rows[5, 0] = np.nan
+        family = [("poisson", [0]), ("categorical", [1])]
+        model = pickmix.FamilyMixture(family, 3, random_state=0, max_iter=5, tol=0.0).fit(rows)
+        payload = payload_of(pickmix.report(model, rows))
+        assert payload["marginals"][1]["kind"] == "levels"
+        assert "left" in payload["tree"]
+
+    def test_a_single_column_and_a_single_component(self):
+        X = clusters(D=1)
+        model = pickmix.GaussianMixture(1).fit(X)
+        payload = payload_of(pickmix.report(model, X))
+        assert payload["tree"] == {"why": "A single component has nothing to be merged with."}
+        assert payload["map"]["names"] == ["column 0", "spread at random"]
+        assert all(value is not None for value in payload["map"]["y"])
+
+    def test_files_are_read_in_parts(self, tmp_path, plain):
+        model, X, _ = plain
+        np.save(tmp_path / "rows.npy", np.tile(X, (20, 1)))
+        page = pickmix.report(model, tmp_path / "rows.npy", max_rows=1000)
+        rows = payload_of(page)["rows"]
+        assert "1,000 of 12,000 rows" in payload_of(page)["verdict"]["facts"][0][2]
+        assert max(rows["number"]) > 11_000
+        numbers = (np.array(rows["number"]) - 1) % 600
+        np.testing.assert_allclose(np.array(rows["cells"]).T, X[numbers], rtol=1e-5)
+
+    def test_wide_tables_stay_small(self):
+        X = clusters(n=1500, D=120, K=4)
+        model = pickmix.GaussianMixture(
+            30, covariance_type="diag", random_state=0, max_iter=2, tol=0.0
+        ).fit(X)
+        page = pickmix.report(model, X)
+        assert len(page.encode()) < 3e6
+        assert len(payload_of(page)["marginals"]) == 100
+
+
+class TestEscaping:
+    def test_hostile_texts_stay_texts(self):
+        table = customers(hostile=True)
+        model = table_mixture(table)
+        page = pickmix.report(model, table, ids="who", title=HOSTILE_TITLE)
+        payload = payload_of(page)
+        assert payload["title"] == HOSTILE_TITLE
+        assert HOSTILE_COLUMN in payload["columns"]
+        city = payload["rows"]["cells"][payload["columns"].index("city")]
+        assert HOSTILE_LEVEL in city["texts"]
+        # The page's own three elements, and nothing that the data opened or ended.
+        assert len(re.findall(r"<script\b", page)) == len(re.findall(r"</script>", page)) == 2
+        assert "hacked = 1</script>" not in page
+        assert "\u2028" not in page
+        assert page.count("<title>") == page.count("</title>") == 1
+
+    def test_halves_of_characters_are_replaced(self, tmp_path):
+        table = {"size\udc80": np.arange(40.0), "city": np.array(["x\udc80", "y"] * 20, object)}
+        model = pickmix.TableMixture(2, random_state=0, max_iter=2, tol=0.0).fit(table)
+        path = pickmix.report(
+            model, table, tmp_path / "r.html", title="\ud800", ids=["\udfff"] * 40
+        )
+        payload = payload_of(path.read_text("utf-8"))
+        assert payload["title"] == "\ufffd"
+        assert payload["columns"] == ["size\ufffd", "city"]
+        assert payload["rows"]["id"][0] == "\ufffd"
+        assert payload["rows"]["cells"][1]["texts"] == ["x\ufffd", "y"]
+
+    def test_the_template_is_not_looked_for_in_the_data(self, plain):
+        model, X, _ = plain
+        page = pickmix.report(model, X, title="@@DATA@@ @@STYLE@@")
+        assert "<h1>@@DATA@@ @@STYLE@@</h1>" in page
+
+
+def test_a_thousand_components_take_less_than_three_megabytes():
+    rng = np.random.default_rng(0)
+    K, D = 1000, 10
+    model = pickmix.GaussianMixture(K, covariance_type="diag")
+    model.weights_ = rng.dirichlet(np.full(K, 5.0))
+    model.means_ = 5.0 * rng.normal(size=(K, D))
+    model.covariances_ = rng.uniform(0.5, 2.0, (K, D))
+    model.n_features_in_ = D
+    X, _ = model.sample(8000, np.random.default_rng(1))
+    page = pickmix.report(model, X, max_rows=8000)
+    assert len(payload_of(page)["components"]["weight"]) == K
+    assert len(page.encode()) < 3e6
