@@ -251,11 +251,18 @@ class _Partitions:
         self.futures = client.compute(self.recipes, retries=_RETRIES)
 
     def future(self, number: int) -> Any:
-        if self.futures[number].status == "cancelled":
-            # The cluster has forgotten it: it was restarted.
+        future = self.futures[number]
+        again = future.status == "cancelled"  # The cluster was restarted.
+        if future.status == "error":
+            try:
+                future.retry()
+            except KeyError:
+                # The task that failed is one that the partition is made of, of which the client
+                # has no future. The cluster forgets the failure with the last future of it.
+                again = True
+        if again:
+            future.release()
             self.futures[number] = self.client.compute(self.recipes[number], retries=_RETRIES)
-        elif self.futures[number].status == "error":
-            self.futures[number].retry()
         return self.futures[number]
 
 
