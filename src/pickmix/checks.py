@@ -77,6 +77,19 @@ def check_generator(random_state: Any) -> np.random.Generator | np.random.Random
     return check_randomness(random_state)
 
 
+def check_restored(name: str, value: Any, like: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Return an array of a file if it has the type and shape of `like`.
+
+    With `most` it holds numbers of things, from -1 to below `most`.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != like.dtype or value.shape != like.shape:
+        came = getattr(value, "shape", type(value).__name__)
+        raise ValueError(f"{name}: expected {like.dtype} of shape {like.shape}, got {came}")
+    if most is not None and value.size and not (value.min() >= -1 and value.max() < most):
+        raise ValueError(f"{name}: expected numbers below {most}, got others")
+    return value
+
+
 def refuse_overflow(log_densities: np.ndarray) -> None:
     """Raise if rows are so far out that no component has a log-joint in float64."""
     n_lost = int(np.count_nonzero(~np.isfinite(log_densities)))

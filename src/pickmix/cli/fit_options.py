@@ -12,7 +12,8 @@ import click
 from click.core import ParameterSource
 
 from pickmix.cli.data import data_options
-from pickmix.estimators import deep_settings, plan
+from pickmix.estimators import deep_settings
+from pickmix.fitting import settings as closed_form_settings
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
@@ -33,8 +34,8 @@ class Kind:
 
 
 _CLOSED_FORM_WORDS: dict[str, tuple[str, ...]] = {
-    "algorithm": plan.ALGORITHMS,
-    "proposal": plan.PROPOSALS,
+    "algorithm": closed_form_settings.ALGORITHMS,
+    "proposal": closed_form_settings.PROPOSALS,
     "init_params": INIT_PARAMS,
 }
 _DEEP_WORDS: dict[str, tuple[str, ...]] = {
