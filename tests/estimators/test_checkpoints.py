@@ -50,12 +50,12 @@ def killed_and_resumed(make, rows, folder, moments, monkeypatch, capsys, **optio
     write = Checkpoints.write
     count = 0
 
-    def dying(self, values, here):
+    def dying(self, values):
         nonlocal count
         count += 1
         if count in moments and count % 2:
             raise Killed
-        write(self, values, here)
+        write(self, values)
         if count in moments:
             raise Killed
 
@@ -132,8 +132,8 @@ def test_legs_of_another_length_go_on_as_they_were(tmp_path, monkeypatch, capsys
     assert bits(longer) == bits(expected)
     write, kept = Checkpoints.write, []
 
-    def dying(self, values, here):
-        write(self, values, here)
+    def dying(self, values):
+        write(self, values)
         if values.passing:
             kept.append(values)
             # In the middle of the second pass.

@@ -13,11 +13,11 @@ from click.core import ParameterSource
 
 from pickmix.cli.data import data_options
 from pickmix.estimators import deep_settings
-from pickmix.fitting import settings as closed_form_settings
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
 from pickmix.estimators.table_mixture import TableMixture
+from pickmix.fitting import settings as closed_form_settings
 
 
 @dataclass(frozen=True)

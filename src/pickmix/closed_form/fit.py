@@ -120,73 +120,84 @@ def fit_mixture(
     scikit-learn's draws for starts that are named after it. `snapshot(state)` gives callbacks an
     estimator with the present parameters. Returns the result and how everything ended.
     """
+    draws = draws or np.random.RandomState(0)
+    callbacks = list(callbacks)
+    progress = _Progress()
+    if checkpoints is not None:
+        progress = _resumed(checkpoints, draws) or progress
+    # `max_time` is meant for this call.
+    work_before = progress.work + (0.0 if progress.loop is None else progress.loop["work"])
     fit = _Fit(
         source,
         family,
         settings,
         backend,
-        seeds,
         start or GivenStart(),
-        draws or np.random.RandomState(0),
-        all_rows,
-        list(callbacks),
+        draws,
+        callbacks,
         snapshot,
         checkpoints,
+        progress,
+        work_before,
     )
-    return fit.run()
+    try:
+        for number in range(progress.start, 0 if progress.passing else len(seeds)):
+            progress.start = number
+            result = fit.fit_once(seeds[number], 1.0 if all_rows is None else _SAMPLE_SHARE)
+            if result.outcome == Outcome.INTERRUPTED:
+                # An interrupted fit is one, whichever of its starts was the best so far.
+                assert progress.best is not None
+                return progress.best, Outcome.INTERRUPTED
+            if result.outcome == Outcome.MAX_TIME:
+                # The next call continues with the sample, as if there had been no limit.
+                fit.checkpoints = None if all_rows is not None else checkpoints
+                break
+    except KeyboardInterrupt:
+        # Between two starts: what the first ones found is there.
+        if progress.best is None:
+            raise
+        return progress.best, Outcome.INTERRUPTED
+    best = progress.best
+    assert best is not None
+    if all_rows is None or (not progress.passing and best.outcome not in _CONTINUES_AFTER):
+        return best, best.outcome
+    result = fit.pass_over_all_rows(all_rows, seeds[progress.best_start])
+    return result, result.outcome
+
+
+def _resumed(checkpoints: Checkpoints, draws: np.random.RandomState) -> _Progress | None:
+    """The progress of the newest checkpoint; `draws` continue from there."""
+    content = checkpoints.read()
+    if content is None:
+        return None
+    with checkpoints.about_damage():
+        progress = _Progress.of_content(content)
+        draws.set_state(progress.draws)
+        if progress.loop is not None:
+            checkpoints.say_resumed(LoopState.of_content(progress.loop))
+    return progress
 
 
 @dataclass
 class _Fit:
-    """One call of `fit_mixture`."""
+    """What the fits of one call share; see `fit_mixture`."""
 
     source: ArrayRows
     family: Family
     settings: FitSettings
     backend: Backend
-    seeds: Sequence[int]
     start: GivenStart | WarmStart
     draws: np.random.RandomState
-    all_rows: AllRows | None
     callbacks: list[Callable[[FitInfo], Any]]
     snapshot: Callable[[MixtureState], Any]
     checkpoints: Checkpoints | None
-    progress: _Progress = field(default_factory=_Progress)
-    was_cut: bool = False  # Whether `max_time` ended a start.
+    progress: _Progress
+    work_before: float  # Seconds of work before this call.
 
-    def run(self) -> tuple[FitResult, Outcome]:
-        if self.checkpoints is not None:
-            self._resume(self.checkpoints)
-        progress = self.progress
-        # `max_time` is meant for this call.
-        work_before = progress.work
-        if progress.loop is not None:
-            work_before += progress.loop["work"]
-        if not progress.passing:
-            outcome = self._fit_starts(work_before)
-            assert progress.best is not None
-            if outcome is not None or self.all_rows is None:
-                return progress.best, outcome or progress.best.outcome
-            if self.was_cut:
-                # The next call continues with the sample, as if there had been no limit.
-                self.checkpoints = None
-        result = self._pass_over_all_rows(work_before)
-        return result, result.outcome
-
-    def _resume(self, checkpoints: Checkpoints) -> None:
-        content = checkpoints.read()
-        if content is None:
-            return
-        with checkpoints.about_damage():
-            self.progress = _Progress.of_content(content)
-            self.draws.set_state(self.progress.draws)
-            if self.progress.loop is not None:
-                checkpoints.say_resumed(LoopState.of_content(self.progress.loop))
-
-    def _time_left(self, work_before: float, share: float = 1.0) -> float | None:
+    def _time_left(self, share: float = 1.0) -> float | None:
         if self.settings.max_time is None:
             return None
-        spent = self.progress.work - work_before
+        spent = self.progress.work - self.work_before
         return max(1e-9, share * self.settings.max_time - max(0.0, spent))
 
     def _saver(self, engine: Engine | PassEngine) -> Callable[[LoopState, bool], None] | None:
@@ -204,49 +215,15 @@ class _Fit:
 
         return save
 
-    def _fit_starts(self, work_before: float) -> Outcome | None:
-        """Fit from the remaining starts; return an outcome if it ends everything."""
-        progress = self.progress
-        share = 1.0 if self.all_rows is None else _SAMPLE_SHARE
-        try:
-            for number in range(progress.start, len(self.seeds)):
-                progress.start = number
-                max_time = self._time_left(work_before, share)
-                result, engine = self._fit_once(self.seeds[number], max_time)
-                self._compare(number, result, engine)
-                if result.outcome == Outcome.INTERRUPTED:
-                    # An interrupted fit is one, whichever of its starts was the best so far.
-                    return Outcome.INTERRUPTED
-                if result.outcome == Outcome.MAX_TIME:
-                    self.was_cut = True
-                    break
-        except KeyboardInterrupt:
-            # Between two starts: what the first ones found is there.
-            if progress.best is None:
-                raise
-            return Outcome.INTERRUPTED
-        assert progress.best is not None
-        ended = progress.best.outcome
-        return None if self.all_rows is not None and ended in _CONTINUES_AFTER else ended
-
-    def _compare(self, number: int, result: FitResult, engine: Engine) -> None:
-        progress, best = self.progress, self.progress.best
-        progress.work += result.seconds
-        replaces = best is None or not np.isfinite(best.lower_bound)
-        if replaces or (best is not None and result.lower_bound > best.lower_bound):
-            progress.best, progress.best_start = result, number
-            if self.all_rows is not None:
-                progress.best_state = engine.state.content()
-
-    def _fit_once(self, seed: int, max_time: float | None) -> tuple[FitResult, Engine]:
-        """Start, and make steps until something ends the fit."""
+    def fit_once(self, seed: int, time_share: float) -> FitResult:
+        """Start, and make steps until something ends the fit; note the best mixture so far."""
         settings, progress = self.settings, self.progress
         warm = self.start if isinstance(self.start, WarmStart) else None
         steps_before, passes_before = (0, 0.0) if warm is None else (warm.n_steps, warm.passes)
         engine, resumed = self._begin(seed, steps_before + 1)
         done = steps_before if resumed is None else resumed.step
         ended = resumed is not None and resumed.outcome is not None
-        limits = replace(settings.limits, max_time=max_time)
+        limits = replace(settings.limits, max_time=self._time_left(time_share))
         result = loop.run(
             engine,
             limits=limits,
@@ -277,7 +254,14 @@ class _Fit:
             start_seconds=progress.start_seconds,
             seconds=result.seconds,
         )
-        return fitted, engine
+        best = progress.best
+        progress.work += fitted.seconds
+        replaces = best is None or not np.isfinite(best.lower_bound)
+        if replaces or (best is not None and fitted.lower_bound > best.lower_bound):
+            progress.best, progress.best_start = fitted, progress.start
+            # Passes over all rows may follow.
+            progress.best_state = None if time_share == 1.0 else engine.state.content()
+        return fitted
 
     def _begin(self, seed: int, first_step: int) -> tuple[Engine, LoopState | None]:
         """Make the engine of a start, or resume that of a checkpoint."""
@@ -323,12 +307,11 @@ class _Fit:
             "background": background if background >= 0 else None,
         }
 
-    def _pass_over_all_rows(self, work_before: float) -> FitResult:
+    def pass_over_all_rows(self, all_rows: AllRows, seed: int) -> FitResult:
         """Continue the best mixture of the sample with passes over all rows."""
-        settings, progress, all_rows = self.settings, self.progress, self.all_rows
+        settings, progress = self.settings, self.progress
         best = progress.best
         assert best is not None
-        assert all_rows is not None
         content = progress.best_state if progress.engine is None else progress.engine["state"]
         assert content is not None
         progress.passing, progress.best_state = True, None
@@ -339,7 +322,7 @@ class _Fit:
             all_rows.chunks,
             all_rows.mean_weight,
             settings,
-            self.seeds[progress.best_start],
+            seed,
         )
         engine.counters.evaluations = best.evaluations
         resumed: LoopState | None = None
@@ -352,7 +335,7 @@ class _Fit:
         n_runs = engine.steps_per_pass
         ended = resumed is not None and resumed.outcome is not None
         max_passes = int(settings.max_iter)
-        max_time = self._time_left(work_before)
+        max_time = self._time_left()
         result = loop.run(
             engine,
             limits=Limits(max_passes * n_runs, Outcome.MAX_ITER, max_time),

@@ -25,7 +25,7 @@ from pickmix import archive
 from pickmix.fitting.loop import LoopState
 from pickmix.selection.proposals import Proposal
 
-_NAME = re.compile(r"checkpoint-(\d{6,})\.npz")
+_NAME = re.compile(r"checkpoint-(\d{6,})\.pickmix")
 _KEPT = 2
 _KIND = "checkpoint"
 _FEW_ITEMS = 100  # Longer sequences are known by a checksum.
@@ -85,7 +85,7 @@ class Checkpoints:
         """Write a checkpoint atomically."""
         existing = self._existing()
         number = existing[0][0] + 1 if existing else 1
-        path = self.folder / f"checkpoint-{number:06d}.npz"
+        path = self.folder / f"checkpoint-{number:06d}.pickmix"
         try:
             kept = {"call": self.call, "notes": self.notes, "fit": content}
             archive.write(path, kept, kind=_KIND)
