@@ -34,7 +34,7 @@ from pickmix_experiments.tables import MISSING, pipes
 SCIKIT_LEARN = "scikit-learn"
 # Differences in held-out log-likelihood per row up to this many nats are ties.
 TIE = 0.1
-# Messages of other libraries are long; the CSV file has them whole.
+# Messages of other libraries are long; the file of results has them whole.
 _LONGEST_OUTCOME = 60
 _ABOUT_GAUSSIAN = """\
 Medians over seeds; a seed is other rows and another start. *Held-out* is the mean log-density per
@@ -50,7 +50,7 @@ over seeds; a seed is another start on the same rows. *Held-out* is the mean log
 rows that were not fitted, in nats. *Gain* is how much it is above that of scikit-learn: the better
 of its starts that were run, with one thread in BLAS or with as many as there are cores, whichever
 is faster. *Seconds* are wall time with the start, without compilation and without measuring.
-`tables.csv` also has component evaluations and peak memory."""
+`tables.jsonl` also has component evaluations and peak memory."""
 _ABOUT_SUMMARY = """\
 A *win* is a gain of more than 0.1 nats per row over the other, a *loss* is one of less than -0.1,
 and the rest are ties. A rival whose runs all failed or were ended loses to one that finished.

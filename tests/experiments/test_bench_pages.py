@@ -20,7 +20,7 @@ SKLEARN = "sklearn-kmeans-one-thread"
 
 
 def ends(folder, *histories):
-    store = Store(folder / "results.csv")
+    store = Store(folder / "results.jsonl")
     for history in histories:
         store.add(history)
     return ends_of(store)
@@ -75,7 +75,7 @@ def test_without_truth_and_reference_there_are_no_such_columns(tmp_path):
 
 
 def test_the_page_has_every_setting_and_the_machine(tmp_path, small):
-    store = Store(tmp_path / "results.csv")
+    store = Store(tmp_path / "results.jsonl")
     store.add(bench("birch1", "em", outcome="no data: nothing", load_average=1.0))
     page = gaussian_page(ends_of(store), ["small"])
     assert page.index("## small") < page.index("## birch1")

@@ -16,7 +16,7 @@ from pickmix_experiments.deep_tables import (
 )
 from pickmix_experiments.runs import DeepRun, DefaultRun, flow, sptn
 from pickmix_experiments.store import at_common_target, geometric_mean
-from pickmix_experiments.tables import csv_text, latex, markdown
+from pickmix_experiments.tables import csv_text, markdown
 from pickmix_experiments.uci import NAMES
 
 U, P = "MHSAEM-U", "MHSAEM-P"
@@ -184,7 +184,7 @@ def test_missing_failed_and_not_finite_runs():
     assert any("5 of 8 runs have no result" in note for note in tables[0].notes)
     for build in (fixed_tables, best_tables, all_tables):
         built = build(wine, histories)
-        assert all(write(built) for write in (markdown, csv_text, latex))
+        assert all(write(built) for write in (markdown, csv_text))
 
 
 def test_no_common_target_with_an_end_that_is_not_a_number():
