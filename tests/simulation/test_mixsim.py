@@ -136,15 +136,6 @@ def test_components_are_drawn_as_described():
     assert abs(np.median(variances) / variances.mean() - 0.4549) < 4.5 * 0.028
 
 
-def test_same_seed_same_mixture():
-    first = generate(6, 3, 0.1, random_state=5)
-    again = generate(6, 3, 0.1, random_state=np.random.default_rng(5))
-    other = generate(6, 3, 0.1, random_state=6)
-    np.testing.assert_array_equal(first.covariances, again.covariances)
-    assert not np.allclose(first.means, other.means)
-    np.testing.assert_array_equal(first.sample(50, 1)[0], first.sample(50, 1)[0])
-
-
 def test_unreachable_overlap_is_drawn_again_then_refused():
     with pytest.raises(ValueError, match=r"max_overlap=0\.3 was out of reach in 1 draws"):
         generate(2, 3, 0.3, random_state=18, max_draws=1)

@@ -106,7 +106,7 @@ def test_two_terms_match_a_convolution(coefficients, noncentralities):
     a, nu = np.array(coefficients), np.array(noncentralities)
     mean, deviation = np.sum(a * (1 + nu)), np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
     # x = 0 is where the integrand decays slowest: no exponential factor is left.
-    for x in (0.0, 1e-3, *(mean + deviation * np.array([-2.0, -0.7, 0.0, 0.6, 2.5]))):
+    for x in (0.0, 1e-3, *(mean + deviation * np.array([-0.7, 2.5]))):
         expected = two_term_cdf(x, a, nu)
         assert weighted_chi2_cdf(x, a, nu) == pytest.approx(expected, abs=1e-8)
 
@@ -127,7 +127,7 @@ def test_one_term_and_a_normal_match_a_convolution(sigma):
         assert weighted_chi2_cdf(x, [1.0], [2.25], sigma) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_many_terms_match_imhof(seed):
     rng = np.random.default_rng(seed)
     n_terms = int(rng.integers(8, 13))
@@ -177,7 +177,7 @@ def test_far_tails_are_zero_and_one_without_nan():
 def test_extreme_forms_stay_monotone_in_x():
     rng = np.random.default_rng(3)
     grid = np.linspace(-6, 6, 25)
-    for _ in range(150):
+    for _ in range(60):
         n_terms = int(rng.integers(2, 8))
         a = 10 ** rng.uniform(-8, 0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
         nu = 10 ** rng.uniform(-3, 8, n_terms)

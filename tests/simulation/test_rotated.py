@@ -49,13 +49,6 @@ def test_rows_follow_the_mixture():
         )
 
 
-def test_same_seed_same_rows_and_components_may_stay_empty():
-    mixture = generate(1000, 2, 0.1, random_state=7)
-    first, second = (mixture.sample(10, random_state=8)[0] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert first.shape == (10, 2)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
