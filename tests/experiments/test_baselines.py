@@ -57,20 +57,6 @@ def test_plain_is_plain(X):
     assert fitted.work_seconds > 0.0
 
 
-def test_curves_of_ours_are_recorded_on_the_way(X):
-    seen = []
-
-    def record(evaluations, parameters):
-        seen.append((evaluations, parameters().score_samples(X).mean()))
-
-    fitted = BASELINES["em"].fit(X, 4, 0, record)
-    assert np.all(np.diff([evaluations for evaluations, _ in seen]) > 0)
-    # EM never falls, and the last record is the end.
-    assert np.all(np.diff([score for _, score in seen]) > -1e-9)
-    end = pytest.approx(fitted.parameters.score_samples(X).mean())
-    assert seen[-1] == (fitted.evaluations, end)
-
-
 def test_clusters_become_gaussians_shrunk_by_one_row():
     X = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [9.0, 9.0]])
     parameters = gaussians_of_clusters(X, np.array([0, 0, 0, 0, 1]), np.full((3, 2), 7.0))

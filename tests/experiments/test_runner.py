@@ -153,13 +153,6 @@ def test_dask_cluster():
     check_equal_to_runs_made_here(results, RUNS[:1])
 
 
-def test_no_cluster_at_that_address(monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr(runner, "_CONNECT_SECONDS", 0.5)
-    with pytest.raises(OSError), cluster_workers("tcp://127.0.0.1:9"):
-        pass
-
-
 def test_killed_and_started_again_ends_like_an_uninterrupted_run(tmp_path):
     table = tmp_path / "results.jsonl"
     arguments = ["figure-proposals", "--steps", "0.002", "--algorithm", "MHSAEM-TF"]

@@ -305,26 +305,3 @@ def test_real_set(monkeypatch, name):
         with open(os.path.join(DATA, "loda", name, file), "rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         assert digest == uci.SHA256[f"{name}/{file}"]
-
-
-@needs_data
-def test_traps_of_the_real_sets(monkeypatch):
-    monkeypatch.setenv("PICKMIX_DATA", DATA)
-    first, second = uci.read("waveform-1"), uci.read("waveform-2")
-    np.testing.assert_array_equal(first[0], second[0])
-    assert first[1].shape != second[1].shape
-    np.testing.assert_array_equal(uci.load("waveform-1").test, uci.load("waveform-2").test)
-
-    # The constant column of ecoli is constant in the easy rows too, that of ionosphere is not.
-    for name, raw, paper, clean in (("ecoli", 7, 6, 6), ("ionosphere", 33, 33, 32)):
-        normal, _ = uci.read(name)
-        assert normal.shape[1] == raw
-        assert (np.ptp(normal, axis=0) == 0).sum() == 1
-        assert uci.load(name, "paper").train.shape[1] == paper
-        assert uci.load(name, "clean").train.shape[1] == clean
-
-    columns = [uci.load("yeast", random_state=seed).train.shape[1] for seed in range(4)]
-    assert columns == [8, 8, 7, 8]
-    assert np.linalg.matrix_rank(uci.load("cardiotocography").train) == 25
-    segment, _ = uci.read("statlog-segment")
-    assert segment.shape[0] - np.unique(segment, axis=0).shape[0] == 125
