@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pickmix.inputs import text as inputs_text
 from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import read_table
 from pickmix.inputs.text import quoted, read_cells, split_cells
+
+
+def written(cells, end):
+    """The file as it is put together again."""
+    mark = cells.layout.delimiter
+    rows = "".join(mark.join(row) + end for row in cells.rows(mark))
+    return "".join(cells.start()[:-1]) + rows
+
 
 LINES = [
     "a,b",
@@ -46,8 +55,7 @@ def test_a_file_comes_back_to_the_letter(tmp_path, end):
     path = tmp_path / "rows.csv"
     path.write_bytes(end.join([*lines, ""]).encode())
     cells = read_cells(path)
-    written = "".join(cells.before) + "".join(cells.lines(cells.rows()))
-    assert written.encode() == path.read_bytes()
+    assert written(cells, end).encode() == path.read_bytes()
     assert cells.table[0].to_pylist() == ["a", f"b{end} c", "d"]
     assert cells.table[1].to_pylist() == ["1;2", "", "e"]
     assert cells.layout.decimal == ","
@@ -92,6 +100,13 @@ def test_fields_of_any_length(tmp_path):
     assert read_table(path, columns=["a"])[0].tolist() == [[1.0], [2.0]]
 
 
+def test_a_long_header_loses_no_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(inputs_text, "_BLOCK", 20)
+    path = tmp_path / "rows.csv"
+    path.write_text("# a comment above the names\nfirst name,second name\n1,2\n3,4\n")
+    assert read_table(path)[0].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
 def test_a_header_of_very_many_names_makes_a_short_message(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(",".join(f"name{k}" for k in range(100_000)) + "\n")
@@ -119,4 +134,4 @@ def test_what_csv_writes_is_read_and_comes_back_to_the_letter(rows, delimiter, e
         cells = read_cells(path)
         columns = [column.to_pylist() for column in cells.table.columns]
         assert [list(row) for row in zip(*columns, strict=True)] == rows
-        assert "".join(cells.before) + "".join(cells.lines(cells.rows())) == text.getvalue()
+        assert written(cells, end) == text.getvalue()

@@ -16,7 +16,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from pickmix.inputs import readers
+from pickmix.inputs import files as inputs_files
 from pickmix.inputs.files import write_table
 from pickmix.inputs.open_rows import open_rows
 
@@ -113,7 +113,7 @@ KINDS = {**NAMED, **UNNAMED}
 
 @pytest.fixture(autouse=True, params=[2 << 20, 200])
 def _batch(request, monkeypatch):
-    monkeypatch.setattr(readers, "BATCH", request.param)
+    monkeypatch.setattr(inputs_files, "BATCH", request.param)
 
 
 @pytest.mark.parametrize("dtype", [None, "float32"])
@@ -412,7 +412,7 @@ def test_a_name_may_look_like_a_glob(tmp_path):
 
 
 def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "BATCH", 1 << 16)
+    monkeypatch.setattr(inputs_files, "BATCH", 1 << 16)
     rows = GENERATOR.normal(size=(200_000, 8)).astype(np.float32)
     names = [f"c{i}" for i in range(8)]
     pyarrow.parquet.write_table(
@@ -427,19 +427,19 @@ def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
         pyarrow.default_memory_pool().release_unused()
         before = pyarrow.total_allocated_bytes()
         most = []
-        original = readers.arrow_rows
+        original = inputs_files.arrow_rows
 
         def watched(batch, *args, before=before, most=most, original=original):
             most.append(pyarrow.total_allocated_bytes() - before)
             return original(batch, *args)
 
-        monkeypatch.setattr(readers, "arrow_rows", watched)
+        monkeypatch.setattr(inputs_files, "arrow_rows", watched)
         tracemalloc.start()
         with open_rows(data, dtype="float32") as source:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             np.testing.assert_array_equal(source.read(100_000, 110_000), rows[100_000:110_000])
-        monkeypatch.setattr(readers, "arrow_rows", original)
+        monkeypatch.setattr(inputs_files, "arrow_rows", original)
         # All rows take 6.4 MB, a group of them 640 kB, a batch 64 kB.
         assert peak < 1_000_000
         assert max(most, default=0) < 3_000_000

@@ -17,11 +17,16 @@ import click
 import numpy as np
 
 from pickmix.inputs.columns import TypedTable, make_table
-from pickmix.inputs.errors import InputError, Wording
-from pickmix.inputs.files import column_numbers, read_table
+from pickmix.inputs.errors import Described, Wording
+from pickmix.inputs.files import (
+    column_numbers,
+    describe_file,
+    find_files,
+    open_parquet,
+    read_table,
+)
 from pickmix.inputs.frames import read_typed
-from pickmix.inputs.open_rows import find_files, open_rows
-from pickmix.inputs.readers import open_parquet
+from pickmix.inputs.open_rows import open_rows
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import (
     TEXT,
@@ -133,18 +138,11 @@ class DataFiles:
     def heading(self) -> tuple[list[str] | None, int]:
         """Names of the columns, if they have any, and how many there are."""
         path = find_files(str(self.path))[0]
-        suffix = table_suffix(path)
-        if suffix in TEXT:
-            layout = text_layout(path, self.decimal)
-            return layout.names, layout.n_columns
-        if suffix == ".parquet":
-            with open_parquet(path) as file:
-                return list(file.schema_arrow.names), len(file.schema_arrow)
-        if suffix == ".npy":
+        if table_suffix(path) == ".npy":
             with open_rows(path) as source:
                 return None, source.n_columns
-        rows, names = read_table(path, key=self.key)
-        return names, rows.shape[1]
+        part = describe_file(path, self.decimal, self.key)
+        return part.names, part.n_columns
 
     def find(self, columns: Sequence[Any], option: str = "columns") -> list[int]:
         """Numbers of columns that an option names."""
@@ -346,6 +344,7 @@ class _OptionWording(Wording):
         return {kind: f"--kind {column}={kind}" for kind in kinds} | {
             "exclude": f"--exclude {column}",
             "columns": "--columns",
+            "cache": "--cache",
             "comma": "--decimal ,",
             "point": "--decimal .",
         }
@@ -354,25 +353,12 @@ class _OptionWording(Wording):
 @contextlib.contextmanager
 def option_wording(name: str = "", path: Path | None = None) -> Iterator[None]:
     """Let messages name options instead of parameters, and the file at `path` by its `name`."""
-
-    def named(text: str) -> str:
-        return text if path is None else text.replace(str(path), name)
-
     try:
         yield
-    except InputError as error:
-        message = error.worded(_OptionWording())
+    except Described as error:
+        is_temporary = path is not None and str(error.path) == str(path)
+        named = error.replaced(path=name) if is_temporary else error
+        message = named.worded(_OptionWording())
         if name and error.is_of_content:
             message = f"{name}: {message[0].lower()}{message[1:]}"
-        raise error.replaced(message=named(message)) from error
-    except OSError as error:
-        if error.strerror is not None and "cache=" in error.strerror:
-            text = error.strerror.replace("cache=", "--cache")
-            raise OSError(error.errno, named(text)) from error
-        if named(str(error)) == str(error):
-            raise
-        raise ValueError(named(str(error))) from error
-    except (ValueError, TypeError) as error:
-        if named(str(error)) == str(error):
-            raise
-        raise ValueError(named(str(error))) from error
+        raise error.replaced(message=message) from error

@@ -46,7 +46,7 @@ def check_matrix(name: str, array: np.ndarray) -> None:
         got = f"shape {array.shape}"
         if array.ndim == 1:
             got = f"an array of {got}; reshape(-1, 1) makes it one column, reshape(1, -1) one row"
-        raise ValueError(f"{name}: expected rows and columns, got {got}")
+        raise InputError(f"expected rows and columns, got {got}", path=name)
     check_numbers(name, array.dtype)
     check_shape(name, *array.shape)
 
@@ -54,14 +54,14 @@ def check_matrix(name: str, array: np.ndarray) -> None:
 def check_shape(name: str, n_rows: int, n_columns: int) -> None:
     """Refuse no rows and no columns."""
     if n_rows == 0 or n_columns == 0:
-        raise ValueError(f"{name}: expected {'columns' if n_rows else 'rows'}, got none")
+        raise InputError(f"expected {'columns' if n_rows else 'rows'}, got none", path=name)
 
 
 def check_numbers(name: str, dtype: np.dtype[Any]) -> None:
     """Refuse a dtype that does not hold real numbers."""
     if dtype.kind not in "fiub":
         kind = _OTHER_KINDS.get(dtype.kind, "something else")
-        raise ValueError(f"{name}: expected real numbers, got dtype {dtype} ({kind})")
+        raise InputError(f"expected real numbers, got dtype {dtype} ({kind})", path=name)
 
 
 def is_lazy_frame(data: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import sys
@@ -59,12 +60,13 @@ class Wording:
         return {kind: f'schema={{{_literal(column)}: "{kind}"}}' for kind in kinds} | {
             "exclude": f"exclude=[{_literal(column)}]",
             "columns": "columns=",
+            "cache": "cache=",
             "comma": "decimal=','",
             "point": "decimal='.'",
         }
 
 
-class _Described(Exception):
+class Described(Exception):
     """Error with fields, of which the message is made."""
 
     def __init__(
@@ -123,7 +125,7 @@ class _Described(Exception):
         return f"{text}. {remedy}" if remedy else f"{text}."
 
 
-class InputError(_Described, ValueError):
+class InputError(Described, ValueError):
     """A table, array or file whose content cannot be used.
 
     Examples
@@ -136,8 +138,20 @@ class InputError(_Described, ValueError):
     """
 
 
-class InputTypeError(_Described, TypeError):
+class InputTypeError(Described, TypeError):
     """Something that is no table, array or file at all."""
+
+
+class FileError(Described, OSError):
+    """A file that cannot be read or written."""
+
+
+class NoRoomError(FileError):
+    """A disk that is too full."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.errno, self.strerror = errno.ENOSPC, self.args[0]
 
 
 def warn_caller(message: str) -> None:

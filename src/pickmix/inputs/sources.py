@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pickmix.inputs.arrays import check_matrix, check_numbers, check_shape
+from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import (
     PICKLED,
     cast_into,
@@ -177,7 +178,7 @@ class RowSource:
         Safe to call from several threads.
         """
         if not self._arrays:
-            raise ValueError(f"{self.name}: the source is closed")
+            raise InputError("the source is closed", path=self.name)
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(
                 f"{self.name}: expected a range within 0 to {self.n_rows}, got {start} to {stop}"
@@ -297,10 +298,10 @@ def open_npy(path: Path) -> ArrayFile:
         try:
             shape, fortran, dtype = read_npy_header(file)
         except ValueError as error:
-            raise ValueError(f"{path}: expected a .npy file, but {error}") from error
+            raise InputError(f"expected a .npy file, but {error}", path=path) from error
         offset = file.tell()
     if dtype.hasobject:
-        raise ValueError(f"{path}: {PICKLED}")
+        raise InputError(PICKLED, path=path)
     check_numbers(str(path), dtype)
     if len(shape) != 2:
         # Words the message; a shape without memory behind it.
@@ -308,7 +309,8 @@ def open_npy(path: Path) -> ArrayFile:
     n_rows, n_columns = shape
     expected = offset + n_rows * n_columns * dtype.itemsize
     if stamp.size < expected:
-        raise ValueError(f"{path}: the file is cut: expected {expected} bytes, got {stamp.size}")
+        problem = f"the file is cut: expected {expected} bytes, got {stamp.size}"
+        raise InputError(problem, path=path)
     return ArrayFile(path, stamp, offset, (n_rows, n_columns), dtype, fortran)
 
 
@@ -316,15 +318,13 @@ def open_npy_files(name: str, paths: Sequence[Path]) -> RowSource:
     """Several .npy files as one table; those without rows are left out."""
     files = [file for file in map(open_npy, paths) if file.shape[0] > 0]
     if not files:
-        raise ValueError(f"{name}: expected rows, got none")
+        raise InputError("expected rows, got none", path=name)
     first = files[0]
     check_shape(name, *first.shape)
     for file in files:
         if file.shape[1] != first.shape[1]:
-            raise ValueError(
-                f"{file.path}: expected {first.shape[1]} columns as in {first.path.name}, "
-                f"got {file.shape[1]}"
-            )
+            problem = f"expected {first.shape[1]} columns as in {first.path.name}"
+            raise InputError(f"{problem}, got {file.shape[1]}", path=file.path)
     starts = np.cumsum([0] + [file.shape[0] for file in files[:-1]]).tolist()
     labels = short_labels([file.path for file in files])
     stamps = [file.stamp.describe(file.path) for file in files if file.stamp is not None]
