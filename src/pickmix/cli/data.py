@@ -96,14 +96,11 @@ _OPTIONS = [
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that belong to DATA."""
     return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """DATA and its options."""
-
     #: A file, a folder of Parquet files or a pattern.
     path: Path
     #: What messages call it.
@@ -118,7 +115,6 @@ class DataFiles:
 
     @property
     def is_small(self) -> bool:
-        """Whether all rows are read at once."""
         if self.key is not None:
             return True
         if self.cache is not None or self.chunk_size is not None or self.path.is_dir():
@@ -145,7 +141,6 @@ class DataFiles:
         return part.names, part.n_columns
 
     def find(self, columns: Sequence[Any], option: str = "columns") -> list[int]:
-        """Numbers of columns that an option names."""
         return column_numbers(self.name, columns, *self.heading, option)
 
     @property
@@ -185,7 +180,6 @@ class DataFiles:
         return rows, names
 
     def open_rows(self, columns: list[Any] | None) -> RowSource:
-        """Open rows of numbers that are read in chunks."""
         chunk_size = "auto" if self.chunk_size is None else self.chunk_size
         options: dict[str, Any] = {"columns": columns, "cache": self.cache, "decimal": self.decimal}
         return open_rows(self.path, chunk_size=chunk_size, **options)
@@ -206,7 +200,6 @@ class DataFiles:
                 yield from read_table(path, columns=[number], key=self.key)[0][:, 0].tolist()
 
     def read_table(self) -> WholeTable:
-        """Read all columns, of one file or several."""
         paths = find_files(str(self.path))
         tables = [_read_file(path, self) for path in paths]
         first = tables[0]
@@ -222,8 +215,6 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class WholeTable:
-    """All columns of DATA."""
-
     names: list[str]
     n_rows: int
     #: Cells of a text, a pyarrow Table, or a dict of arrays.
@@ -239,11 +230,9 @@ class WholeTable:
         return self.content.select(list(names))
 
     def typed(self, names: Sequence[str]) -> TypedTable:
-        """Some columns with the types that their values have."""
         return read_typed(self.select(names))
 
     def cells(self, number: int) -> list[Any]:
-        """What a column holds; texts as they are."""
         if isinstance(self.content, Cells):
             return [cell.strip() for cell in self.content.table.column(number).to_pylist()]
         column = self.content[self.names[number]]
@@ -283,7 +272,6 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
-    """Where the first missing value is, for messages."""
     gaps = np.isnan(rows)
     if not gaps.any():
         return None
@@ -292,7 +280,6 @@ def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
 
 
 def column_label(names: list[str] | None, column: int) -> str:
-    """What messages call a column."""
     return str(column) if names is None else repr(names[column])
 
 
@@ -332,8 +319,6 @@ def _keep_standard_input(folder: Path) -> Path:
 
 
 class _OptionWording(Wording):
-    """Settings as options of the command line; rows count from 1."""
-
     first_row = 1
 
     def parameter(self, parameter: str, column: Any) -> str:

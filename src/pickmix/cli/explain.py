@@ -17,8 +17,6 @@ from pickmix.inputs.text import as_text
 
 @dataclass
 class UnusualRow:
-    """An unusual row and its explanation."""
-
     log_density: float
     #: Its number, from 1.
     row: int
@@ -77,7 +75,6 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
 
 
 def _explain(saved: SavedModel, chunk: Chunk, top: int, n_reasons: int) -> list[UnusualRow]:
-    """The most unusual rows of a chunk."""
     log_density = saved.estimator.score_samples(chunk.rows)
     lowest = np.argsort(log_density, kind="stable")[:top]
     explanation = saved.estimator.explain(take_rows(chunk.rows, lowest), top=n_reasons)

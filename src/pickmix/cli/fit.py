@@ -164,8 +164,6 @@ def fit(
 
 @dataclass
 class FitRows:
-    """What is fitted."""
-
     content: np.ndarray | RowSource | TypedTable
     #: What messages call it.
     name: str

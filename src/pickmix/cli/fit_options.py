@@ -28,7 +28,6 @@ class Kind:
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """Defaults of the estimator's parameters."""
         return {field.name: field.default for field in fields(self.estimator)}
 
 
@@ -316,7 +315,6 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 
 def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all of these options, in this order."""
     return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
 
 

@@ -28,8 +28,6 @@ from pickmix.inputs.text import Cells, as_text, quoted
 
 @dataclass
 class Filled:
-    """Columns of a table whose missing cells are filled."""
-
     #: By name of the column: which of its cells (N,) were missing.
     missing: dict[str, np.ndarray]
     #: Filled columns (N,) by name, one table for each draw.
@@ -171,7 +169,6 @@ def _write_text(output: Output, cells: Cells, names: list[str], filled: Filled) 
 
 
 def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
-    """Write columns with their types."""
     others = {name: _unchanged(table, name) for name in table.names if name not in filled.missing}
     for number, columns in enumerate(filled.tables, start=1):
         draw = {"draw": np.full(table.n_rows, number)} if len(filled.tables) > 1 else {}
@@ -179,7 +176,6 @@ def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
 
 
 def _unchanged(table: WholeTable, name: str) -> np.ndarray:
-    """A column as it is."""
     if isinstance(table.content, dict):
         return np.asarray(table.content[name])
     if isinstance(table.content, Cells):
@@ -191,7 +187,6 @@ def _unchanged(table: WholeTable, name: str) -> np.ndarray:
 
 
 def _show(table: WholeTable, filled: Filled) -> None:
-    """Show the first rows that had gaps."""
     with_gaps = np.zeros(table.n_rows, dtype=np.bool_)
     for flags in filled.missing.values():
         with_gaps |= flags

@@ -127,7 +127,6 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
 def _draw(
     saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int
 ) -> dict[str, np.ndarray]:
-    """Rows of a model by column, with the components they came from where they are known."""
     conditions = dict(_condition(saved, text) for text in given)
     if len(conditions) < len(given):
         raise ValueError(f"--given must name each column once, got {', '.join(given)}")

@@ -50,7 +50,6 @@ class TableColumns:
         return np.sort(columns)
 
     def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
-        """Numbers of columns of the model, in the order given, each once."""
         names = [columns] if isinstance(columns, str) else list(columns)
         for name in names:
             if name not in self.all_labels:
@@ -69,11 +68,9 @@ class TableColumns:
         return np.array([number for number in order if not is_given[number]], dtype=np.int64)
 
     def named(self, columns: np.ndarray) -> str:
-        """Columns in a message."""
         return ", ".join(map(repr, self.labels(columns)))
 
     def terms(self) -> list[ColumnTerms]:
-        """The columns as users know them, in the order of the table."""
         order = self.free(np.zeros(self.n_columns, dtype=np.bool_))
         return [
             _terms(column, place)
@@ -99,7 +96,6 @@ class TableColumns:
         return *encode(self.schema, chosen), numbers, table.n_rows, chosen
 
     def cells(self, table: TypedTable) -> list[list[Any]]:
-        """Cells of the columns of the model, in the order of the table, as they were written."""
         rows = range(table.n_rows)
         return [
             [table.columns[column.name].value(row) for row in rows]
@@ -247,7 +243,6 @@ class TableColumns:
         )
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
-        """Typical values (n, D) of the first columns as texts."""
         table = decode(self.schema, values, self.all_labels[:most])
         columns = [table.columns[name] for name in self.all_labels[:most]]
         cells = [[column.value(row) for column in columns] for row in range(values.shape[0])]

@@ -20,7 +20,6 @@ from pickmix.inputs.schema import UNITS, ColumnSchema, TableSchema
 
 
 def is_single(value: Any) -> bool:
-    """Whether this is one value, and not several."""
     if isinstance(value, np.ndarray):
         return value.ndim == 0
     return isinstance(value, str) or not hasattr(value, "__len__")
@@ -89,7 +88,6 @@ def encode_given(schema: TableSchema, table: TypedTable) -> np.ndarray:
 
 
 def _check_given(schema: ColumnSchema, column: TypedColumn) -> None:
-    """Refuse what the model cannot take, in the name of the parameter."""
     if schema.kind == "category":
         unseen = level_places(schema, column)[1]
         if unseen:

@@ -113,7 +113,6 @@ def encode_column(
 
 
 def _letter(schema: ColumnSchema) -> str:
-    """Return the letter of NumPy's type for dates or durations."""
     return "m" if schema.form.get("duration") else "M"
 
 

@@ -40,7 +40,6 @@ def listed(names: Iterable[Any], show: Any = shown) -> str:
 
 
 def _literal(name: Any) -> str:
-    """Write a name as a string in Python code, in double quotes; a long one as a variable."""
     return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
 
 
@@ -98,11 +97,9 @@ class Described(Exception):
         return functools.partial(type(self), **self.__dict__), ()
 
     def replaced(self, **fields: Any) -> Self:
-        """Return the same error with other fields."""
         return type(self)(**(self.__dict__ | fields))
 
     def worded(self, words: Wording) -> str:
-        """Make the message."""
         if self.message:
             return self.message
         got = self.got or ("" if self.value is None else shown(self.value))
@@ -147,15 +144,12 @@ class FileError(Described, OSError):
 
 
 class NoRoomError(FileError):
-    """A disk that is too full."""
-
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
         self.errno, self.strerror = errno.ENOSPC, self.args[0]
 
 
 def warn_caller(message: str) -> None:
-    """Warn in the name of the line that called pickmix."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

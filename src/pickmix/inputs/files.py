@@ -200,7 +200,6 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def check_beginning(path: Path, file: BinaryIO) -> None:
-    """Refuse an open file that does not begin as those of NumPy do."""
     found = file.read(_MAGIC_BYTES)
     file.seek(0)
     if not found.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
@@ -212,7 +211,6 @@ def check_beginning(path: Path, file: BinaryIO) -> None:
 
 
 def known_suffix(path: Path) -> str:
-    """Return the suffix of a file, if files of that kind are read."""
     suffix = table_suffix(path)
     if suffix not in READABLE:
         known = ", ".join((*PACKABLE, *READABLE))
@@ -221,7 +219,6 @@ def known_suffix(path: Path) -> str:
 
 
 def check_size(path: Path, n_bytes: int) -> None:
-    """Refuse an empty file."""
     if n_bytes == 0:
         raise InputError("expected rows of numbers, got an empty file", path=path)
 
@@ -265,7 +262,6 @@ def column_numbers(
 
 
 def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> str:
-    """Say that there is no such column, and which columns there are, similar names first."""
     known = f"0 to {n_columns - 1}"
     if names is None:
         return f"no column {shown(column)}; there are {known}"
@@ -279,7 +275,6 @@ def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> st
 
 @contextlib.contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[Any]:
-    """Open a Parquet file; errors of pyarrow name it."""
     import pyarrow.parquet
 
     try:
@@ -344,7 +339,6 @@ class FilePart(NamedTuple):
 
 
 def describe_file(path: Path, decimal: str | None = None, key: str | None = None) -> FilePart:
-    """Find what a file of any kind holds."""
     suffix = table_suffix(path)
     if suffix in TEXT:
         layout = text_layout(path, decimal)
@@ -393,12 +387,10 @@ def _describe_parquet(path: Path) -> FilePart:
 
 
 def batch_size(n_columns: int, dtype: np.dtype[Any]) -> int:
-    """How many rows a batch has."""
     return max(1, BATCH // (dtype.itemsize * max(1, n_columns)))
 
 
 def find_files(name: str) -> list[Path]:
-    """Files of a path, a folder of Parquet files or a glob, sorted."""
     path = Path(name)
     if path.exists():
         return _files_of_folder(path) if path.is_dir() else [path]

@@ -87,7 +87,6 @@ def infer_schema(
 def _infer_column(
     name: str, column: TypedColumn, kind: str | None, max_levels: int
 ) -> ColumnSchema:
-    """Find what a column holds, or see it as a given kind."""
     if kind is not None and kind not in KINDS:
         problem = f"must be one of {', '.join(KINDS)}"
         raise InputError(problem, parameter="schema", column=name, value=kind)
@@ -128,7 +127,6 @@ def _infer_column(
 def _settle(
     name: str, column: TypedColumn, kind: str | None, distinct: np.ndarray
 ) -> tuple[TypedColumn, str]:
-    """Return the kind of a column, and the column as that kind needs it."""
     if column.storage == "text" and kind is None:
         return _settle_text(name, column, int(distinct.shape[0]))
     if kind is None:

@@ -37,7 +37,6 @@ class Step:
 
     @property
     def size(self) -> float:
-        """The step itself."""
         return self.multiple / 10.0**self.decimals
 
     def snap(self, values: np.ndarray) -> np.ndarray:
@@ -88,7 +87,6 @@ def _largest_step(divisor: int, decimals: int) -> Step:
 
 
 def find_time_step(values: np.ndarray) -> Any:
-    """Find the largest usual step of times: a day, an hour, half of it, a quarter, a minute, ..."""
     unit = np.datetime_data(values.dtype)[0]
     counts = np.unique(values).view(np.int64)
     # Of type Any: the names of units are no literals here.
@@ -210,7 +208,6 @@ def readable_cells(column: TypedColumn, kind: str) -> np.ndarray:
 
 
 def without_unreadable(column: TypedColumn, kind: str) -> TypedColumn:
-    """Return a column of text in which what spells no number, or no date, is missing."""
     return replace(column, missing=~readable_cells(column, kind))
 
 
@@ -232,13 +229,11 @@ def settled(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
 
 
 def check_usable(column: TypedColumn) -> None:
-    """Refuse a column that no model can have."""
     if column.problem is not None:
         raise column.problem
 
 
 def check_finite(name: str, column: TypedColumn) -> None:
-    """Refuse infinities."""
     if column.values.dtype.kind == "f":
         bad = np.isinf(column.values) & ~column.missing
         if bad.any():
@@ -248,7 +243,6 @@ def check_finite(name: str, column: TypedColumn) -> None:
 
 
 def as_numbers(name: str, column: TypedColumn) -> TypedColumn:
-    """Return a column as numbers; text must spell them."""
     numbers: TypedColumn | None = column
     level = column.value(column.first)
     if column.storage == "time":
@@ -262,7 +256,6 @@ def as_numbers(name: str, column: TypedColumn) -> TypedColumn:
 
 
 def as_times(name: str, column: TypedColumn) -> TypedColumn:
-    """Return a column as times; text must spell them as ISO dates."""
     if column.storage == "time":
         return column
     times, level = None, column.value(column.first)
@@ -274,7 +267,6 @@ def as_times(name: str, column: TypedColumn) -> TypedColumn:
 
 
 def check_counts(name: str, column: TypedColumn) -> None:
-    """Refuse what is no count."""
     values = column.values
     bad = ~((values >= 0) & (values == np.rint(values))) & ~column.missing
     if bad.any():
@@ -282,7 +274,6 @@ def check_counts(name: str, column: TypedColumn) -> None:
 
 
 def check_booleans(name: str, column: TypedColumn) -> None:
-    """Refuse what is neither true nor false."""
     bad = ~column.missing & (column.storage != "boolean")
     if column.storage == "number":
         bad &= (column.values != 0) & (column.values != 1)

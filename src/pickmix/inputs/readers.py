@@ -94,7 +94,6 @@ class Reader:
 def _batch_rows(
     label: str, batch: Any, columns: Columns
 ) -> tuple[np.ndarray, list[str] | None, list[int]]:
-    """Rows, names and numbers of the chosen columns of a batch."""
     if is_arrow(batch, "Table", "RecordBatch"):
         fields, dtype = numeric_fields(label, batch.schema, columns)
         names = [field.name for field in fields]
@@ -125,13 +124,11 @@ def is_arrow(data: object, *kinds: str) -> bool:
 
 
 def is_frame(data: object) -> bool:
-    """Whether data is a data frame, as those of pandas and polars."""
     # In this order: a LazyFrame has columns, but warns when they are asked for.
     return hasattr(data, "to_numpy") and hasattr(data, "columns")
 
 
 def frame_rows(name: str, frame: Any, columns: Columns) -> tuple[np.ndarray, list[str], list[int]]:
-    """Rows, names and numbers of the chosen columns of a data frame."""
     names = [str(column) for column in frame.columns]
     numbers = list(range(len(names)))
     if columns is not None:
@@ -228,7 +225,6 @@ def _stamp(path: Path) -> Stamp:
 
 
 def function_reader(function: Callable[[], Any], columns: Columns) -> Reader:
-    """Rows of a function that returns an iterator of batches."""
     name = getattr(function, "__qualname__", None) or type(function).__name__
     name = f"{name.rsplit('.', 1)[-1]}()"
 
@@ -245,7 +241,6 @@ def function_reader(function: Callable[[], Any], columns: Columns) -> Reader:
 
 
 def sequence_reader(sequence: Any, columns: Columns) -> Reader:
-    """Rows of an object with a length and slices."""
     n_rows = len(sequence)
     name = type(sequence).__name__
 
@@ -297,7 +292,6 @@ def arrow_reader(data: Any, columns: Columns) -> Reader:
 
 
 def _local_parquet(dataset: Any, names: list[str]) -> Reader | None:
-    """The local Parquet files of a dataset, if they hold these columns."""
     if not is_arrow(dataset, "FileSystemDataset"):
         return None
     is_local = is_arrow(dataset.filesystem, "LocalFileSystem")
@@ -430,7 +424,6 @@ def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None) -> list[int]
 
 
 def write_rows(file: Any, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
-    """Append rows to a file, in its dtype."""
     if rows.dtype != dtype or not rows.flags.c_contiguous:
         stored, rows = rows, np.empty(rows.shape, dtype=dtype)
         cast_into(rows, stored)

@@ -51,7 +51,6 @@ class Stamp(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
     def check(self, path: Path, status: os.stat_result) -> None:
-        """Refuse a file that is no longer the one of this stamp."""
         now = Stamp.of(status)
         if now != self:
             what = "replaced by another file"
@@ -60,30 +59,7 @@ class Stamp(NamedTuple):
             raise OSError(f"{path}: the file was {what} since it was opened")
 
     def describe(self, path: Path) -> dict[str, Any]:
-        """The file's part of a fingerprint."""
         return {"path": os.path.abspath(path), "size": self.size, "mtime_ns": self.mtime_ns}
-
-
-@dataclass(frozen=True)
-class ArrayInMemory:
-    """A 2-D array of numbers, which may be a mapped file."""
-
-    array: np.ndarray
-    #: The file that is mapped.
-    mapped: tuple[Path, Stamp] | None = None
-
-    def fill(self, start: int, stop: int, columns: np.ndarray | None, out: np.ndarray) -> None:
-        """Copy rows start to stop - 1, the given columns, into `out` and its dtype."""
-        # First: the system kills a process that touches a mapped page whose file was cut.
-        self._check()
-        rows = self.array[start:stop]
-        cast_into(out, rows if columns is None else rows[:, columns])
-        self._check()
-
-    def _check(self) -> None:
-        if self.mapped is not None:
-            path, stamp = self.mapped
-            stamp.check(path, path.stat())
 
 
 @dataclass(frozen=True)
@@ -148,26 +124,24 @@ class RowSource:
     def __init__(
         self,
         name: str,  # what messages call it, for example the path
-        arrays: Sequence[ArrayInMemory | ArrayFile],
+        arrays: Sequence[np.ndarray | ArrayFile],
         parts: tuple[list[int], list[str] | None],
         origin: dict[str, Any],  # JSON-able; without "files" or with a mapped one, rows are hashed
         names: list[str] | None = None,
         numbers: list[int] | None = None,  # of the columns in the data
+        mapped: tuple[Path, Stamp] | None = None,  # the file behind an array
     ) -> None:
-        shapes = [a.array.shape if isinstance(a, ArrayInMemory) else a.shape for a in arrays]
-        stored = [a.array.dtype if isinstance(a, ArrayInMemory) else a.dtype for a in arrays]
         self.name = name
-        self.n_columns = shapes[0][1]
+        self.n_columns = arrays[0].shape[1]
         self.names = names
         #: Of the rows that are read: float32 or float64.
-        self.dtype = working_dtype(*stored)
+        self.dtype = working_dtype(*(array.dtype for array in arrays))
         #: Rows per chunk that the user chose. None: the fit decides.
         self.chunk_size: int | None = None
         self._arrays = tuple(arrays)
-        self._ends = np.cumsum([shape[0] for shape in shapes]).tolist()
+        self._ends = np.cumsum([array.shape[0] for array in arrays]).tolist()
         self.n_rows: int = self._ends[-1]
-        self._parts = parts
-        self._origin = origin
+        self._parts, self._origin, self._mapped = parts, origin, mapped
         self._numbers = list(range(self.n_columns)) if numbers is None else numbers
         # Positions of the columns among those that are stored; None: all of them, in order.
         self._columns: np.ndarray | None = None
@@ -185,19 +159,31 @@ class RowSource:
             )
         array = self._arrays[0]
         # What is mapped may change under a view of it.
-        if isinstance(array, ArrayInMemory) and self._columns is None and array.mapped is None:
-            rows = array.array[start:stop]
+        if isinstance(array, np.ndarray) and self._columns is None and self._mapped is None:
+            rows = array[start:stop]
             if rows.dtype == self.dtype and rows.flags.c_contiguous:
                 return rows
         out = np.empty((stop - start, self.n_columns), dtype=self.dtype)
+        # First: the system kills a process that touches a mapped page whose file was cut.
+        self._check_mapped()
         first = 0
         for array, last in zip(self._arrays, self._ends, strict=True):
             low, high = max(start, first), min(stop, last)
             if low < high:
                 target = out[low - start : high - start]
-                array.fill(low - first, high - first, self._columns, target)
+                if isinstance(array, ArrayFile):
+                    array.fill(low - first, high - first, self._columns, target)
+                else:
+                    rows = array[low - first : high - first]
+                    cast_into(target, rows if self._columns is None else rows[:, self._columns])
             first = last
+        self._check_mapped()
         return out
+
+    def _check_mapped(self) -> None:
+        if self._mapped is not None:
+            path, stamp = self._mapped
+            stamp.check(path, path.stat())
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies these rows, JSON-able.
@@ -278,8 +264,8 @@ def array_source(array: np.ndarray, name: str, names: list[str] | None = None) -
         path = Path(str(array.filename))
         mapped = path, Stamp.of(path.stat())
         origin["files"] = [mapped[1].describe(path)]
-    held = ArrayInMemory(np.asarray(array), mapped)
-    return RowSource(name, [held], ([0], [name]), origin, names)
+    held = np.asarray(array)
+    return RowSource(name, [held], ([0], [name]), origin, names, mapped=mapped)
 
 
 def short_labels(paths: Sequence[Path]) -> list[str]:
@@ -290,7 +276,6 @@ def short_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def open_npy(path: Path) -> ArrayFile:
-    """Read the header of a .npy file."""
     with open(path, "rb") as file:
         stamp = Stamp.of(os.fstat(file.fileno()))
         check_size(path, stamp.size)
@@ -338,7 +323,6 @@ def check_columns(columns: Sequence[str | int]) -> None:
 
 
 def bad_value(value: Any, place: str, column: Any, parameter: str = "X") -> str:
-    """The message about a value that is not a finite number."""
     if np.isnan(value):
         return (
             f"{parameter} has a missing value (NaN or an empty cell) in {place}, column "

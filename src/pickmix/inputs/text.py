@@ -54,7 +54,6 @@ def table_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Whether the name is that of a text packed by gzip."""
     return Path(path).suffix.lower() == PACKED and table_suffix(path) in TEXT
 
 
@@ -82,7 +81,6 @@ def open_text(path: Path) -> Iterator[IO[str]]:
 
 @contextlib.contextmanager
 def write_text(path: Path, packed: bool) -> Iterator[IO[str]]:
-    """Open a text in UTF-8 for writing, packed by gzip or not."""
     with contextlib.ExitStack() as stack:
         raw: Any = stack.enter_context(open(path, "wb"))
         if packed:
@@ -157,7 +155,6 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
 
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (line number from 1, text) of the lines that are not blank and no comments."""
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             text = line.split("#", 1)[0].rstrip("\r\n")
@@ -193,7 +190,6 @@ def _are_numbers(fields: list[str], decimal: str) -> bool:
 
 
 def is_number(field: str, decimal: str = ".") -> bool:
-    """Whether a cell holds a number, with this decimal mark."""
     if decimal == ",":
         if "." in field:
             return False
@@ -207,7 +203,6 @@ def is_number(field: str, decimal: str = ".") -> bool:
 
 
 def is_missing(field: str) -> bool:
-    """Whether a cell is empty or a word for a missing value."""
     return field.strip() in MISSING_CELLS
 
 
@@ -262,7 +257,6 @@ def quoted(text: str, delimiter: str | None) -> str:
 
 
 def as_text(value: Any, decimal: str = ".") -> str:
-    """Write a value as a cell."""
     if isinstance(value, np.datetime64):
         return str(value)
     value = value.item() if isinstance(value, np.generic) else value
@@ -400,7 +394,6 @@ def _has_odd_quotes(block: str, layout: TextLayout) -> bool:
 
 
 def _parse(block: str, layout: TextLayout, columns: Sequence[int], floats: bool) -> Any:
-    """Split a text by pyarrow."""
     import pyarrow as pa
     from pyarrow import csv
 
