@@ -262,10 +262,7 @@ def test_bytes_of_another_kind(tmp_path, name, read):
         (np.array([["a", "b"]]), r"expected real numbers, got dtype <U1 \(text\)"),
         (np.array([["a", 1]], dtype=object), "expected numbers, got pickled objects"),
         (np.ones((2, 2)) * 1j, "expected real numbers, got dtype complex128"),
-        (
-            np.ones(3),
-            r"expected rows and columns, got an array of shape \(3,\); reshape\(-1, 1\)",
-        ),
+        (np.ones(3), r"expected rows and columns, got an array of shape \(3,\); reshape\(-1, 1\)"),
     ],
 )
 def test_arrays_of_something_else(tmp_path, read, array, message):

@@ -18,13 +18,7 @@ import numpy as np
 
 from pickmix.inputs.columns import TypedTable, make_table
 from pickmix.inputs.errors import Described, Wording
-from pickmix.inputs.files import (
-    column_numbers,
-    describe_file,
-    find_files,
-    open_parquet,
-    read_table,
-)
+from pickmix.inputs.files import column_numbers, describe_file, find_files, open_parquet, read_table
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.open_rows import open_rows
 from pickmix.inputs.sources import RowSource

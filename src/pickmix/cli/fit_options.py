@@ -214,12 +214,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "from the last one.",
         metavar="FOLDER",
     ),
-    _option(
-        "checkpoint_every",
-        float,
-        "Seconds between checkpoints.",
-        metavar="SECONDS",
-    ),
+    _option("checkpoint_every", float, "Seconds between checkpoints.", metavar="SECONDS"),
     _option(
         "n_components|--components",
         WordOrNumber(click.IntRange(min=1), "auto"),

@@ -17,13 +17,7 @@ _LONGEST, _LONGEST_LIST = 80, 300
 
 
 def shown(value: Any) -> str:
-    """Return the value as Python writes it, cut if it is long.
-
-    Examples
-    --------
-    >>> shown("a"), shown("b" * 1000)
-    ("'a'", "'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb...")
-    """
+    """Return the value as Python writes it, cut if it is long."""
     text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 

@@ -53,15 +53,6 @@ def read_table(
     columns by names or numbers from 0, `key` an array of an .npz (by default the only one, or `X`),
     `decimal` the decimal mark of a text (by default it is found: a comma only between semicolons or
     tabs). Rows are float32 if the file holds nothing wider, else float64; missing values are NaN.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = write_table(f"{folder}/a.csv", {"x": [1.5, 2.0], "y": [3.0, 4.0]})
-    ...     read_table(written, columns=["y"])
-    (array([[3.],
-           [4.]]), ['y'])
     """
     path = Path(path)
     suffix = known_suffix(path)

@@ -51,12 +51,6 @@ def read_typed(table: Any) -> TypedTable:
     That is a data frame of pandas, polars or another library that narwhals knows, a Table or
     RecordBatch of pyarrow, a dict of arrays or lists, or a path: of a text (.csv, .tsv, .txt,
     perhaps .gz), a Parquet file, or a folder of those.
-
-    Examples
-    --------
-    >>> table = read_typed({"age": [31, None, 50], "city": ["Lyon", "Oslo", ""]})
-    >>> [column.storage for column in table.columns.values()]
-    ['number', 'text']
     """
     if isinstance(table, TypedTable):
         return table

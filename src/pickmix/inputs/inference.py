@@ -53,15 +53,6 @@ def infer_schema(
 
     A category with more than `max_levels` levels keeps its most frequent ones; the others share a
     code.
-
-    Examples
-    --------
-    >>> from pickmix.inputs.frames import read_typed
-    >>> table = read_typed({"age": [31, 40, None, 50], "smokes": [True, False, False, True]})
-    >>> print(infer_schema(table))
-    column  kind     levels or range  step  missing
-    age     integer  31 to 50            1    25.0%
-    smokes  boolean  False, True               0.0%
     """
     kinds = dict(kinds or {}) | {name: "skip" for name in exclude}
     for name in kinds:

@@ -119,11 +119,7 @@ def open_rows(
 
 
 def is_dask(data: Any) -> bool:
-    """Whether data is a Dask array or dataframe; Dask is not imported to find out.
-
-    >>> is_dask([1.0, 2.0])
-    False
-    """
+    """Whether data is a Dask array or dataframe; Dask is not imported to find out."""
     return type(data).__module__.startswith(("dask.array", "dask.dataframe", "dask_expr"))
 
 
@@ -132,13 +128,6 @@ def is_source(data: Any) -> bool:
 
     True for sources, paths, mapped arrays, Arrow tables and datasets, functions, and objects with
     slices that are not arrays; also for iterators, which `open_rows` refuses with a reason.
-
-    Examples
-    --------
-    >>> is_source("rows.npy"), is_source(lambda: iter([])), is_source(iter([]))
-    (True, True, True)
-    >>> is_source(np.ones((2, 2))), is_source([[1.0, 2.0]])
-    (False, False)
     """
     is_source_or_path = isinstance(data, RowSource | str | os.PathLike)
     if is_source_or_path or readers.is_arrow(data, "Table", "Dataset"):

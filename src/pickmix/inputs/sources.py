@@ -245,15 +245,7 @@ class RowSource:
 
 
 def array_source(array: np.ndarray, name: str, names: list[str] | None = None) -> RowSource:
-    """Rows of an array, which may be a mapped file.
-
-    Examples
-    --------
-    >>> source = array_source(np.arange(6).reshape(3, 2), "X")
-    >>> source.read(1, 3), source.place(2)
-    (array([[2., 3.],
-           [4., 5.]]), 'X, row 3')
-    """
+    """Rows of an array, which may be a mapped file."""
     check_matrix(name, array)
     mapped = None
     origin: dict[str, Any] = {"kind": "array"}
@@ -353,12 +345,6 @@ def read_ahead(
     """Yield the rows of each range, while a thread reads the next two.
 
     Leaving early (`close()`, or the iterator goes away) ends the thread.
-
-    Examples
-    --------
-    >>> source = array_source(np.arange(8.0).reshape(4, 2), "X")
-    >>> [rows.sum().item() for rows in read_ahead(source, [(2, 4), (0, 2)])]
-    [22.0, 6.0]
     """
     waiting: deque[Future[np.ndarray]] = deque()
     reader = ThreadPoolExecutor(1, thread_name_prefix="pickmix-read-ahead")

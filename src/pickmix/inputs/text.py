@@ -221,13 +221,7 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 
 
 def split_cells(line: str, delimiter: str | None, raw: bool = False) -> list[str]:
-    """Split a row into what its cells mean, or into what is written there.
-
-    Examples
-    --------
-    >>> split_cells('1,"a, b", 2', ","), split_cells('1,"a, b", 2', ",", raw=True)
-    (['1', 'a, b', '2'], ['1', '"a, b"', ' 2'])
-    """
+    """Split a row into what its cells mean, or into what is written there."""
     cells = _cell_pattern(delimiter).findall(line) if '"' in line else line.split(delimiter)
     return cells if raw else [_unquoted(cell) for cell in cells]
 
@@ -548,15 +542,7 @@ def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> lis
 
 
 def text_column(cells: Any, decimal: str = ".") -> TypedColumn:
-    """Make a column of cells, text or an Arrow array: numbers or booleans where all are, else text.
-
-    Examples
-    --------
-    >>> text_column(["1,5", "", "2"], ",").observed
-    array([1.5, 2. ])
-    >>> text_column(["01234", "80331"]).storage
-    'text'
-    """
+    """Make a column of texts or an Arrow array: numbers or booleans where all are, else text."""
     import pyarrow as pa
 
     array = pa.array(cells, pa.large_string()) if isinstance(cells, Sequence) else cells
