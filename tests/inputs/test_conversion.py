@@ -285,19 +285,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, make, monkeypatch, after, cache, t
     assert not (tmp_path / "new").exists()
 
 
-def test_a_full_disk_keeps_the_caches_that_are_there(tmp_path, make, monkeypatch):
-    path, cache = make(tmp_path), tmp_path / "cache"
-    open_rows(path, cache=cache)
-    held = files(cache)
-    make(tmp_path, OTHERS[:50])
-    with monkeypatch.context() as patched:
-        patched.setattr(readers, "write_rows", fail(FULL))
-        with pytest.raises(OSError, match="not enough room"):
-            open_rows(path, cache=cache)
-    assert files(cache) == held
-    np.testing.assert_array_equal(open_rows(path, cache=cache).read(0, 50), OTHERS[:50])
-
-
 @pytest.mark.parametrize(
     "step", ["tempfile.mkdtemp", "os.fsync", "os.replace", "pathlib.Path.write_text"]
 )
@@ -359,12 +346,6 @@ def test_a_file_that_changes_while_it_is_converted(tmp_path, make, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_file_that_is_replaced_after_it_was_converted_does_not_matter(tmp_path, make):
-    source = open_rows(make(tmp_path))
-    make(tmp_path, OTHERS)
-    np.testing.assert_array_equal(source.read(0, 100), ROWS)
-
-
 def test_a_cache_that_is_cut_while_it_is_read_is_named(tmp_path, make):
     source = open_rows(make(tmp_path), cache=tmp_path / "cache")
     name = files(tmp_path / "cache")[1]
@@ -418,13 +399,9 @@ def test_a_cache_of_many_parts_knows_their_places(tmp_path, conversions, monkeyp
     assert len(conversions) == 1
 
 
-def test_files_that_come_or_go_make_another_cache(tmp_path, conversions):
-    for part in range(2):
-        pyarrow.parquet.write_table(
-            pyarrow.table({"a": ROWS[:, part]}), tmp_path / f"p{part}.parquet"
-        )
-    for n_parts in (2, 3):
-        with open_rows(f"{tmp_path}/*.parquet", cache=tmp_path / "cache") as source:
-            assert source.n_rows == 100 * n_parts
-        shutil.copy(tmp_path / "p0.parquet", tmp_path / "p2.parquet")
-    assert len(conversions) == 2
+def test_a_cache_tells_decimal_marks_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("1,5\n2,5\n")
+    for decimal in (None, ",", "."):
+        expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
+        with open_rows(tmp_path / "a.csv", decimal=decimal, cache=tmp_path / "cache") as source:
+            np.testing.assert_array_equal(source.read(0, 2), expected)

@@ -1,6 +1,5 @@
 """Every kind of data: rows in ranges equal an independent reading, and what is wrong is named."""
 
-import gzip
 import json
 import os
 import tempfile
@@ -252,12 +251,6 @@ def test_a_dataset_with_a_filter_and_one_with_folders_as_columns(tmp_path):
         assert source.place(120) == f"{tmp_path}/year=2/x.parquet, row 1"
 
 
-def test_slices_are_asked_in_order_and_cover_all():
-    data = Sliced(ROWS, batch_size=50)
-    open_rows(data).close()
-    assert data.slices == [(0, 50), (50, 100), (100, 120)]
-
-
 def test_iterators_are_refused_with_a_reason(tmp_path):
     def made():
         yield ROWS
@@ -443,53 +436,3 @@ def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
         # All rows take 6.4 MB, a group of them 640 kB, a batch 64 kB.
         assert peak < 1_000_000
         assert max(most, default=0) < 3_000_000
-
-
-MARKED = '\ufeff# by hand\n\n"x";"y"\n1;2\n\n# more\n"3";4 # four\n\n'
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "decimal", "expected"),
-    [
-        ("a.csv", "x,y\r\n1.5,2\r\n-3,4e2\r\n", None, [[1.5, 2], [-3, 400]]),
-        ("a.csv.gz", "x,y\n1.5,2\n-3,4e2\n", None, [[1.5, 2], [-3, 400]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", None, [[1.5, 2], [-3, 4]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ",", [[1.5, 2], [-3, 4]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ".", "say so with decimal=','"),
-        # Rows of missing values between tabs are rows.
-        ("a.tsv", "x\ty\n1\t2\n\t\n3\t4\n", None, [[1, 2], [np.nan, np.nan], [3, 4]]),
-        # Blank lines, comments, quotes, and a mark of the byte order.
-        ("a.csv", MARKED, None, [[1, 2], [3, 4]]),
-    ],
-)
-def test_texts(tmp_path, name, text, decimal, expected):
-    content = text.encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=expected):
-            open_rows(tmp_path / name, decimal=decimal)
-        return
-    for _ in range(2):
-        with open_rows(tmp_path / name, decimal=decimal, cache=tmp_path / "cache") as source:
-            assert source.names == ["x", "y"]
-            np.testing.assert_array_equal(source.read(0, source.n_rows), expected)
-
-
-def test_packed_and_plain_texts_are_of_one_kind(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    packed = gzip.compress(b"x,y\n3,4\n5,6\n")
-    (tmp_path / "b.csv.gz").write_bytes(packed)
-    with open_rows(f"{tmp_path}/*.csv*", columns=["y"]) as source:
-        np.testing.assert_array_equal(source.read(0, 3), [[2], [4], [6]])
-        assert source.place(2) == "b.csv.gz, row 2"
-    (tmp_path / "b.csv.gz").write_bytes(packed[:-8])
-    with pytest.raises(ValueError, match=r"b\.csv\.gz: the file is damaged or cut short"):
-        open_rows(tmp_path / "b.csv.gz")
-
-
-def test_a_cache_tells_decimal_marks_apart(tmp_path):
-    (tmp_path / "a.csv").write_text("1,5\n2,5\n")
-    for decimal in (None, ",", "."):
-        expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
-        with open_rows(tmp_path / "a.csv", decimal=decimal, cache=tmp_path / "cache") as source:
-            np.testing.assert_array_equal(source.read(0, 2), expected)

@@ -36,8 +36,13 @@ _FORMS: dict[type, tuple[str, ...]] = {
 }
 _FORM_TYPES = {name: kind for kind, names in _FORMS.items() for name in names}
 # Entries of a form that have one of few values.
-_FORM_VALUES = {"decimal": (".", ","), "text_mark": ("T", " "), "text_zone": ("", "Z")}
-_FORM_VALUES |= {"unit": ("ms", "us", "ns"), "text_unit": ("D", "m", "s", "ms", "us", "ns")}
+_FORM_VALUES: dict[str, tuple[str, ...]] = {
+    "decimal": (".", ","),
+    "text_mark": ("T", " "),
+    "text_zone": ("", "Z"),
+    "text_unit": ("D", "m", "s", "ms", "us", "ns"),
+    "unit": ("ms", "us", "ns"),
+}
 
 
 @dataclass(frozen=True)
