@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value` if it is one of `choices`."""
     if isinstance(value, str) and value in choices:
         return value
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
@@ -35,14 +34,12 @@ def check_number(name: str, value: Any, least: float, strict: bool = False) -> f
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_n_jobs(n_jobs: Any) -> None:
-    """Check scikit-learn's number of jobs: None, or an integer other than 0."""
     whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
     if n_jobs is not None and not (whole and n_jobs != 0):
         raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
@@ -59,7 +56,6 @@ def as_random_state(random_state: Any) -> Any:
 
 
 def check_randomness(random_state: Any) -> np.random.RandomState:
-    """Turn `random_state` into a RandomState."""
     try:
         random: np.random.RandomState = check_random_state(as_random_state(random_state))
     except ValueError as error:

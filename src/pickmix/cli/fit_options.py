@@ -29,7 +29,6 @@ class Kind:
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """Defaults of the estimator's parameters."""
         return {field.name: field.default for field in fields(self.estimator)}
 
 
@@ -216,12 +215,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "from the last one.",
         metavar="FOLDER",
     ),
-    _option(
-        "checkpoint_every",
-        float,
-        "Seconds between checkpoints.",
-        metavar="SECONDS",
-    ),
+    _option("checkpoint_every", float, "Seconds between checkpoints.", metavar="SECONDS"),
     _option(
         "n_components|--components",
         WordOrNumber(click.IntRange(min=1), "auto"),
@@ -317,7 +311,6 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 
 def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all of these options, in this order."""
     return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
 
 

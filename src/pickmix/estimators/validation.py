@@ -27,7 +27,6 @@ LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 
 
 def check_enough_rows(n_rows: int, n_components: int) -> None:
-    """Raise if there are more components than rows."""
     if n_rows < n_components:
         raise ValueError(
             f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
@@ -77,7 +76,6 @@ def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.n
 
 
 def check_weights_init(value: Any, n_components: int) -> np.ndarray:
-    """Return start weights: non-negative and summing to one."""
     weights = check_array_parameter("weights_init", value, (n_components,))
     if (weights < 0.0).any() or not np.isclose(weights.sum(), 1.0, rtol=1e-6):
         raise ValueError(
@@ -99,7 +97,6 @@ def check_fitted_weights(weights: Any) -> np.ndarray:
 
 
 def warn_about_outcome(mixture: Any) -> None:
-    """Warn if a fit ended early, and say what helps."""
     outcome = mixture.outcome_
     if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
         message = (
