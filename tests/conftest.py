@@ -1,11 +1,13 @@
-"""JAX compiles for tests in a hurry: they run a program once or twice, mostly on few rows."""
+"""What tests of several folders share: quick compilation by JAX, and one Dask cluster."""
 
+import logging
 import os
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 from _pytest.doctest import DoctestModule
 
+# Tests run a program of JAX once or twice, mostly on few rows.
 # Older code generators of XLA, which translate the same operations in a third of the time, and no
 # optimisation by LLVM. XLA ends the process at a flag that it does not know, and flags come and go:
 # they are set for a version that is known to have them, before anything imports JAX.
@@ -29,3 +31,29 @@ def pytest_collect_file():
     """Look for examples in the sources and on the pages, not in the tests: there are none."""
     collected = yield
     return [found for found in collected if not isinstance(found, DoctestModule)]
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """Start two workers in processes of their own. Those that a test kills are started again."""
+    dask = pytest.importorskip("dask")
+    distributed = pytest.importorskip("distributed")
+    settings = {
+        # A worker that wants something from a dead one tries for so long, by default 30 s.
+        "distributed.comm.timeouts.connect": "10s",
+        # So long after a death it is seen whether that worker is back. If it has been killed again
+        # just then, a LocalCluster forgets it for ever.
+        "distributed.deploy.lost-worker-timeout": "1h",
+    }
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=":0",
+            protocol="tcp",
+            silence_logs=logging.CRITICAL + 1,
+        ) as cluster,
+    ):
+        yield cluster

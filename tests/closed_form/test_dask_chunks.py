@@ -1,7 +1,6 @@
 """Work on the partitions of Dask collections: the bits of a local run, whatever workers do."""
 
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -30,51 +29,32 @@ ALL = list(range(11))
 NOTHING = [None] * 11
 
 
-def start_cluster(n_workers):
-    return distributed.LocalCluster(
-        n_workers=n_workers,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=":0",
-        protocol="tcp",
-        silence_logs=logging.CRITICAL + 1,
-    )
-
-
-@pytest.fixture(scope="module")
-def cluster():
-    settings = dask.config.set(
-        {
-            # A worker that wants something from a dead one tries for so long, by default 30 s.
-            "distributed.comm.timeouts.connect": "3s",
-            # So long after a death it is seen whether that worker is back. If it has been killed
-            # again just then, a LocalCluster forgets it for ever.
-            "distributed.deploy.lost-worker-timeout": "1h",
-            # Dask gives up all tasks of a worker that dies, so that runs must be repeated. Where
-            # it does not, it makes them again itself; fits are tested with that.
-            "distributed.scheduler.allowed-failures": 0,
-        }
-    )
-    with settings, start_cluster(2) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 def client(cluster):
-    with distributed.Client(cluster, timeout=20) as client:
+    """Have Dask give up all tasks of a worker that dies, so that runs must be repeated.
+
+    Where it does not, it makes them again itself; fits are tested with that.
+    """
+
+    def set_allowed_failures(number, dask_scheduler):
+        dask_scheduler.allowed_failures = number
+
+    with distributed.Client(cluster, timeout=60) as client:
         await_workers(client, 2)
+        client.run_on_scheduler(set_allowed_failures, 0)
         yield client
+        client.run_on_scheduler(set_allowed_failures, 3)
 
 
 @pytest.fixture(autouse=True)
 def limit():
-    """No test hangs for ever."""
+    """End a test that hangs."""
 
     def stop(number, frame):
         raise TimeoutError("the test took too long")
 
     before = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(120)
+    signal.alarm(300)
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -113,15 +93,23 @@ def keys(client):
 
 def await_only(client, n):
     """Wait until that many keys are on the cluster."""
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60.0
     while len(keys(client)) != n:
         assert time.monotonic() < until, keys(client)
         time.sleep(0.02)
 
 
 def await_workers(client, n):
-    until = time.monotonic() + 60.0
+    until = time.monotonic() + 120.0
     while len(client.nthreads()) != n:
+        assert time.monotonic() < until, client.nthreads()
+        time.sleep(0.02)
+
+
+def await_other_workers(client, pids):
+    """Wait until two workers run, none of which is one of those."""
+    until = time.monotonic() + 120.0
+    while len(set(client.nthreads()) - set(pids)) != 2 or len(client.nthreads()) != 2:
         assert time.monotonic() < until, client.nthreads()
         time.sleep(0.02)
 
@@ -149,7 +137,7 @@ def test_no_client():
         DaskChunks(array())
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 9, 11])
+@pytest.mark.parametrize("n", [1, 2, 5, 11])
 def test_results_in_order_and_sums_in_the_order_of_pairs(client, n):
     chunks, known = DaskChunks(array()), local()
     np.testing.assert_array_equal(chunks.offsets, known.offsets)
@@ -162,33 +150,17 @@ def test_results_in_order_and_sums_in_the_order_of_pairs(client, n):
     )
 
 
-def test_the_order_of_the_additions_matters_here():
-    setting = Setting()
-    _, parts = zip(
-        *(tasks.weigh(setting, PartialReference(), local()._read(c), None) for c in ALL),
-        strict=True,
-    )
-    in_a_row = sum(part[0] for part in parts)
-    _, sums = local().run(tasks.weigh, ALL, setting, NOTHING, tasks.plus)
-    assert not np.array_equal(in_a_row, sums[0])
-
-
-def test_no_parts_and_no_chunks(client):
-    chunks = DaskChunks(array())
-    results, sums = chunks.run(tasks.weigh, [4, 2], Setting(n_parts=0), [None] * 2, tasks.plus)
-    assert [result["first"] for result in results] == [28, 14]
-    assert sums == []
-    assert chunks.run(tasks.weigh, [], Setting(), [], tasks.plus) == ([], [])
-
-
 def test_the_number_of_parts_changes(client):
     chunks = DaskChunks(array())
-    for n_parts in (3, 5, 0, 1, 1):
+    for n_parts in (3, 0, 1):
         setting = Setting(n_parts=n_parts)
         check_equal(
             chunks.run(tasks.weigh, ALL, setting, NOTHING, tasks.plus),
             local().run(tasks.weigh, ALL, setting, NOTHING, tasks.plus),
         )
+    results, _ = chunks.run(tasks.weigh, [4, 2], Setting(), [None] * 2, tasks.plus)
+    assert [result["first"] for result in results] == [28, 14]
+    assert chunks.run(tasks.weigh, [], Setting(), [], tasks.plus) == ([], [])
 
 
 def test_a_task_has_one_thread(client):
@@ -199,21 +171,9 @@ def test_a_task_has_one_thread(client):
         assert (result["backend"], result["threads"]) == expected
 
 
-def test_chunks_per_run(client):
-    assert DaskChunks(array()).chunks_per_run == 8
-    assert DaskChunks(array(cut=26)).chunks_per_run == 4
-    assert DaskChunks(array(cut=40)).chunks_per_run == 2
-    assert DaskChunks(array(cut=80)).chunks_per_run == 1
-
-
-def test_columns_in_several_chunks(client):
-    chunks = DaskChunks(da.from_array(ROWS, chunks=(CUT, 2)))
-    check_run(chunks)
-
-
 @pytest.mark.parametrize(
     ("dtype", "expected"),
-    [("f2", "f4"), ("f4", "f4"), (">f4", "f4"), ("f8", "f8"), ("i4", "f8"), ("?", "f8")],
+    [("f2", "f4"), (">f4", "f4"), ("f8", "f8"), ("i4", "f8"), ("?", "f8")],
 )
 def test_dtypes(client, dtype, expected):
     rows = np.asfortranarray((ROWS * 10).astype(dtype))
@@ -292,7 +252,7 @@ def test_partitions_without_rows(client):
         ("flat", r"got \(7,\) in partition 4"),
     ],
 )
-def test_partitions_that_are_not_what_they_should_be(client, kind, words):
+def test_partitions_of_another_shape_or_type(client, kind, words):
     with pytest.raises(ValueError, match=words):
         DaskChunks(array().map_blocks(tasks.spoil, 4, kind, dtype=float))
 
@@ -350,33 +310,9 @@ def test_fingerprint(client):
     assert isinstance(many["chunks"], str)
 
 
-@pytest.mark.parametrize("which", ["holder of the model", "other"])
-def test_a_worker_is_killed_while_tasks_run(client, tmp_path, which):
-    chunks = DaskChunks(array(), weights=np.zeros(77))
-    setting = Setting(seconds=0.1, folder=str(tmp_path))
-    states = [np.zeros(3, dtype=np.int32)] * 11
-    pids = worker_pids(client)
-
-    def kill():
-        while len(list(tmp_path.iterdir())) < 3:
-            time.sleep(0.01)
-        holders = client.who_has([chunks._model[1]])
-        (held,) = holders.values()
-        others = [address for address in pids if address not in held[:1]]
-        os.kill(pids[held[0] if which == "holder of the model" else others[0]], signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    check_run(chunks, tasks.note, setting, states)
-    killer.join(10)
-    await_workers(client, 2)
-    check_run(chunks, tasks.note, setting, states)
-
-
-@pytest.mark.parametrize("first", [0, 35, 70])
-def test_a_task_kills_its_worker_once(client, tmp_path, first):
+def test_a_task_kills_its_worker_once(client, tmp_path):
     chunks = DaskChunks(array())
-    check_run(chunks, tasks.die_once, Setting(folder=str(tmp_path)), [first] * 11)
+    check_run(chunks, tasks.die_once, Setting(folder=str(tmp_path)), [35] * 11)
     assert (tmp_path / "killed").exists()
 
 
@@ -394,7 +330,28 @@ def test_all_workers_are_killed_at_once(client, tmp_path):
     killer = threading.Thread(target=kill)
     killer.start()
     check_run(chunks, tasks.note, setting)
-    killer.join(10)
+    killer.join(60)
+
+
+def test_a_source_that_fails_after_workers_died_is_read_again(client, tmp_path):
+    """The file of all partitions is away for a while."""
+    np.save(tmp_path / "rows.npy", ROWS)
+    read = dask.delayed(tasks.read_block)
+    blocks = [
+        da.from_delayed(read(str(tmp_path / "rows.npy"), number, CUT), (CUT, 3), dtype=float)
+        for number in ALL
+    ]
+    chunks = DaskChunks(da.concatenate(blocks))
+    check_run(chunks)
+    (tmp_path / "rows.npy").rename(tmp_path / "away.npy")
+    pids = worker_pids(client)
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    await_other_workers(client, pids)
+    with pytest.raises(FileNotFoundError, match=r"rows\.npy"):
+        chunks.run(tasks.weigh, ALL, Setting(), NOTHING, tasks.plus)
+    (tmp_path / "away.npy").rename(tmp_path / "rows.npy")
+    check_run(chunks)
 
 
 def test_the_cluster_is_restarted_during_a_run(client, tmp_path):
@@ -403,12 +360,12 @@ def test_the_cluster_is_restarted_during_a_run(client, tmp_path):
     def restart():
         while len(list(tmp_path.iterdir())) < 3:
             time.sleep(0.01)
-        client.restart(timeout=30)
+        client.restart(timeout=120)
 
     restarter = threading.Thread(target=restart)
     restarter.start()
     check_run(chunks, tasks.note, Setting(seconds=0.1, folder=str(tmp_path)))
-    restarter.join(30)
+    restarter.join(120)
     check_run(chunks)
 
 
@@ -434,7 +391,7 @@ def test_a_worker_joins_and_another_leaves(cluster, client, tmp_path):
     leaver.start()
     check_run(chunks, tasks.note, setting)
     check_run(chunks, tasks.note, setting)
-    leaver.join(20)
+    leaver.join(120)
     assert first not in client.nthreads()
     check_run(chunks, tasks.note, setting)
     pids = {Path(path).name.split("-")[1] for path in tmp_path.iterdir()}
@@ -453,15 +410,14 @@ def test_no_workers(cluster, client):
         with pytest.raises(RuntimeError, match="no worker that takes tasks"):
             attempt()
     # Workers that come in time are enough.
-    chunks.patience = 30.0
+    chunks.patience = 120.0
     threading.Timer(0.5, lambda: cluster.scale(2)).start()
     check_run(chunks)
 
 
-def test_the_scheduler_is_gone():
-    with start_cluster(1) as cluster:
-        client = distributed.Client(cluster, timeout=20)
-        chunks = DaskChunks(array(), client)
-        client.close()
-        with pytest.raises(RuntimeError, match="connection to the Dask scheduler"):
-            chunks.run(tasks.weigh, ALL, Setting(), NOTHING, tasks.plus)
+def test_a_client_that_was_closed(cluster):
+    client = distributed.Client(cluster, timeout=60, set_as_default=False)
+    chunks = DaskChunks(array(), client)
+    client.close()
+    with pytest.raises(RuntimeError, match="connection to the Dask scheduler"):
+        chunks.run(tasks.weigh, ALL, Setting(), NOTHING, tasks.plus)

@@ -81,12 +81,12 @@ def test_merges_are_those_of_the_cheapest_pair_of_all():
 
 
 def test_neighbours_of_trees_find_nearly_the_merges_of_all_pairs(monkeypatch):
-    family, moments, *_ = full_mixture(600, 4)
+    family, moments, *_ = full_mixture(400, 3)
     by_trees = find_merges(family, moments, Reference())
     monkeypatch.setattr("pickmix.model.merging._ALL_PAIRS", 1000)
     by_all = find_merges(family, moments, Reference())
     # What half of the components, and nine tenths, cost to merge away.
-    for n_merges in (300, 540):
+    for n_merges in (200, 360):
         ratio = by_trees.costs[:n_merges].sum() / by_all.costs[:n_merges].sum()
         assert ratio < 1.03
 
@@ -118,8 +118,8 @@ def test_one_component_has_no_merges():
     assert only.costs.shape == (0,)
 
 
-def test_a_hundred_thousand_components(monkeypatch):
-    n, random = 100_000, np.random.default_rng(0)
+def test_costs_of_many_components_grow_slowly(monkeypatch):
+    n, random = 5000, np.random.default_rng(0)
     family = SphericalGaussian(2, 0.0)
     parameters = {
         "means": random.normal(size=(n, 2)),
@@ -135,11 +135,10 @@ def test_a_hundred_thousand_components(monkeypatch):
 
     monkeypatch.setattr(SphericalGaussian, "negative_entropy", counting)
     moments = moments._replace(mass=random.dirichlet(np.full(n, 5.0)))
-    merges = find_merges(family, moments, Compiled(Threads(2)))
-    linkage = as_linkage(merges)
+    linkage = as_linkage(find_merges(family, moments, Compiled(Threads(2))))
     assert is_valid_linkage(linkage)
     assert is_monotonic(linkage)
-    # K log K: far from the 5e9 pairs.
+    # K log K: far from the 1.2e7 pairs.
     assert sum(compared) < 5 * n * np.log2(n)
 
 

@@ -31,8 +31,8 @@ others += [{"init_params": name}
            for name in ("paper", "k-means++", "kmeans", "random", "random_from_data")]
 weights = np.random.default_rng(0).random(X.shape[0])
 for covariance_type in ("full", "tied", "diag", "spherical"):
-    for settings in kinds + (others if covariance_type == "full" else []):
-        mixture = GaussianMixture(4, covariance_type=covariance_type, max_iter=8, random_state=0,
+    for settings in kinds + others if covariance_type == "full" else kinds[::5]:
+        mixture = GaussianMixture(4, covariance_type=covariance_type, max_iter=4, random_state=0,
                                   **settings)
         mixture.fit(X, sample_weight=weights)
         assert mixture.compile_seconds_ == 0.0
@@ -43,7 +43,7 @@ for covariance_type in ("full", "tied", "diag", "spherical"):
     mixture.predict(X, n_candidates=64)
     mixture.predict_proba(X), mixture.top_components(X, 2), mixture.bic(X), mixture.precisions_
     online = GaussianMixture(4, covariance_type=covariance_type, random_state=0)
-    for _ in range(9):
+    for _ in range(4):
         online.partial_fit(X).partial_fit(X.astype(np.float32)[:7], sample_weight=weights[:7])
     online.set_params(warm_start=True).fit(X)
 print("nothing was compiled")

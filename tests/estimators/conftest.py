@@ -1,6 +1,4 @@
-"""What tests of estimators share: a small cluster, quick compilation, and fits that are killed."""
-
-import logging
+"""What tests of estimators share: quick compilation, and fits that are killed."""
 
 import pytest
 from killing import Killed
@@ -36,26 +34,3 @@ def kill(monkeypatch):
         left[0] = number
 
     return set_left
-
-
-@pytest.fixture(scope="session")
-def cluster():
-    """Two workers in processes of their own. Those that a test kills are started again."""
-    dask = pytest.importorskip("dask")
-    distributed = pytest.importorskip("distributed")
-    quick = {
-        "distributed.comm.timeouts.connect": "3s",
-        "distributed.deploy.lost-worker-timeout": "1h",
-    }
-    with (
-        dask.config.set(quick),
-        distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            dashboard_address=":0",
-            protocol="tcp",
-            silence_logs=logging.CRITICAL + 1,
-        ) as cluster,
-    ):
-        yield cluster
