@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
@@ -56,6 +55,9 @@ def as_random_state(random_state: Any) -> Any:
 
 
 def check_randomness(random_state: Any) -> np.random.RandomState:
+    # Imported here: scikit-learn imports pandas, which workers and kernels do not need.
+    from sklearn.utils import check_random_state
+
     try:
         random: np.random.RandomState = check_random_state(as_random_state(random_state))
     except ValueError as error:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import pickmix
 from pickmix.cli import main
-from pickmix.closed_form.partition_engine import PartitionEngine
+from pickmix.closed_form.algorithm import Engine
 
 #: Options of a short fit that leaves the model and its trace only.
 QUICK = ["--components", "3", "--max-iter", "3", "--tol", "0", "--no-plot", "--no-report"]
@@ -76,13 +76,14 @@ def pythons_own_ctrl_c():
 @contextlib.contextmanager
 def ctrl_c_after_step(monkeypatch, number):
     """Press Ctrl-C after this step of a fit."""
-    step = PartitionEngine.step
+    step = Engine.advance
 
-    def interrupted(self, t):
-        step(self, t)
-        if t == number:
+    def interrupted(self, first, most):
+        made = step(self, first, most)
+        if first == number:
             signal.raise_signal(signal.SIGINT)
+        return made
 
     with monkeypatch.context() as patch, pythons_own_ctrl_c():
-        patch.setattr(PartitionEngine, "step", interrupted)
+        patch.setattr(Engine, "advance", interrupted)
         yield

@@ -62,7 +62,7 @@ class TestRandomness:
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_number_of_threads_changes_nothing(self, settings, covariance_type, dtype, monkeypatch):
         # Kernels are compiled, and every call is cut into ranges, however little work it is.
-        monkeypatch.setattr("pickmix.estimators.plan.needs_compiled", lambda *sizes: True)
+        monkeypatch.setattr("pickmix.fitting.settings.needs_compiled", lambda *sizes: True)
         monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
         handed_over = []
 

@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from sklearn.exceptions import NotFittedError
 
 from pickmix import GaussianMixture
-from pickmix.closed_form.engine import dense_block_rows
+from pickmix.closed_form.evaluation import dense_block_rows
 
 COVARIANCE_TYPES = ("full", "tied", "diag", "spherical")
 

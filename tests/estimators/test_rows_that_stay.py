@@ -144,7 +144,7 @@ def test_the_first_passes_see_a_sample_only():
 
 def test_a_table_that_fits_is_fitted_as_an_array(files, monkeypatch):
     monkeypatch.setattr(large, "_SAMPLE_BYTES", 2**30)
-    monkeypatch.setattr("pickmix.estimators.plan._LEAST_ROWS", 25_000)
+    monkeypatch.setattr("pickmix.fitting.settings._LEAST_ROWS", 25_000)
     assert bits(fit(files / "rows.npy")) == bits(fit(X))
     assert bits(fit(np.load(files / "rows.npy", mmap_mode="r"))) == bits(fit(X))
 

@@ -4,6 +4,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pickmix.closed_form.rules import (
+    ExactPosterior,
+    MetropolisHastings,
+    PosteriorDraws,
+    TopComponents,
+)
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -11,12 +17,6 @@ from pickmix.selection.proposals import (
     UniformProposal,
 )
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.rules import (
-    ExactPosterior,
-    MetropolisHastings,
-    PosteriorDraws,
-    TopComponents,
-)
 
 K = 7
 N_CHAINS = 20_000

@@ -19,7 +19,7 @@ from pickmix.selection.arrays import ArrayOperations
 from pickmix.selection.partitions import draw_partition
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal, UniformProposal
 from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.rules import (
+from pickmix.closed_form.rules import (
     ExactPosterior, MetropolisHastings, PosteriorDraws, TopComponents, TruncatedSearch,
 )
 from pickmix.selection.settings import SearchSet

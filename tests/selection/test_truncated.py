@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from pickmix.closed_form.rules import TruncatedSearch
 from pickmix.selection.arrays import ArrayOperations
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.rules import TruncatedSearch
 from pickmix.selection.settings import SearchSet
 from pickmix.threads import Threads
 
