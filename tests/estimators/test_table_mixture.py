@@ -129,15 +129,6 @@ def test_the_order_of_columns_does_not_matter(fitted, table):
     assert list(other.sample(2, random_state=0)) == list(turned)
 
 
-def test_the_order_of_rows_does_not_matter_for_scores(fitted_to_gaps, with_gaps):
-    order = np.random.default_rng(0).permutation(300)
-    np.testing.assert_allclose(
-        fitted_to_gaps.score_samples(rows_of(with_gaps, order)),
-        fitted_to_gaps.score_samples(with_gaps)[order],
-        rtol=1e-9,
-    )
-
-
 def test_all_kinds_of_tables_give_the_same_fit(fitted_to_gaps, with_gaps, tmp_path):
     pd = pytest.importorskip("pandas")
     pa = pytest.importorskip("pyarrow")
@@ -226,15 +217,6 @@ def test_saved_and_loaded(fitted_to_gaps, with_gaps, tmp_path, suffix):
     assert again.feature_names_in_.tolist() == list(with_gaps)
 
 
-def test_objects_among_parameters_are_named_once_when_they_cannot_be_saved(table, tmp_path):
-    mixture = TableMixture(2, random_state=0, callbacks=lambda info: None, schema={"age": "skip"})
-    mixture.fit(table)
-    with pytest.warns(UserWarning, match="callbacks=") as caught:
-        path = pickmix.save(mixture, tmp_path / "m.npz")
-    assert len(caught) == 1
-    assert pickmix.load(path).schema == {"age": "skip"}
-
-
 def test_scikit_learn_conventions(fitted, table):
     mixture = TableMixture(4, schema={"age": "skip"}, covariance_type="diag", max_levels=7)
     copied = clone(mixture)
@@ -263,14 +245,6 @@ def test_covariance_types(table, covariance_type):
     mixture = TableMixture(3, covariance_type=covariance_type, random_state=0).fit(table)
     assert f"{covariance_type}0_covariances" in mixture.mixture_.parameters_
     assert np.isfinite(mixture.score_samples(table)).all()
-
-
-@pytest.mark.parametrize("names", [["weight"], ["city"], ["visits"], ["city", "visits"]])
-def test_tables_of_few_kinds(table, names):
-    some = {name: table[name] for name in names}
-    mixture = TableMixture(2, random_state=0).fit(some)
-    assert list(mixture.sample(3, random_state=0)) == names
-    assert np.isfinite(mixture.score(some))
 
 
 @pytest.mark.parametrize(

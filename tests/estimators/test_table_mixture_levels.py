@@ -7,7 +7,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-import pickmix
 from pickmix import TableMixture
 
 
@@ -140,13 +139,6 @@ def test_gaps_are_filled_by_levels_whatever_the_type_of_the_column(as_frame, str
         assert filled.dtype in (object, "str")
 
 
-def test_text_stays_text_where_levels_were_numbers():
-    mixture, _ = fitted([8001, 8002, 8050])
-    filled = mixture.impute({"c": ["8001", None], "x": [0.0, 0.0]})["c"]
-    assert filled[0] == "8001"
-    assert filled[1] in {"8001", "8002", "8050"}
-
-
 def test_rows_without_weight_leave_no_trace():
     rng = np.random.default_rng(1)
     n = 60
@@ -187,21 +179,6 @@ def test_warnings_point_at_the_line_of_the_caller():
         with pytest.warns(UserWarning, match="were not there") as caught:
             ask()
         assert caught[0].filename == __file__
-
-
-def test_quantiles_of_levels_are_refused_by_name():
-    mixture, _ = fitted(["a", "b"])
-    with pytest.raises(ValueError, match=r"dates, got 'c'\. Ask for probabilities"):
-        mixture.predict_columns({"x": [0.0]}, "c", quantiles=0.5)
-    with pytest.raises(ValueError, match="got 'c'"):
-        mixture.conditional({"x": 0.0}).quantile(0.5)
-
-
-def test_answers_survive_saving(pooled, tmp_path):
-    pickmix.save(pooled, tmp_path / "model")
-    loaded = pickmix.load(tmp_path / "model")
-    assert loaded.predict_columns({"x": [0.0]}, "s").tolist() == ["often"]
-    assert set(loaded.sample(5, 0, given={"s": "w318"})["s"]) == {"w318"}
 
 
 def test_arrow_columns_get_a_type_that_holds_their_levels():
