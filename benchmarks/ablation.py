@@ -8,13 +8,10 @@ seeds. Writes ablation.csv and ablation.md.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import time
 import warnings
-from pathlib import Path
 
 import numpy as np
+from reporting import parser_for, timed, write_lines
 
 from pickmix import GaussianMixture, RandomPartition
 from pickmix.data import rotated
@@ -45,22 +42,22 @@ VARIANTS = {
 
 def main() -> None:
     """Fit every variant to separated and to overlapping components."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
+    arguments = parser_for(__doc__, seeds=3).parse_args()
+    n_components, n_rows, variants, n_seeds = K, N, VARIANTS, arguments.seeds
+    if arguments.quick:
+        n_components, n_rows, n_seeds = 40, 2_000, 1
+        variants = {name: VARIANTS[name] for name in ("default", "no relocation", "G = 8")}
     warnings.simplefilter("ignore")
     lines = []
     for setting, width in (("separated", 0.09), ("overlapping", 0.2)):
-        truth = rotated.generate(K, D, width, random_state=0)
-        X, _ = truth.sample(N, random_state=0)
+        truth = rotated.generate(n_components, D, width, random_state=0)
+        X, _ = truth.sample(n_rows, random_state=0)
         held_out, _ = truth.sample(20_000, random_state=1)
-        for name, settings in VARIANTS.items():
-            for seed in range(arguments.seeds):
-                mixture = GaussianMixture(K, random_state=seed, **settings)
-                started = time.perf_counter()
-                mixture.fit(X)
-                seconds = time.perf_counter() - started - mixture.compile_seconds_
+        for name, settings in variants.items():
+            for seed in range(n_seeds):
+                mixture = GaussianMixture(n_components, random_state=seed, **settings)
+                _, seconds = timed(lambda m=mixture, rows=X: m.fit(rows))
+                seconds -= mixture.compile_seconds_
                 evaluations = mixture.n_component_evaluations_ + mixture.n_start_evaluations_
                 lines.append(
                     {
@@ -69,26 +66,27 @@ def main() -> None:
                         "seed": seed,
                         "held_out": round(mixture.score(held_out), 4),
                         "seconds": round(seconds, 2),
-                        "evaluations_per_row": round(evaluations / N),
+                        "evaluations_per_row": round(evaluations / n_rows),
                     }
                 )
                 print(lines[-1], flush=True)
-    with (arguments.out / "ablation.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
     text = "| variant | separated | overlapping |\n|---|---|---|\n"
-    for name in VARIANTS:
+    for name in variants:
         cells = []
         for setting in ("separated", "overlapping"):
-            own = [line for line in lines if (line["setting"], line["variant"]) == (setting, name)]
+            found = [
+                line for line in lines if (line["setting"], line["variant"]) == (setting, name)
+            ]
             score, seconds, evaluations = (
-                np.median([line[key] for line in own])
+                np.median([line[key] for line in found])
                 for key in ("held_out", "seconds", "evaluations_per_row")
             )
             cells.append(f"{score:.3f} ({seconds:.1f} s, {evaluations:.0f})")
         text += f"| {name} | {cells[0]} | {cells[1]} |\n"
-    (arguments.out / "ablation.md").write_text(text)
+    print(text)
+    if not arguments.quick:
+        write_lines(arguments.out, "ablation.csv", lines)
+        (arguments.out / "ablation.md").write_text(text)
 
 
 if __name__ == "__main__":

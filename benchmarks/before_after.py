@@ -14,8 +14,6 @@ rows to fit and the others held out, K components. Writes before_after.csv, or w
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import os
 import statistics
@@ -23,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from reporting import parser_for, write_lines
 
 SETTINGS = (
     "mixsim",
@@ -67,7 +67,8 @@ print(json.dumps({
 
 def fit(source: Path, cache: Path, name: str, seed: int, who: str) -> dict[str, float]:
     """One fit in a new process with the package of a folder."""
-    environment = os.environ | {"PYTHONPATH": str(source), "NUMBA_CACHE_DIR": str(cache)}
+    paths = os.pathsep.join([str(source), str(source.parent / "experiments")])
+    environment = os.environ | {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(cache)}
     if who == "scikit-learn":
         # The faster form on matrices so small.
         environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -83,14 +84,14 @@ def fit(source: Path, cache: Path, name: str, seed: int, who: str) -> dict[str, 
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_for(__doc__, seeds=3)
     parser.add_argument("before", type=Path, help="folder that holds the package as it was")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--settings", nargs="*", default=list(SETTINGS))
     parser.add_argument("--rival", nargs="*", default=["k300-separated"])
     parser.add_argument("--name", default="before_after", help="of the file to write")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.settings, arguments.seeds, arguments.rival = ["small"], 1, []
     sources = {"before": arguments.before, "after": Path(__file__).parents[1] / "src"}
     lines = []
     with tempfile.TemporaryDirectory() as folder:
@@ -109,10 +110,8 @@ def main() -> None:
                 seconds = statistics.median(float(line["seconds"]) for line in own)
                 held_out = statistics.mean(float(line["held_out"]) for line in own)
                 print(f"{name}, {who}: {held_out:.4f} in {seconds:.2f} s", flush=True)
-    with (arguments.out / f"{arguments.name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
+    if not arguments.quick:
+        write_lines(arguments.out, f"{arguments.name}.csv", lines)
 
 
 if __name__ == "__main__":

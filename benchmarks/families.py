@@ -9,12 +9,8 @@ log-likelihood per row on 20,000 rows, three seeds. Writes families.csv.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import time
-from pathlib import Path
-
 import numpy as np
+from reporting import parser_for, timed, write_lines
 from scipy.special import gammaln, logsumexp
 
 from pickmix import FamilyMixture
@@ -30,18 +26,18 @@ def log_poisson(rows: np.ndarray, rates: np.ndarray) -> np.ndarray:
     return rows @ np.log(rates).T - rates.sum(axis=1) - gammaln(rows + 1.0).sum(axis=1)[:, None]
 
 
-def draw_counts(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_counts(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of counts, and the log-density of each under the mixture that they came from."""
     rng = np.random.default_rng(seed)
     rates = np.exp(rng.normal(1.0, 1.0, (200, 30)))
-    rows = rng.poisson(rates[rng.integers(200, size=N_ROWS + N_HELD_OUT)]).astype(np.float64)
+    rows = rng.poisson(rates[rng.integers(200, size=n)]).astype(np.float64)
     return rows, logsumexp(log_poisson(rows, rates), axis=1) - np.log(200)
 
 
-def draw_mixed(seed: int) -> tuple[np.ndarray, np.ndarray]:
+def draw_mixed(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows of numbers, categories and counts, and the log-density of each."""
     rng = np.random.default_rng(seed)
-    K, n = 100, N_ROWS + N_HELD_OUT
+    K = 100
     numbers = generate(K, 5, 0.1, random_state=seed)
     component = rng.integers(K, size=n)
     rows = np.empty((n, 10))
@@ -68,21 +64,19 @@ def draw_mixed(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
+    arguments = parser_for(__doc__, seeds=3).parse_args()
+    n_rows, n_held_out = (2_000, 500) if arguments.quick else (N_ROWS, N_HELD_OUT)
     lines = []
     for name, draw, family, K in (
         ("poisson", draw_counts, "poisson", 200),
         ("product", draw_mixed, PRODUCT, 100),
     ):
-        for seed in range(arguments.seeds):
-            rows, truth = draw(seed)
-            started = time.perf_counter()
-            mixture = FamilyMixture(family, K, random_state=seed).fit(rows[:N_ROWS])
-            seconds = time.perf_counter() - started - mixture.compile_seconds_
-            held_out, known = mixture.score(rows[N_ROWS:]), truth[N_ROWS:].mean()
+        for seed in range(1 if arguments.quick else arguments.seeds):
+            rows, truth = draw(seed, n_rows + n_held_out)
+            mixture = FamilyMixture(family, K, random_state=seed)
+            _, seconds = timed(lambda m=mixture, X=rows[:n_rows]: m.fit(X))
+            seconds -= mixture.compile_seconds_
+            held_out, known = mixture.score(rows[n_rows:]), truth[n_rows:].mean()
             lines.append(
                 {
                     "family": name,
@@ -91,14 +85,12 @@ def main() -> None:
                     "known_mixture": round(float(known), 4),
                     "gap": round(float(known) - held_out, 4),
                     "seconds": round(seconds, 2),
-                    "evaluations_per_row": round(mixture.n_component_evaluations_ / N_ROWS),
+                    "evaluations_per_row": round(mixture.n_component_evaluations_ / n_rows),
                 }
             )
             print(lines[-1], flush=True)
-    with (arguments.out / "families.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
+    if not arguments.quick:
+        write_lines(arguments.out, "families.csv", lines)
 
 
 if __name__ == "__main__":

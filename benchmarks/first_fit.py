@@ -10,12 +10,13 @@ rows. Writes first_fit.csv.
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from reporting import write_lines
 
 IRIS = """
 import time
@@ -75,10 +76,7 @@ def main() -> None:
             seconds, compiling = run(code, cache)
             lines.append({"fit": name, "seconds": seconds, "of_which_compiling": compiling})
             print(f"{name}: {seconds:.2f} s, of which compiling {compiling:.2f} s", flush=True)
-    with (arguments.out / "first_fit.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
+    write_lines(arguments.out, "first_fit.csv", lines)
 
 
 if __name__ == "__main__":

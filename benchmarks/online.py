@@ -13,13 +13,13 @@ Writes online.csv.
 from __future__ import annotations
 
 import argparse
-import csv
 import resource
 import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from reporting import write_lines
 
 from pickmix import GaussianMixture
 from pickmix.data import rotated
@@ -94,10 +94,7 @@ def main() -> None:
             tell(f"{case}, mean error of the log-density", float(np.mean(exact - bound)))
             tell(f"{case}, share of equal predictions", float(np.mean(found == best)))
             tell(f"{case}, time / exact time", ratio)
-    with (arguments.out / "online.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
+    write_lines(arguments.out, "online.csv", lines)
 
 
 def large_model() -> GaussianMixture:

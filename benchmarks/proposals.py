@@ -16,12 +16,10 @@ and proposals.md.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import warnings
-from pathlib import Path
 
 import numpy as np
+from reporting import parser_for, write_lines
 from scipy.spatial import cKDTree
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
@@ -140,22 +138,19 @@ def run(X: np.ndarray, held_out: np.ndarray, seed: int) -> list[dict]:
 
 def main() -> None:
     """Run all designs on separated and on overlapping components."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    arguments = parser.parse_args()
+    arguments = parser_for(__doc__, seeds=3).parse_args()
     warnings.simplefilter("ignore")
     lines = []
     for setting, width in (("separated", 0.09), ("overlapping", 0.2)):
         truth = rotated.generate(K, D, width, random_state=0)
         X, _ = truth.sample(N, random_state=0)
         held_out, _ = truth.sample(5000, random_state=1)
-        for seed in range(arguments.seeds):
+        for seed in range(1 if arguments.quick else arguments.seeds):
             lines += [{"setting": setting} | line for line in run(X, held_out, seed)]
-    with (arguments.out / "proposals.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        writer.writerows(lines)
+        if arguments.quick:
+            print(table(lines))
+            return
+    write_lines(arguments.out, "proposals.csv", lines)
     (arguments.out / "proposals.md").write_text(table(lines))
 
 

@@ -28,7 +28,7 @@ from pickmix.cli.fit import example
 from pickmix.data import rotated
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "report"))
+sys.path.insert(0, str(ROOT / "tests" / "inspection"))
 import browser  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"

@@ -1,95 +1,114 @@
-"""Cost of one MHSAEM-U step against the number of components: K must not matter.
+"""Cost of one MHSAEM-U step: against an EM iteration of scikit-learn, and against K.
 
-Same data, B, M and D; the data are drawn around the components' own means, so that chains sit
-where they would after a fit. Times are medians over alternating rounds in one run.
+1. Steps in the time of one EM iteration of scikit-learn, at the paper's setting (D, K, N, omega, B,
+   M) = (10, 100, 10k, 0.1, 200, 2), in alternation. How all algorithms fare there is
+   `pickmix reproduce figure-2`. Writes paper_speed.csv.
+2. The same step for K = 100 to 100,000, which must not matter: same B, M and D, a fit that starts
+   at rows, medians over alternating fits. Writes step_cost.csv.
 
-    python benchmarks/step_cost.py --out benchmarks/results
+    python benchmarks/step_cost.py [--components 100 100000] [--rounds 5] [--quick]
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
-import statistics
-import time
-from pathlib import Path
+import warnings
 
 import numpy as np
+from reporting import Line, parser_for, print_machine, set_clock, timed, write_lines
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture as Baseline
+from threadpoolctl import threadpool_limits
 
-from pickmix.closed_form.engine import RuleEngine
-from pickmix.closed_form.state import MixtureState
-from pickmix.data.rows import ArrayRows, Batches
-from pickmix.families.gaussian import FullGaussian
-from pickmix.families.layout import Moments
-from pickmix.selection.proposals import UniformProposal
-from pickmix.selection.rules import MetropolisHastings
-from pickmix.selection.schedules import ConstantStep
-from pickmix.sweep.compiled import Compiled
-from pickmix.threads import Threads
+from pickmix import GaussianMixture
+from pickmix.data import mixsim
 
-D, N, B, M = 10, 200_000, 200, 2
+D, K, N, OMEGA, B, M = 10, 100, 10_000, 0.1, 200, 2
 
 
-def make_engine(n_components: int) -> RuleEngine:
+def iteration_seconds(X: np.ndarray) -> float:
+    """Seconds per EM iteration of scikit-learn, by the difference of a long and a short run."""
+
+    def run(n_iterations: int) -> float:
+        settings = {"tol": 0.0, "init_params": "random_from_data", "random_state": 0}
+        return timed(lambda: Baseline(K, max_iter=n_iterations, **settings).fit(X))[1]
+
+    return (run(11) - run(1)) / 10
+
+
+def step_seconds(X: np.ndarray, n_components: int, n_steps: int, init_params: str) -> float:
+    """Seconds of work per step in the second half of a fit."""
+    mixture = GaussianMixture(
+        n_components,
+        proposal="uniform",
+        batch_size=B,
+        n_samples=M,
+        step_size="paper",
+        init_params=init_params,
+        evaluate_every=[n_steps // 2, n_steps],
+        max_steps=n_steps,
+        tol=0.0,
+        random_state=0,
+    ).fit(X)
+    first, last = mixture.trace_[-2:]
+    return float((last["seconds"] - first["seconds"]) / (last["step"] - first["step"]))
+
+
+def against_sklearn(rounds: int, n_steps: int) -> list[Line]:
+    X, _ = mixsim.generate(K, D, OMEGA, random_state=0).sample(N, random_state=0)
+    step_seconds(X, K, n_steps, "paper")  # compile
+    lines: list[Line] = []
+    for threads in (None, 1):
+        with threadpool_limits(threads):
+            pairs = [
+                (iteration_seconds(X), step_seconds(X, K, n_steps, "paper")) for _ in range(rounds)
+            ]
+        iteration, step = np.median(pairs, axis=0)
+        line: Line = {"blas_threads": "default" if threads is None else "1"}
+        line |= {"sklearn_iteration_seconds": iteration, "step_seconds": step}
+        lines.append(line | {"ratio": float(np.median([a / b for a, b in pairs]))})
+        print(lines[-1], flush=True)
+    return lines
+
+
+def against_components(components: list[int], rounds: int, n_steps: int) -> list[Line]:
     rng = np.random.default_rng(0)
-    means = rng.random((n_components, D))
-    labels = rng.integers(0, n_components, N)
-    # Components are as wide as their distance to the next ones, whatever K.
-    width = 0.3 * n_components ** (-1.0 / D)
-    X = means[labels] + width * rng.normal(size=(N, D))
-    source = ArrayRows(X)
-    family = FullGaussian(D)
-    weights = np.full(n_components, 1.0 / n_components)
-    covariance = family.pack_matrices(width**2 * np.eye(D)[None])
-    moments = Moments(
-        weights,
-        np.square(weights) / (D + 1.0),
-        means - source.center,
-        np.repeat(covariance, n_components, axis=0),
-        np.zeros((n_components, 0)),
-    )
-    prior = family.make_prior(moments, "few", float(N))
-    state = MixtureState(family, moments, Compiled(Threads()), prior, 1e-4 / n_components)
-    rule = MetropolisHastings(UniformProposal(), M)
-    rule.start(labels.astype(np.int32), n_components, state.backend.operations)
-    batches = Batches(N, B, 0)
-    return RuleEngine(state, source, rule, batches, ConstantStep(0.05), None, 0, None)
+    rows = {}
+    for n_components in components:
+        means = rng.random((n_components, D))
+        # Components are as wide as their distance to the next ones, whatever K.
+        width = 0.3 * n_components ** (-1.0 / D)
+        labels = rng.integers(0, n_components, max(20 * N, 2 * n_components))
+        rows[n_components] = means[labels] + width * rng.normal(size=(len(labels), D))
+    times: dict[int, list[float]] = {n_components: [] for n_components in components}
+    for _ in range(rounds):
+        for n_components, X in rows.items():
+            times[n_components].append(step_seconds(X, n_components, n_steps, "random_from_data"))
+    medians = {n_components: float(np.median(values)) for n_components, values in times.items()}
+    lines = []
+    for n_components, seconds in medians.items():
+        ratio = seconds / medians[components[0]]
+        lines.append({"components": n_components, "step_seconds": seconds, "ratio": ratio})
+        print(lines[-1], flush=True)
+    return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print and write."""
+    parser = parser_for(__doc__, seeds=1)
     parser.add_argument("--components", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
-    engines = {k: make_engine(k) for k in arguments.components}
-    done = dict.fromkeys(engines, 0)
-    times: dict[int, list[float]] = {k: [] for k in engines}
-    for round_number in range(arguments.rounds + 2):
-        for k, engine in engines.items():
-            start = time.perf_counter()
-            for _ in range(arguments.steps):
-                done[k] += 1
-                engine.step(done[k])
-            if round_number >= 2:  # the first two are warm-up
-                times[k].append((time.perf_counter() - start) / arguments.steps)
-    base = statistics.median(times[arguments.components[0]])
-    rows = []
-    for k in engines:
-        median = statistics.median(times[k])
-        counters = engines[k].counters
-        rows.append((k, median, median / base, counters.evaluations / counters.rows))
-        print(
-            f"K = {k:7d}: {median * 1e6:6.1f} us per step, {median / base:.2f} times K = "
-            f"{arguments.components[0]}, {rows[-1][3]:.0f} evaluations per row, acceptance "
-            f"{counters.acceptance_sum / counters.rows:.4f}"
-        )
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    with open(arguments.out / "step_cost.csv", "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["components", "step_seconds", "ratio", "evaluations_per_row"])
-        writer.writerows(rows)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    set_clock(arguments.clock)
+    print_machine()
+    rounds, n_steps, components = arguments.rounds, 2000, arguments.components
+    if arguments.quick:
+        rounds, n_steps, components = 1, 100, [100, 1000]
+    paper = against_sklearn(rounds, n_steps)
+    lines = against_components(components, rounds, n_steps)
+    if not arguments.quick:
+        write_lines(arguments.out, "paper_speed.csv", paper)
+        write_lines(arguments.out, "step_cost.csv", lines)
 
 
 if __name__ == "__main__":

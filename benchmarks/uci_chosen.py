@@ -5,73 +5,45 @@ as there are twice as many training rows, and take the K whose mixture gives the
 highest likelihood. Protocol "paper" of `pickmix.data.uci`. Prints and writes the log-likelihood per
 test row. Seeds are splits and starts.
 
-    PICKMIX_DATA=... python benchmarks/uci_chosen.py [--seeds 3] [--sets NAME ...]
+    PICKMIX_DATA=... python benchmarks/uci_chosen.py [--seeds 3] [--sets NAME ...] [--quick]
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
-import time
 import warnings
-from pathlib import Path
-from typing import Any
 
-import numpy as np
+from anomalies import QUICK, choose
+from reporting import Line, medians, parser_for, print_machine, print_table, timed, write_lines
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import GaussianMixture as Rival
+from sklearn.mixture import GaussianMixture as Baseline
 
 from pickmix import GaussianMixture
 from pickmix.data import uci
 
-COMPONENTS = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-def choose(kind: Any, split: uci.Split, seed: int) -> dict[str, float]:
-    """The chosen K, its test log-likelihood, and seconds of all fits."""
-    best, chosen, test = -np.inf, 0, np.nan
-    started = time.perf_counter()
-    for n_components in COMPONENTS:
-        if 2 * n_components > split.train.shape[0]:
-            break
-        try:
-            mixture = kind(n_components, random_state=seed).fit(split.train)
-        except ValueError:
-            # scikit-learn has no answer where covariances are singular.
-            continue
-        value = float(mixture.score(split.validation))
-        if value > best:
-            best, chosen, test = value, n_components, float(mixture.score(split.test))
-    return {"K": chosen, "test": test, "seconds": time.perf_counter() - started}
-
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser = parser_for(__doc__, seeds=3)
     parser.add_argument("--sets", nargs="*", default=list(uci.NAMES))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
+    sets, seeds = arguments.sets, arguments.seeds
+    if arguments.quick:
+        sets, seeds = QUICK, 1
     warnings.simplefilter("ignore", ConvergenceWarning)
-    lines = []
-    for name in arguments.sets:
-        for seed in range(arguments.seeds):
+    print_machine()
+    lines: list[Line] = []
+    for name in sets:
+        for seed in range(seeds):
             split = uci.load(name, "paper", random_state=seed)
-            for who, kind in (("pickmix", GaussianMixture), ("scikit-learn", Rival)):
-                found = choose(kind, split, seed)
-                rounded = {key: round(value, 3) for key, value in found.items()}
-                lines.append({"set": name, "seed": seed, "who": who, **rounded})
-        means = {
-            who: np.mean(
-                [line["test"] for line in lines if (line["set"], line["who"]) == (name, who)]
-            )
-            for who in ("pickmix", "scikit-learn")
-        }
-        print(name, {who: round(float(value), 2) for who, value in means.items()}, flush=True)
-        with (arguments.out / "uci_chosen.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, lines[0])
-            writer.writeheader()
-            writer.writerows(lines)
+            for who, kind in (("pickmix", GaussianMixture), ("scikit-learn", Baseline)):
+                (mixture, K, _), seconds = timed(lambda k=kind, p=split, s=seed: choose(k, p, s))
+                line = {"set": name, "seed": seed, "who": who, "K": K}
+                lines.append(line | {"test": mixture.score(split.test), "seconds": seconds})
+        print(name, flush=True)
+    found = medians(lines, ("set", "who"), ("test", "K", "seconds"))
+    print_table("Log-likelihood per test row: medians over seeds", found)
+    if not arguments.quick:
+        write_lines(arguments.out, "uci_chosen.csv", lines)
 
 
 if __name__ == "__main__":

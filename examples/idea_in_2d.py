@@ -23,7 +23,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
-from pickmix.data.known_mixture import KnownMixture
+from pickmix.simulation.known_mixture import KnownMixture
 from pickmix.inspection.displays.colours import (
     BLACK,
     BLUE,

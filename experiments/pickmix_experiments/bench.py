@@ -107,7 +107,7 @@ def gaussian(
     """Compare ways to fit a mixture of Gaussians with full covariances.
 
     Every setting, rival and seed is a run in a process of its own, one after the other. The folder
-    gets gaussian.csv, a line per measurement, and from it gaussian.md (medians over seeds) and
+    gets gaussian.jsonl, a line of JSON per run, and from it gaussian.md (medians over seeds) and
     gaussian-SETTING.png. All settings with all rivals take hours. After Ctrl-C, the same command
     resumes where it stopped and repeats nothing. A rival whose library is missing is listed as not
     installed: pip install 'pickmix[bench]'.
@@ -126,7 +126,7 @@ def gaussian(
         return
     chosen = _named(SETTINGS, settings or (QUICK_SETTINGS if quick else SETTINGS))
     baselines = _named(BASELINES, rivals or (QUICK_RIVALS if quick else BASELINES))
-    path = out / "gaussian.csv"
+    path = out / "gaussian.jsonl"
     if draw_only:
         write_gaussian(_earlier_store(path))
         return
@@ -171,7 +171,7 @@ def tables(
     read is listed as missing, and the others are measured. A K is left out where a table has fewer
     than 4 K rows to fit. A seed is another start on the same rows.
 
-    The folder gets tables.csv, a line per measurement, and from it tables.md (a summary, and
+    The folder gets tables.jsonl, a line of JSON per run, and from it tables.md (a summary, and
     medians over seeds) and tables.png. All tables take hours. After Ctrl-C, the same command
     resumes where it stopped and repeats nothing.
 
@@ -187,7 +187,7 @@ def tables(
         return
     chosen = _named(TABLES, tables or (QUICK_TABLES if quick else TABLES))
     baselines = _named(BASELINES, rivals or TABLE_RIVALS)
-    path = out / "tables.csv"
+    path = out / "tables.jsonl"
     if draw_only:
         write_tables({}, _earlier_store(path))
         return
@@ -240,9 +240,10 @@ def _plan(settings: list[Setting], baselines: list[Baseline], n_seeds: int) -> l
 
 
 def _earlier_store(path: Path) -> Store:
-    if not path.is_file():
+    store = Store(path)
+    if not store.histories():
         raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
-    return Store(path)
+    return store
 
 
 def _carry_out(
@@ -266,7 +267,6 @@ def _carry_out(
             _report(f"[{number}/{len(runs)}]", store.histories()[run.key], known)
     except KeyboardInterrupt:
         interrupted = True
-    store.compact()
     if store.histories():
         write(store)
     if interrupted:

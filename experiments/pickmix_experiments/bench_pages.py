@@ -34,7 +34,7 @@ from pickmix_experiments.tables import MISSING, pipes
 SCIKIT_LEARN = "scikit-learn"
 # Differences in held-out log-likelihood per row up to this many nats are ties.
 TIE = 0.1
-# Messages of other libraries are long; the CSV file has them whole.
+# Messages of other libraries are long; the file of results has them whole.
 _LONGEST_OUTCOME = 60
 _ABOUT_GAUSSIAN = """\
 Medians over seeds; a seed is other rows and another start. *Held-out* is the mean log-density per
@@ -50,7 +50,7 @@ over seeds; a seed is another start on the same rows. *Held-out* is the mean log
 rows that were not fitted, in nats. *Gain* is how much it is above that of scikit-learn: the better
 of its starts that were run, with one thread in BLAS or with as many as there are cores, whichever
 is faster. *Seconds* are wall time with the start, without compilation and without measuring.
-`tables.csv` also has component evaluations and peak memory."""
+`tables.jsonl` also has component evaluations and peak memory."""
 _ABOUT_SUMMARY = """\
 A *win* is a gain of more than 0.1 nats per row over the other, a *loss* is one of less than -0.1,
 and the rest are ties. A rival whose runs all failed or were ended loses to one that finished.
@@ -142,20 +142,20 @@ class Cases:
     """
 
     def __init__(self, ends: Any) -> None:
-        found = [(case, name) for name in ends["setting"].unique() if (case := parse_name(name))]
+        cases = {name: case for name in ends["setting"].unique() if (case := parse_name(name))}
         # Tables that are no longer known come last.
-        places = {name: place for place, name in enumerate(TABLES)}
-        found.sort(key=lambda pair: (places.get(pair[0][0], len(places)), pair))
-        self.cases = {name: case for case, name in found}
+        rank = {name: number for number, name in enumerate(TABLES)}
+        order = sorted(cases, key=lambda name: (rank.get(cases[name][0], len(rank)), cases[name]))
+        self.cases = {name: cases[name] for name in order}
         self.ends = ends = ends[ends["setting"].isin(self.cases)]
         self.rivals = ordered(ends["rival"], BASELINES)
         good = ends[ends["test"].notna()]
         tried = ends[~ends["outcome"].str.startswith(NOT_TRIED)]
         self.held_out, self.seconds, counts = (
-            some.pivot_table(value, "setting", "rival", how)
+            runs.pivot_table(value, "setting", "rival", how)
             .reindex(index=list(self.cases), columns=self.rivals)
             .astype(float)
-            for some, value, how in (
+            for runs, value, how in (
                 (good, "test", "median"),
                 (good, "seconds", "median"),
                 (tried, "seed", "count"),
@@ -212,17 +212,17 @@ def tables_page(
         parts.append("![Gain over scikit-learn and ratio of seconds, per table and K](tables.png)")
     parts += ["## Tables", _cases_table(cases)]
     lost = cases.ends[cases.ends["test"].isna()].groupby(["setting", "rival"])["outcome"]
-    found = dict(lost.agg(outcomes))
+    endings = dict(lost.agg(outcomes))
     bad = [
-        f"- {table}, K = {K:,}, {rival}: {found[name, rival]}"
+        f"- {table}, K = {K:,}, {rival}: {endings[name, rival]}"
         for name, (table, K) in cases.cases.items()
         for rival in cases.rivals
-        if (name, rival) in found
+        if (name, rival) in endings
     ]
     measured = {table for table, _ in cases.cases.values()}
     lines = [f"- {name}: {why}" for name, why in (missing or {}).items() if name not in measured]
-    for title, some in (("Runs without a result", bad), ("Missing tables", lines)):
-        parts += [f"## {title}", "\n".join(some)] if some else []
+    for title, items in (("Runs without a result", bad), ("Missing tables", lines)):
+        parts += [f"## {title}", "\n".join(items)] if items else []
     return _page(*parts, machine_line(ends))
 
 
@@ -235,11 +235,11 @@ def _summary(cases: Cases) -> str:
     lines = []
     for rival, other in pairs:
         for K in (None, *sorted({K for _, K in cases.cases.values()})):
-            found = cases.compare(rival, other, K)
-            if sum(found[:3]):
+            *counts, gain, ratio = cases.compare(rival, other, K)
+            if sum(counts):
                 line = [rival, other, "all"] if K is None else ["", "", f"{K:,}"]
-                line += map(str, (sum(found[:3]), *found[:3]))
-                lines.append([*line, signed(found[3]), significant(found[4])])
+                line += map(str, (sum(counts), *counts))
+                lines.append([*line, signed(gain), significant(ratio)])
     if not lines:
         return ""
     header = ["", "against", "K", "cases", "wins", "ties", "losses", "median gain"]
@@ -262,9 +262,9 @@ def _cases_table(cases: Cases) -> str:
     return pipes(["table", "K", *columns], lines)
 
 
-def outcomes(found: Iterable[str]) -> str:
+def outcomes(endings: Iterable[str]) -> str:
     """How the runs of all seeds ended: "2 converged, 1 timed out after 60 s"."""
-    texts = [" ".join(text.replace("|", "/").split()) for text in found]
+    texts = [" ".join(text.replace("|", "/").split()) for text in endings]
     short = [t if len(t) <= _LONGEST_OUTCOME else f"{t[: _LONGEST_OUTCOME - 1]}…" for t in texts]
     return ", ".join(f"{count} {outcome}" for outcome, count in Counter(short).items())
 
@@ -346,11 +346,11 @@ def _draw_dots(axes: Any, cases: Cases, values: Any, rival: str, tables: list[st
     for rank, K in enumerate(components):
         shift = _SPREAD * ((rank + 0.5) / len(components) - 0.5)
         colour = _COLOURS[rank % len(_COLOURS)]
-        some = values[[cases.cases[name][1] == K for name in values.index]]
-        if len(some):
-            places = [tables.index(cases.cases[name][0]) + shift for name in some.index]
+        of_K = values[[cases.cases[name][1] == K for name in values.index]]
+        if len(of_K):
+            heights = [tables.index(cases.cases[name][0]) + shift for name in of_K.index]
             look = {"marker": look_of(rival).marker, "markersize": 7 if first else 6}
             look |= {"markerfacecolor": colour if first else "none", "markeredgecolor": colour}
             # Dots at the edge are drawn whole.
             look |= {"linestyle": "none", "clip_on": False, "zorder": 3 if first else 2}
-            axes.plot(some, places, **look, label=f"{rival}, K = {K:,}")
+            axes.plot(of_K, heights, **look, label=f"{rival}, K = {K:,}")

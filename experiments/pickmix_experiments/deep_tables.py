@@ -369,14 +369,14 @@ def _default_table(runs: Iterable[Run], histories: Histories) -> list[Table]:
     for name in _in_order(frame["dataset"]) if len(frame) else ():
         of_set = frame[frame["dataset"] == name]
         frames = {a: of_set[of_set["algorithm"] == a] for a in DEFAULTS}
-        means = with_best({a: spread(some) for a, some in frames.items()})
+        means = with_best({a: spread(f) for a, f in frames.items()})
         row = {_SET: Cell(name)} | _each("test", "test", means, spread=True)
         # For each seed, the model that one would choose without test rows.
         known = _finite(_finite(of_set, "test"), "best_validation")
         row[ours] = spread(known.loc[known.groupby("seed")["best_validation"].idxmax()])
         row[best_of_paper] = Cell(float(PAPER[PAPER.index.isin([name], 0)][tests].max(axis=None)))
         for fact, heading, digits in (("seconds", "seconds", 1), ("n_components", "components", 0)):
-            cells = {a: Cell(median(some[fact]), digits=digits) for a, some in frames.items()}
+            cells = {a: Cell(median(f[fact]), digits=digits) for a, f in frames.items()}
             row |= _each(heading, heading, cells)
         rows.append(row | _each("seeds", "seeds", _seeds(frames)))
     if not rows:

@@ -476,10 +476,10 @@ def _points(group: Any, varies: str, x: str) -> dict[float | None, np.ndarray]:
     known = group[np.isfinite(group[[x, "error"]].astype(float)).all(axis=1)]
     points: dict[float | None, np.ndarray] = {}
     for value, seeds in known.groupby(known[varies].fillna(-np.inf)):
-        found = seeds[[x, "error"]].to_numpy(dtype=float)
+        values = seeds[[x, "error"]].to_numpy(dtype=float)
         # A start that is never left has no place on a logarithmic axis.
-        if np.median(found[:, 0]) > 0.0:
-            points[None if value == -np.inf else value] = found
+        if np.median(values[:, 0]) > 0.0:
+            points[None if value == -np.inf else value] = values
     return points
 
 

@@ -102,7 +102,7 @@ def reproduce(
 ) -> None:
     """Draw figures and tables of the paper behind pickmix again.
 
-    Runs are kept in the folder as they finish, and at the end in Parquet, one row per evaluation.
+    Runs are kept in the folder as they finish, in results.jsonl, a line of JSON for each.
     Ctrl-C or a crash loses only the runs under way; the same command resumes and repeats nothing.
     Figures share runs where those of the paper do. At the paper's scale the figures take about two
     days of one core, table-fixed takes four, and table-best, with thousands of large networks,
@@ -131,7 +131,7 @@ def reproduce(
     if budget is not None:
         scale = _within(budget, experiments, scale)
     interrupted = False
-    store = Store(out / "results.parquet")
+    store = Store(out / "results.jsonl")
     if not draw_only:
         runs = _runs_of(experiments, scale)
         if algorithms:
@@ -209,7 +209,6 @@ def _make(
             make_all(missing, ready, max_seconds, report)
     except KeyboardInterrupt:
         interrupted = True
-    store.compact()
     for message in without_data:
         click.echo(message, err=True)
     return interrupted

@@ -1,8 +1,8 @@
 """Measurements of runs: histories, the store that keeps them, and what is read off them.
 
-The store is a table, a Parquet or CSV file with a row per measurement; rows repeat what is known of
-their run, so that any tool can read it alone. A run that has finished is first appended to a
-journal, one line of JSON in one write: a killed process leaves whole runs or nothing.
+The store is a file of JSON lines, one per run, that `pandas.read_json(path, lines=True)` reads: the
+run's settings and seed, its facts, and its series as lists. A line is appended when a run has
+finished, in one write: a killed process leaves whole runs or nothing.
 """
 
 from __future__ import annotations
@@ -73,33 +73,29 @@ def make_history(
 ) -> History:
     """Make a history from records and facts that may lack names, with at least one record."""
     rows = list(records) or [{}]
-    return _history(run, {n: [row.get(n, np.nan) for row in rows] for n in SERIES}, facts)
+    return _history(run, {n: [row.get(n) for row in rows] for n in SERIES} | dict(facts))
 
 
-def _history(run: Run, series: Mapping[str, Any], facts: Mapping[str, Any]) -> History:
-    texts = {name: facts.get(name) for name in TEXTS}
+def _history(run: Run, values: Mapping[str, Any]) -> History:
+    n_records = max(len(values.get(name, ())) for name in SERIES)
+    empty = [math.nan] * n_records
+    series = {name: np.array(values.get(name, empty), dtype=float) for name in SERIES}
+    texts = {name: values.get(name) for name in TEXTS}
     # Empty texts come back from CSV files as NaN.
-    known: dict[str, Any] = {n: text if isinstance(text, str) else "" for n, text in texts.items()}
-    numbers = {name: facts.get(name) for name in NUMBERS}
-    known |= {name: math.nan if n is None else float(n) for name, n in numbers.items()}
-    return History(run, {name: np.asarray(series[name], dtype=float) for name in SERIES}, known)
+    facts: dict[str, Any] = {n: text if isinstance(text, str) else "" for n, text in texts.items()}
+    numbers = {name: values.get(name) for name in NUMBERS}
+    facts |= {name: math.nan if n is None else float(n) for name, n in numbers.items()}
+    return History(run, series, facts)
 
 
 class Store:
-    """Histories of runs in a .parquet or .csv file, which need not exist yet.
-
-    Until `compact`, a journal stands beside it, with the suffix .jsonl.
-    """
+    """Histories of runs in a file of JSON lines, which need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._journal = path.with_suffix(".jsonl")
         self._histories: dict[str, History] = {}
-        self._read()
-
-    def _read(self) -> None:
-        for read, file in ((_read_table, self.path), (_read_journal, self._journal)):
-            if file.exists():
+        for read, suffix in ((_read_table, ".parquet"), (_read_table, ".csv"), (_read, ".jsonl")):
+            if (file := path.with_suffix(suffix)).exists():
                 self._histories |= {history.run.key: history for history in read(file)}
 
     def get(self, run: Run) -> History | None:
@@ -124,63 +120,43 @@ class Store:
 
     def add(self, history: History) -> None:
         """Keep a history; it replaces an earlier one of the same run."""
-        columns = _columns(history) | {n: v.tolist() for n, v in history.series.items()}
+        run = history.run
+        line = {"spec": run.spec, "settings": json.dumps(run.settings()), "seed": run.seed}
+        line |= {
+            name: fact for name, fact in history.facts.items() if fact != "" and pd.notna(fact)
+        }
+        for name, values in history.series.items():
+            if not np.isnan(values).all():
+                line[name] = [None if math.isnan(value) else value for value in values.tolist()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._journal, "a", encoding="utf-8") as file:
+        with open(self.path, "a", encoding="utf-8") as file:
             # The line break before it ends what a killed process may have left.
-            file.write(f"\n{json.dumps(columns)}\n")
+            file.write(f"\n{json.dumps(line, separators=(',', ':'))}\n")
             file.flush()
             os.fsync(file.fileno())
-        self._histories[history.run.key] = history
-
-    def compact(self) -> None:
-        """Move the journal into the table; if killed on the way, every run is in one of them."""
-        if not self._journal.exists():
-            return
-        # Another process may have added to either.
-        self._read()
-        frames = [pd.DataFrame(_columns(history)) for history in self._histories.values()]
-        # Similar rows side by side: small files, and the same file in whatever order runs ended.
-        table = pd.concat(frames).sort_values(["settings", "seed"], kind="stable")
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        if self.path.suffix == ".csv":
-            table.to_csv(temporary, index=False)
-        else:
-            table.to_parquet(temporary, index=False, compression="zstd")
-        temporary.replace(self.path)
-        self._journal.unlink()
+        self._histories[run.key] = history
 
 
-def _columns(history: History) -> dict[str, Any]:
-    run = history.run
-    names = {"spec": run.spec, "settings": json.dumps(run.settings()), "seed": run.seed}
-    return {**names, **history.series, **history.facts}
-
-
-def _read_table(path: Path) -> Iterator[History]:
-    if path.suffix == ".csv":
-        texts = dict.fromkeys(("settings", *TEXTS), str)
-        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-    else:
-        table = pd.read_parquet(path)
-    missing = [name for name in ("settings", "seed", *SERIES) if name not in table]
-    if missing:
-        message = f"expected the columns settings, seed, ...; {missing[0]} is missing"
-        raise ValueError(f"{path}: {message}")
-    for (settings, seed), rows in table.groupby(["settings", "seed"], sort=False):
-        if run := run_of(settings, int(seed)):
-            yield _history(run, rows, rows.iloc[0])
-
-
-def _read_journal(path: Path) -> Iterator[History]:
+def _read(path: Path) -> Iterator[History]:
     for line in path.read_text("utf-8").splitlines():
         # What a killed process left is no JSON.
         with contextlib.suppress(json.JSONDecodeError):
-            columns = json.loads(line)
-            # Version 0.2 had them one level down.
-            columns |= columns.pop("series", {}) | columns.pop("facts", {})
-            if run := run_of(columns["settings"], columns["seed"]):
-                yield _history(run, columns, columns)
+            values = json.loads(line)
+            # Version 0.2 had measurements one level down.
+            values |= values.pop("series", {}) | values.pop("facts", {})
+            if run := run_of(values["settings"], values["seed"]):
+                yield _history(run, values)
+
+
+def _read_table(path: Path) -> Iterator[History]:
+    """Read a file of version 0.2, with a row for each measurement."""
+    if path.suffix == ".parquet":
+        table = pd.read_parquet(path)
+    else:
+        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    for (settings, seed), rows in table.groupby(["settings", "seed"], sort=False):
+        if run := run_of(settings, int(seed)):
+            yield _history(run, {**rows.iloc[0], **{name: rows[name] for name in SERIES}})
 
 
 def t95_index(values: np.ndarray) -> int:

@@ -1,4 +1,4 @@
-"""Tables as Markdown, CSV and LaTeX, and the numbers behind figures."""
+"""Tables as Markdown and CSV, and the numbers behind figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ from pickmix_experiments.store import COMPLETE, History, frame_of, median
 MISSING = "–"
 # From here on, digits behind the point say nothing and those before it fill the page.
 _LARGE = 1e6
-_LATEX = {
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-    **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    **{"–": "--", "†": r"$^\dagger$", "±": r"$\pm$", "×": r"$\times$"},
-}
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -102,12 +96,10 @@ def with_best(cells: Mapping[Key, Cell], *, lowest: bool = False) -> dict[Key, C
 
 def write(tables: Sequence[Table], folder: Path, stem: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {".md": markdown(tables), ".csv": csv_text(tables)}
-    texts[".tex"] = latex(tables)
-    paths = {folder / f"{stem}{suffix}": text for suffix, text in texts.items()}
-    for path, text in paths.items():
+    paths = [folder / f"{stem}.md", folder / f"{stem}.csv"]
+    for path, text in zip(paths, (markdown(tables), csv_text(tables)), strict=True):
         path.write_text(text, encoding="utf-8", newline="")
-    return list(paths)
+    return paths
 
 
 def pipes(
@@ -180,47 +172,6 @@ def _plain(value: str | float, digits: int) -> str:
     if isinstance(value, str) or not math.isfinite(value):
         return value if isinstance(value, str) else ""
     return str(round(value)) if digits == 0 else repr(float(value))
-
-
-def latex(tables: Sequence[Table]) -> str:
-    r"""Return LaTeX for `\input` into a document that loads booktabs."""
-    return "\n\n".join(map(_latex_table, tables)) + "\n"
-
-
-def _latex_table(table: Table) -> str:
-    groups = any(column.group for column in table.columns)
-    names = [tuple(map(_latex_text, (c.group, c.heading))) for c in table.columns]
-    frame = pd.DataFrame([[_latex_cell(cell) for cell in cells] for cells in table.lines()])
-    frame.columns = pd.MultiIndex.from_tuples(names) if groups else pd.Index([n[1] for n in names])
-    letters = "l" + "r" * (len(names) - 1)
-    tabular = frame.to_latex(index=False, column_format=letters, multicolumn_format="c").rstrip()
-    if table.summaries:
-        lines = tabular.splitlines()
-        lines.insert(len(lines) - 2 - len(table.summaries), r"\midrule")
-        tabular = "\n".join(lines)
-    notes = " ".join(map(_latex_text, table.notes))
-    return "\n".join(
-        [
-            r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}%",
-            rf"\noindent\textbf{{{_latex_text(table.title)}}}\par\smallskip",
-            rf"\noindent{tabular}\par",
-            *([rf"\smallskip\noindent {notes}\par"] if notes else ()),
-            r"\endgroup",
-        ]
-    )
-
-
-def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _latex_cell(cell: Cell | None) -> str:
-    if cell is None or isinstance(cell.value, str) or cell.text == MISSING:
-        return "" if cell is None else _latex_text(cell.text)
-    text = re.sub(r"e([+-]\d+)", lambda match: rf" \times 10^{{{int(match[1])}}}", cell.text)
-    text = text.replace("±", r"\pm")
-    text = rf"\mathbf{{{text}}}" if cell.best else text
-    return f"${text}^\\dagger$" if cell.cut else f"${text}$"
 
 
 def _part(name: str, first: float, last: float, over: str = "") -> Callable[[History], float]:

@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
-    """Return `value` if it is one of `choices`."""
     if isinstance(value, str) and value in choices:
         return value
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
@@ -35,14 +34,12 @@ def check_number(name: str, value: Any, least: float, strict: bool = False) -> f
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return `value` if it is True or False."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
 def check_n_jobs(n_jobs: Any) -> None:
-    """Check scikit-learn's number of jobs: None, or an integer other than 0."""
     whole = isinstance(n_jobs, numbers.Integral) and not isinstance(n_jobs, bool)
     if n_jobs is not None and not (whole and n_jobs != 0):
         raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
@@ -59,7 +56,6 @@ def as_random_state(random_state: Any) -> Any:
 
 
 def check_randomness(random_state: Any) -> np.random.RandomState:
-    """Turn `random_state` into a RandomState."""
     try:
         random: np.random.RandomState = check_random_state(as_random_state(random_state))
     except ValueError as error:
@@ -75,6 +71,19 @@ def check_generator(random_state: Any) -> np.random.Generator | np.random.Random
     if isinstance(random_state, np.random.Generator):
         return random_state
     return check_randomness(random_state)
+
+
+def check_restored(name: str, value: Any, like: np.ndarray, most: int | None = None) -> np.ndarray:
+    """Return an array of a file if it has the type and shape of `like`.
+
+    With `most` it holds numbers of things, from -1 to below `most`.
+    """
+    if not isinstance(value, np.ndarray) or value.dtype != like.dtype or value.shape != like.shape:
+        came = getattr(value, "shape", type(value).__name__)
+        raise ValueError(f"{name}: expected {like.dtype} of shape {like.shape}, got {came}")
+    if most is not None and value.size and not (value.min() >= -1 and value.max() < most):
+        raise ValueError(f"{name}: expected numbers below {most}, got others")
+    return value
 
 
 def refuse_overflow(log_densities: np.ndarray) -> None:

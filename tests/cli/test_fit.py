@@ -172,10 +172,7 @@ class TestResults:
             "table, which takes text, dates and missing values",
         ),
         (["rows.xlsx"], "expected a file ending in"),
-        (
-            ["infinite.csv"],
-            "infinite.csv: expected finite numbers, got inf in row 2 of column 'b'",
-        ),
+        (["infinite.csv"], "infinite.csv: expected finite numbers, got inf in row 2 of column 'b'"),
         (["rows.csv", "--components", "301"], "n_components must be at most"),
         (["rows.csv", "--tol", "-1"], "tol must be a finite number >= 0"),
         (["rows.csv", "--out", "rows.csv/x"], "rows.csv"),

@@ -10,15 +10,7 @@ import tempfile
 
 import numpy as np
 import pytest
-from commands import (
-    QUICK,
-    error_of,
-    lines_of,
-    nameless,
-    printed_rows,
-    run_well,
-    same_model,
-)
+from commands import QUICK, error_of, lines_of, nameless, printed_rows, run_well, same_model
 
 import pickmix
 from pickmix.cli import data, main
@@ -195,10 +187,7 @@ class TestColumns:
         (["assign", "model", "rows.csv", "--top", "4"], "n_components=3, got 4"),
         (["sample", "model", "--out", "none/x.csv"], "does not exist"),
         (["score", "model", "plain.csv.gz"], "if it is plain text, name it plain.csv"),
-        (
-            ["score", "model", "marks.csv"],
-            "is the comma a decimal one? say so with --decimal ,",
-        ),
+        (["score", "model", "marks.csv"], "is the comma a decimal one? say so with --decimal ,"),
     ],
 )
 def test_bad_input_is_one_clear_line(places, monkeypatch, arguments, message):

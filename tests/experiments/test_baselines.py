@@ -12,7 +12,7 @@ from scipy.stats import multivariate_normal
 from pickmix import GaussianMixture
 from pickmix.data.rotated import generate
 from pickmix_experiments import baselines
-from pickmix_experiments.baselines import BASELINES, SKLEARN_PAIRS, gaussians_of_clusters
+from pickmix_experiments.baselines import BASELINES, gaussians_of_clusters
 from pickmix_experiments.bench_data import SETTINGS, BenchData, GaussianParameters, Setting
 from pickmix_experiments.runner import perform
 from pickmix_experiments.runs import BenchRun
@@ -57,27 +57,6 @@ def test_plain_is_plain(X):
     assert fitted.work_seconds > 0.0
 
 
-def test_curves_of_ours_are_recorded_on_the_way(X):
-    seen = []
-
-    def record(evaluations, parameters):
-        seen.append((evaluations, parameters().score_samples(X).mean()))
-
-    fitted = BASELINES["em"].fit(X, 4, 0, record)
-    assert np.all(np.diff([evaluations for evaluations, _ in seen]) > 0)
-    # EM never falls, and the last record is the end.
-    assert np.all(np.diff([score for _, score in seen]) > -1e-9)
-    end = pytest.approx(fitted.parameters.score_samples(X).mean())
-    assert seen[-1] == (fitted.evaluations, end)
-
-
-def test_threads_of_blas_change_the_time_only(X):
-    for many, one in SKLEARN_PAIRS:
-        first, second = (BASELINES[name].fit(X, 4, 1, nothing) for name in (many, one))
-        assert first.evaluations == second.evaluations
-        np.testing.assert_allclose(first.parameters.means, second.parameters.means, atol=1e-9)
-
-
 def test_clusters_become_gaussians_shrunk_by_one_row():
     X = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [9.0, 9.0]])
     parameters = gaussians_of_clusters(X, np.array([0, 0, 0, 0, 1]), np.full((3, 2), 7.0))
@@ -99,11 +78,6 @@ def test_density_is_scipys_whatever_the_type_and_the_sum_of_weights():
         for w, m, S in zip(truth.weights, truth.means, truth.covariances, strict=True)
     ]
     np.testing.assert_allclose(narrow.score_samples(X), logsumexp(parts, axis=0), rtol=1e-4)
-
-
-def test_half_a_row_makes_a_component_live():
-    parameters = GaussianParameters([0.994, 0.006, 0.0], np.zeros((3, 1)), np.ones((3, 1, 1)))
-    assert (parameters.live_components(100), parameters.live_components(50)) == (2, 1)
 
 
 def test_parameters_that_cannot_be_scored_are_named():
@@ -187,8 +161,3 @@ def test_errors_are_outcomes(make):
     assert history.facts["n_rows"] == 300
     assert "singular" in make(fit=flat).facts["outcome"]
     assert make(data=missing).facts["outcome"] == "no data: rows.txt: nothing there"
-
-
-def test_missing_libraries_are_noticed():
-    assert not dataclasses.replace(BASELINES["em"], needs="no_such_library").installed
-    assert BASELINES["em"].installed

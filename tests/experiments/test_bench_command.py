@@ -71,7 +71,7 @@ def test_quick_is_one_small_setting_and_one_seed(tmp_path, made):
     assert result.exit_code == 0, result.output
     assert made == [("small", name, 0, 3600.0) for name in QUICK]
     files = {file.name for file in (tmp_path / "b").iterdir()}
-    assert files == {"gaussian.csv", "gaussian.md", "gaussian-small.png"}
+    assert files == {"gaussian.jsonl", "gaussian.md", "gaussian-small.png"}
     assert "[2/4] small, pickmix, seed 0: converged, -1.0000 held out in 2.00 s" in result.output
     assert "| pickmix | -1.000 |" in (tmp_path / "b" / "gaussian.md").read_text()
 
@@ -92,7 +92,7 @@ def test_all_settings_and_baselines_by_default(tmp_path, made, monkeypatch):
     monkeypatch.setattr(bench, "write_gaussian", lambda store: None)
     run("gaussian", "--seeds", 1, "--out", tmp_path)
     assert {row[0] for row in made} == set(SETTINGS)
-    histories = Store(tmp_path / "gaussian.csv").histories().values()
+    histories = Store(tmp_path / "gaussian.jsonl").histories().values()
     assert {history.run.algorithm for history in histories} == set(BASELINES)
 
 
@@ -112,11 +112,11 @@ def test_draw_only_fits_nothing(verb, tmp_path, made):
     made.clear()
     (picture,) = tmp_path.glob("*.png")
     picture.unlink()
-    before = (tmp_path / f"{verb}.csv").read_bytes()
+    before = (tmp_path / f"{verb}.jsonl").read_bytes()
     assert run(verb, "--draw-only", "--out", tmp_path).exit_code == 0
     assert made == []
     assert picture.exists()
-    assert (tmp_path / f"{verb}.csv").read_bytes() == before
+    assert (tmp_path / f"{verb}.jsonl").read_bytes() == before
 
 
 def test_an_interrupt_keeps_the_finished_runs(tmp_path, made, monkeypatch):
@@ -131,7 +131,7 @@ def test_an_interrupt_keeps_the_finished_runs(tmp_path, made, monkeypatch):
     result = run("gaussian", "--quick", "--out", tmp_path)
     assert result.exit_code == 130
     assert "the same command resumes from here" in result.output
-    assert len(Store(tmp_path / "gaussian.csv").histories()) == 2
+    assert len(Store(tmp_path / "gaussian.jsonl").histories()) == 2
     assert (tmp_path / "gaussian.md").exists()
 
 
@@ -140,7 +140,7 @@ def test_a_real_run_from_end_to_end(folder):
     result = run("tables", "--quick", *choice)
     assert result.exit_code == 0, result.output
     assert "missing: bike: expected tables/bike.npz" in result.output
-    (history,) = Store(folder / "tables.csv").histories().values()
+    (history,) = Store(folder / "tables.jsonl").histories().values()
     assert history.run == BenchRun("em", 0, 0, setting="skin-k8")
     facts, series = history.facts, history.series
     assert (facts["n_rows"], facts["n_features"], facts["n_components"]) == (180, 2, 8)
@@ -156,7 +156,7 @@ def test_quick_is_three_small_tables_and_one_seed(folder, made):
     assert result.exit_code == 0, result.output
     tables = ("sklearn-iris-k8", "sklearn-wine-k8", "sklearn-diabetes-k8")
     assert made == [(table, name, 0, 3600.0) for table in tables for name in DEFAULTS]
-    assert {file.name for file in folder.iterdir()} == {"tables.csv", "tables.md", "tables.png"}
+    assert {file.name for file in folder.iterdir()} == {"tables.jsonl", "tables.md", "tables.png"}
     page = (folder / "tables.md").read_text()
     assert "| pickmix | scikit-learn | all | 3 | 3 | 0 | 0 | +0.500 | 1.00 |" in page
 

@@ -11,7 +11,6 @@ from pickmix_experiments.bench_data import (
     TABLES,
     choose,
     ellipsoids,
-    find_setting,
     from_file,
     from_mixsim,
     from_uci,
@@ -150,12 +149,3 @@ def test_tables_that_cannot_be_read_are_missing_with_a_reason(folder, monkeypatc
     assert not (folder / "scikit-learn").exists()
     monkeypatch.delenv("PICKMIX_DATA")
     assert choose([TABLES["skin"]], [8]).missing["skin"].endswith("but it is not set")
-
-
-def test_a_run_finds_its_setting_by_name():
-    setting = find_setting("kegg-directed-k128")
-    assert (setting.name, setting.n_components) == ("kegg-directed-k128", 128)
-    assert find_setting("small") is SETTINGS["small"]
-    for name in ("no-such-table-k8", "skin"):
-        with pytest.raises(KeyError):
-            find_setting(name)

@@ -1,12 +1,9 @@
 """Pages and the picture of the benches, from results that nobody measured."""
 
-import math
-
 import pytest
 from made_histories import bench
 
 from pickmix_experiments.bench_pages import (
-    SCIKIT_LEARN,
     Cases,
     draw_gains,
     ends_of,
@@ -20,7 +17,7 @@ SKLEARN = "sklearn-kmeans-one-thread"
 
 
 def ends(folder, *histories):
-    store = Store(folder / "results.csv")
+    store = Store(folder / "results.jsonl")
     for history in histories:
         store.add(history)
     return ends_of(store)
@@ -75,7 +72,7 @@ def test_without_truth_and_reference_there_are_no_such_columns(tmp_path):
 
 
 def test_the_page_has_every_setting_and_the_machine(tmp_path, small):
-    store = Store(tmp_path / "results.csv")
+    store = Store(tmp_path / "results.jsonl")
     store.add(bench("birch1", "em", outcome="no data: nothing", load_average=1.0))
     page = gaussian_page(ends_of(store), ["small"])
     assert page.index("## small") < page.index("## birch1")
@@ -104,18 +101,6 @@ def results(tmp_path):
     ]
     histories.append(bench("wine-k8", "gmmx", outcome="not installed: gmmx", versions=""))
     return ends(tmp_path, *histories)
-
-
-def test_cases_are_in_order_and_hold_medians(results):
-    cases = Cases(results)
-    assert list(cases.cases) == ["bike-k128", "skin-k8", "skin-k32", "iris-k8", "wine-k8"]
-    assert cases.cases["skin-k32"] == ("skin", 32)
-    wine = cases.held_out.loc["wine-k8"].dropna().to_dict()
-    assert wine == {"pickmix": -1.0, "em": -2.0, SKLEARN: -3.0, SCIKIT_LEARN: -3.0}
-    assert cases.gains("pickmix")["wine-k8"] == 2.0
-    assert cases.gains("pickmix", "em")["wine-k8"] == 1.0
-    assert cases.ratios("pickmix")["wine-k8"] == 0.5
-    assert math.isnan(cases.gains("gmmx")["wine-k8"])
 
 
 def test_ties_wins_and_failures_are_counted(results):

@@ -37,7 +37,7 @@ SCALES = {
 
 @pytest.fixture(scope="module")
 def histories():
-    return Store(RESULTS / "results.parquet").histories()
+    return Store(RESULTS / "results.jsonl").histories()
 
 
 @pytest.mark.parametrize("name", SCALES)
@@ -60,11 +60,11 @@ def numbers(page):
 
 def test_numbers_of_benches():
     page = numbers((BENCHES / "gaussian" / "gaussian.md").read_text("utf-8"))
-    ends = ends_of(Store(BENCHES / "gaussian" / "gaussian.csv"))
+    ends = ends_of(Store(BENCHES / "gaussian" / "gaussian.jsonl"))
     for setting in ends["setting"].unique():
         for line in numbers(setting_table(ends[ends["setting"] == setting])):
             assert line in page
-    cases = Cases(ends_of(Store(BENCHES / "tables" / "tables.csv")))
+    cases = Cases(ends_of(Store(BENCHES / "tables" / "tables.jsonl")))
     page = numbers((BENCHES / "tables" / "tables.md").read_text("utf-8"))
     comparison = cases.compare("pickmix")
     counts = [*comparison[:3], f"{comparison.median_gain:+.3f}"]

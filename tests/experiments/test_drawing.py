@@ -18,7 +18,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 
 from pickmix_experiments.baselines import BASELINES
 from pickmix_experiments.catalogue import Figure, Panel
-from pickmix_experiments.drawing import LOOKS, SHAPES, Line, compose, draw, limits, look_of
+from pickmix_experiments.drawing import LOOKS, SHAPES, compose, draw, look_of
 from pickmix_experiments.runs import ALGORITHMS, DEFAULTS, ConvergenceRun
 
 
@@ -108,21 +108,6 @@ def test_a_far_truth_does_not_press_ends_together(truth, where):
     assert [text.get_text() for text in page.axes[0].texts] == [f"true mixture {truth:g} ({where})"]
 
 
-def test_limits_hold_the_ends_and_cut_the_rise_and_a_far_outlier():
-    def line(*y, mark=np.nan):
-        y = np.array(y)
-        return Line(np.arange(1.0, 1.0 + y.size), y, y, y, mark)
-
-    lines = [line(-1e6, -10.0 - 0.1 * rank) for rank in range(20)] + [line(-1e6, -900.0)]
-    bottom, top = limits(lines, np.nan)
-    assert -30.0 < bottom < -11.9
-    assert -10.0 < top < -9.0
-    bottom, _ = limits([*lines, line(-1e6, -10.0, mark=-14.0)], np.nan)
-    assert bottom < -14.0
-    bottom, top = limits([line(0.0)], np.nan)
-    assert bottom < 0.0 < top
-
-
 def test_bias_is_logarithmic_with_what_exact_draws_give():
     histories = [
         drawn(
@@ -199,27 +184,6 @@ def test_nothing_to_draw(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_files_are_written(tmp_path):
-    histories = error_histories()
-    runs = tuple(history.run for history in histories)
-    panels = (
-        Panel("acceptance of $K = 100$", "acceptance", runs),
-        Panel("errors, with a long title that has to be broken", "K", runs),
-    )
-    path, pdf = tmp_path / "figure.png", tmp_path / "figure.pdf"
-    contents = []
-    for _ in range(2):
-        assert draw(Figure("Figure 1", panels), by_key(*histories), path) == path
-        contents.append(pdf.read_bytes())
-    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert contents[0][:5] == b"%PDF-"
-    # Equal results make equal files.
-    assert contents[0] == contents[1]
-    pdf.unlink()
-    draw(figure_of(histories), by_key(*histories), path, pdf=False)
-    assert not pdf.exists()
-
-
 def test_ends_and_curves_of_a_bench_are_where_they_belong():
     histories = []
     for seed in (0, 1):
@@ -248,28 +212,6 @@ def test_ends_and_curves_of_a_bench_are_where_they_belong():
     assert set(words(page)) == {"em", "sklearn-kmeans", "tsaem (not finished)", "true mixture"}
 
 
-@pytest.mark.parametrize("factor", [1.05, 2.0, 30.0, 1e5])
-def test_axes_that_span_little_have_ticks(factor):
-    histories = [
-        rising(gaussian(K=K), truth=-20.8 + error, factor=error)
-        for K, error in ((25, 0.37), (50, 0.37 * factor))
-    ]
-    runs = tuple(history.run for history in histories)
-    page = compose(Figure("F", (Panel("P", "K", runs),)), by_key(*histories))
-    page.draw_without_rendering()
-    for axis in (page.axes[0].xaxis, page.axes[0].yaxis):
-        low, high = axis.get_view_interval()
-        ticks = [
-            label.get_text()
-            for minor in (False, True)
-            for label, at in zip(
-                axis.get_ticklabels(minor=minor), axis.get_ticklocs(minor=minor), strict=False
-            )
-            if low <= at <= high and label.get_text()
-        ]
-        assert len(ticks) >= 2
-
-
 def test_errors_against_the_time_to_t95():
     histories = error_histories()
     # The order of the runs does not matter.
@@ -292,41 +234,20 @@ def test_errors_against_the_time_to_t95():
     assert page.axes[0].get_ylabel().replace("\n", " ") == "absolute error at t95 (nats per row)"
 
 
-def test_an_algorithm_without_the_parameter_is_a_point():
-    histories = [
-        rising(gaussian("EM"), truth=-19.0),
-        rising(gaussian("MCSAEM", M=1), truth=-19.0),
-        rising(gaussian("MCSAEM", M=5), truth=-19.0, factor=2.0),
-    ]
-    runs = tuple(history.run for history in histories)
-    page = compose(Figure("F", (Panel("P", "M", runs),)), by_key(*histories))
-    np.testing.assert_allclose(labelled(page.axes[0], "EM")[0].get_xydata(), [[1.0, 1.8]])
-    assert [line.get_marker() for line in labelled(page.axes[0], "_None")] == ["*"]
-    assert words(page) == ["EM", "MCSAEM", "M = 1", "M = 5", "without M"]
-    assert not kinds(page.axes[0], LineCollection)  # one seed
-
-
-def test_values_without_a_place_on_a_log_axis():
-    # A start that is never left has its t95 at 0 seconds.
-    one = drawn(
-        gaussian("other"), seconds=[0.0, 1.0], evaluations=[0.0, 5.0], log_likelihood=[-20.0, -20.1]
-    )
-    page = compose(figure_of([one], marks="t95"), by_key(one))
-    assert not labelled(page.axes[0], "_t95")
-    np.testing.assert_allclose(labelled(page.axes[0], "other")[0].get_xydata(), [[1.0, -20.1]])
-    assert not kinds(page.axes[0], PolyCollection)
-    assert page.get_suptitle() == "Figure 0 (one seed)"
-    assert words(page) == ["other"]
-    zero = {"bias": [0.5, 0.2, 0.0], "bias_by_chance": [0.0, 0.0, 0.0]}
-    times = {"seconds": [1.0, 2.0, 3.0], "evaluations": [1.0, 2.0, 3.0]}
-    one = drawn(ConvergenceRun("MHSAEM-O", 10, 0), **times, **zero)
-    page = compose(figure_of([one], "bias"), by_key(one))
-    assert labelled(page.axes[0], "MHSAEM-O")[0].get_xdata()[-1] == pytest.approx(2.0)
-    assert not labelled(page.axes[0], "_chance")
-
-
 @pytest.mark.parametrize(("truth", "scale"), [(-20.8, "linear"), (-20.0, "log"), (np.nan, None)])
 def test_an_error_of_zero_makes_the_axis_linear(truth, scale):
     one = rising(gaussian(K=25), truth=truth)
     page = compose(Figure("F", (Panel("P", "K", (one.run,)),)), by_key(one))
     assert (page and page.axes[0].get_yscale()) == scale
+
+
+def test_files_are_written_and_equal_results_make_equal_files(tmp_path):
+    one = rising(gaussian())
+    path, pdf = tmp_path / "figure.png", tmp_path / "figure.pdf"
+    contents = []
+    for _ in range(2):
+        assert draw(figure_of([one]), by_key(one), path) == path
+        contents.append(pdf.read_bytes())
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert contents[0] == contents[1]
+    assert contents[0][:5] == b"%PDF-"

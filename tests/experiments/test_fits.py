@@ -62,13 +62,6 @@ def test_gaussian_evaluations_per_row():
     assert last(small("MHSAEM-U", M=2)) == 4 * 3
 
 
-def test_the_log_likelihood_is_exact():
-    run = small("EM", T=3)
-    X, _ = fits.rows_of(run)
-    mixture = fits.make_gaussian(run).fit(X)
-    assert perform(run).series["log_likelihood"][-1] == pytest.approx(mixture.score(X), rel=1e-12)
-
-
 def test_schedules_of_a_run_are_those_of_its_fit():
     estimator = fits.make_gaussian(small("MHSAEM-U", first_steps=7, step_size=0.3))
     assert [estimator.step_size(t) for t in (1, 7, 8)] == [1.0, 1.0, 0.3]
@@ -92,7 +85,7 @@ def test_a_fit_that_raises_is_a_result():
     assert np.isnan(history.series["log_likelihood"]).all()
 
 
-@pytest.mark.parametrize("algorithm", ["MHSAEM-O", "MHSAEM-TF", "MHSAEM-P"])
+@pytest.mark.parametrize("algorithm", ["MHSAEM-TF", "MHSAEM-P"])
 def test_convergence_runs(algorithm):
     history = perform(ConvergenceRun(algorithm, 60, 0, K=4, N=200, B=20))
     check_series(history)
@@ -106,6 +99,7 @@ def test_convergence_runs(algorithm):
 
 def test_exact_draws_have_no_bias_beyond_chance():
     history = perform(ConvergenceRun("MHSAEM-O", 400, 0, K=4, N=200, B=20))
+    check_series(history)
     ratio = history.series["bias"] / history.series["bias_by_chance"]
     # Squared norms scatter by about their mean; 50-odd of them by a seventh of it.
     assert len(ratio) > 40
@@ -263,20 +257,3 @@ def test_squared_norm_is_that_of_the_definition(problem):
     difference = np.einsum("ik,ikp->kp", np.eye(K)[chosen] - p, gradients) / B
     found = error(problem, chosen)
     assert found.squared_norm == pytest.approx(np.sum(difference**2), rel=1e-8)
-
-
-def test_by_chance_is_the_mean_over_exact_draws(problem):
-    means, factors, log_weights, rows, _ = problem
-    gradients = written_out(means, factors, rows)
-    p = posterior(means, factors, log_weights, rows)
-    rng = np.random.default_rng(2)
-    n_draws = 4000
-    uniforms = rng.uniform(size=(n_draws, B, 1))
-    chosen = (uniforms > np.cumsum(p, axis=1)[None, :, :-1]).sum(axis=2)
-    differences = np.eye(K)[chosen] - p
-    squared = np.sum(np.einsum("nik,ikp->nkp", differences, gradients) ** 2, axis=(1, 2)) / B**2
-    found = error(problem, chosen[0])
-    # Five standard errors of the mean over draws.
-    assert found.by_chance == pytest.approx(
-        squared.mean(), abs=5.0 * squared.std() / np.sqrt(n_draws)
-    )

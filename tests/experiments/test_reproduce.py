@@ -78,8 +78,8 @@ def test_a_figure_is_made_and_drawn(tmp_path, made):
     assert {limit for _, limit in made.runs} == {None}
     assert "18 runs, 0 of them there from before" in result.output
     names = {path.name for path in (tmp_path / "r").iterdir()}
-    figure = {f"figure-2.{kind}" for kind in ("png", "pdf", "md", "csv", "tex")}
-    assert names == {"results.parquet", *figure}
+    figure = {f"figure-2.{kind}" for kind in ("png", "pdf", "md", "csv")}
+    assert names == {"results.jsonl", *figure}
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -99,7 +99,7 @@ def test_all_quick_touches_every_name(tmp_path, made):
     assert result.exit_code == 0, result.output
     for name in EXPERIMENTS:
         assert f"{name}: wrote {name}." in result.output
-        suffixes = (".png", ".pdf") if name.startswith("figure") else (".md", ".csv", ".tex")
+        suffixes = (".png", ".pdf") if name.startswith("figure") else (".md", ".csv")
         for suffix in suffixes:
             assert (tmp_path / f"{name}{suffix}").stat().st_size > 0
 
@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_what_was_made(tmp_path, made):
     result = run("figure-2", "--repetitions", 1, "--out", tmp_path)
     assert result.exit_code == 130
     assert "the same command resumes from here" in result.output
-    assert 0 < len(Store(tmp_path / "results.parquet").histories()) < 9
+    assert 0 < len(Store(tmp_path / "results.jsonl").histories()) < 9
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ def made_by(where, runs):
     return results
 
 
-def check_equal_to_runs_made_here(results):
-    assert set(results) == set(RUNS)
+def check_equal_to_runs_made_here(results, runs=RUNS):
+    assert set(results) == set(runs)
     for run, history in results.items():
         np.testing.assert_array_equal(
             history.series["log_likelihood"], perform(run).series["log_likelihood"]
@@ -149,27 +149,21 @@ def test_dask_cluster():
     with distributed.LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address=":0", protocol="tcp"
     ) as cluster:
-        check_equal_to_runs_made_here(made_by(cluster_workers(cluster.scheduler_address), RUNS))
-
-
-def test_no_cluster_at_that_address(monkeypatch):
-    pytest.importorskip("distributed")
-    monkeypatch.setattr(runner, "_CONNECT_SECONDS", 0.5)
-    with pytest.raises(OSError), cluster_workers("tcp://127.0.0.1:9"):
-        pass
+        results = made_by(cluster_workers(cluster.scheduler_address), RUNS[:1])
+    check_equal_to_runs_made_here(results, RUNS[:1])
 
 
 def test_killed_and_started_again_ends_like_an_uninterrupted_run(tmp_path):
-    journal, table = tmp_path / "results.jsonl", tmp_path / "results.parquet"
+    table = tmp_path / "results.jsonl"
     arguments = ["figure-proposals", "--steps", "0.002", "--algorithm", "MHSAEM-TF"]
-    arguments += ["--repetitions", "3", "--out", str(tmp_path)]
+    arguments += ["--repetitions", "2", "--out", str(tmp_path)]
     program = "from pickmix_experiments.reproduce import reproduce; reproduce()"
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    while not journal.exists():
+    while not table.exists():
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -178,10 +172,9 @@ def test_killed_and_started_again_ends_like_an_uninterrupted_run(tmp_path):
 
     again = CliRunner().invoke(reproduce, arguments)
     assert again.exit_code == 0, again.output
-    assert f"3 runs, {n_before} of them there from before" in again.output
+    assert f"2 runs, {n_before} of them there from before" in again.output
     histories = Store(table).histories()
-    assert len(histories) == 3
-    assert not journal.exists()
+    assert len(histories) == 2
     for history in histories.values():
         uninterrupted = perform(history.run)
         assert history.facts["outcome"] == uninterrupted.facts["outcome"] == "max_steps"

@@ -14,13 +14,7 @@ from pickmix_experiments.catalogue import (
     seconds,
     share_within,
 )
-from pickmix_experiments.runs import DEFAULTS, GaussianRun, flow, sptn
-
-NAMES = {
-    *("figure-1", "figure-2", "figure-3", "figure-annealing", "figure-batchsize"),
-    *("figure-samples", "figure-dimension", "figure-proposals"),
-    *("table-best", "table-fixed", "table-all", "table-start"),
-}
+from pickmix_experiments.runs import GaussianRun
 
 
 def runs_of(name, scale=PAPER):
@@ -50,12 +44,6 @@ class TestRuns:
         keys = {run.key, *(other.key for other in others)}
         assert len(keys) == 1 + len(others)
 
-    def test_keys_of_kinds_differ(self):
-        assert flow("iris", "SGD", 4).key != sptn("iris", "SGD", 2, 2, 2).key
-
-    def test_networks_are_indexed_by_s_to_the_l(self):
-        assert sptn("iris", "SGD", 32, 2, 2).K == 1024
-
     def test_shortening(self):
         assert GaussianRun("SAEM", 20_000, 0).shortened(0.25).T == 5_000
         assert GaussianRun("EM", 3, 0).shortened(0.01).T == 1
@@ -63,9 +51,6 @@ class TestRuns:
 
 
 class TestExperiments:
-    def test_all_names_are_there(self):
-        assert set(EXPERIMENTS) == NAMES
-
     def test_figure_2_is_the_papers(self):
         runs = runs_of("figure-2")
         assert {run.seed for run in runs} == set(range(5))
@@ -85,33 +70,12 @@ class TestExperiments:
         shared = {run for run in of_figure_2 if run.algorithm != "MHSAEM-P"}
         assert shared < set(runs_of("figure-3"))
 
-    def test_proposals_are_those_of_the_supplement(self):
-        runs = runs_of("figure-proposals")
-        assert {run.algorithm for run in runs} == {
-            *("MHSAEM-O", "MHSAEM-U", "MHSAEM-T", "MHSAEM-TF", "MHSAEM-P")
-        }
-        assert {(run.first_steps, run.step_size, run.annealing) for run in runs} == {
-            (500, 0.1, False)
-        }
-        assert len({run.seed for run in runs}) == 10
-
-    def test_dimension_has_the_wished_for_ones(self):
-        assert {run.D for run in runs_of("figure-dimension")} == {1, 2, 4, 8, 10, 100}
-
     def test_fixed_table(self):
         runs = [run for run in runs_of("table-fixed") if run.kind == "deep"]
         assert {run.dataset for run in runs} == set(uci.NAMES)
         assert {(run.model, run.K) for run in runs} == {("flow", 128), ("sptn", 1024)}
         assert {run.algorithm for run in runs} >= {"SGD", "MHSAEM-U"}
         assert {(run.B, run.T, run.M, run.start) for run in runs} == {(100, 20_000, 1, "paper")}
-
-    def test_fixed_table_has_our_defaults_on_all_sets(self):
-        runs = [run for run in runs_of("table-fixed") if run.kind == "default"]
-        places = {(run.algorithm, run.dataset, run.seed) for run in runs}
-        assert places == {(a, name, s) for a in DEFAULTS for name in uci.NAMES for s in range(5)}
-        # They stop by themselves: fewer steps of the others do not change them.
-        short = runs_of("table-fixed", Scale(step_factor=0.25))
-        assert set(runs) < set(short)
 
     def test_start_table_has_pairs_from_both_starts_and_shares_the_papers(self):
         runs = runs_of("table-start", Scale(repetitions=1))
@@ -133,29 +97,18 @@ class TestExperiments:
         assert {run.K for run in runs if run.model == "flow"} == {8, 32, 128}
         assert runs == runs_of("table-all", Scale(repetitions=1, sets=("iris",)))
 
-    def test_a_reduced_grid_shares_runs_with_the_fixed_table(self):
-        scale = Scale(repetitions=1, sets=("iris", "wine"), reduced_grid=True)
-        best, fixed = set(runs_of("table-best", scale)), set(runs_of("table-fixed", scale))
-        assert {run for run in fixed if run.algorithm in ("SGD", "MHSAEM-U")} < best
-
-    @pytest.mark.parametrize("name", sorted(NAMES))
+    @pytest.mark.parametrize("name", EXPERIMENTS)
     def test_quick_is_small_and_of_every_name(self, name):
         runs = runs_of(name, QUICK)
         assert 0 < len(runs) < 50
         assert {run.seed for run in runs} == {0}
         assert all(run.T <= 800 for run in runs)
 
-    @pytest.mark.parametrize("name", sorted(NAMES))
+    @pytest.mark.parametrize("name", EXPERIMENTS)
     def test_runs_are_distinct_and_a_seed_after_the_other(self, name):
         runs = runs_of(name, Scale(repetitions=2, sets=("iris",), reduced_grid=True))
         assert len(set(runs)) == len(runs)
         assert [run.seed for run in runs] == sorted(run.seed for run in runs)
-
-    @pytest.mark.parametrize("name", sorted(name for name in NAMES if name.startswith("figure")))
-    def test_a_figure_shows_all_runs(self, name):
-        scale = Scale(repetitions=1)
-        panels = EXPERIMENTS[name].figure(scale).panels
-        assert {run for panel in panels for run in panel.runs} == set(runs_of(name, scale))
 
 
 class TestBudget:

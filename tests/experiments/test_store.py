@@ -1,4 +1,4 @@
-"""The store keeps whole runs, through crashes and compaction."""
+"""The store keeps whole runs, through crashes, and reads files of earlier versions."""
 
 import json
 
@@ -23,112 +23,99 @@ RUNS = [
 ]
 
 
-@pytest.fixture(params=["results.parquet", "results.csv"])
-def path(request, tmp_path):
-    return tmp_path / request.param
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "results.jsonl"
 
 
-def filled(path, *runs, compact=False):
+def filled(path, *runs):
     store = Store(path)
     for run in runs:
         store.add(history(run))
-    if compact:
-        store.compact()
     return store
 
 
-@pytest.mark.parametrize("compacted", [False, True])
-def test_what_goes_in_comes_out(path, compacted):
-    store = Store(path)
+def made_up():
     histories = [history(run, test=1.0 / (n + 3)) for n, run in enumerate(RUNS)]
     histories[0].series["bias"][1] = 1.0 / 3.0
     histories[1].facts["outcome"] = 'failed: a, "quoted"\nline'
+    histories[2].facts["test"] = -np.inf
+    return histories
+
+
+def check_same(store, histories):
+    assert len(store.histories()) == len(histories)
+    for one in histories:
+        other = store.get(one.run)
+        assert one.run == other.run
+        np.testing.assert_equal(other.series, one.series)
+        np.testing.assert_equal(other.facts, one.facts)
+
+
+def test_what_goes_in_comes_out(path):
+    histories = made_up()
+    store = Store(path)
     for one in histories:
         store.add(one)
-    if compacted:
-        store.compact()
-    again = Store(path)
-    assert len(again.histories()) == len(RUNS)
+    check_same(Store(path), histories)
+    frame = pd.read_json(path, lines=True)
+    assert list(frame["seed"]) == [run.seed for run in RUNS]
+    assert frame["spec"].nunique() == len(RUNS) - 1
+    assert Store(path).get(GaussianRun("SAEM", 9, 0)) is None
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_tables_of_version_0_2_are_read_and_added_to(path, suffix):
+    """They had a row for each measurement, which repeated what is known of its run."""
+    histories = made_up()
+    parts = []
     for one in histories:
-        other = again.get(one.run)
-        assert one.run == other.run
-        for name in SERIES:
-            np.testing.assert_array_equal(one.series[name], other.series[name])
-        for name in (*TEXTS, *NUMBERS):
-            np.testing.assert_equal(one.facts[name], other.facts[name])
-
-
-def test_compaction_adds_to_the_table(path):
-    for run in RUNS[:3]:
-        filled(path, run, compact=True)
-    assert list(path.parent.iterdir()) == [path]
+        names = {"settings": json.dumps(one.run.settings()), "seed": one.run.seed}
+        parts.append(pd.DataFrame({**names, **one.series, **one.facts}))
+    table = pd.concat(parts)
+    assert list(table) == ["settings", "seed", *SERIES, *TEXTS, *NUMBERS]
+    if suffix == ".csv":
+        table.to_csv(path.with_suffix(suffix), index=False)
+    else:
+        table.to_parquet(path.with_suffix(suffix), index=False)
     store = Store(path)
-    assert [store.has(run) for run in RUNS[:4]] == [True, True, True, False]
-    assert store.get(RUNS[3]) is None
+    check_same(store, histories)
+    histories[0] = history(RUNS[0], test=5.0)
+    store.add(histories[0])
+    check_same(Store(path), histories)
 
 
-def test_the_file_does_not_depend_on_the_order_of_runs(path):
-    contents = []
-    for runs in (RUNS, RUNS[::-1]):
-        filled(path, *runs, compact=True)
-        contents.append(path.read_bytes())
-        path.unlink()
-    assert contents[0] == contents[1]
+def test_lines_of_other_versions(path, monkeypatch):
+    filled(path, RUNS[5])
+    line = json.loads(path.read_text())
+    # Settings that were added later have their defaults; 0.2 had measurements one level down.
+    settings = json.loads(line["settings"])
+    assert settings.pop("start") == "paper"
+    series = {name: line[name] for name in SERIES if name in line}
+    facts = {name: line[name] for name in (*TEXTS, *NUMBERS) if name in line}
+    earlier = {"settings": json.dumps(settings), "seed": 0, "series": series, "facts": facts}
+    path.write_text(json.dumps(earlier))
+    assert Store(path).get(RUNS[5]).series["step"].tolist() == series["step"]
+    monkeypatch.setattr("pickmix_experiments.runs.VERSION", 999)
+    assert Store(path).histories() == {}
 
 
-@pytest.mark.parametrize("cut", [2, 60, 400])
+@pytest.mark.parametrize("cut", [2, 60, 200])
 def test_a_run_cut_short_is_made_again_and_leaves_nothing(path, cut):
     filled(path, *RUNS[:2])
-    journal = path.with_suffix(".jsonl")
-    journal.write_bytes(journal.read_bytes()[:-cut])
+    path.write_bytes(path.read_bytes()[:-cut])
     again = Store(path)
     assert (again.has(RUNS[0]), again.has(RUNS[1])) == (True, False)
     again.add(history(RUNS[2]))
     assert set(Store(path).histories()) == {RUNS[0].key, RUNS[2].key}
 
 
-def test_killed_between_writing_the_table_and_removing_the_journal(path):
-    store = filled(path, RUNS[0])
-    journal = path.with_suffix(".jsonl")
-    content = journal.read_bytes()
-    store.compact()
-    journal.write_bytes(content)
-    again = Store(path)
-    assert list(again.histories()) == [RUNS[0].key]
-    again.compact()
-    assert list(Store(path).histories()) == [RUNS[0].key]
-
-
-def test_a_write_that_fails_leaves_the_journal(path, monkeypatch):
-    store = filled(path, RUNS[0])
-
-    def fail(*arguments, **settings):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
-    monkeypatch.setattr(pd.DataFrame, "to_csv", fail)
-    with pytest.raises(OSError, match="disk full"):
-        store.compact()
-    assert not path.exists()
-    assert list(Store(path).histories()) == [RUNS[0].key]
-
-
 def test_two_processes_share_a_folder(path):
     one, other = Store(path), Store(path)
     one.add(history(RUNS[0]))
     other.add(history(RUNS[1]))
-    one.compact()
-    other.add(history(RUNS[2]))
-    other.compact()
+    one.add(history(RUNS[2]))
     assert set(Store(path).histories()) == {run.key for run in RUNS[:3]}
-
-
-def test_a_later_history_replaces_an_earlier_one(path):
-    store = filled(path, RUNS[0], compact=True)
-    store.add(history(RUNS[0], test=2.0))
-    assert Store(path).get(RUNS[0]).facts["test"] == 2.0
-    store.compact()
-    assert Store(path).get(RUNS[0]).facts["test"] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -145,50 +132,7 @@ def test_a_later_history_replaces_an_earlier_one(path):
         ("no data: nothing there", 5.0, 5.0, False),
     ],
 )
-def test_a_run_that_may_now_end_otherwise_is_made_again(
-    tmp_path, outcome, limit, new_limit, expected
-):
-    store = Store(tmp_path / "results.csv")
+def test_a_run_that_may_now_end_otherwise_is_made_again(path, outcome, limit, new_limit, expected):
+    store = Store(path)
     store.add(history(RUNS[0], outcome, limit_seconds=limit))
     assert store.has(RUNS[0], new_limit) is expected
-
-
-def test_the_file_is_tidy(path):
-    filled(path, *RUNS, compact=True)
-    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
-    assert len(table) == 3 * len(RUNS)
-    assert list(table) == ["spec", "settings", "seed", *SERIES, *TEXTS, *NUMBERS]
-    rows = table[[json.loads(text)["algorithm"] == "MHSAEM-U" for text in table["settings"]]]
-    assert rows["spec"].nunique() == 1
-    assert list(rows["seed"]) == [0, 0, 0, 1, 1, 1]
-
-
-def test_files_of_other_versions(path, monkeypatch):
-    filled(path, RUNS[5])
-    journal = path.with_suffix(".jsonl")
-    line = json.loads(journal.read_text())
-    # Settings that were added later have their defaults; 0.2 had measurements one level down.
-    settings = json.loads(line["settings"])
-    assert settings.pop("start") == "paper"
-    series, facts = ({name: line[name] for name in names} for names in (SERIES, (*TEXTS, *NUMBERS)))
-    earlier = {"settings": json.dumps(settings), "seed": 0, "series": series, "facts": facts}
-    journal.write_text(json.dumps(earlier))
-    assert Store(path).get(RUNS[5]).series["step"].tolist() == series["step"]
-    monkeypatch.setattr("pickmix_experiments.runs.VERSION", 999)
-    assert Store(path).histories() == {}
-
-
-def test_a_file_without_rows_is_an_empty_store(path):
-    filled(path, RUNS[0], compact=True)
-    if path.suffix == ".csv":
-        path.write_text(path.read_text().splitlines()[0])
-    else:
-        pd.read_parquet(path).iloc[:0].to_parquet(path)
-    assert Store(path).histories() == {}
-
-
-def test_another_file_is_refused(tmp_path):
-    path = tmp_path / "results.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"expected the columns .*; settings is missing"):
-        Store(path)

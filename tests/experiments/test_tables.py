@@ -17,7 +17,6 @@ from pickmix_experiments.tables import (
     Table,
     csv_text,
     figure_tables,
-    latex,
     markdown,
     with_best,
     write,
@@ -90,53 +89,16 @@ def test_csv_reads_back():
     assert not re.search("[†±–*]", csv_text([TABLE, OTHER]))
 
 
-def latex_widths(text):
-    """Columns of each line of a tabular, the first being those that it declares."""
-    body = re.search(r"\\begin{tabular}{(l?r*)}(.*?)\\end{tabular}", text, re.S)
-    widths = [len(body[1])]
-    for line in body[2].splitlines():
-        if line.endswith(r"\\"):
-            cells = re.split(r"(?<!\\)&", line)
-            spans = [re.match(r"\s*\\multicolumn{(\d+)}", cell) for cell in cells]
-            widths.append(sum(int(span[1]) if span else 1 for span in spans))
-    return widths
-
-
-def test_latex_has_balanced_columns_braces_and_math():
-    for table in (TABLE, OTHER):
-        text = latex([table])
-        widths = latex_widths(text)
-        assert set(widths) == {len(table.columns)}
-        assert len(widths) == 1 + len(table.lines()) + (2 if table is TABLE else 1)
-        bare = re.sub(r"\\[{}$&%_#]", "", text)
-        assert bare.count("{") == bare.count("}")
-        assert all(line.count("$") % 2 == 0 for line in bare.splitlines())
-        assert text.isascii()
-        assert text.count(r"\begin{") == text.count(r"\end{")
-        assert text.count(r"\begingroup") == text.count(r"\endgroup") == 1
-
-
-def test_latex_cells():
-    text = latex([TABLE])
-    assert r"\multicolumn{2}{c}{test}" in text
-    assert r"iris & $\mathbf{-1.23 \pm 0.50}^\dagger$ & $-2.00$ & $5$ & $0.33$ \\" in text
-    assert r"a\_b & -- & $-1.50 \times 10^{30}$ & $0$ & -- \\" in text
-    assert r"a \& b \textbar{} c" in text
-    assert r"\textbf{50\% of it}" in text
-    assert text.index(r"\midrule" + "\nmean rank") > 0
-    assert r"$^\dagger$ A run was cut. x $\pm$ y -- z" in text
-
-
 def test_write(tmp_path):
     folder = tmp_path / "new" / "folder"
     paths = write([TABLE, OTHER], folder, "deep")
-    assert [path.name for path in paths] == ["deep.md", "deep.csv", "deep.tex"]
+    assert [path.name for path in paths] == ["deep.md", "deep.csv"]
     assert [path.read_text(encoding="utf-8") for path in paths] == [
-        render([TABLE, OTHER]) for render in (markdown, csv_text, latex)
+        render([TABLE, OTHER]) for render in (markdown, csv_text)
     ]
     write([TABLE], folder, "deep")
     assert paths[0].read_text(encoding="utf-8") == markdown([TABLE])
-    assert sorted(path.name for path in folder.iterdir()) == ["deep.csv", "deep.md", "deep.tex"]
+    assert sorted(path.name for path in folder.iterdir()) == ["deep.csv", "deep.md"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from pickmix.inputs import conversion, readers, text
+from pickmix.inputs import files as inputs_files
+from pickmix.inputs import readers, text
 from pickmix.inputs.open_rows import open_rows
 
 ROWS = np.random.default_rng(3).normal(size=(100, 2))
@@ -37,13 +38,13 @@ def temporary(tmp_path, monkeypatch):
 def conversions(monkeypatch):
     """Names of what was converted, one for each time."""
     done = []
-    original = conversion._write
+    original = readers._write
 
     def counted(rows, *args):
         done.append(rows.name)
         return original(rows, *args)
 
-    monkeypatch.setattr(conversion, "_write", counted)
+    monkeypatch.setattr(readers, "_write", counted)
     return done
 
 
@@ -71,7 +72,7 @@ def files(folder):
 
 def fail(error, after=0):
     """A function that writes rows, and fails half way through call number after + 1."""
-    original = conversion.write_rows
+    original = readers.write_rows
     calls = []
 
     def write_rows(file, rows, dtype):
@@ -164,7 +165,7 @@ def test_a_damaged_cache_is_written_anew(tmp_path, make, conversions, damage, mo
     elif damage == "other json":
         description.write_text(json.dumps(json.loads(description.read_text()) | {"key": {}}))
     else:
-        monkeypatch.setattr(conversion, "FORMAT", 0)
+        monkeypatch.setattr(readers, "FORMAT", 0)
     np.testing.assert_array_equal(open_rows(path, cache=cache).read(0, 100), ROWS)
     assert len(conversions) == 2
     assert len(files(cache)) == (4 if damage == "format" else 2)
@@ -254,10 +255,10 @@ def test_what_is_killed_while_converting_is_not_taken_for_a_cache(tmp_path, temp
     path.write_text("1,2\n")
     program = (
         "from pickmix import open_rows\n"
-        "from pickmix.inputs import conversion\n"
+        "from pickmix.inputs import readers\n"
         "def write_rows(file, *_):\n"
         "    file.write(b'half')\n    print('ready', flush=True)\n    input()\n"
-        "conversion.write_rows = write_rows\n"
+        "readers.write_rows = write_rows\n"
         f"open_rows({str(path)!r}, cache={str(cache)!r})\n"
     )
     with run(program, temporary, stdin=subprocess.PIPE) as process:
@@ -271,10 +272,10 @@ def test_what_is_killed_while_converting_is_not_taken_for_a_cache(tmp_path, temp
 def test_a_full_disk_leaves_nothing(tmp_path, make, monkeypatch, after, cache, temporary):
     path = make(tmp_path)
     (tmp_path / "old").mkdir()
-    monkeypatch.setattr(readers, "BATCH", 800)
+    monkeypatch.setattr(inputs_files, "BATCH", 800)
     monkeypatch.setattr(text, "_BLOCK", 1000)
     # An .npz is one batch.
-    monkeypatch.setattr(conversion, "write_rows", fail(FULL, 0 if path.suffix == ".npz" else after))
+    monkeypatch.setattr(readers, "write_rows", fail(FULL, 0 if path.suffix == ".npz" else after))
     folder = temporary if cache is None else tmp_path / cache
     with pytest.raises(OSError, match=rf"not enough room .* in {folder}: .* cache=") as caught:
         open_rows(path, cache=None if cache is None else folder)
@@ -282,19 +283,6 @@ def test_a_full_disk_leaves_nothing(tmp_path, make, monkeypatch, after, cache, t
     assert str(path) in str(caught.value)
     assert files(temporary) == files(tmp_path / "old") == []
     assert not (tmp_path / "new").exists()
-
-
-def test_a_full_disk_keeps_the_caches_that_are_there(tmp_path, make, monkeypatch):
-    path, cache = make(tmp_path), tmp_path / "cache"
-    open_rows(path, cache=cache)
-    held = files(cache)
-    make(tmp_path, OTHERS[:50])
-    with monkeypatch.context() as patched:
-        patched.setattr(conversion, "write_rows", fail(FULL))
-        with pytest.raises(OSError, match="not enough room"):
-            open_rows(path, cache=cache)
-    assert files(cache) == held
-    np.testing.assert_array_equal(open_rows(path, cache=cache).read(0, 50), OTHERS[:50])
 
 
 @pytest.mark.parametrize(
@@ -331,7 +319,7 @@ def test_room_is_checked_before_anything_is_written(tmp_path, monkeypatch, kind,
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(2000, 273, 1727))
     with monkeypatch.context() as patched:
-        patched.setattr(conversion, "write_rows", fail(AssertionError("nothing may be written")))
+        patched.setattr(readers, "write_rows", fail(AssertionError("nothing may be written")))
         message = r"tmp: 1\.7 kB are free, 1\.7 kB needed; choose another folder with cache="
         with pytest.raises(OSError, match=message) as caught:
             open_rows(data)
@@ -346,22 +334,16 @@ def test_room_is_checked_before_anything_is_written(tmp_path, monkeypatch, kind,
 
 def test_a_file_that_changes_while_it_is_converted(tmp_path, make, monkeypatch):
     path = make(tmp_path)
-    original = conversion.write_rows
+    original = readers.write_rows
 
     def write_rows(*args):
         original(*args)
         os.utime(path, ns=(1, 1))
 
-    monkeypatch.setattr(conversion, "write_rows", write_rows)
+    monkeypatch.setattr(readers, "write_rows", write_rows)
     with pytest.raises(OSError, match=rf"{path.name}: the file was changed"):
         open_rows(path, cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
-
-
-def test_a_file_that_is_replaced_after_it_was_converted_does_not_matter(tmp_path, make):
-    source = open_rows(make(tmp_path))
-    make(tmp_path, OTHERS)
-    np.testing.assert_array_equal(source.read(0, 100), ROWS)
 
 
 def test_a_cache_that_is_cut_while_it_is_read_is_named(tmp_path, make):
@@ -376,7 +358,7 @@ def test_two_that_convert_at_the_same_time_share_one_cache(tmp_path, make, monke
     path, cache = make(tmp_path), tmp_path / "cache"
     cache.mkdir()
     both_have_written = threading.Barrier(2)
-    original = conversion._write
+    original = readers._write
     opened, failures = [], []
 
     def write(*args):
@@ -392,7 +374,7 @@ def test_two_that_convert_at_the_same_time_share_one_cache(tmp_path, make, monke
         except Exception as error:
             failures.append(error)
 
-    monkeypatch.setattr(conversion, "_write", write)
+    monkeypatch.setattr(readers, "_write", write)
     workers = [threading.Thread(target=work) for _ in range(2)]
     for worker in workers:
         worker.start()
@@ -405,7 +387,7 @@ def test_two_that_convert_at_the_same_time_share_one_cache(tmp_path, make, monke
 
 
 def test_a_cache_of_many_parts_knows_their_places(tmp_path, conversions, monkeypatch):
-    monkeypatch.setattr(readers, "BATCH", 100)
+    monkeypatch.setattr(inputs_files, "BATCH", 100)
     for part in range(3):
         table = pyarrow.table({"a": ROWS[: 10 + part, 0]})
         pyarrow.parquet.write_table(table, tmp_path / f"p{part}.parquet")
@@ -417,13 +399,9 @@ def test_a_cache_of_many_parts_knows_their_places(tmp_path, conversions, monkeyp
     assert len(conversions) == 1
 
 
-def test_files_that_come_or_go_make_another_cache(tmp_path, conversions):
-    for part in range(2):
-        pyarrow.parquet.write_table(
-            pyarrow.table({"a": ROWS[:, part]}), tmp_path / f"p{part}.parquet"
-        )
-    for n_parts in (2, 3):
-        with open_rows(f"{tmp_path}/*.parquet", cache=tmp_path / "cache") as source:
-            assert source.n_rows == 100 * n_parts
-        shutil.copy(tmp_path / "p0.parquet", tmp_path / "p2.parquet")
-    assert len(conversions) == 2
+def test_a_cache_tells_decimal_marks_apart(tmp_path):
+    (tmp_path / "a.csv").write_text("1,5\n2,5\n")
+    for decimal in (None, ",", "."):
+        expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
+        with open_rows(tmp_path / "a.csv", decimal=decimal, cache=tmp_path / "cache") as source:
+            np.testing.assert_array_equal(source.read(0, 2), expected)

@@ -1,6 +1,5 @@
 """Every kind of data: rows in ranges equal an independent reading, and what is wrong is named."""
 
-import gzip
 import json
 import os
 import tempfile
@@ -16,7 +15,7 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from pickmix.inputs import readers
+from pickmix.inputs import files as inputs_files
 from pickmix.inputs.files import write_table
 from pickmix.inputs.open_rows import open_rows
 
@@ -113,7 +112,7 @@ KINDS = {**NAMED, **UNNAMED}
 
 @pytest.fixture(autouse=True, params=[2 << 20, 200])
 def _batch(request, monkeypatch):
-    monkeypatch.setattr(readers, "BATCH", request.param)
+    monkeypatch.setattr(inputs_files, "BATCH", request.param)
 
 
 @pytest.mark.parametrize("dtype", [None, "float32"])
@@ -250,12 +249,6 @@ def test_a_dataset_with_a_filter_and_one_with_folders_as_columns(tmp_path):
     with open_rows(tmp_path) as source:
         assert source.names == NAMES
         assert source.place(120) == f"{tmp_path}/year=2/x.parquet, row 1"
-
-
-def test_slices_are_asked_in_order_and_cover_all():
-    data = Sliced(ROWS, batch_size=50)
-    open_rows(data).close()
-    assert data.slices == [(0, 50), (50, 100), (100, 120)]
 
 
 def test_iterators_are_refused_with_a_reason(tmp_path):
@@ -412,7 +405,7 @@ def test_a_name_may_look_like_a_glob(tmp_path):
 
 
 def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers, "BATCH", 1 << 16)
+    monkeypatch.setattr(inputs_files, "BATCH", 1 << 16)
     rows = GENERATOR.normal(size=(200_000, 8)).astype(np.float32)
     names = [f"c{i}" for i in range(8)]
     pyarrow.parquet.write_table(
@@ -427,69 +420,19 @@ def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
         pyarrow.default_memory_pool().release_unused()
         before = pyarrow.total_allocated_bytes()
         most = []
-        original = readers.arrow_rows
+        original = inputs_files.arrow_rows
 
         def watched(batch, *args, before=before, most=most, original=original):
             most.append(pyarrow.total_allocated_bytes() - before)
             return original(batch, *args)
 
-        monkeypatch.setattr(readers, "arrow_rows", watched)
+        monkeypatch.setattr(inputs_files, "arrow_rows", watched)
         tracemalloc.start()
         with open_rows(data, dtype="float32") as source:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             np.testing.assert_array_equal(source.read(100_000, 110_000), rows[100_000:110_000])
-        monkeypatch.setattr(readers, "arrow_rows", original)
+        monkeypatch.setattr(inputs_files, "arrow_rows", original)
         # All rows take 6.4 MB, a group of them 640 kB, a batch 64 kB.
         assert peak < 1_000_000
         assert max(most, default=0) < 3_000_000
-
-
-MARKED = '\ufeff# by hand\n\n"x";"y"\n1;2\n\n# more\n"3";4 # four\n\n'
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "decimal", "expected"),
-    [
-        ("a.csv", "x,y\r\n1.5,2\r\n-3,4e2\r\n", None, [[1.5, 2], [-3, 400]]),
-        ("a.csv.gz", "x,y\n1.5,2\n-3,4e2\n", None, [[1.5, 2], [-3, 400]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", None, [[1.5, 2], [-3, 4]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ",", [[1.5, 2], [-3, 4]]),
-        ("a.tsv", "x\ty\n1,5\t2\n-3\t4\n", ".", "say so with decimal=','"),
-        # Rows of missing values between tabs are rows.
-        ("a.tsv", "x\ty\n1\t2\n\t\n3\t4\n", None, [[1, 2], [np.nan, np.nan], [3, 4]]),
-        # Blank lines, comments, quotes, and a mark of the byte order.
-        ("a.csv", MARKED, None, [[1, 2], [3, 4]]),
-    ],
-)
-def test_texts(tmp_path, name, text, decimal, expected):
-    content = text.encode()
-    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    if isinstance(expected, str):
-        with pytest.raises(ValueError, match=expected):
-            open_rows(tmp_path / name, decimal=decimal)
-        return
-    for _ in range(2):
-        with open_rows(tmp_path / name, decimal=decimal, cache=tmp_path / "cache") as source:
-            assert source.names == ["x", "y"]
-            np.testing.assert_array_equal(source.read(0, source.n_rows), expected)
-
-
-def test_packed_and_plain_texts_are_of_one_kind(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    packed = gzip.compress(b"x,y\n3,4\n5,6\n")
-    (tmp_path / "b.csv.gz").write_bytes(packed)
-    with open_rows(f"{tmp_path}/*.csv*", columns=["y"]) as source:
-        np.testing.assert_array_equal(source.read(0, 3), [[2], [4], [6]])
-        assert source.place(2) == "b.csv.gz, row 2"
-    (tmp_path / "b.csv.gz").write_bytes(packed[:-8])
-    with pytest.raises(ValueError, match=r"b\.csv\.gz: the file is damaged or cut short"):
-        open_rows(tmp_path / "b.csv.gz")
-
-
-def test_a_cache_tells_decimal_marks_apart(tmp_path):
-    (tmp_path / "a.csv").write_text("1,5\n2,5\n")
-    for decimal in (None, ",", "."):
-        expected = [[1.5], [2.5]] if decimal == "," else [[1.0, 5.0], [2.0, 5.0]]
-        with open_rows(tmp_path / "a.csv", decimal=decimal, cache=tmp_path / "cache") as source:
-            np.testing.assert_array_equal(source.read(0, 2), expected)

@@ -1,185 +1,146 @@
-"""Text files with gaps, decimal commas and packed by gzip."""
+"""Text files: what their cells mean, what is refused by line, and what is written back."""
 
+import csv
 import gzip
+import io
+import pathlib
+import tempfile
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pickmix.inputs import text as inputs_text
+from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import read_table, write_table
-from pickmix.inputs.text import is_packed, number_blocks, table_suffix, text_layout
+from pickmix.inputs.open_rows import open_rows
+from pickmix.inputs.text import is_packed, quoted, read_cells, split_cells, table_suffix
+from pickmix.inputs.text import text_layout as layout_of
 
 GAP = np.nan
+SMALL = [[1, 2], [3, 4]]
+GAPS = [[1, GAP, 3], [GAP, 5, GAP]]
+COMMAS = [[1.5, 2], [-0.25, 1000]]
+#: Contents of a file, its rows, its names (as one word), and options.
+READ = [
+    # Dialects.
+    ("a,b\n1,2\n3,4\n", SMALL, "ab", {}),
+    ("a;b\n1;2\n3;4\n", SMALL, "ab", {}),
+    ("a\tb\n1\t2\n3\t4", SMALL, "ab", {}),
+    ("a b\n1   2\n3 4\n", SMALL, "ab", {}),
+    ("\ufeffa,b\r\n1,2\r\n3,4\r\n", SMALL, "ab", {}),
+    ('# a comment\n\n"a","b"\n"1",2\n\n3, 4\n', SMALL, "ab", {}),
+    ('\ufeff# by hand\n\n"a";"b"\n1;2\n\n# more\n"3";4 # four\n\n', SMALL, "ab", {}),
+    # Headers.
+    ("1 2e3\nnan 4\n", [[1, 2000], [GAP, 4]], None, {}),
+    ("1,2,3", [[1, 2, 3]], None, {}),
+    ("1\n2\n", [[1], [2]], None, {}),
+    ("x,2020\n1,2\n", [[1, 2]], ["x", "2020"], {}),
+    ("NA\n1.5\n", [[1.5]], ["NA"], {}),
+    ("1,NA\n2,3\n", [[1, GAP], [2, 3]], None, {}),
+    # Gaps.
+    ("a,b,c\n1,,3\n,5,\n", GAPS, "abc", {}),
+    ("a,b,c\r\n1, ,3\r\n , 5 , \r\n", GAPS, "abc", {}),
+    ('a,b,c\n"1","",3\n"",5,""\n', GAPS, "abc", {}),
+    ("a;b;c\n1;NA;3\nN/A;5;null\n", GAPS, "abc", {}),
+    ("a|b|c\n1||3\n|5|\n", GAPS, "abc", {}),
+    ("a\tb\tc\n1\tnan\t3\n\t5\t\n", GAPS, "abc", {}),
+    ("a b c\n1 NA 3\nNaN 5 NULL\n", GAPS, "abc", {}),
+    ('a,b,c\n1,"NA",3\nNA,5,None\n', GAPS, "abc", {}),
+    ("1,,3\n,5,\n", GAPS, None, {}),
+    ("NA,b,c\n1,,3\n,5,\n", GAPS, ["NA", "b", "c"], {}),
+    ("a,b\n1,2\n,\n3,4\n", [[1, 2], [GAP, GAP], [3, 4]], "ab", {}),
+    ("a\tb\n1\t2\n\t\n3\t4\n", [[1, 2], [GAP, GAP], [3, 4]], "ab", {}),
+    # Columns of words, and number signs among them.
+    ("k,x,y\nred,1,2\nblue,3,4\n", [[2, 1], [4, 3]], "yx", {"columns": ["y", "x"]}),
+    ('k,x,y\n"a, , b",,2\nNA,3,\n', [[2, GAP], [GAP, 3]], "yx", {"columns": ["y", "x"]}),
+    ("room #,b\n1,2 # two\n", [[1, 2]], ["room #", "b"], {}),
+    ("a,w,b\n1,no #3,2\n# none\n,#4,4 # four\n", [[1, 2], [GAP, 4]], "ab", {"columns": [0, 2]}),
+    ("1 2 # a, b\n3 4\n", SMALL, None, {}),
+    # Decimal commas.
+    ("a;b\n1,5;2\n-,25;1e3\n", COMMAS, "ab", {}),
+    ("a\tb\n1,5\t2\n-0,25\t1,0e3\n", COMMAS, "ab", {}),
+    ('a;b\n"1,5";"2"\n"-0,25";1000\n', COMMAS, "ab", {}),
+    ("1,5;2,5\n3,5;4,5\n", [[1.5, 2.5], [3.5, 4.5]], None, {}),
+    ("a;b\n1,5;\n;2,5\n", [[1.5, GAP], [GAP, 2.5]], "ab", {}),
+    ("a b\n1,5 2,5\n", [[1.5, 2.5]], "ab", {"decimal": ","}),
+    ("1,5\n2,5\n", [[1.5], [2.5]], None, {"decimal": ","}),
+    ("1,5\n2,5\n", [[1, 5], [2, 5]], None, {"decimal": "."}),
+]
 
 
-def text(tmp_path, content, name="rows.csv"):
-    path = tmp_path / name
-    path.write_text(content, encoding="utf-8", newline="")
+def text(folder, content, name="rows.csv"):
+    path = folder / name
+    content = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     return path
 
 
-class TestGaps:
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "a,b,c\n1,,3\n,5,\n",
-            "a,b,c\r\n1, ,3\r\n , 5 , \r\n",
-            'a,b,c\n"1","",3\n"",5,""\n',
-            "a;b;c\n1;NA;3\nN/A;5;null\n",
-            "a|b|c\n1||3\n|5|\n",
-            "a\tb\tc\n1\tnan\t3\n\t5\t\n",
-            "a b c\n1 NA 3\nNaN 5 NULL\n",
-            'a,b,c\n1,"NA",3\nNA,5,None\n',
-            "1,,3\n,5,\n",
-            "NA,b,c\n1,,3\n,5,\n",
-        ],
-    )
-    def test_an_empty_cell_or_a_word_for_it_is_nan(self, tmp_path, content):
-        rows, _ = read_table(text(tmp_path, content))
-        np.testing.assert_array_equal(rows, [[1.0, GAP, 3.0], [GAP, 5.0, GAP]])
-
-    def test_a_row_may_have_nothing_at_all(self, tmp_path):
-        for content in ("a,b\n1,2\n,\n3,4\n", "a\tb\n1\t2\n\t\n3\t4\n"):
-            rows, _ = read_table(text(tmp_path, content))
-            np.testing.assert_array_equal(rows, [[1.0, 2.0], [GAP, GAP], [3.0, 4.0]])
-
-    def test_a_name_may_look_like_a_missing_value(self, tmp_path):
-        rows, names = read_table(text(tmp_path, "NA\n1.5\n"))
-        assert names == ["NA"]
-        assert rows.tolist() == [[1.5]]
-        rows, names = read_table(text(tmp_path, "1,NA\n2,3\n"))
-        assert names is None
-        np.testing.assert_array_equal(rows, [[1.0, GAP], [2.0, 3.0]])
-
-    def test_gaps_beside_columns_of_words(self, tmp_path):
-        path = text(tmp_path, 'kind,x,y\n"a, , b",,2\nNA,3,\n')
-        rows, _ = read_table(path, columns=["y", "x"])
-        np.testing.assert_array_equal(rows, [[2.0, GAP], [GAP, 3.0]])
-
-    @pytest.mark.parametrize("size", [5, 9, 100])
-    def test_blocks_end_with_rows(self, tmp_path, monkeypatch, size):
-        monkeypatch.setattr(inputs_text, "_BLOCK", size)
-        path = text(tmp_path, "a,b\n1,2\n3,\n5,6\n7,8 # nine\n")
-        blocks = list(number_blocks(path, text_layout(path), [0, 1]))
-        assert len(blocks) == 1 or size < 30
-        expected = [[1.0, 2.0], [3.0, GAP], [5.0, 6.0], [7.0, 8.0]]
-        np.testing.assert_array_equal(np.concatenate(blocks), expected)
-
-    def test_a_number_sign_among_words_is_no_comment(self, tmp_path):
-        rows, names = read_table(text(tmp_path, "room #,b\n1,2 # two\n"))
-        assert names == ["room #", "b"]
-        assert rows.tolist() == [[1.0, 2.0]]
-        path = text(tmp_path, "a,where,b\n1,flat #3,2\n# none\n,#4,4 # four\n")
-        rows, _ = read_table(path, columns=["a", "b"])
-        np.testing.assert_array_equal(rows, [[1.0, 2.0], [GAP, 4.0]])
-        rows, names = read_table(text(tmp_path, "1 2 # a, b\n3 4\n"))
-        assert names is None
-        assert rows.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-
-
-class TestDecimalComma:
-    @pytest.mark.parametrize(
-        "content",
-        [
-            "a;b\n1,5;2\n-,25;1e3\n",
-            "a\tb\n1,5\t2\n-0,25\t1,0e3\n",
-            'a;b\n"1,5";"2"\n"-0,25";1000\n',
-        ],
-    )
-    def test_it_is_found_between_semicolons_and_tabs(self, tmp_path, content):
-        rows, names = read_table(text(tmp_path, content))
-        np.testing.assert_array_equal(rows, [[1.5, 2.0], [-0.25, 1000.0]])
-        assert names == ["a", "b"]
-
-    def test_without_a_header(self, tmp_path):
-        rows, names = read_table(text(tmp_path, "1,5;2,5\n3,5;4,5\n"))
-        assert rows.tolist() == [[1.5, 2.5], [3.5, 4.5]]
-        assert names is None
-
-    def test_with_gaps(self, tmp_path):
-        rows, _ = read_table(text(tmp_path, "a;b\n1,5;\n;2,5\n"))
-        np.testing.assert_array_equal(rows, [[1.5, GAP], [GAP, 2.5]])
-
-    def test_points_and_commas_together_are_refused(self, tmp_path):
-        path = text(tmp_path, "a;b\n1.5;2\n3;4,5\n")
-        with pytest.raises(ValueError, match=r"column 'b', got '4,5' in line 3; .*decimal=','"):
-            read_table(path)
-        with pytest.raises(ValueError, match=r"column 'a', got '1.5' in line 2; .*decimal='.'"):
-            read_table(path, decimal=",")
-
-    def test_groups_of_thousands_are_no_numbers(self, tmp_path):
-        with pytest.raises(ValueError, match="got '1,234,567' in line 2"):
-            read_table(text(tmp_path, "a;b\n1,234,567;2\n"))
-
-    def test_asked_for_between_blanks(self, tmp_path):
-        path = text(tmp_path, "a b\n1,5 2,5\n", "rows.txt")
-        assert read_table(path, decimal=",")[0].tolist() == [[1.5, 2.5]]
-
-    def test_a_comma_that_comes_late_is_asked_about(self, tmp_path):
-        path = text(tmp_path, "a;b\n" + "1;2\n" * 500 + "1,5;2\n")
-        with pytest.raises(ValueError, match=r"got '1,5' in line 502; .*decimal=','"):
-            read_table(path)
-        assert read_table(path, decimal=",")[0][-1].tolist() == [1.5, 2.0]
-
-
-class TestPacked:
-    @pytest.mark.parametrize("name", ["rows.csv.gz", "rows.tsv.gz", "ROWS.CSV.GZ"])
-    def test_what_is_written_is_read_back(self, tmp_path, name):
-        path = write_table(tmp_path / name, {"a": [1.5, 1 / 3], "b": [2, 3]})
-        assert path.read_bytes()[:2] == b"\x1f\x8b"
-        mark = "\t" if ".tsv" in name else ","
-        assert gzip.decompress(path.read_bytes()).decode().splitlines()[0] == f"a{mark}b"
-        rows, names = read_table(path)
-        np.testing.assert_array_equal(rows, [[1.5, 2.0], [1 / 3, 3.0]])
-        assert names == ["a", "b"]
-        assert [file.name for file in tmp_path.iterdir()] == [name]
-
-    def test_the_same_rows_are_the_same_bytes(self, tmp_path):
-        first, second = (
-            write_table(tmp_path / f"{name}.csv.gz", {"a": np.arange(100.0)}) for name in "xy"
-        )
-        assert first.read_bytes() == second.read_bytes()
-
-    def test_gaps_and_decimal_commas(self, tmp_path):
-        path = tmp_path / "rows.csv.gz"
-        path.write_bytes(gzip.compress(b"a;b\n1,5;\n2;3\n"))
-        np.testing.assert_array_equal(read_table(path)[0], [[1.5, GAP], [2.0, 3.0]])
-
-    def test_a_gz_that_is_none(self, tmp_path):
-        path = text(tmp_path, "a,b\n1,2\n", "rows.csv.gz")
-        message = r"rows\.csv\.gz: expected a file packed by gzip, .*name it rows\.csv$"
-        with pytest.raises(ValueError, match=message):
-            read_table(path)
-
-    @pytest.mark.parametrize("n_rows", [3, 100_000])
-    def test_a_gz_that_is_cut_short(self, tmp_path, n_rows):
-        path = tmp_path / "rows.csv.gz"
-        numbers = np.random.default_rng(0).normal(size=n_rows)
-        whole = gzip.compress("\n".join(map(str, numbers)).encode())
-        path.write_bytes(whole[: len(whole) - 10])
-        with pytest.raises(ValueError, match=r"rows\.csv\.gz: the file is damaged or cut short"):
-            read_table(path)
-
-    def test_suffixes(self):
-        assert table_suffix("a.csv.gz") == ".csv"
-        assert table_suffix("a.parquet.gz") == ".parquet.gz"
-        assert is_packed("a.txt.gz")
-        assert not is_packed("a.npy.gz")
-        assert not is_packed("a.csv")
-
-
-def test_names_that_are_nearly_right_are_shown(tmp_path):
-    path = text(tmp_path, "Species,year,mass\n1,2,3\n")
-    with pytest.raises(ValueError, match=r"no column 'speceis', but 'Species'; there are Species,"):
-        read_table(path, columns=["speceis"])
-    many = ",".join(f"x{number}" for number in range(1000))
-    path = text(tmp_path, f"{many}\n" + ",".join("1" * 1000) + "\n")
-    with pytest.raises(ValueError, match=r"no column 'q'; there are .*x29, \.\.\. or 0 to 999$"):
-        read_table(path, columns=["q"])
+# Blocks end with rows, and headers may be longer than blocks.
+@pytest.mark.parametrize("block", [5, 9, 1 << 25])
+@pytest.mark.parametrize(("content", "expected", "names", "options"), READ)
+def test_rows(tmp_path, monkeypatch, content, expected, names, options, block):
+    monkeypatch.setattr(inputs_text, "_BLOCK", block)
+    for name in ("rows.csv", "rows.txt.gz"):
+        path = text(tmp_path, content, name)
+        rows, found = read_table(path, **options)
+        np.testing.assert_array_equal(rows, expected)
+        assert found == (None if names is None else list(names))
+        with open_rows(path, **options) as source:
+            np.testing.assert_array_equal(source.read(0, source.n_rows), expected)
+            assert source.names == found
 
 
 @pytest.mark.parametrize(
-    ("text", "delimiter", "n_columns"),
+    ("content", "message", "options"),
+    [
+        ("", "empty file", {}),
+        ("\n# only\n", "only blank lines and comments", {}),
+        ("a,b\n", "only a header: a, b", {}),
+        ("a,b\n1,2\n3\n", "expected 2 columns, got 1 in line 3", {}),
+        ("1,2\n\n3,4,5\n", "expected 2 columns, got 3 in line 3", {}),
+        ("a,b\n1,2\n3,-\n", "column 'b', got '-' in line 3", {}),
+        ("1,2\n3,x\n", "column 1, got 'x' in line 2", {}),
+        ("k,x\nred,1\n", "column 'k', got 'red' in line 2; leave .* with columns=", {}),
+        ("a,a\n1,2\n", "two columns are named 'a'", {"columns": ["a"]}),
+        ("Sp,y\n1,2\n", "no column 'spp', but 'Sp'; there are Sp, y or 0 to 1", {"columns": "spp"}),
+        (b"\xff\xfe1,2\n", "expected text in UTF-8", {}),
+        ("a;b\n1.5;2\n3;4,5\n", r"column 'b', got '4,5' in line 3; .*decimal=','", {}),
+        ("a;b\n1.5;2\n3;4,5\n", r"column 'a', got '1.5' in line 2; .*='.'", {"decimal": ","}),
+        ("a;b\n1,234,567;2\n", "got '1,234,567' in line 2", {}),
+        ("a;b\n" + "1;2\n" * 500 + "1,5;2\n", "got '1,5' in line 502; .*decimal=','", {}),
+    ],
+)
+def test_what_is_refused(tmp_path, content, message, options):
+    path = text(tmp_path, content)
+    if isinstance(options.get("columns"), str):
+        options = {"columns": [options["columns"]]}
+    with pytest.raises(ValueError, match=rf"rows\.csv: .*{message}"):
+        read_table(path, **options)
+
+
+def test_messages_stay_short(tmp_path):
+    many = ",".join(f"x{number}" for number in range(10_000))
+    path = text(tmp_path, f"{many}\n")
+    for read in (read_cells, read_table):
+        with pytest.raises(ValueError, match=r"got only a header: x0, .* more") as caught:
+            read(path)
+        assert len(str(caught.value)) < 600
+    path = text(tmp_path, f"{many}\n" + ",".join("1" * 10_000) + "\n")
+    with pytest.raises(ValueError, match=r"no column 'q'; there are .*x29, \.\.\. or 0 to 9999$"):
+        read_table(path, columns=["q"])
+    long = "x" * 300_000
+    path = text(tmp_path, f'a,b\n1,{long}\n2,"{long},"\n')
+    assert read_cells(path).table[1].to_pylist() == [long, f"{long},"]
+    with pytest.raises(InputError, match="expected numbers in column 'b'") as caught:
+        read_table(path)
+    assert (caught.value.line, caught.value.column, caught.value.value) == (2, "b", long)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("content", "delimiter", "n_columns"),
     [
         ("a, b|c\nd|e\n", "|", 2),
         ("a,b\tc\n1,2\n", ",", 2),
@@ -188,8 +149,112 @@ def test_names_that_are_nearly_right_are_shown(tmp_path):
         ("a;b|c\n1;2|3\n4\n", ";", 2),
     ],
 )
-def test_the_delimiter_is_a_mark_that_parts_all_rows_alike(tmp_path, text, delimiter, n_columns):
-    path = tmp_path / "a.csv"
-    path.write_text(text)
-    layout = text_layout(path)
+def test_the_delimiter_is_a_mark_that_parts_all_rows_alike(tmp_path, content, delimiter, n_columns):
+    layout = layout_of(text(tmp_path, content))
     assert (layout.delimiter, layout.n_columns) == (delimiter, n_columns)
+
+
+@pytest.mark.parametrize("name", ["rows.csv.gz", "rows.tsv.gz", "ROWS.CSV.GZ"])
+def test_packed_files_are_read_back_and_have_the_same_bytes(tmp_path, name):
+    columns = {"a": [1.5, 1 / 3], "b": [2, 3]}
+    path = write_table(tmp_path / name, columns)
+    mark = "\t" if ".tsv" in name else ","
+    assert gzip.decompress(path.read_bytes()).decode().splitlines()[0] == f"a{mark}b"
+    np.testing.assert_array_equal(read_table(path)[0], [[1.5, 2.0], [1 / 3, 3.0]])
+    assert write_table(tmp_path / f"again{name}", columns).read_bytes() == path.read_bytes()
+
+
+def test_packed_files_that_are_damaged(tmp_path):
+    path = tmp_path / "rows.csv.gz"
+    path.write_text("a,b\n1,2\n")
+    message = r"rows\.csv\.gz: expected a file packed by gzip, .*name it rows\.csv$"
+    with pytest.raises(ValueError, match=message):
+        read_table(path)
+    for n_rows in (3, 100_000):
+        numbers = np.random.default_rng(0).normal(size=n_rows)
+        path.write_bytes(gzip.compress("\n".join(map(str, numbers)).encode())[:-10])
+        for read in (read_table, open_rows):
+            with pytest.raises(ValueError, match=r"rows\.csv\.gz: the file is damaged or cut"):
+                read(path)
+
+
+def test_suffixes():
+    assert [table_suffix(name) for name in ("a.csv.gz", "a.parquet.gz")] == [".csv", ".parquet.gz"]
+    assert [is_packed(name) for name in ("a.txt.gz", "a.npy.gz", "a.csv")] == [True, False, False]
+
+
+# Cells
+
+
+LINES = ["a,b", "a,", ",", '"a","b"', '"",""', '"a,b",c,', 'x,"y ""q"" , z",w', '5" pipe,3']
+LINES += ['"a\nb",c', 'x,"b"""']
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_cells_mean_what_csv_makes_of_them_and_join_to_the_line(line):
+    assert ",".join(split_cells(line, ",", raw=True)) == line
+    assert split_cells(line, ",") == next(csv.reader(io.StringIO(line)))
+
+
+@pytest.mark.parametrize("text", ["a", "a,b", 'say "x"', "two\nlines", " blank ", "a;b"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_what_is_written_is_read_back(text, delimiter):
+    (row,) = csv.reader(io.StringIO(quoted(text, delimiter)), delimiter=delimiter)
+    assert row == [text]
+
+
+def written(cells, end):
+    """The file as it is put together again."""
+    mark = cells.layout.delimiter
+    rows = "".join(mark.join(row) + end for row in cells.rows(mark))
+    return "".join(cells.start()[:-1]) + rows
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_file_comes_back_to_the_letter(tmp_path, end):
+    lines = ["# from here", "", "id;room #;x", 'a; "1;2" ;3,50', '"b', ' c";;NA', "d;e;1"]
+    path = text(tmp_path, end.join([*lines, ""]))
+    cells = read_cells(path)
+    assert written(cells, end).encode() == path.read_bytes()
+    assert cells.table[0].to_pylist() == ["a", f"b{end} c", "d"]
+    assert cells.table[1].to_pylist() == ["1;2", "", "e"]
+    assert cells.layout.decimal == ","
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('b,a\n1,x\n\n# no "ne\n2,#y\n', ["x", "#y"]),
+        ("b,colour\nx,#ff0000\n# red\ny,#00ff00\n", ["#ff0000", "#00ff00"]),
+        ("a,b\n1,2\n3\n", "expected 2 columns, got 1 in line 3"),
+        ('a,b\n1,"x\n2,y\n', "a quotation mark in line 2 has no end"),
+        ("a,b\n", "expected rows, got only a header: a, b"),
+    ],
+)
+def test_cells_between_comments_and_mistakes(tmp_path, content, expected):
+    path = text(tmp_path, content)
+    if isinstance(expected, list):
+        assert read_cells(path).table[1].to_pylist() == expected
+        return
+    with pytest.raises(ValueError, match=rf"rows\.csv: {expected}"):
+        read_cells(path)
+
+
+CELLS = st.text(st.sampled_from("ab1.;,|\t \"#\n\r'é-"), max_size=6)
+TABLES = st.integers(2, 4).flatmap(
+    lambda n: st.lists(st.lists(CELLS, min_size=n, max_size=n), min_size=1, max_size=5)
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(TABLES, st.sampled_from([",", ";", "\t", "|"]), st.sampled_from(["\n", "\r\n"]))
+def test_what_csv_writes_is_read_and_comes_back_to_the_letter(rows, delimiter, end):
+    content = io.StringIO(newline="")
+    writer = csv.writer(content, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerows([[f"name {k}" for k in range(len(rows[0]))], *rows])
+    with tempfile.TemporaryDirectory() as folder:
+        path = text(pathlib.Path(folder), content.getvalue())
+        cells = read_cells(path)
+        columns = [column.to_pylist() for column in cells.table.columns]
+        assert [list(row) for row in zip(*columns, strict=True)] == rows
+        assert written(cells, end) == content.getvalue()

@@ -19,7 +19,7 @@ _COMMANDS = {
     "assign": ("queries", "most probable components of each row, with their probabilities"),
     "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
     "impute": ("impute", "fill in the missing cells of a table"),
-    "explain": ("explain", "the most unusual rows, and the cells that make them so"),
+    "explain": ("queries", "the most unusual rows, and the cells that make them so"),
     "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
     "compile": ("fit", "compile kernels before the first fit, for images and CI"),
 }
@@ -156,8 +156,7 @@ def _help() -> str:
 
 
 @click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
 @click.version_option(__version__, prog_name="pickmix")
 def main() -> None:

@@ -22,14 +22,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class InputError(click.ClickException):
-    """An error of the user's input: one line on standard error, exit code 2."""
-
     exit_code = 2
 
 
 def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn what bad input raises into an `InputError`."""
-
     @functools.wraps(command)
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -46,7 +42,6 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _message(error: Exception) -> str:
-    """What an error says, without the number that Python puts before errors of files."""
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     if error.filename is not None:
@@ -89,7 +84,6 @@ def notes() -> Iterator[None]:
 
 
 def show_table(rows: Iterable[tuple[str, str]]) -> None:
-    """Print names and values in two columns."""
     rows = list(rows)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:

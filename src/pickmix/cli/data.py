@@ -17,11 +17,10 @@ import click
 import numpy as np
 
 from pickmix.inputs.columns import TypedTable, make_table
-from pickmix.inputs.errors import InputError, Wording
-from pickmix.inputs.files import column_numbers, read_table
+from pickmix.inputs.errors import Described, Wording
+from pickmix.inputs.files import column_numbers, describe_file, find_files, open_parquet, read_table
 from pickmix.inputs.frames import read_typed
-from pickmix.inputs.open_rows import find_files, open_rows
-from pickmix.inputs.readers import open_parquet
+from pickmix.inputs.open_rows import open_rows
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import (
     TEXT,
@@ -91,14 +90,11 @@ _OPTIONS = [
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that belong to DATA."""
     return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """DATA and its options."""
-
     #: A file, a folder of Parquet files or a pattern.
     path: Path
     #: What messages call it.
@@ -113,7 +109,6 @@ class DataFiles:
 
     @property
     def is_small(self) -> bool:
-        """Whether all rows are read at once."""
         if self.key is not None:
             return True
         if self.cache is not None or self.chunk_size is not None or self.path.is_dir():
@@ -133,21 +128,13 @@ class DataFiles:
     def heading(self) -> tuple[list[str] | None, int]:
         """Names of the columns, if they have any, and how many there are."""
         path = find_files(str(self.path))[0]
-        suffix = table_suffix(path)
-        if suffix in TEXT:
-            layout = text_layout(path, self.decimal)
-            return layout.names, layout.n_columns
-        if suffix == ".parquet":
-            with open_parquet(path) as file:
-                return list(file.schema_arrow.names), len(file.schema_arrow)
-        if suffix == ".npy":
+        if table_suffix(path) == ".npy":
             with open_rows(path) as source:
                 return None, source.n_columns
-        rows, names = read_table(path, key=self.key)
-        return names, rows.shape[1]
+        part = describe_file(path, self.decimal, self.key)
+        return part.names, part.n_columns
 
     def find(self, columns: Sequence[Any], option: str = "columns") -> list[int]:
-        """Numbers of columns that an option names."""
         return column_numbers(self.name, columns, *self.heading, option)
 
     @property
@@ -187,7 +174,6 @@ class DataFiles:
         return rows, names
 
     def open_rows(self, columns: list[Any] | None) -> RowSource:
-        """Open rows of numbers that are read in chunks."""
         chunk_size = "auto" if self.chunk_size is None else self.chunk_size
         options: dict[str, Any] = {"columns": columns, "cache": self.cache, "decimal": self.decimal}
         return open_rows(self.path, chunk_size=chunk_size, **options)
@@ -208,7 +194,6 @@ class DataFiles:
                 yield from read_table(path, columns=[number], key=self.key)[0][:, 0].tolist()
 
     def read_table(self) -> WholeTable:
-        """Read all columns, of one file or several."""
         paths = find_files(str(self.path))
         tables = [_read_file(path, self) for path in paths]
         first = tables[0]
@@ -224,8 +209,6 @@ class DataFiles:
 
 @dataclass(frozen=True)
 class WholeTable:
-    """All columns of DATA."""
-
     names: list[str]
     n_rows: int
     #: Cells of a text, a pyarrow Table, or a dict of arrays.
@@ -241,11 +224,9 @@ class WholeTable:
         return self.content.select(list(names))
 
     def typed(self, names: Sequence[str]) -> TypedTable:
-        """Some columns with the types that their values have."""
         return read_typed(self.select(names))
 
     def cells(self, number: int) -> list[Any]:
-        """What a column holds; texts as they are."""
         if isinstance(self.content, Cells):
             return [cell.strip() for cell in self.content.table.column(number).to_pylist()]
         column = self.content[self.names[number]]
@@ -285,7 +266,6 @@ def _joined(parts: list[Any]) -> Any:
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
-    """Where the first missing value is, for messages."""
     gaps = np.isnan(rows)
     if not gaps.any():
         return None
@@ -294,7 +274,6 @@ def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
 
 
 def column_label(names: list[str] | None, column: int) -> str:
-    """What messages call a column."""
     return str(column) if names is None else repr(names[column])
 
 
@@ -334,8 +313,6 @@ def _keep_standard_input(folder: Path) -> Path:
 
 
 class _OptionWording(Wording):
-    """Settings as options of the command line; rows count from 1."""
-
     first_row = 1
 
     def parameter(self, parameter: str, column: Any) -> str:
@@ -346,6 +323,7 @@ class _OptionWording(Wording):
         return {kind: f"--kind {column}={kind}" for kind in kinds} | {
             "exclude": f"--exclude {column}",
             "columns": "--columns",
+            "cache": "--cache",
             "comma": "--decimal ,",
             "point": "--decimal .",
         }
@@ -354,25 +332,12 @@ class _OptionWording(Wording):
 @contextlib.contextmanager
 def option_wording(name: str = "", path: Path | None = None) -> Iterator[None]:
     """Let messages name options instead of parameters, and the file at `path` by its `name`."""
-
-    def named(text: str) -> str:
-        return text if path is None else text.replace(str(path), name)
-
     try:
         yield
-    except InputError as error:
-        message = error.worded(_OptionWording())
+    except Described as error:
+        is_temporary = path is not None and str(error.path) == str(path)
+        named = error.replaced(path=name) if is_temporary else error
+        message = named.worded(_OptionWording())
         if name and error.is_of_content:
             message = f"{name}: {message[0].lower()}{message[1:]}"
-        raise error.replaced(message=named(message)) from error
-    except OSError as error:
-        if error.strerror is not None and "cache=" in error.strerror:
-            text = error.strerror.replace("cache=", "--cache")
-            raise OSError(error.errno, named(text)) from error
-        if named(str(error)) == str(error):
-            raise
-        raise ValueError(named(str(error))) from error
-    except (ValueError, TypeError) as error:
-        if named(str(error)) == str(error):
-            raise
-        raise ValueError(named(str(error))) from error
+        raise error.replaced(message=message) from error

@@ -30,10 +30,9 @@ from pickmix.estimators.deep_mixture import require_jax
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.errors import InputError
-from pickmix.inputs.files import column_numbers
+from pickmix.inputs.files import column_numbers, find_files
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import infer_schema
-from pickmix.inputs.open_rows import find_files
 from pickmix.inputs.schema import KINDS as COLUMN_KINDS
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import TEXT, table_suffix, text_layout
@@ -165,8 +164,6 @@ def fit(
 
 @dataclass
 class FitRows:
-    """What is fitted."""
-
     content: np.ndarray | RowSource | TypedTable
     #: What messages call it.
     name: str

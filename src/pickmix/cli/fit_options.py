@@ -12,11 +12,12 @@ import click
 from click.core import ParameterSource
 
 from pickmix.cli.data import data_options
-from pickmix.estimators import deep_settings, plan
+from pickmix.estimators import deep_settings
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
 from pickmix.estimators.table_mixture import TableMixture
+from pickmix.fitting import settings as closed_form_settings
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,12 @@ class Kind:
 
     @functools.cached_property
     def defaults(self) -> dict[str, Any]:
-        """Defaults of the estimator's parameters."""
         return {field.name: field.default for field in fields(self.estimator)}
 
 
 _CLOSED_FORM_WORDS: dict[str, tuple[str, ...]] = {
-    "algorithm": plan.ALGORITHMS,
-    "proposal": plan.PROPOSALS,
+    "algorithm": closed_form_settings.ALGORITHMS,
+    "proposal": closed_form_settings.PROPOSALS,
     "init_params": INIT_PARAMS,
 }
 _DEEP_WORDS: dict[str, tuple[str, ...]] = {
@@ -215,12 +215,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "from the last one.",
         metavar="FOLDER",
     ),
-    _option(
-        "checkpoint_every",
-        float,
-        "Seconds between checkpoints.",
-        metavar="SECONDS",
-    ),
+    _option("checkpoint_every", float, "Seconds between checkpoints.", metavar="SECONDS"),
     _option(
         "n_components|--components",
         WordOrNumber(click.IntRange(min=1), "auto"),
@@ -316,7 +311,6 @@ _OPTIONS: list[Callable[..., Any]] = [
 
 
 def fit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command all of these options, in this order."""
     return functools.reduce(lambda given, option: option(given), reversed(_OPTIONS), command)
 
 

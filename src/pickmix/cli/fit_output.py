@@ -40,7 +40,6 @@ class FitOutput:
 
     @property
     def is_file(self) -> bool:
-        """Whether the model goes into one file, without trace, picture and report."""
         return _is_file_name(self.path)
 
     def save(self, model: Any) -> list[str]:
@@ -65,7 +64,6 @@ class FitOutput:
         return FitOutput(next(place for place in places if not place.exists()), held_model=False)
 
     def tell(self, written: list[str], is_early: bool) -> None:
-        """Say where the results are."""
         holds = ", ".join(written)
         if self.is_file:
             holds = "the model alone, without trace.csv, fit.png and report.html"
@@ -74,7 +72,6 @@ class FitOutput:
             click.echo(f"Open {self.path / 'report.html'} in a browser to see what is in it.")
 
     def explain_place_beside(self, place: FitOutput) -> None:
-        """Say that the earlier model stayed, and how to take the interrupted one."""
         flag = "" if self.is_file else "-r "
         click.echo(
             f"note: {self.path} holds an earlier model, which was kept. The interrupted model is "
@@ -129,7 +126,6 @@ def _refuse_foreign(out: Path, others: list[Path]) -> None:
 
 
 def _try_writing(out: Path) -> None:
-    """Make a file, and remove it, where the results will be."""
     folder = out.absolute().parent if _is_file_name(out) else out.absolute()
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     if not existing.is_dir():
@@ -144,7 +140,6 @@ def _try_writing(out: Path) -> None:
 
 
 def name_parts(model: Any) -> str:
-    """Name what a model that is not fitted yet consists of."""
     if isinstance(model, GaussianMixture | TableMixture):
         return f"{model.n_components:,} {model.covariance_type} components"
     layers = f"{model.n_layers:,} layer{'s' * (model.n_layers != 1)}"

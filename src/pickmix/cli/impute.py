@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,6 @@ from pickmix.inputs.text import Cells, as_text, quoted
 
 @dataclass
 class Filled:
-    """Columns of a table whose missing cells are filled."""
-
     #: By name of the column: which of its cells (N,) were missing.
     missing: dict[str, np.ndarray]
     #: Filled columns (N,) by name, one table for each draw.
@@ -146,37 +143,32 @@ def _as_list(column: TypedColumn) -> list[Any]:
 def _write_text(output: Output, cells: Cells, names: list[str], filled: Filled) -> None:
     """Write the lines of a text again, with what was missing in its place."""
     delimiter = output.delimiter_after(cells.layout.delimiter)
-    if delimiter is not None and delimiter != cells.layout.delimiter:
-        cells = cells.with_delimiter(delimiter)
-    several = len(filled.tables) > 1
-    *before, header = [*cells.before, ""] if cells.layout.names is None else cells.before
+    mark, several = delimiter or " ", len(filled.tables) > 1
+    *before, first = cells.start()
+    end = "\r\n" if [*before, first][0].endswith("\r\n") else "\n"
+    header = ""
+    if delimiter != cells.layout.delimiter:
+        names_written = [quoted(name, mark) for name in cells.layout.names or ()]
+        before, header = [], mark.join(names_written) + "\n" if names_written else ""
+    elif cells.layout.names is not None:
+        header = before.pop()
     output.add_text("".join(before))
     if header:
-        output.add_text(f"draw{delimiter or ' '}{header}" if several else header)
+        output.add_text(f"draw{mark}{header}" if several else header)
     for number, table in enumerate(filled.tables, start=1):
-        for line in cells.lines(_filled_rows(cells, names, table, filled.missing)):
-            output.add_text(f"{number}{delimiter or ' '}{line}" if several else line)
-
-
-def _filled_rows(
-    cells: Cells, names: list[str], table: dict[str, np.ndarray], missing: dict[str, np.ndarray]
-) -> Iterator[list[str]]:
-    """Yield the cells of each row, as they were written or filled."""
-    gaps = [
-        (names.index(name), flags.tolist(), table[name])
-        for name, flags in missing.items()
-        if flags.any()
-    ]
-    for number, row in enumerate(cells.rows()):
-        for place, flags, values in gaps:
-            if flags[number]:
-                text = as_text(values[number], cells.layout.decimal)
-                row[place] = quoted(text, cells.layout.delimiter)
-        yield row
+        gaps = [
+            (names.index(name), flags.tolist(), table[name])
+            for name, flags in filled.missing.items()
+            if flags.any()
+        ]
+        for place, row in enumerate(cells.rows(delimiter)):
+            for column, flags, values in gaps:
+                if flags[place]:
+                    row[column] = quoted(as_text(values[place], cells.layout.decimal), delimiter)
+            output.add_text(mark.join([str(number), *row] if several else row) + end)
 
 
 def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
-    """Write columns with their types."""
     others = {name: _unchanged(table, name) for name in table.names if name not in filled.missing}
     for number, columns in enumerate(filled.tables, start=1):
         draw = {"draw": np.full(table.n_rows, number)} if len(filled.tables) > 1 else {}
@@ -184,7 +176,6 @@ def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
 
 
 def _unchanged(table: WholeTable, name: str) -> np.ndarray:
-    """A column as it is."""
     if isinstance(table.content, dict):
         return np.asarray(table.content[name])
     if isinstance(table.content, Cells):
@@ -196,7 +187,6 @@ def _unchanged(table: WholeTable, name: str) -> np.ndarray:
 
 
 def _show(table: WholeTable, filled: Filled) -> None:
-    """Show the first rows that had gaps."""
     with_gaps = np.zeros(table.n_rows, dtype=np.bool_)
     for flags in filled.missing.values():
         with_gaps |= flags

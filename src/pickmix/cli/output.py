@@ -31,7 +31,6 @@ out_option = click.option(
 def count_option(
     *names: str, default: int, help: str, metavar: str | None = None
 ) -> Callable[[Command], Command]:
-    """Make an option for a number from 1."""
     number = click.IntRange(min=1)
     settings: dict[str, Any] = {"type": number, "default": default, "metavar": metavar}
     return click.option(*names, show_default=True, help=help, **settings)
@@ -110,7 +109,6 @@ class Output:
             self._chunks.append({name: values[:most].copy() for name, values in columns.items()})
 
     def add_text(self, text: str) -> None:
-        """Write a text as it is; only for results that are written as text."""
         self._file.write(text)
 
     def __exit__(self, *error: Any) -> None:
@@ -141,16 +139,13 @@ class Output:
 
 
 def more_rows(n_rows: int) -> str:
-    """What is said after the first rows of a result."""
     return f"... {n_rows:,} more rows; --out FILE writes all, --out - prints all"
 
 
 def short_text(value: Any) -> str:
-    """A value in few digits."""
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, np.timedelta64)
     return f"{value:.6g}" if is_number else str(value)
 
 
 def short_float(value: Any) -> str:
-    """A value, with few digits if it is not whole by its type."""
     return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)

@@ -27,14 +27,11 @@ data_argument = click.argument("data", type=click.Path(path_type=Path, allow_das
 
 
 def query_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command MODEL, DATA and the options of the latter."""
     return model_argument(data_argument(data_options(command)))
 
 
 @dataclass
 class SavedModel:
-    """A saved model and what it was fitted to."""
-
     path: Path
     #: Without the names of its columns if it takes plain arrays.
     estimator: Any
@@ -55,7 +52,6 @@ class SavedModel:
 
     @property
     def takes_gaps(self) -> bool:
-        """Whether rows may have missing values."""
         deep = isinstance(self.estimator, DeepMixture)
         return not deep or bool(get_tags(self.estimator).input_tags.allow_nan)
 
@@ -113,7 +109,6 @@ class SavedModel:
 
 
 def load_model(path: Path) -> SavedModel:
-    """Load a model without its column names, as rows are plain arrays here."""
     estimator = load(path)
     if isinstance(estimator, Mixture):
         raise ValueError(
@@ -144,12 +139,10 @@ class Chunk:
 
 
 def n_rows_of(rows: Any) -> int:
-    """How many rows an array or a table has."""
     return rows.n_rows if isinstance(rows, TypedTable) else len(rows)
 
 
 def take_rows(rows: Any, numbers: np.ndarray) -> Any:
-    """Some rows of an array or a table."""
     return rows.take(numbers) if isinstance(rows, TypedTable) else rows[numbers]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -253,9 +253,14 @@ def sweep_chunk(
         wants_log_sums=False,
     )
     assert swept.statistics is not None
-    small = np.uint16 if model.location.shape[0] <= 2**16 else np.int32
-    result = ChunkSwept(swept.components.astype(small), evaluations + swept.evaluations)
+    states = swept.components.astype(state_dtype(model.location.shape[0]))
+    result = ChunkSwept(states, evaluations + swept.evaluations)
     return result, _in_ranges(swept.statistics, shared)
+
+
+def state_dtype(n_components: int) -> type[np.integer[Any]]:
+    """Type of the numbers of components that stay with a chunk between passes."""
+    return np.uint16 if n_components <= 2**16 else np.int32
 
 
 def _weights_of(chunk: Chunk) -> np.ndarray | None:

@@ -16,10 +16,12 @@ through the blocks of a random partition (after the split and merge EM of Ueda a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.local_fleet import Detour, FleetSweep, LocalFleet
+from pickmix.checks import check_restored
+from pickmix.closed_form.chains import Chains, ChainSweep, Relabelling
 from pickmix.closed_form.pairing import (
     BLOCKS_AT_ONCE,
     match_disjointly,
@@ -43,8 +45,8 @@ _PARTNER_BLOCK = 16  # Their block size.
 _LARGEST_SHARE = 0.25  # At most this share of the components is merged in a round.
 _FEW_COMPONENTS = 5000  # With more, only the most promising components are split.
 _PROMISING_SHARE = 0.15
-_DARING_SHARE = 0.03  # Of the components are moved in an exploratory round, at most.
-_DARING_LOSS = 8.0  # Losses that it accepts, relative to the gain.
+_EXPLORATORY_SHARE = 0.03  # Of the components are moved in an exploratory round, at most.
+_EXPLORATORY_LOSS = 8.0  # Losses that it accepts, relative to the gain.
 # Children of a round's randomness: the sweeps of splits come first.
 _PARTNERING, _MOVING = 200, 300
 
@@ -61,20 +63,49 @@ class Survey:
     gains: np.ndarray  # (S,)
     halves: MixtureState  # Those of component chosen[i] are 2 i and 2 i + 1.
 
+    def content(self) -> dict[str, Any]:
+        return {
+            name: value.content() if isinstance(value, MixtureState) else value
+            for name, value in vars(self).items()
+        }
+
+    @classmethod
+    def of_content(cls, state: MixtureState, content: dict[str, Any]) -> Survey:
+        """The survey of a state that had this content."""
+        wholes, halves = (state.with_content(content[name]) for name in ("wholes", "halves"))
+        survey = cls(**content | {"wholes": wholes, "halves": halves})
+        n_pairs, n_chosen = survey.losses.shape[0], survey.gains.shape[0]
+        numbers = (
+            (survey.pairs, (n_pairs, 2), state.n_components),
+            (survey.order, (n_pairs,), wholes.n_components),
+            (survey.chosen, (n_chosen,), min(state.n_components, halves.n_components)),
+        )
+        for array, shape, most in numbers:
+            check_restored("survey", array, np.empty(shape, dtype=np.int64), most)
+        return survey
+
 
 class Relocation:
     """Rounds of relocation on the rows of one step each; `caution` multiplies the margin."""
 
-    def __init__(self, state: MixtureState, fleet: LocalFleet, caution: float = 1.0) -> None:
+    def __init__(self, state: MixtureState, chains: Chains, caution: float = 1.0) -> None:
         self.state = state
-        self.fleet = fleet
+        self.chains = chains
         family = state.family
-        own_parameters = family.n_parameters(2) - family.n_parameters(1) + 1.0
-        self.margin = _MARGIN * own_parameters * caution
+        parameters_each = family.n_parameters(2) - family.n_parameters(1) + 1.0
+        self.margin = _MARGIN * parameters_each * caution
         self.evaluations = 0
         #: Components that exploratory rounds leave alone, and those that the last round has split.
         self.avoided = np.zeros(state.n_components, dtype=np.bool_)
         self.split = np.empty(0, dtype=np.int64)
+
+    def content(self) -> dict[str, Any]:
+        return {"avoided": self.avoided, "split": self.split}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self.avoided[:] = check_restored("avoided", content["avoided"], self.avoided)
+        like = np.empty(np.shape(content["split"]), dtype=np.int64)
+        self.split = check_restored("split", content["split"], like, self.avoided.shape[0])
 
     def round(self, step: int, random: StepRandomness) -> int:
         """Survey and move, with the rows of a step; return the number of moves."""
@@ -86,7 +117,7 @@ class Relocation:
         if self.state.n_components < 3:
             return None
         # The rows are used many times.
-        focused = self.fleet.focus(step)
+        focused = self.chains.of_step(step)
         pairs = self._find_pairs(random)
         if not pairs.shape[0]:
             return None
@@ -95,10 +126,12 @@ class Relocation:
         order = np.argsort(losses, kind="stable")
         return Survey(pairs[order], losses[order], wholes, order, chosen, gains, halves)
 
-    def move(self, survey: Survey, step: int, random: StepRandomness, daring: bool = False) -> int:
+    def move(
+        self, survey: Survey, step: int, random: StepRandomness, exploratory: bool = False
+    ) -> int:
         """Carry out moves of a survey of the present state; return how many.
 
-        A `daring` (exploratory) move may seem to lose a little: a split gains more once the
+        An `exploratory` move may seem to lose a little: a split gains more once the
         components around it have followed.
         """
         state = self.state
@@ -110,9 +143,9 @@ class Relocation:
         # A merge that gains needs no split to pay for it, and pays for none.
         worth = gains > np.maximum(losses, 0.0) + self.margin
         n = which.shape[0]
-        if daring:
-            n = min(n, max(1, int(_DARING_SHARE * state.n_components)))
-            worth = (gains > 2.0 * self.margin) & (losses < _DARING_LOSS * gains)
+        if exploratory:
+            n = min(n, max(1, int(_EXPLORATORY_SHARE * state.n_components)))
+            worth = (gains > 2.0 * self.margin) & (losses < _EXPLORATORY_LOSS * gains)
         worth = worth[:n]
         n = n if worth.all() else int(np.argmin(worth))
         which, made = which[:n], made[:n]
@@ -123,7 +156,7 @@ class Relocation:
         state.copy_from(kept, survey.wholes, survey.order[made])
         state.copy_from(self.split, survey.halves, 2 * which)
         state.copy_from(freed, survey.halves, 2 * which + 1)
-        self._move_chains(self.fleet.focus(step), which, kept, freed, survey.halves, random)
+        self._move_chains(self.chains.of_step(step), which, kept, freed, survey.halves, random)
         return n
 
     def lay_background(self, step: int, random: StepRandomness) -> bool:
@@ -136,9 +169,11 @@ class Relocation:
             return False
         if not state.family.has_background(prior):
             return False
-        n_rows = float(self.fleet.n_rows)
-        gain, rows = self.fleet.astray(state, 1.0 / n_rows)
-        staying = state.effective_rows() - self.fleet.count(rows, state.n_components)
+        n_rows = float(self.chains.n_rows)
+        gain, rows = self.chains.rows_for_background(state, 1.0 / n_rows)
+        staying = state.effective_rows() - np.bincount(
+            self.chains.chain[rows], minlength=state.n_components
+        )
         emptiest = int(np.argmin(staying))
         is_free = bool(staying[emptiest] < FEWEST_ROWS)
         if gain <= self.margin:
@@ -148,24 +183,24 @@ class Relocation:
             pairs = self._find_pairs(random)
             if not pairs.shape[0]:
                 return False
-            losses, wholes = self._merge(self.fleet.focus(step), pairs)
+            losses, wholes = self._merge(self.chains.of_step(step), pairs)
             cheapest = int(np.argmin(losses))
             if gain <= float(losses[cheapest]) + self.margin:
                 return False
             kept, freed = pairs[cheapest].tolist()
             state.copy_from(np.array([kept]), wholes, np.array([cheapest]))
-            becomes = np.arange(state.n_components, dtype=np.int32)
-            becomes[freed] = kept
-            self.fleet.rename(becomes)
+            new_label = np.arange(state.n_components, dtype=np.int32)
+            new_label[freed] = kept
+            self.chains.relabel(new_label)
         self.split = np.empty(0, dtype=np.int64)
-        self.fleet.put(rows, freed)
+        self.chains.chain[rows] = freed
         prior.background = freed
         state.weigh(np.array([freed]), max(rows.shape[0], 1) / n_rows)
         return True
 
     def _move_chains(
         self,
-        focused: LocalFleet,
+        focused: Chains,
         which: np.ndarray,
         kept: np.ndarray,
         freed: np.ndarray,
@@ -174,46 +209,53 @@ class Relocation:
     ) -> None:
         """Move chains from freed components to their partner, from split ones to either half."""
         n_components = self.state.n_components
-        becomes = np.arange(n_components, dtype=np.int32)
-        becomes[freed] = kept
-        self.fleet.rename(becomes)
-        focused.rename(becomes)
+        new_label = np.arange(n_components, dtype=np.int32)
+        new_label[freed] = kept
+        self.chains.relabel(new_label)
+        focused.relabel(new_label)
         into = np.full(n_components, -1, dtype=np.int32)
         into[self.split] = 2 * which
         back = np.zeros(halves.n_components, dtype=np.int32)
         back[2 * which], back[2 * which + 1] = self.split, freed
         pairs = np.stack([2 * which, 2 * which + 1], axis=1).ravel()
-        self._sweep(focused, halves, pairs, 2, random.child(_MOVING), Detour(into, back))
-        self.fleet.adopt(focused)
+        self._sweep(focused, halves, pairs, 2, random.child(_MOVING), Relabelling(into, back))
+        self.chains.take_back(focused)
 
     def _sweep(
         self,
-        fleet: LocalFleet,
+        chains: Chains,
         state: MixtureState,
         members: np.ndarray,
         size: int,
         random: StepRandomness,
-        detour: Detour,
+        relabelling: Relabelling,
         wants_statistics: bool = False,
-    ) -> FleetSweep:
+    ) -> ChainSweep:
         """Sweep through blocks of `size` members each."""
-        done = fleet.sweep(
+        done = chains.sweep(
             state,
             Partition.of_blocks(members, size),
             1,
             random,
             stream=Stream.RELOCATION,
             wants_statistics=wants_statistics,
-            detour=detour,
+            relabelling=relabelling,
         )
         self.evaluations += done.evaluations
         return done
 
-    def _judge(
-        self, fleet: LocalFleet, state: MixtureState, members: np.ndarray, size: int, detour: Detour
+    def _left_out_sums(
+        self,
+        chains: Chains,
+        state: MixtureState,
+        members: np.ndarray,
+        size: int,
+        relabelling: Relabelling,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Leave-one-out log-likelihood and weight of blocks of `size` members."""
-        sums, weights, evaluations = fleet.judge(state, Partition.of_blocks(members, size), detour)
+        sums, weights, evaluations = chains.left_out_sums(
+            state, Partition.of_blocks(members, size), relabelling
+        )
         self.evaluations += evaluations
         return sums, weights
 
@@ -234,7 +276,7 @@ class Relocation:
         return np.sort(np.argpartition(-score, n_best)[:n_best])
 
     def _split(
-        self, fleet: LocalFleet, step: int, random: StepRandomness
+        self, chains: Chains, step: int, random: StepRandomness
     ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
         """Split the promising components (S,): these, the gain of each, and the 2 S halves."""
         state = self.state
@@ -242,7 +284,7 @@ class Relocation:
         n_chosen = chosen.shape[0]
         alone = np.full(state.n_components, -1, dtype=np.int32)
         alone[chosen] = chosen
-        whole, weights = self._judge(fleet, state, chosen, 1, Detour(alone))
+        whole, weights = self._left_out_sums(chains, state, chosen, 1, Relabelling(alone))
         moments = state.moments_at(chosen)
         uniforms = random.uniforms(Stream.SPLIT, chosen, state.places().shape[1])
         one, two = state.family.split(state.model, moments, state.prior, uniforms)
@@ -256,26 +298,26 @@ class Relocation:
             both._replace(mass=np.maximum(both.mass, 1e-300)), np.repeat(chosen, 2)
         )
         # They come from these rows only, whatever the whole has seen in a stream.
-        halves.prior.n_rows = min(halves.prior.n_rows, float(fleet.n_rows))
+        halves.prior.n_rows = min(halves.prior.n_rows, float(chains.n_rows))
         failed = halves.failures.copy()
         into = np.full(state.n_components, -1, dtype=np.int32)
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
-        everyone = np.arange(2 * n_chosen)
-        few = self.fleet.focus(step, _SPLIT_ROWS * (state.layout.n_columns + _MORE_COLUMNS))
+        all_halves = np.arange(2 * n_chosen)
+        few = self.chains.of_step(step, _SPLIT_ROWS * (state.layout.n_columns + _MORE_COLUMNS))
         n_steps = _SPLIT_STEPS if state.n_components <= _MANY_COMPONENTS else _SPLIT_STEPS // 2
         for number in range(n_steps):
             done = self._sweep(
-                few if number < n_steps - _FULL_STEPS else fleet,
+                few if number < n_steps - _FULL_STEPS else chains,
                 halves,
-                everyone,
+                all_halves,
                 2,
                 random.child(number),
-                Detour(into),
+                Relabelling(into),
                 wants_statistics=True,
             )
             assert done.statistics is not None
             failed[halves.absorb(done.statistics, 1.0)] = True
-        halved, _ = self._judge(fleet, halves, everyone, 2, Detour(into))
+        halved, _ = self._left_out_sums(chains, halves, all_halves, 2, Relabelling(into))
         gains = halved - whole
         # The same weight for a whole and for its halves.
         masses = halves.floored_masses
@@ -283,7 +325,7 @@ class Relocation:
         gains -= weights * log_ratio
         # A half that has no estimate is no half.
         gains[failed[0::2] | failed[1::2]] = -np.inf
-        return chosen, gains / self.fleet.mean_weight, halves
+        return chosen, gains / self.chains.mean_weight, halves
 
     def _find_pairs(self, random: StepRandomness) -> np.ndarray:
         """Disjoint pairs (m, 2) of components that may be merged."""
@@ -305,7 +347,7 @@ class Relocation:
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
         return match_disjointly(partner, loss, max(1, int(share * n_components)))
 
-    def _merge(self, fleet: LocalFleet, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
+    def _merge(self, chains: Chains, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
         """Losses (m,) of merging each of the pairs (m, 2), and the m merged components."""
         state = self.state
         n_components = state.n_components
@@ -314,10 +356,10 @@ class Relocation:
         paired = np.full(n_components, -1, dtype=np.int32)
         paired[pairs] = np.arange(pairs.shape[0], dtype=np.int32)[:, None]
         apart_from = np.where(paired >= 0, np.arange(n_components), -1).astype(np.int32)
-        apart, _ = self._judge(fleet, state, pairs.ravel(), 2, Detour(apart_from))
+        apart, _ = self._left_out_sums(chains, state, pairs.ravel(), 2, Relabelling(apart_from))
         alone = np.arange(pairs.shape[0])
-        together, _ = self._judge(fleet, wholes, alone, 1, Detour(paired))
-        losses = (apart - together) / self.fleet.mean_weight
+        together, _ = self._left_out_sums(chains, wholes, alone, 1, Relabelling(paired))
+        losses = (apart - together) / self.chains.mean_weight
         losses[wholes.failures] = np.inf
         return losses, wholes
 

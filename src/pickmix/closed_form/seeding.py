@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial import cKDTree
 
-from pickmix.closed_form.local_fleet import LocalFleet
-from pickmix.closed_form.partition_engine import PartitionSweeps
+from pickmix.closed_form.algorithm import PartitionSelection, step
+from pickmix.closed_form.chains import Chains
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.compiled import kernel, part
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.gaussian import GaussianPrior, SphericalGaussian
 from pickmix.families.layout import Moments
+from pickmix.fitting.settings import WEIGHT_FLOOR
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.contract import Backend
@@ -25,7 +26,6 @@ _BLOCK_NUMBERS = 500_000  # Distances computed at a time.
 _SPHERICAL_STEPS = 10  # Sweeps with one spherical covariance.
 _CELL_CENTRES = 48  # Centres per cell.
 _BLOCK_ROWS = 65536
-WEIGHT_FLOOR = 1e-4  # No component of a stochastic fit weighs less than this share of 1/K.
 
 
 def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | None) -> np.ndarray:
@@ -235,13 +235,12 @@ def soften(
     # All have the pooled variance, whatever their rows.
     prior.least_count = np.inf
     state = MixtureState(family, moments, backend, prior, WEIGHT_FLOOR / K)
-    fleet = LocalFleet(backend, placed, chain, batches)
-    sweeps = PartitionSweeps(state, fleet, settings, 1)
-    for step in range(1, _SPHERICAL_STEPS + 1):
-        sweeps.step(step, 1.0, 1.0, StepRandomness(seed, step))
-    if sweeps.refused:
-        raise SingularCovarianceError(0.0, sweeps.refused)
-    return sweeps.evaluations
+    selection = PartitionSelection(state, Chains(backend, placed, chain, batches), settings, 1)
+    for t in range(1, _SPHERICAL_STEPS + 1):
+        step(state, selection, t, 1.0, 1.0, StepRandomness(seed, t))
+    if selection.counters.refused:
+        raise SingularCovarianceError(0.0, selection.counters.refused)
+    return selection.counters.evaluations
 
 
 def seed_in_cells(

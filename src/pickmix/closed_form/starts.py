@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pickmix.closed_form.local_fleet import sample_numbers
+from pickmix.closed_form.chains import sample_numbers
 from pickmix.closed_form.seeding import (
     PlacedRows,
     nearest_centres,
@@ -31,6 +31,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
+from pickmix.fitting.settings import FitSettings, resolve_batch_size
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.contract import Backend
@@ -52,6 +53,68 @@ class Start:
     moments: Moments
     chain: np.ndarray
     evaluations: int = 0
+
+
+@dataclass(frozen=True)
+class GivenStart:
+    """Parameters of the start that the user gave, as moments about the centre of the rows."""
+
+    means: np.ndarray | None = None  # (K, C)
+    weights: np.ndarray | None = None  # (K,)
+    scatter: np.ndarray | None = None  # (K, P) Mean products of coordinates about the means.
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Where an earlier fit ended, from which this one continues."""
+
+    moments: Moments
+    chain: np.ndarray
+    n_steps: int = 0
+    passes: float = 0.0
+    lower_bound: float = -np.inf
+    background: int | None = None
+
+
+def choose_start(
+    family: Family,
+    source: ArrayRows,
+    settings: FitSettings,
+    seed: int,
+    backend: Backend,
+    given: GivenStart | WarmStart,
+    draws: np.random.RandomState,
+) -> Start:
+    """Make the start that the settings ask for; `draws` makes scikit-learn's draws."""
+    # Starts need complete rows: missing cells are filled from nearest neighbours.
+    starter = Starter(family, source.filled(), settings.n_components, seed, backend)
+    if isinstance(given, WarmStart):
+        chain, K = given.chain.copy(), settings.n_components
+        # Kernels trust these indices, wherever they come from.
+        if chain.shape[0] != settings.n_rows or chain.min() < 0 or chain.max() >= K:
+            chain = starter.chain_near(given.moments)
+        return Start(Moments(*(array.copy() for array in given.moments)), chain)
+    if given.means is not None:
+        start = starter.from_means(given.means)
+    elif settings.init_params in ("kmeans", "random"):
+        start = starter.as_scikit_learn(settings.init_params, draws)
+    elif settings.init_params == "paper":
+        start = starter.unit_cube()
+    elif settings.spreads_out and settings.partition is not None:
+        batch_size = resolve_batch_size(
+            "auto", settings.algorithm, settings.n_rows, settings.n_components, settings.partition
+        )
+        start = starter.spread_out(settings.partition, batch_size)
+    else:
+        start = starter.from_data(settings.init_params)
+    if given.weights is not None:
+        mass = start.moments.mass
+        ratio = np.divide(given.weights, mass, out=np.ones_like(mass), where=mass > 0.0)
+        squares = start.moments.squares * np.square(ratio)
+        start.moments = start.moments._replace(mass=given.weights.copy(), squares=squares)
+    if given.scatter is not None:
+        start.moments = start.moments._replace(scatter=given.scatter.copy())
+    return start
 
 
 class Starter:
@@ -105,12 +168,12 @@ class Starter:
         """Start from given labels (N,), without shrinkage."""
         chain = labels.astype(np.int32)
         numbers = np.arange(self.source.n_rows)
-        return Start(self._moments_of_chain(chain, numbers, leans=False), chain)
+        return Start(self._moments_of_chain(chain, numbers, shrinks=False), chain)
 
     def from_responsibilities(self, responsibilities: np.ndarray) -> Start:
         """Start from responsibilities (N, K), which sum to one per row."""
         layout = self.family.layout
-        everyone = np.arange(self.n_components, dtype=np.int32)
+        all_components = np.arange(self.n_components, dtype=np.int32)
         statistics: Statistics | None = None
         for start in range(0, self.source.n_rows, _BLOCK_ROWS):
             numbers = np.arange(start, min(start + _BLOCK_ROWS, self.source.n_rows))
@@ -118,11 +181,24 @@ class Starter:
             rows = self.source.gather(numbers)
             shares = np.ascontiguousarray(responsibilities[numbers].T)
             sums = self.backend.sums_of_all(layout, rows, weights, shares)
-            part = Statistics.of_sums(everyone, sums, total)
+            part = Statistics.of_sums(all_components, sums, total)
             statistics = part if statistics is None else statistics.plus(part, layout)
         assert statistics is not None
-        moments = self._moments_of(statistics, self.source.gather(np.arange(1)), leans=False)
+        moments = self._moments_of(statistics, self.source.gather(np.arange(1)), shrinks=False)
         return Start(moments, responsibilities.argmax(axis=1).astype(np.int32))
+
+    def as_scikit_learn(self, method: str, draws: np.random.RandomState) -> Start:
+        """Start by scikit-learn's "kmeans" or "random", with its draws."""
+        source = self.source
+        if method == "kmeans":
+            # Imported here, as few fits need it.
+            from sklearn.cluster import KMeans
+
+            clusters = KMeans(self.n_components, n_init=1, random_state=draws)
+            clusters.fit(source.data, sample_weight=source.weights)
+            return self.from_labels(clusters.labels_)
+        shares = draws.uniform(size=(source.n_rows, self.n_components))
+        return self.from_responsibilities(shares / shares.sum(axis=1, keepdims=True))
 
     def unit_cube(self) -> Start:
         """The paper's start: means uniform in the unit cube, unit covariances, random weights."""
@@ -199,8 +275,10 @@ class Starter:
         settled = self._lloyd(centres, self.family.row_places(rows), row_weights)
         return Start(moments, self.chain_at(settled))
 
-    def _moments_of(self, statistics: Statistics, rows: np.ndarray, leans: bool = True) -> Moments:
-        """Moments of assigned rows; if it `leans`, components of few rows are shrunk to all."""
+    def _moments_of(
+        self, statistics: Statistics, rows: np.ndarray, shrinks: bool = True
+    ) -> Moments:
+        """Moments of assigned rows; with `shrinks`, components of few rows are shrunk to all."""
         layout, n_components = self.family.layout, self.n_components
         members = statistics.members
         mass, squares = np.zeros(n_components), np.zeros(n_components)
@@ -213,7 +291,7 @@ class Starter:
         pooled = statistics.scatter.sum(axis=0) / total
         pooled_counts = statistics.counts.sum(axis=0) / total
         trust = np.ones(n_components)
-        if leans:
+        if shrinks:
             trust = np.minimum(1.0, counts / (2.0 * (layout.n_coordinates + 1.0)))
         scatter = (1.0 - trust)[:, None] * pooled
         levels = (1.0 - trust)[:, None] * pooled_counts
@@ -221,7 +299,7 @@ class Starter:
         scatter[members] += share * statistics.scatter
         levels[members] += share * statistics.counts
         weights = mass / total
-        if leans:
+        if shrinks:
             # A pseudo-row each, so that no component starts with weight zero.
             weights = weights * counts.sum() + 1.0
         weights /= weights.sum()
@@ -281,7 +359,7 @@ class Starter:
         return chain
 
     def _moments_of_chain(
-        self, chain: np.ndarray, numbers: np.ndarray, leans: bool = True
+        self, chain: np.ndarray, numbers: np.ndarray, shrinks: bool = True
     ) -> Moments:
         """Moments of the rows `numbers` by the components of their chains."""
         K = self.n_components
@@ -313,4 +391,4 @@ class Starter:
         members = np.concatenate([part.members for part in parts])
         sums = stack([part.sums for part in parts])
         statistics = Statistics.of_sums(members, sums, sum(part.total_weight for part in parts))
-        return self._moments_of(statistics, self.source.gather(numbers[: 4 * K]), leans)
+        return self._moments_of(statistics, self.source.gather(numbers[: 4 * K]), shrinks)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from pickmix.checks import check_restored
 from pickmix.families.base import NO_MASS, Family, Prior
 from pickmix.families.layout import (
     LOG_FLOOR,
@@ -40,15 +42,6 @@ class SingularCovarianceError(ValueError):
             "distinct rows per component, or constant or dependent columns. Increase reg_covar, "
             "or decrease n_components."
         )
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """A state's parameters; see `MixtureState.snapshot`."""
-
-    moments: Moments
-    model: Model
-    prior: Prior
 
 
 @dataclass(frozen=True)
@@ -88,9 +81,9 @@ class MixtureState:
             np.log(moments.mass, out=self.model.log_mass)
             self.model.decay[LOG_FLOOR] = np.log(weight_floor)
         self.prior.pool(moments, moments.mass)
-        everyone = np.arange(self.n_components, dtype=np.int32)
+        all_components = np.arange(self.n_components, dtype=np.int32)
         #: Components that had no estimate when the state was made, (K,).
-        self.failures = self._maximise(everyone)
+        self.failures = self._maximise(all_components)
 
     @property
     def layout(self) -> Layout:
@@ -170,29 +163,63 @@ class MixtureState:
 
     def moments_at(self, components: np.ndarray) -> Moments:
         """Moments of some components, the decay applied."""
-        own = self.moments
+        moments = self.moments
         return Moments(
             self.masses[components],
-            own.squares[components] * self.model.decay[SQUARE_SCALE],
-            own.mean[components],
-            own.scatter[components],
-            own.counts[components],
+            moments.squares[components] * self.model.decay[SQUARE_SCALE],
+            moments.mean[components],
+            moments.scatter[components],
+            moments.counts[components],
         )
 
     def merged(self, first: np.ndarray, second: np.ndarray) -> Moments:
         """Moments of pairs of components, each pair in one."""
         return merge_pairs(self.layout, self.moments_at(first), self.moments_at(second))
 
-    def snapshot(self) -> Snapshot:
-        moments = Moments(*(array.copy() for array in self.moments))
-        return Snapshot(moments, Model(*(array.copy() for array in self.model)), self.prior.copy())
+    def content(self) -> dict[str, Any]:
+        """The state as arrays and numbers, not copied."""
+        prior = self.prior.content()
+        return {"moments": list(self.moments), "model": list(self.model), "prior": prior}
 
-    def restore(self, snapshot: Snapshot) -> None:
-        for own, kept in zip(self.moments, snapshot.moments, strict=True):
-            own[...] = kept
-        for own, kept in zip(self.model, snapshot.model, strict=True):
-            own[...] = kept
-        self.prior = snapshot.prior.copy()
+    def copied_content(self) -> dict[str, Any]:
+        """The state as arrays and numbers of its own, to come back to."""
+        moments, model = ([array.copy() for array in part] for part in (self.moments, self.model))
+        return {"moments": moments, "model": model, "prior": self.prior.copy().content()}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """Take back the content of a state of as many components."""
+        for name, part in (("moments", self.moments), ("model", self.model)):
+            for array, kept in zip(part, content[name], strict=True):
+                array[...] = check_restored(name, kept, array)
+        self.prior = self.prior.copy()
+        self.prior.restore(content["prior"])
+        if not -1 <= self.prior.background < self.n_components:
+            raise ValueError(f"background: expected a component, got {self.prior.background}")
+
+    @classmethod
+    def of_content(
+        cls, family: Family, backend: Backend, shrinkage: str, content: dict[str, Any]
+    ) -> MixtureState:
+        """The state that had this content; `shrinkage` as in `Family.make_prior`."""
+        K = np.shape(content["moments"][0])[0]
+        empty, layout = family.empty_model(K), family.layout
+        sizes = (K,), (K,), (K, layout.n_coordinates), empty.tables.shape
+        mass, squares, mean, counts = (np.zeros(size) for size in sizes)
+        scatter = np.zeros((K, layout.n_products))
+        like = Moments(mass, squares, mean, scatter, counts)
+        given = zip(content["moments"], like, strict=True)
+        moments = Moments(*(check_restored("moments", a, b).copy() for a, b in given))
+        prior = family.make_prior(moments, shrinkage, 1.0)
+        state = cls(family, moments, backend, prior)
+        state.restore(content)
+        return state
+
+    def with_content(self, content: dict[str, Any]) -> MixtureState:
+        """The state with other components that had this content; see `with_components`."""
+        moments = Moments(*(array.copy() for array in content["moments"]))
+        other = self.with_components(moments, np.zeros(moments.mass.shape[0], dtype=np.int64))
+        other.restore(content)
+        return other
 
     def copy_from(self, components: np.ndarray, other: MixtureState, which: np.ndarray) -> None:
         """Replace `components` by the components `which` of another mixture."""

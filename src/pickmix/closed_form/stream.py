@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pickmix.closed_form.local_fleet import LocalFleet
-from pickmix.closed_form.partition_engine import PartitionSweeps
+from pickmix.closed_form.algorithm import PartitionSelection, step
+from pickmix.closed_form.chains import Chains
 from pickmix.closed_form.relocation import Relocation
 from pickmix.closed_form.search import Routes, draw_routes, search
 from pickmix.closed_form.state import MixtureState
@@ -55,7 +55,7 @@ class OnlineMixture:
         self.evaluations = 0
         self._routes: Routes | None = None
         self._rows_to_go = 0
-        self._sweeps: PartitionSweeps | None = None
+        self._selection: PartitionSelection | None = None
 
     def learn(self, source: ArrayRows, gamma: float | None, relocates: bool) -> tuple[float, int]:
         """Learn from one batch; return a bound of its log-likelihood and the updates refused.
@@ -77,17 +77,18 @@ class OnlineMixture:
         weights = source.weights_of(np.arange(source.n_rows))[0]
         bound = float(weights @ bounds / weights.sum()) - state.log_total()
         batches = Batches(source.n_rows, source.n_rows, self.seed)
-        fleet = LocalFleet(state.backend, source, chain, batches)
-        if self._sweeps is None:
-            self._sweeps = PartitionSweeps(state, fleet, self.settings, 1)
-        sweeps = self._sweeps
-        sweeps.fleet, sweeps.most_rows = fleet, self.n_seen
-        sweeps.evaluations = sweeps.refused = 0
-        sweeps.step(self.n_batches, gamma, 1.0, random)
-        self.evaluations += evaluations + sweeps.evaluations
+        chains = Chains(state.backend, source, chain, batches)
+        if self._selection is None:
+            self._selection = PartitionSelection(state, chains, self.settings, 1)
+        selection = self._selection
+        selection.use(chains, self.n_seen)
+        counters = selection.counters
+        counters.evaluations = counters.refused = 0
+        step(state, selection, self.n_batches, gamma, 1.0, random)
+        self.evaluations += evaluations + counters.evaluations
         enough = source.n_rows >= _RELOCATION_ROWS * state.n_components
         if relocates and enough and self.n_batches % _RELOCATE_EVERY == 0:
-            relocation = Relocation(state, fleet, _CAUTION)
+            relocation = Relocation(state, chains, _CAUTION)
             relocation.round(self.n_batches, random)
             self.evaluations += relocation.evaluations
-        return bound, sweeps.refused
+        return bound, counters.refused

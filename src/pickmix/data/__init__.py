@@ -1,1 +1,1 @@
-"""Row sources, file formats and generators of mixtures."""
+"""Rows in memory; the public names of generators of mixtures and of the paper's tables."""

@@ -52,11 +52,9 @@ class ArrayColumns:
         return np.flatnonzero(~is_given)
 
     def named(self, columns: np.ndarray) -> str:
-        """Columns in a message."""
         return ", ".join(self.labels(columns))
 
     def terms(self) -> list[ColumnTerms]:
-        """The columns as users know them, in their order."""
         names = self.names or [f"column {column}" for column in range(self.n_columns)]
         return [ColumnTerms(name, column) for column, name in enumerate(names)]
 
@@ -218,7 +216,6 @@ class ArrayColumns:
         return self.read(X)[0], lambda explanation, top: explanation
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
-        """Typical values (n, D) of the first columns as texts."""
         return [[f"{value:.4g}" for value in row[:most]] for row in values]
 
     def filling(self, X: Any) -> tuple[np.ndarray, Callable[[np.ndarray, Any], Any]]:
@@ -271,12 +268,10 @@ def _find_column(names: list[str] | None, n_columns: int, column: Any, parameter
 
 
 def is_single(column: Any) -> bool:
-    """Whether this is one column, and not a list of them."""
     return isinstance(column, str | numbers.Integral)
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame of pandas or polars."""
     if is_lazy_frame(X):
         return False
     return hasattr(X, "columns") and (hasattr(X, "iloc") or hasattr(X, "with_columns"))

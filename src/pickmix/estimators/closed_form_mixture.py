@@ -5,47 +5,37 @@ from __future__ import annotations
 import abc
 import contextlib
 import copy
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
-from pickmix.closed_form.starts import Start, Starter
+from pickmix.closed_form.fit import FitResult, fit_mixture
+from pickmix.closed_form.starts import GivenStart, WarmStart
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
-from pickmix.estimators.checkpointing import check_checkpoint, fingerprint_of, open_checkpoints
-from pickmix.estimators.closed_form_fit import Before, Fitted
-from pickmix.estimators.closed_form_fits import Fits
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.large import LargeTable
 from pickmix.estimators.mixture_queries import MixtureQueries
-from pickmix.estimators.plan import (
-    ALGORITHMS,
-    Plan,
-    resolve_batch_size,
-    resolve_n_samples,
-    resolve_plan,
-    resolve_proposal,
-)
 from pickmix.estimators.row_sources import is_large
-from pickmix.estimators.validation import RandomSeed
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
-from pickmix.fitting.loop import FitInfo
+from pickmix.fitting.checkpoint import Checkpoints, fingerprint_of, open_checkpoints
+from pickmix.fitting.settings import (
+    ClosedFormSettings,
+    FitSettings,
+    check_callbacks,
+    check_settings,
+    resolve,
+)
 from pickmix.fitting.stopping import Outcome
 from pickmix.inputs.arrays import check_partial_table, refuse_empty_columns
 from pickmix.model.merging import group_components
 from pickmix.model.mixture import MixtureModel, make_backend
-from pickmix.selection.proposals import Proposal
-from pickmix.selection.schedules import resolve_annealing, resolve_step_size
-from pickmix.selection.settings import RandomPartition, SearchSet
-from pickmix.sweep.contract import needs_compiled
 from pickmix.threads import Threads, resolve_n_jobs
 
 # Parameters of a fit that speak of all columns or components, or of a place on the disk.
@@ -62,37 +52,8 @@ def _about_extremes() -> Iterator[None]:
         raise ValueError(f"{error} ({where})") from error
 
 
-@dataclass(eq=False, repr=False)
-class ClosedFormParameters:
-    """The parameters that mixtures in closed form share; see `GaussianMixture`."""
-
-    _: KW_ONLY
-    algorithm: str = "mhsaem"
-    proposal: str | RandomPartition | Proposal | SearchSet = "auto"
-    n_samples: int | str = "auto"
-    reuse_log_joint: bool = False
-    batch_size: int | str = "auto"
-    step_size: float | str | Callable[[int], float] = "auto"
-    annealing: str | Callable[[int], float] | None = None
-    max_iter: int = 100
-    max_steps: int | None = None
-    max_time: float | None = None
-    tol: float = 1e-3
-    evaluate_every: int | str | Sequence[int] = "auto"
-    reg_covar: Any = 1e-6
-    n_init: int = 1
-    init_params: str = "auto"
-    random_state: RandomSeed = None
-    n_jobs: int | None = None
-    warm_start: bool = False
-    verbose: int = 0
-    callbacks: Callable[[FitInfo], Any] | Sequence[Callable[[FitInfo], Any]] = ()
-    checkpoint: str | os.PathLike[str] | None = None
-    checkpoint_every: float = 300.0
-
-
 class ClosedFormMixture(
-    ClosedFormParameters,
+    ClosedFormSettings,
     MixtureQueries,
     DensityMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -124,11 +85,11 @@ class ClosedFormMixture(
     # What an estimator says of its family.
 
     @abc.abstractmethod
-    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
         """The family that the parameters ask for, for rows (N, D), or to continue with."""
 
     @abc.abstractmethod
-    def _goes_on(self, n_columns: int) -> bool:
+    def _continues(self, n_columns: int) -> bool:
         """Whether the last fit had the family, components and columns that are asked for now."""
 
     @abc.abstractmethod
@@ -139,9 +100,9 @@ class ClosedFormMixture(
     def _get_parameters(self) -> dict[str, np.ndarray]:
         """The fitted parameters of the family."""
 
-    @abc.abstractmethod
-    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
-        """The start that the parameters ask for, if the fit does not continue the last one."""
+    def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
+        """The parameters of the start that the user gave, about a centre (D,)."""
+        return GivenStart()
 
     @abc.abstractmethod
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
@@ -233,9 +194,9 @@ class ClosedFormMixture(
         self._check_parameters()
         random = validation.check_randomness(self.random_state)
         threads = Threads(resolve_n_jobs(self.n_jobs))
+        table: LargeTable | None = None
+        weights: np.ndarray | None = None
         try:
-            table: LargeTable | None = None
-            weights: np.ndarray | None = None
             if columns is not None or (self._takes_sources and is_large(X)):
                 if noise is not None:
                     raise ValueError("noise needs rows in memory: read X into an array first.")
@@ -247,20 +208,20 @@ class ClosedFormMixture(
             validation.check_enough_rows(n_rows, self.n_components)
             # A fit that continues the last one has one start only, as in scikit-learn.
             warm = bool(self.warm_start) and hasattr(self, "n_steps_")
-            warm = warm and self._goes_on(n_columns)
+            warm = warm and self._continues(n_columns)
             # From here scikit-learn draws its starts.
-            start_random = copy.deepcopy(random)
+            draws = copy.deepcopy(random)
             seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2)).tolist()
-            checkpoints = None
+            checkpoints: Checkpoints | None = None
             if checkpoint is not None:
-                there = fingerprint_of(rows) if table is None else table.fingerprint()
+                facts = fingerprint_of(rows) if table is None else table.fingerprint()
                 if noise is not None:
-                    there |= {"noise": fingerprint_of(noise)}
-                before_that = {"before": fingerprint_of(self.weights_)} if warm else {}
-                checkpoints = open_checkpoints(
-                    self, checkpoint, there | before_that, weights, seeds
-                )
-                seeds = (checkpoints.read_notes() or {"seeds": seeds})["seeds"]
+                    facts |= {"noise": fingerprint_of(noise)}
+                if warm:
+                    facts |= {"before": fingerprint_of(self.weights_)}
+                checkpoints = open_checkpoints(self, checkpoint, facts, weights, seeds)
+                checkpoints.read()
+                seeds = checkpoints.notes["seeds"]
             if table is None:
                 refuse_empty_columns(rows)
             else:
@@ -271,38 +232,36 @@ class ClosedFormMixture(
             limits = rows if table is None else table.extremes()
             with contextlib.nullcontext() if table is None else _about_extremes():
                 family = self._make_family(limits, warm)
-            settings = copy.copy(self)
-            settings.max_iter, settings.max_steps = max_iter, max_steps
-            given = warm or self._start_is_given()
-            plan = resolve_plan(settings, family, rows.shape[0], given)
-            partial = noise is not None or bool(np.isnan(rows).any())
-            if table is not None or partial:
-                # Passes over all rows are the larger part.
-                compiled = needs_compiled(family.layout, n_rows, self.n_components, partial)
-                plan = replace(plan, compiled=compiled)
+            settings = resolve(
+                self,
+                family,
+                rows.shape[0],
+                start_is_given=warm or self._start_is_given(),
+                n_all_rows=n_rows,
+                is_partial=noise is not None or bool(np.isnan(rows).any()),
+                max_iter=max_iter,
+                max_steps=max_steps,
+            )
             source = self._make_source(
-                family, rows, weights, plan.compiled, table=table, noise=noise
+                family, rows, weights, settings.compiled, table=table, noise=noise
             )
             self._warn_about(source)
-            compile_seconds = compile_kernels(plan, source)
-            before = Before()
-            if warm:
-                background = self.background_ if plan.background else None
-                before = Before(self.n_steps_, self._passes, self.lower_bound_, background, True)
-            fits = Fits(
-                plan=plan,
-                source=source,
-                seeds=[first * 2**31 + second for first, second in seeds],
-                backend=make_backend(plan.compiled, threads),
-                table=None if table is None or table.is_whole else table,
-                choose_start=lambda starter, draws: self._start(starter, plan, warm, draws),
-                before=before,
-                max_time=self.max_time,
-                verbose=int(self.verbose),
-                callbacks=validation.check_callbacks(self.callbacks),
-                make_estimator=lambda state: self._fitted_copy(state, source, limits),
+            compile_seconds = compile_kernels(settings, source)
+            result, outcome = fit_mixture(
+                source,
+                family,
+                settings,
+                make_backend(settings.compiled, threads),
+                [first * 2**31 + second for first, second in seeds],
+                start=self._warm_start(family, source, settings)
+                if warm
+                else self._given_start(family, source.center),
+                draws=draws,
+                all_rows=None if table is None or table.is_whole else table.all_rows(),
+                callbacks=check_callbacks(self.callbacks),
+                snapshot=lambda state: self._fitted_copy(state, source, limits),
+                checkpoints=checkpoints,
             )
-            best, outcome = fits.run(start_random, checkpoints, self._own_classes())
         finally:
             threads.close()
             if table is not None:
@@ -310,15 +269,11 @@ class ClosedFormMixture(
         seen = float(self.n_rows_seen_) if warm else 0.0
         if not warm:
             self._learn_columns(limits)
-        self._take(best, outcome, plan)
+        self._keep(result, outcome, settings)
         self.n_rows_seen_ = seen + n_rows
         self.compile_seconds_ = compile_seconds
         # A stream that was under way ends here.
         self.__dict__.pop("_online", None)
-
-    def _own_classes(self) -> tuple[type, ...]:
-        """Classes of the user whose objects a checkpoint may hold."""
-        return (type(self.proposal),) if isinstance(self.proposal, Proposal) else ()
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         """Keep facts about the columns of the fitted rows (N, D)."""
@@ -326,24 +281,24 @@ class ClosedFormMixture(
     def _warn_about(self, source: ArrayRows) -> None:
         """Warn of rows that do not suit the parameters."""
 
-    def _take(self, fitted: Fitted, outcome: Outcome, plan: Plan) -> None:
+    def _keep(self, result: FitResult, outcome: Outcome, settings: FitSettings) -> None:
         """Keep the result of a fit as attributes."""
-        self._set_parameters(fitted.weights, fitted.parameters)
-        self.background_ = fitted.background
-        self.trace_ = fitted.trace
+        self._set_parameters(result.weights, result.parameters)
+        self.background_ = result.background
+        self.trace_ = result.trace
         self.outcome_ = str(outcome)
         self.converged_ = outcome == Outcome.CONVERGED
-        self.n_steps_ = fitted.n_steps
-        self.n_iter_ = fitted.n_passes
-        self.start_seconds_ = fitted.start_seconds
-        self.n_start_evaluations_ = fitted.start_evaluations
-        self.n_component_evaluations_ = fitted.evaluations
-        self.lower_bound_ = fitted.lower_bound
-        self.lower_bounds_ = fitted.trace["log_likelihood"].tolist()
-        self.proposal_ = plan.proposal_name
-        self._passes = fitted.passes
-        self._effective_counts = fitted.effective_counts
-        self._chain = fitted.chain
+        self.n_steps_ = result.n_steps
+        self.n_iter_ = result.n_passes
+        self.start_seconds_ = result.start_seconds
+        self.n_start_evaluations_ = result.start_evaluations
+        self.n_component_evaluations_ = result.evaluations
+        self.lower_bound_ = result.lower_bound
+        self.lower_bounds_ = result.trace["log_likelihood"].tolist()
+        self.proposal_ = settings.proposal_name
+        self._passes = result.passes
+        self._effective_counts = result.effective_counts
+        self._chain = result.chain
 
     def _make_source(
         self,
@@ -379,19 +334,15 @@ class ClosedFormMixture(
         validation.check_spread(source)
         return source
 
-    def _start(
-        self, starter: Starter, plan: Plan, warm: bool, random: np.random.RandomState
-    ) -> Start:
-        """Where a fit begins; `random` makes scikit-learn's draws, one start after another."""
-        if not warm:
-            return self._choose_start(starter, plan)
-        moments = self._fitted_moments(plan.family, starter.source.center)
-        chain = self._chain.copy()
-        K = plan.n_components
-        # Kernels trust these indices, wherever they come from.
-        if chain.shape[0] != plan.n_rows or chain.min() < 0 or chain.max() >= K:
-            chain = starter.chain_near(moments)
-        return Start(moments, chain)
+    def _warm_start(self, family: Family, source: ArrayRows, settings: FitSettings) -> WarmStart:
+        return WarmStart(
+            self._fitted_moments(family, source.center),
+            self._chain,
+            self.n_steps_,
+            self._passes,
+            self.lower_bound_,
+            self.background_ if settings.background else None,
+        )
 
     def _fitted_moments(self, family: Family, centre: np.ndarray) -> Moments:
         """Moments of the fitted mixture, in coordinates about a centre (D,)."""
@@ -525,29 +476,4 @@ class ClosedFormMixture(
             self._effective_counts = np.bincount(labels, counts)
 
     def _check_parameters(self) -> None:
-        check = validation
-        check.check_integer("n_components", self.n_components, 1)
-        check.check_choice("algorithm", self.algorithm, ALGORITHMS)
-        check.check_choice("init_params", self.init_params, self._init_params)
-        if self.algorithm != "tsaem" or not isinstance(self.proposal, SearchSet):
-            resolve_proposal(self.proposal)
-        resolve_n_samples(self.n_samples, self.algorithm, self.proposal)
-        check.check_flag("reuse_log_joint", self.reuse_log_joint)
-        # EM ignores batch_size, but a mistake in it is refused all the same.
-        resolve_batch_size(self.batch_size, "mhsaem", 1, self.n_components, None)
-        check.check_integer("max_iter", self.max_iter, 0)
-        check.check_integer("n_init", self.n_init, 1)
-        if self.max_steps is not None:
-            check.check_integer("max_steps", self.max_steps, 1)
-        if self.max_time is not None:
-            check.check_number("max_time", self.max_time, 0.0, strict=True)
-        check.check_n_jobs(self.n_jobs)
-        check.check_flag("warm_start", self.warm_start)
-        if not isinstance(self.verbose, bool):
-            check.check_integer("verbose", self.verbose, 0)
-        check.check_number("tol", self.tol, 0.0)
-        check.resolve_evaluate_every(self.evaluate_every, 1)
-        check.check_callbacks(self.callbacks)
-        check_checkpoint(self.checkpoint, self.checkpoint_every)
-        resolve_step_size(self.step_size, 2)
-        resolve_annealing(self.annealing, 2)
+        check_settings(self, self._init_params)

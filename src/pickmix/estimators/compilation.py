@@ -18,13 +18,12 @@ import numpy as np
 
 from pickmix import compiled
 from pickmix.closed_form.cells import draw_cells
+from pickmix.closed_form.fit import fit_mixture
 from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
-from pickmix.closed_form.starts import Start, Starter
 from pickmix.data.partial_rows import PartialRows, make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.closed_form_fit import Before, fit_once
-from pickmix.estimators.plan import Plan, resolve_plan
 from pickmix.families.gaussian import FullGaussian
+from pickmix.fitting.settings import ClosedFormSettings, FitSettings, resolve
 from pickmix.model.mixture import make_backend
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
@@ -57,15 +56,15 @@ _N_ROWS = 24
 _compiled: set[str] = set()
 
 
-def compile_kernels(plan: Plan, source: ArrayRows) -> float:
+def compile_kernels(settings: FitSettings, source: ArrayRows) -> float:
     """Compile what a plan needs for these rows; return the seconds it took.
 
     One compilation serves all families and covariances, and is kept on disk. Nothing is done for
     problems that run in NumPy.
     """
-    if not plan.compiled:
+    if not settings.compiled:
         return 0.0
-    kind = _SAME_KERNELS.get(plan.proposal_name, plan.proposal_name)
+    kind = _SAME_KERNELS.get(settings.proposal_name, settings.proposal_name)
     if kind not in KINDS:
         # A user's proposal has seen no rows yet, and should not see made-up ones.
         kind = "uniform"
@@ -146,50 +145,34 @@ def _is_on_disk(kernel: Any) -> bool:
 
 def _fit_made_up_rows(kind: str) -> None:
     algorithm, proposal, _ = KINDS[kind]
-    settings = SimpleNamespace(
+    parameters = SimpleNamespace(
         n_components=5,
-        algorithm=algorithm,
-        proposal=proposal,
-        n_samples="auto",
-        reuse_log_joint=False,
-        batch_size="auto" if kind in ("partition", "partial") else 4,
-        step_size=0.5,
-        annealing=None,
-        max_iter=1,
-        # Twice through all rows: the second visit of a row may take another path.
-        max_steps=12,
-        max_time=None,
-        tol=0.0,
-        evaluate_every=6,
-        n_init=2,
-        init_params="auto",
+        **vars(ClosedFormSettings())
+        | {
+            "algorithm": algorithm,
+            "proposal": proposal,
+            "batch_size": "auto" if kind in ("partition", "partial") else 4,
+            "step_size": 0.5,
+            # Twice through all rows: the second visit of a row may take another path.
+            "max_steps": 12,
+            "tol": 0.0,
+            "evaluate_every": 6,
+            "n_init": 2,
+        },
     )
-    plan = resolve_plan(settings, FullGaussian(2, 1.0), _N_ROWS, given=False)
+    family = FullGaussian(2, 1.0)
+    settings = resolve(parameters, family, _N_ROWS, start_is_given=False)
     threads = Threads()
     made_up = np.random.default_rng(0).normal(size=(_N_ROWS, 2))
     if kind == "partial":
         made_up[::3, 1] = np.nan
     source = make_rows(made_up)
-
-    def choose_start(starter: Starter) -> Start:
-        if plan.partition is None:
-            return starter.from_data("k-means++")
-        return starter.spread_out(plan.partition, _N_ROWS)
-
-    fit_once(
-        replace(plan, compiled=True),
-        source,
-        0,
-        make_backend(True, threads),
-        choose_start,
-        before=Before(),
-        verbose=0,
-        callbacks=(),
-        make_estimator=lambda state: None,
-    )
+    if settings.partition is None:
+        settings.init_params = "k-means++"
+    fit_mixture(source, family, replace(settings, compiled=True), make_backend(True, threads), [0])
     if kind == "partial":
-        _ask_about(plan, made_up, make_backend(True, threads))
-    elif plan.partition is not None:
+        _ask_about(family, made_up, make_backend(True, threads))
+    elif settings.partition is not None:
         # What only very many components need: trees grown in parts, seeds in cells.
         backend = make_backend(True, threads)
         rows = np.random.default_rng(0).normal(size=(256, 2))
@@ -197,16 +180,16 @@ def _fit_made_up_rows(kind: str) -> None:
         # Searches for rows that come later, and the background there.
         draw_cells(rows, np.ones(2), 32, StepRandomness(0, 0), backend)
         nobody = np.full((1, 1), -1, dtype=np.int32)
-        backend.log_joint(plan.family.layout, plan.family.empty_model(2), rows[:1], nobody)
+        backend.log_joint(family.layout, family.empty_model(2), rows[:1], nobody)
         # And what the first query after a fit needs.
-        backend.log_joint_all(plan.family.layout, plan.family.empty_model(2), rows)
-        placed, numbers = PlacedRows(source, plan.family), np.arange(_N_ROWS)
+        backend.log_joint_all(family.layout, family.empty_model(2), rows)
+        placed, numbers = PlacedRows(source, family), np.arange(_N_ROWS)
         seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)
 
 
-def _ask_about(plan: Plan, rows: np.ndarray, backend: Backend) -> None:
+def _ask_about(family: FullGaussian, rows: np.ndarray, backend: Backend) -> None:
     """Compile for other algorithms, and for queries after a fit, on partial rows."""
-    layout, model = plan.family.layout, plan.family.empty_model(2)
+    layout, model = family.layout, family.empty_model(2)
     model.factor[:] = 1.0
     pairs = np.zeros((rows.shape[0], 1), dtype=np.int32)
     ones = np.ones(rows.shape[0])

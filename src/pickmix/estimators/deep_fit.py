@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from pickmix.data.partial_rows import fill
-from pickmix.estimators.checkpointing import fingerprint_of
 from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
-from pickmix.fitting.checkpoint import Checkpoints, say_resumed
+from pickmix.fitting.checkpoint import Checkpoints, fingerprint_of, say_resumed
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.gradient.engine import GradientEngine, Moments, rises

@@ -14,7 +14,6 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators import validation
-from pickmix.estimators.checkpointing import fingerprint_of, open_checkpoints
 from pickmix.estimators.deep_rows import (
     check_seen,
     read_batch,
@@ -25,6 +24,7 @@ from pickmix.estimators.deep_rows import (
 from pickmix.estimators.deep_settings import DeepParameters
 from pickmix.estimators.queries import DensityQueries
 from pickmix.estimators.row_sources import by_chunks, is_large, learn_by_chunks
+from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
 from pickmix.fitting.stopping import Outcome
 from pickmix.model.deep import DeepModel
 from pickmix.model.frame import Frame

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pickmix.estimators import validation as check
-from pickmix.estimators.checkpointing import check_checkpoint
 from pickmix.fitting.loop import FitInfo
+from pickmix.fitting.settings import check_checkpoint
 from pickmix.gradient.settings import Settings
 from pickmix.selection.proposals import (
     Proposal,

@@ -9,10 +9,8 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.checks import check_number
-from pickmix.closed_form.starts import Start, Starter
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.online import OnlineFitting
-from pickmix.estimators.plan import Plan
 from pickmix.families.base import Family
 from pickmix.families.registry import Description, describe_family, make_family
 from pickmix.inputs.schema import TableSchema
@@ -36,15 +34,15 @@ class DescribedMixture(ClosedFormMixture):
     def _floors(self, n_columns: int) -> float | np.ndarray:
         """`reg_covar` as a number, or as one per column."""
 
-    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Family:
+    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
         # A mixture that continues keeps its levels; others are refused.
-        limits = self.column_limits_[None] if goes_on else rows
+        limits = self.column_limits_[None] if continues else rows
         return make_family(self._description(), limits, self._floors(rows.shape[1]))
 
     def _fitted_family(self) -> Family:
         return make_family(self._fitted_description, self.column_limits_[None], 0.0)
 
-    def _goes_on(self, n_columns: int) -> bool:
+    def _continues(self, n_columns: int) -> bool:
         same_family = self._fitted_description == _as_plain(self._description())
         sizes = self.weights_.shape[0], self.column_limits_.shape[0]
         return same_family and sizes == (self.n_components, n_columns)
@@ -64,11 +62,6 @@ class DescribedMixture(ClosedFormMixture):
     def _learn_columns(self, rows: np.ndarray) -> None:
         self._fitted_description = _as_plain(self._description())
         self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
-
-    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
-        if plan.partition is not None and plan.spreads_out:
-            return starter.spread_out(plan.partition, plan.start_batch_size)
-        return starter.from_data(self.init_params)
 
 
 @dataclass(eq=False, repr=False)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.closed_form.starts import Start, Starter
+from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators import validation
 from pickmix.estimators.online import OnlineFitting
-from pickmix.estimators.plan import Plan
+from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian
 from pickmix.model.mixture import MixtureModel
@@ -190,7 +190,7 @@ class GaussianMixture(OnlineFitting):
         validation.check_number("reg_covar", self.reg_covar, 0.0)
         validation.check_flag("background", self.background)
 
-    def _make_family(self, rows: np.ndarray, goes_on: bool = False) -> Gaussian:
+    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Gaussian:
         return GAUSSIANS[self.covariance_type](rows.shape[1], self.reg_covar)
 
     def _warn_about(self, source: ArrayRows) -> None:
@@ -208,7 +208,7 @@ class GaussianMixture(OnlineFitting):
         fitted = hasattr(self, "n_features_in_")
         return GAUSSIANS[name](self.n_features_in_ if fitted else self.means_.shape[1], 0.0)
 
-    def _goes_on(self, n_columns: int) -> bool:
+    def _continues(self, n_columns: int) -> bool:
         # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
         if self._fitted_structure != self.covariance_type:
             return False
@@ -232,65 +232,23 @@ class GaussianMixture(OnlineFitting):
     def _get_parameters(self) -> dict[str, np.ndarray]:
         return {"means": self.means_, "covariances": self.covariances_}
 
-    def _start(
-        self, starter: Starter, plan: Plan, warm: bool, random: np.random.RandomState
-    ) -> Start:
-        if warm:
-            return super()._start(starter, plan, warm, random)
-        if self.init_params in ("kmeans", "random") and self.means_init is None:
-            start = self._start_as_scikit_learn(starter, plan.n_components, random)
-        else:
-            start = self._choose_start(starter, plan)
-        return self._with_given(start, plan)
-
-    def _choose_start(self, starter: Starter, plan: Plan) -> Start:
-        family = plan.family
+    def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
         assert isinstance(family, Gaussian)
-        K, D = plan.n_components, family.n_features
+        K, D = self.n_components, family.n_features
+        means = weights = scatter = None
         if self.means_init is not None:
             means = validation.check_array_parameter("means_init", self.means_init, (K, D))
-            return starter.from_means(means - starter.source.center)
-        if self.init_params == "paper":
-            return starter.unit_cube()
-        if plan.partition is not None and plan.spreads_out:
-            return starter.spread_out(plan.partition, plan.start_batch_size)
-        return starter.from_data(self.init_params)
-
-    def _with_given(self, start: Start, plan: Plan) -> Start:
-        """A start with the weights and precisions that the user gave, if any."""
-        family = plan.family
-        assert isinstance(family, Gaussian)
-        K, D = plan.n_components, family.n_features
+            means = means - centre
         if self.weights_init is not None:
             weights = validation.check_weights_init(self.weights_init, K)
-            mass = start.moments.mass
-            ratio = np.divide(weights, mass, out=np.ones_like(mass), where=mass > 0.0)
-            squares = start.moments.squares * np.square(ratio)
-            start.moments = start.moments._replace(mass=weights, squares=squares)
         if self.precisions_init is not None:
             precisions = validation.check_array_parameter(
                 "precisions_init", self.precisions_init, family.shape(K)
             )
             validation.check_positive_definite("precisions_init", precisions, family.name)
-            given = {"means": start.moments.mean, "covariances": family.invert(precisions)}
-            scatter = family.moments_of(given, np.zeros(D)).scatter
-            start.moments = start.moments._replace(scatter=scatter)
-        return start
-
-    def _start_as_scikit_learn(
-        self, starter: Starter, n_components: int, random: np.random.RandomState
-    ) -> Start:
-        """scikit-learn's "kmeans" and "random", with its own draws."""
-        source = starter.source
-        if self.init_params == "kmeans":
-            # Imported here, as few fits need it.
-            from sklearn.cluster import KMeans
-
-            clusters = KMeans(n_components, n_init=1, random_state=random)
-            clusters.fit(source.data, sample_weight=source.weights)
-            return starter.from_labels(clusters.labels_)
-        shares = random.uniform(size=(source.n_rows, n_components))
-        return starter.from_responsibilities(shares / shares.sum(axis=1, keepdims=True))
+            parameters = {"means": np.zeros((K, D)), "covariances": family.invert(precisions)}
+            scatter = family.moments_of(parameters, np.zeros(D)).scatter
+        return GivenStart(means, weights, scatter)
 
     @property
     def precisions_(self) -> np.ndarray:

@@ -10,10 +10,9 @@ import numpy as np
 from pickmix.closed_form.chunk_tasks import Facts, Inspection, Sampled, add_facts, inspect_chunk
 from pickmix.closed_form.chunks import Chunks, LocalChunks, Pairwise
 from pickmix.closed_form.dask_chunks import DaskChunks
+from pickmix.closed_form.fit import AllRows
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.checkpointing import describe
-from pickmix.estimators.plan import partition_settings, resolve_batch_size
 from pickmix.estimators.row_sources import (
     MEMORY_SHARE,
     chunk_rows,
@@ -22,7 +21,9 @@ from pickmix.estimators.row_sources import (
     open_for,
 )
 from pickmix.families.base import Family
+from pickmix.fitting.checkpoint import describe
 from pickmix.fitting.progress import PassProgress
+from pickmix.fitting.settings import partition_settings, resolve_batch_size
 from pickmix.inputs.arrays import check_weights, refuse_empty, warn_about_unseen
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inputs.sources import RowSource, bad_value
@@ -55,7 +56,7 @@ class LargeTable:
     def __init__(
         self, estimator: Any, X: Any, sample_weight: Any, columns: Any, threads: Threads
     ) -> None:
-        self.shards: Chunks
+        self.chunks: Chunks
         # A source that the user has opened is the user's to close.
         self._own_source: RowSource | None = None
         names: list[str] | None
@@ -63,24 +64,24 @@ class LargeTable:
             collection = X if columns is None else choose_columns(X, columns)
             if not is_dask(sample_weight):
                 sample_weight = check_weights(sample_weight, None)
-            self.shards = DaskChunks(collection, weights=sample_weight)
-            names = self.shards.names
-            self._labels: Sequence[Any] = names or range(self.shards.n_columns)
+            self.chunks = DaskChunks(collection, weights=sample_weight)
+            names = self.chunks.names
+            self._labels: Sequence[Any] = names or range(self.chunks.n_columns)
         else:
             source = open_for(X, columns)
             if not isinstance(X, RowSource):
                 self._own_source = source
             sample_weight = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
-            self.shards = LocalChunks(source, size, Reference(), sample_weight)
+            self.chunks = LocalChunks(source, size, Reference(), sample_weight)
             names = source.names
             self._labels = source.column_labels()
-        self.n_rows = int(self.shards.offsets[-1])
+        self.n_rows = int(self.chunks.offsets[-1])
         # Rows that weigh something, as far as that is known here.
         self.n_heavy = self.n_rows
         if sample_weight is not None and not is_dask(sample_weight):
             self.n_heavy = int(np.count_nonzero(np.asarray(sample_weight)))
-        self.n_columns = self.shards.n_columns
+        self.n_columns = self.chunks.n_columns
         self._threads = threads
         self._weights = sample_weight
         learn_names(estimator, self.n_columns, names)
@@ -91,15 +92,15 @@ class LargeTable:
             weights = str(getattr(weights, "_name", type(weights)))
         elif weights is not None:
             weights = np.asarray(weights)
-        return self.shards.fingerprint() | {"sample_weight": describe(weights)}
+        return self.chunks.fingerprint() | {"sample_weight": describe(weights)}
 
     def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
         """Read the table once: facts about its columns, and a sample of rows, which is returned.
 
         Fits that need all rows in memory get all.
         """
-        shards, n_rows = self.shards, self.n_rows
-        row_bytes = shards.n_columns * shards.dtype.itemsize
+        chunks, n_rows = self.chunks, self.n_rows
+        row_bytes = chunks.n_columns * chunks.dtype.itemsize
         partition = partition_settings(estimator.algorithm, estimator.proposal)
         if partition is None:
             needed = n_rows * row_bytes
@@ -126,25 +127,25 @@ class LargeTable:
         return _gathered(results)
 
     def _inspect(self, shared: Inspection, verbose: int) -> tuple[list[Sampled], Facts]:
-        shards = self.shards
-        n_chunks, size = shards.offsets.shape[0] - 1, shards.chunks_per_run
+        chunks = self.chunks
+        n_chunks, size = chunks.offsets.shape[0] - 1, chunks.chunks_per_run
         results: list[Sampled] = []
         sums = Pairwise(Facts.plus)
         progress = PassProgress(self.n_rows, verbose, label="first look")
         try:
             for first in range(0, n_chunks, size):
-                chunks = range(first, min(first + size, n_chunks))
-                some, parts = shards.run(
-                    inspect_chunk, chunks, shared, [None] * len(chunks), add_facts
+                run = range(first, min(first + size, n_chunks))
+                sampled, parts = chunks.run(
+                    inspect_chunk, run, shared, [None] * len(run), add_facts
                 )
-                for result in some:
+                for result in sampled:
                     if result.bad is not None:
                         row, column, value = result.bad
-                        where = shards.place(row)
+                        where = chunks.place(row)
                         raise ValueError(bad_value(value, where, self._labels[column]))
-                results += some
-                sums.put(parts[0], len(chunks))
-                progress.advance(1, int(shards.offsets[chunks.stop]))
+                results += sampled
+                sums.put(parts[0], len(run))
+                progress.advance(1, int(chunks.offsets[run.stop]))
         finally:
             progress.close()
         return results, sums.total()
@@ -152,6 +153,9 @@ class LargeTable:
     def extremes(self) -> np.ndarray:
         """The smallest and the largest value of every column, (2, D)."""
         return np.stack([self.facts.low, self.facts.high])
+
+    def all_rows(self) -> AllRows:
+        return AllRows(self.chunks, self.mean_weight)
 
     def sample_source(
         self, rows: np.ndarray, weights: np.ndarray | None, family: Family, compiled: bool
@@ -162,12 +166,12 @@ class LargeTable:
         centre = family.centre(facts.mean[order])
         source = make_rows(rows, weights, centre, compiled)
         source.limits = facts.low[order], facts.high[order]
-        if isinstance(self.shards, LocalChunks):
-            self.shards.backend = make_backend(compiled, self._threads)
+        if isinstance(self.chunks, LocalChunks):
+            self.chunks.backend = make_backend(compiled, self._threads)
         return source
 
     def close(self) -> None:
-        self.shards.close()
+        self.chunks.close()
         if self._own_source is not None:
             self._own_source.close()
 

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from pickmix.closed_form.seeding import WEIGHT_FLOOR
+from pickmix.closed_form.algorithm import mean_log_base
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
 from pickmix.estimators import validation
-from pickmix.estimators.closed_form_fit import mean_log_base
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.compilation import ensure_compiled
-from pickmix.estimators.plan import partition_settings
 from pickmix.estimators.row_sources import is_large, learn_by_chunks
 from pickmix.families.base import Family
+from pickmix.fitting.settings import WEIGHT_FLOOR, partition_settings
 from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
 from pickmix.model.mixture import make_backend
 from pickmix.selection.schedules import resolve_step_size
@@ -121,7 +120,7 @@ class OnlineFitting(ClosedFormMixture):
             return self
         rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
         self._check_same_mixture(rows.shape[1])
-        family = self._make_family(rows, goes_on=True)
+        family = self._make_family(rows, continues=True)
         online = self._online
         partial = noise is not None or bool(np.isnan(rows).any())
         compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0], partial)
@@ -156,7 +155,7 @@ class OnlineFitting(ClosedFormMixture):
         return self
 
     def _check_same_mixture(self, n_columns: int) -> None:
-        if not self._goes_on(n_columns):
+        if not self._continues(n_columns):
             fitted, asked = self._family_names()
             raise ValueError(
                 "partial_fit continues with the fitted components, n_components="

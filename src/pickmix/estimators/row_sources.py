@@ -40,7 +40,6 @@ Query = TypeVar("Query", bound=Callable[..., Any])
 
 
 def is_large(X: Any) -> bool:
-    """Whether rows come from files, from a cluster or piece by piece, and not from an array."""
     return is_dask(X) or is_source(X)
 
 
@@ -129,7 +128,6 @@ def read_all(source: RowSource, why: str) -> np.ndarray:
 
 
 def memory() -> float:
-    """Bytes of memory of this machine; infinite where that is not known."""
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     return float("inf")

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pickmix.families.base import RandomSource
 from pickmix.inputs.columns import TypedColumn, TypedTable
-from pickmix.inputs.conditions import as_given, encode_given, given_rows, is_single, n_given
 from pickmix.inputs.encoding import (
     decode,
     decode_column,
     encode,
+    encode_column,
     filled_column,
     level_names,
+    level_places,
     level_weights,
+    levels_of,
 )
-from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed
-from pickmix.inputs.kinds import as_fitted, settled
-from pickmix.inputs.schema import LEVEL_KINDS, ColumnSchema, TableSchema
+from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed, zone_of
+from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, settled
+from pickmix.inputs.schema import LEVEL_KINDS, UNITS, ColumnSchema, TableSchema
 from pickmix.model.column_terms import ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
 
@@ -50,7 +54,6 @@ class TableColumns:
         return np.sort(columns)
 
     def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
-        """Numbers of columns of the model, in the order given, each once."""
         names = [columns] if isinstance(columns, str) else list(columns)
         for name in names:
             if name not in self.all_labels:
@@ -69,11 +72,9 @@ class TableColumns:
         return np.array([number for number in order if not is_given[number]], dtype=np.int64)
 
     def named(self, columns: np.ndarray) -> str:
-        """Columns in a message."""
         return ", ".join(map(repr, self.labels(columns)))
 
     def terms(self) -> list[ColumnTerms]:
-        """The columns as users know them, in the order of the table."""
         order = self.free(np.zeros(self.n_columns, dtype=np.bool_))
         return [
             _terms(column, place)
@@ -99,7 +100,6 @@ class TableColumns:
         return *encode(self.schema, chosen), numbers, table.n_rows, chosen
 
     def cells(self, table: TypedTable) -> list[list[Any]]:
-        """Cells of the columns of the model, in the order of the table, as they were written."""
         rows = range(table.n_rows)
         return [
             [table.columns[column.name].value(row) for row in rows]
@@ -116,15 +116,15 @@ class TableColumns:
     def read_given(self, given: Any) -> np.ndarray:
         """Encoded rows (n, D) with NaN for values that are not given; see `conditional`."""
         if isinstance(given, Mapping):
-            n_rows = n_given(given)
-            table = given_rows(self.schema, given, 1 if n_rows is None else n_rows)
+            n_rows = _n_given(given)
+            table = _given_rows(self.schema, given, 1 if n_rows is None else n_rows)
         else:
             table = read_typed(given)
         if table is None:
             return np.full((1, self.n_columns), np.nan)
         if not any(name in table.columns for name in self.all_labels):
             return np.full((table.n_rows, self.n_columns), np.nan)
-        return encode_given(self.schema, table)
+        return _encode_given(self.schema, table)
 
     def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
         """Encoded rows (N, D) in which the columns to predict are missing."""
@@ -138,7 +138,7 @@ class TableColumns:
 
     def read_targets(self, Y: Any, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
         names = self.labels(columns)
-        if isinstance(Y, Mapping) and all(map(is_single, Y.values())):
+        if isinstance(Y, Mapping) and all(map(_is_single, Y.values())):
             plain = {name: v[()] if isinstance(v, np.ndarray) else v for name, v in Y.items()}
             Y = {name: [value] for name, value in plain.items()}
         table = read_typed(Y)
@@ -247,7 +247,6 @@ class TableColumns:
         )
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
-        """Typical values (n, D) of the first columns as texts."""
         table = decode(self.schema, values, self.all_labels[:most])
         columns = [table.columns[name] for name in self.all_labels[:most]]
         cells = [[column.value(row) for column in columns] for row in range(values.shape[0])]
@@ -296,11 +295,11 @@ class TableColumns:
         draw: Callable[[np.ndarray | None], np.ndarray],
     ) -> Any:
         """A table of drawn rows; `draw` makes them, or fills rows (n_samples, D) with NaN."""
-        n_rows = 1 if n_given(given) is None else n_samples
-        table = given_rows(self.schema, given, n_rows)
+        n_rows = 1 if _n_given(given) is None else n_samples
+        table = _given_rows(self.schema, given, n_rows)
         if table is None:
             return write_typed(decode(self.schema, draw(None), random=random))
-        rows = encode_given(self.schema, table)
+        rows = _encode_given(self.schema, table)
         is_given = ~np.isnan(rows).all(axis=0)
         rows = np.repeat(rows, n_samples // rows.shape[0], axis=0)
         if np.isnan(rows).any():
@@ -308,7 +307,7 @@ class TableColumns:
         drawn = decode(self.schema, rows, random=random)
         columns = dict(drawn.columns)
         for name in self.labels(np.flatnonzero(is_given)):
-            columns[name] = as_given(self.schema[name], table.columns[name], columns[name])
+            columns[name] = _as_given(self.schema[name], table.columns[name], columns[name])
         return write_typed(TypedTable(columns, n_samples, drawn.origin))
 
 
@@ -357,3 +356,129 @@ def _expected(column: ColumnSchema, coordinates: np.ndarray) -> list[Any]:
         return [str(value) for value in decode_column(column, coordinates).values]
     plain: list[Any] = (coordinates * column.scale + column.origin).tolist()
     return plain
+
+
+# Given values: an unknown level or a value of another kind is a mistake here, and not a gap.
+
+
+def _is_single(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0
+    return isinstance(value, str) or not hasattr(value, "__len__")
+
+
+def _n_given(given: Mapping[str, Any]) -> int | None:
+    """Return how many values are given for a column; None if there is one for each."""
+    return next((len(value) for value in given.values() if not _is_single(value)), None)
+
+
+def _wrong(column: str, problem: str, value: Any = None, remedy: str = "") -> InputError:
+    return InputError(problem, parameter="given", column=column, value=value, remedy=remedy)
+
+
+def _given_rows(schema: TableSchema, given: Mapping[str, Any], n_rows: int) -> TypedTable | None:
+    """Make a table of `n_rows` rows out of single values, or of n values, by column.
+
+    None if only the values of constant columns are given, which say nothing.
+    """
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in schema.columns or schema[name].kind == "skip":
+            names = listed(column.name for column in schema.modelled)
+            raise ValueError(f"given names {shown(name)}, expected columns of the model: {names}.")
+        values[name] = value
+        if _is_single(value):
+            value = value[()] if isinstance(value, np.ndarray) else value
+            values[name] = [value] * n_rows
+            if read_typed({name: [value]}).columns[name].missing[0]:
+                remedy = "Leave the column out if nothing is known of it."
+                raise _wrong(name, f"must be a value, got {shown(value)}", remedy=remedy)
+        if len(values[name]) != n_rows:
+            raise _wrong(name, f"must be one value or {n_rows}", len(values[name]))
+    if not values:
+        return None
+    table = read_typed(values)
+    for name in values:
+        if schema[name].kind == "constant":
+            _check_constant_given(schema[name], table.columns.pop(name))
+    return table if table.columns else None
+
+
+def _check_constant_given(schema: ColumnSchema, column: TypedColumn) -> None:
+    if column.missing.all():
+        return
+    if schema.storage == "time":
+        times = as_times(schema.name, column)
+        other = times.values != decode_column(schema, np.zeros(1)).values[0]
+    else:
+        other = level_places(schema, column)[0] < 0
+    problem = f"must be {shown(schema.levels[0])}, the only value in the fit"
+    _refuse(schema, column, other & ~column.missing, problem)
+
+
+def _refuse(schema: ColumnSchema, given: TypedColumn, wrong: np.ndarray, problem: str) -> None:
+    if wrong.any():
+        raise _wrong(schema.name, problem, given.value(int(wrong.argmax())))
+
+
+def _encode_given(schema: TableSchema, table: TypedTable) -> np.ndarray:
+    """Return rows (n, D) of given values, NaN where nothing is given."""
+    for column in schema.modelled:
+        if column.name in table.columns:
+            _check_given(column, table.columns[column.name])
+    return encode(schema, table, [column.name for column in schema.modelled])[0]
+
+
+def _check_given(schema: ColumnSchema, column: TypedColumn) -> None:
+    if schema.kind == "category":
+        unseen = level_places(schema, column)[1]
+        if unseen:
+            problem = "must be a level that the fit has seen"
+            raise _wrong(schema.name, problem, min(unseen, key=str))
+        return
+    if schema.kind == "boolean" and column.storage == "number":
+        wrong = (column.values != 0) & (column.values != 1) & ~column.missing
+        _refuse(schema, column, wrong, "must be true or false, or 1 or 0")
+    if schema.lenient:
+        column = replace(column, missing=column.missing & settled(schema, column).missing)
+        schema = replace(schema, lenient=False)
+    try:
+        encode_column(schema, column)
+    except InputError as error:
+        row = None if column.missing.shape[0] == 1 else error.row
+        raise error.replaced(parameter="given", row=row) from error
+    zone = zone_of(schema.form)
+    if schema.kind == "date" and zone and not column.missing.all():
+        times = as_times(schema.name, column)
+        if "text_zone" not in schema.form and zone_of(times.form) is None:
+            problem = f"must have a time zone, as the column has ({zone})"
+            remedy = "A Z after a time in text stands for UTC."
+            raise _wrong(schema.name, problem, column.value(column.first), remedy)
+
+
+def _as_given(schema: ColumnSchema, given: TypedColumn, drawn: TypedColumn) -> TypedColumn:
+    """Put the given values into a drawn column, to the last digit, each for as many rows."""
+    n_rows, n_drawn = given.missing.shape[0], drawn.missing.shape[0]
+    given = given.take(np.repeat(np.arange(n_rows), n_drawn // n_rows))
+    known = ~given.missing
+    if not known.any() or schema.kind == "boolean":
+        return drawn
+    values = drawn.values.copy()
+    if schema.kind == "category":
+        values[known] = levels_of(schema, level_places(schema, given)[0][known])[0]
+    elif schema.kind == "date":
+        times = as_times(schema.name, given).values
+        whole = times.astype(values.dtype)
+        problem = f"must be a time of whole {UNITS[schema.unit]}"
+        _refuse(schema, given, known & (whole != times), problem)
+        values[known] = whole[known]
+    else:
+        numbers = as_numbers(schema.name, given).values
+        if schema.whole:
+            problem = "must be a whole number, as all values in the fit are"
+            _refuse(schema, given, known & (numbers != np.rint(numbers)), problem)
+        values = values.astype(np.promote_types(values.dtype, numbers.dtype))
+        if schema.whole and values.dtype.kind == "f":
+            values = drawn.values.astype(np.int64)
+        values[known] = numbers[known]
+    return replace(drawn, values=values)

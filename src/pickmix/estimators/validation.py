@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,24 +19,14 @@ from pickmix.checks import check_number as check_number
 from pickmix.checks import check_randomness as check_randomness
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import check_positive_definite as check_positive_definite
+from pickmix.fitting.settings import check_callbacks as check_callbacks
+from pickmix.fitting.settings import resolve_evaluate_every as resolve_evaluate_every
 from pickmix.fitting.stopping import Outcome
 
 LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 
 
-def check_callbacks(callbacks: Any) -> list[Callable[..., object]]:
-    listed = [callbacks] if callable(callbacks) else callbacks
-    for callback in listed if isinstance(listed, (list, tuple)) else ():
-        if isinstance(callback, type):
-            name = callback.__name__
-            raise ValueError(f"callbacks must be objects, got the class {name}: write {name}(...).")
-    if not isinstance(listed, (list, tuple)) or not all(map(callable, listed)):
-        raise ValueError(f"callbacks must be a callable or a list of them, got {callbacks!r}.")
-    return list(listed)
-
-
 def check_enough_rows(n_rows: int, n_components: int) -> None:
-    """Raise if there are more components than rows."""
     if n_rows < n_components:
         raise ValueError(
             f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
@@ -88,7 +76,6 @@ def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.n
 
 
 def check_weights_init(value: Any, n_components: int) -> np.ndarray:
-    """Return start weights: non-negative and summing to one."""
     weights = check_array_parameter("weights_init", value, (n_components,))
     if (weights < 0.0).any() or not np.isclose(weights.sum(), 1.0, rtol=1e-6):
         raise ValueError(
@@ -110,7 +97,6 @@ def check_fitted_weights(weights: Any) -> np.ndarray:
 
 
 def warn_about_outcome(mixture: Any) -> None:
-    """Warn if a fit ended early, and say what helps."""
     outcome = mixture.outcome_
     if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
         message = (
@@ -131,20 +117,3 @@ def warn_about_outcome(mixture: Any) -> None:
     elif outcome == Outcome.INTERRUPTED:
         message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
         warnings.warn(message, UserWarning, stacklevel=3)
-
-
-def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
-    """Steps between evaluations, or the steps after which they come; "auto" is `automatic`."""
-    if isinstance(value, str) and value == "auto":
-        return automatic
-    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
-        steps = np.asarray(value)
-        whole = steps.ndim == 1 and steps.size > 0 and np.issubdtype(steps.dtype, np.integer)
-        if whole and steps[0] >= 1 and np.all(np.diff(steps) > 0):
-            return [int(step) for step in steps]
-    elif isinstance(value, numbers.Integral) and not isinstance(value, bool) and int(value) >= 1:
-        return int(value)
-    raise ValueError(
-        "evaluate_every must be 'auto', an integer >= 1 or a rising sequence of steps >= 1, "
-        f"got {value!r}."
-    )

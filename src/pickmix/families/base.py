@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from pickmix.checks import check_restored
 from pickmix.families.conditioning import Part
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.families.leave_one_out import Witnesses
@@ -74,6 +75,20 @@ class Prior(abc.ABC):
     def copy(self) -> Self:
         """An independent copy. Arrays are replaced, never written."""
         return copy.copy(self)
+
+    def content(self) -> dict[str, Any]:
+        """What has been learnt, as arrays and numbers."""
+        kept = (np.ndarray, np.generic, bool, int, float)
+        return {name: value for name, value in vars(self).items() if isinstance(value, kept)}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """Take back the content of a prior of as many components."""
+        for name in vars(self).keys() | {"n_rows", "background", "undecided"}:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray):
+                setattr(self, name, check_restored(name, content[name], value).copy())
+            elif name in content:
+                setattr(self, name, type(value)(content[name]))
 
     def take(self, components: np.ndarray) -> Self:
         """The prior of these components, with their shrinkage."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -106,6 +107,13 @@ class ProductPrior(Prior):
 
     def copy(self) -> ProductPrior:
         return ProductPrior(self.groups, tuple(part.copy() for part in self.parts))
+
+    def content(self) -> dict[str, Any]:
+        return {"parts": [part.content() for part in self.parts]}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        for part, kept in zip(self.parts, content["parts"], strict=True):
+            part.restore(kept)
 
     def take(self, components: np.ndarray) -> ProductPrior:
         return ProductPrior(self.groups, tuple(part.take(components) for part in self.parts))

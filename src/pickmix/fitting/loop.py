@@ -6,7 +6,7 @@ import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -79,32 +79,45 @@ class FitInfo:
 
 
 @dataclass
-class Moment:
-    """State of the loop between two steps: what a checkpoint holds beside the engine."""
+class LoopState:
+    """State of the loop between two steps."""
 
     #: The last step done, and the last one that was followed by an evaluation.
     step: int
     evaluated: int
     work: float  # Seconds of work.
-    #: The engine's at that evaluation.
-    seen: Counters
+    seen: Counters  # The engine's at that evaluation.
     trace: Trace
     best: float
     plateau: Plateau | None
     outcome: Outcome | None = None  # How the fit ended, if it did.
 
+    def content(self) -> dict[str, Any]:
+        """The state as numbers and arrays."""
+        return {
+            "step": self.step,
+            "evaluated": self.evaluated,
+            "work": self.work,
+            "seen": asdict(self.seen),
+            "trace": self.trace.table(),
+            "best": self.best,
+            "plateau": None if self.plateau is None else asdict(self.plateau),
+            "outcome": None if self.outcome is None else str(self.outcome),
+        }
 
-#: The moment of a fit that has not begun.
-NOT_YET = Moment(-1, -1, 0.0, Counters(), Trace(), -math.inf, None)
-
-
-class Keeper(Protocol):
-    """Keeps moments of a fit, to resume from."""
-
-    def due(self) -> bool:
-        """True if a checkpoint is due."""
-
-    def keep(self, moment: Moment) -> None: ...
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> LoopState:
+        outcome, plateau = content["outcome"], content["plateau"]
+        return cls(
+            int(content["step"]),
+            int(content["evaluated"]),
+            float(content["work"]),
+            Counters(**content["seen"]),
+            Trace(content["trace"]),
+            float(content["best"]),
+            None if plateau is None else Plateau(**plateau),
+            None if outcome is None else Outcome(outcome),
+        )
 
 
 @dataclass
@@ -129,8 +142,8 @@ def run(
     best_before: float = -math.inf,
     first_step: int = 1,
     passes_before: float = 0.0,
-    keeper: Keeper | None = None,
-    resumed: Moment | None = None,
+    save: Callable[[LoopState, bool], None] | None = None,
+    resumed: LoopState | None = None,
 ) -> FitResult:
     """Make steps until a limit, a plateau, a callback, Ctrl-C or a failure ends the fit.
 
@@ -138,10 +151,13 @@ def run(
     the last good one, because the engine refuses updates that would break it. With held-out rows,
     `remember` is called whenever their log-likelihood is the highest so far (`best_before` is the
     start's), and the plateau is theirs; without, whenever the log-likelihood is finite. The
-    `keeper` gets the moment when it is due, before an early end, and at the end. A fit `resumed`
-    from a moment makes the same steps as one that was never interrupted; `max_time` starts again.
+    state is given to `save` after each step, with True before an early end and at the end, where it
+    must be saved. A fit `resumed` from a state makes the same steps as one that was never
+    interrupted; `max_time` starts again.
     """
-    start = Moment(first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau)
+    start = LoopState(
+        first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau
+    )
     now = start if resumed is None else resumed
     trace, plateau, work_before = now.trace, now.plateau, now.work
     if now.outcome is not None:
@@ -150,7 +166,7 @@ def run(
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
     callbacks = list(callbacks)
-    with InterruptGuard(terminates=keeper is not None) as guard:
+    with InterruptGuard(terminates=save is not None) as guard:
         try:
             while now.evaluated < last_step:
                 upto = int(min(last_step, next_evaluation(evaluate_every, now.evaluated)))
@@ -162,8 +178,8 @@ def run(
                     now.step += n_steps
                     progress.advance(n_steps, engine.counters.rows)
                     early = guard.interrupted or _is_over(limits, now.work - work_before)
-                    if keeper is not None and (early or keeper.due()):
-                        keeper.keep(now)
+                    if save is not None:
+                        save(now, early)
                     if early:
                         break
 
@@ -196,8 +212,8 @@ def run(
                 elif math.isfinite(watched):
                     remember()
 
-                # With a keeper, an interrupt in an evaluation ends the fit after the next step.
-                if guard.interrupted and (early or keeper is None):
+                # With checkpoints, an interrupt in an evaluation ends the fit after the next step.
+                if guard.interrupted and (early or save is None):
                     outcome = Outcome.INTERRUPTED
                     break
                 if engine.counters.refused:
@@ -221,8 +237,8 @@ def run(
             outcome = Outcome.INTERRUPTED
         finally:
             progress.close()
-        if keeper is not None and outcome not in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
-            keeper.keep(replace(now, outcome=outcome))
+        if save is not None and outcome not in (Outcome.INTERRUPTED, Outcome.MAX_TIME):
+            save(replace(now, outcome=outcome), True)
     # Ctrl-C during the last evaluation or callback must not be lost: other fits may follow.
     if guard.interrupted:
         outcome = Outcome.INTERRUPTED

@@ -27,8 +27,8 @@ class Trace:
     probability since the last record), live_components.
     """
 
-    def __init__(self) -> None:
-        self._records: list[tuple[float, ...]] = []
+    def __init__(self, table: np.ndarray | None = None) -> None:
+        self._records: list[tuple[float, ...]] = [] if table is None else table.tolist()
 
     def add(self, **values: float) -> None:
         self._records.append(tuple(values[name] for name in TRACE_DTYPE.names or ()))

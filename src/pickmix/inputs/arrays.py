@@ -28,50 +28,38 @@ _OTHER_KINDS = {
 
 
 def check_integer(name: str, value: object, least: int, why: str = "") -> None:
-    """Refuse what is no integer >= least; `why` says what that is good for.
-
-    Examples
-    --------
-    >>> check_integer("n", 0, 1)
-    Traceback (most recent call last):
-    ValueError: n must be an integer >= 1; got 0
-    """
+    """Refuse what is no integer >= least; `why` says what that is good for."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ValueError(f"{name} must be an integer >= {least}{why}; got {shown(value)}")
 
 
 def check_matrix(name: str, array: np.ndarray) -> None:
-    """Refuse what is no 2-D array of real numbers, with rows and columns."""
     if array.ndim != 2:
         got = f"shape {array.shape}"
         if array.ndim == 1:
             got = f"an array of {got}; reshape(-1, 1) makes it one column, reshape(1, -1) one row"
-        raise ValueError(f"{name}: expected rows and columns, got {got}")
+        raise InputError(f"expected rows and columns, got {got}", path=name)
     check_numbers(name, array.dtype)
     check_shape(name, *array.shape)
 
 
 def check_shape(name: str, n_rows: int, n_columns: int) -> None:
-    """Refuse no rows and no columns."""
     if n_rows == 0 or n_columns == 0:
-        raise ValueError(f"{name}: expected {'columns' if n_rows else 'rows'}, got none")
+        raise InputError(f"expected {'columns' if n_rows else 'rows'}, got none", path=name)
 
 
 def check_numbers(name: str, dtype: np.dtype[Any]) -> None:
-    """Refuse a dtype that does not hold real numbers."""
     if dtype.kind not in "fiub":
         kind = _OTHER_KINDS.get(dtype.kind, "something else")
-        raise ValueError(f"{name}: expected real numbers, got dtype {dtype} ({kind})")
+        raise InputError(f"expected real numbers, got dtype {dtype} ({kind})", path=name)
 
 
 def is_lazy_frame(data: object) -> bool:
-    """Whether data is a LazyFrame of polars, which holds no rows yet."""
     kind = type(data)
     return kind.__module__.split(".")[0] == "polars" and kind.__name__ == "LazyFrame"
 
 
 def refuse_lazy_frame(name: str, data: object) -> None:
-    """Refuse a LazyFrame, and say what to do with it."""
     if is_lazy_frame(data):
         raise TypeError(
             f"{name} must hold rows, got a polars LazyFrame, which is a plan to read them. Call "
@@ -141,7 +129,6 @@ def naming_cells(X: Any, parameter: str = "X") -> Iterator[None]:
 
 
 def _refuse_other_objects(X: Any, parameter: str) -> None:
-    """Refuse what is not a table at all."""
     refuse_lazy_frame(parameter, X)
     expected = f"{parameter} must be an array, a data frame or a path to rows of numbers"
     if X is None:
@@ -172,7 +159,6 @@ def _refuse_dates(X: Any, parameter: str) -> None:
 
 
 def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
-    """Yield names or numbers of columns, and their values."""
     if hasattr(X, "columns") and hasattr(X, "to_numpy"):
         for number, name in enumerate(X.columns):
             yield name, np.asarray(X.iloc[:, number] if hasattr(X, "iloc") else X[name])
@@ -188,7 +174,6 @@ def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
 
 
 def _first_cell(X: Any, is_wrong: Callable[[Any], bool]) -> tuple[Any, int, Any] | None:
-    """Return the first cell that is wrong, with its row and column."""
     first: tuple[Any, int, Any] | None = None
     for name, values in _columns(X):
         n_rows = len(values) if first is None else first[1]
@@ -283,7 +268,6 @@ def check_partial_table(
 
 
 def warn_about_unseen(n_rows: int, stacklevel: int) -> None:
-    """Warn about rows with missing values only."""
     if n_rows:
         message = f"{n_rows} row(s) of X hold missing values only, and are left out of the fit."
         warnings.warn(message, UserWarning, stacklevel=stacklevel)
@@ -300,7 +284,6 @@ def refuse_empty(masses: np.ndarray, names: Sequence[Any]) -> None:
 
 
 def refuse_empty_columns(rows: np.ndarray) -> None:
-    """Refuse columns of rows (N, D) without a value."""
     refuse_empty((~np.isnan(rows)).sum(axis=0), range(rows.shape[1]))
 
 

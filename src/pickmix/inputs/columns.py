@@ -40,12 +40,10 @@ class TypedColumn:
 
     @property
     def observed(self) -> np.ndarray:
-        """Values that are not missing."""
         return self.values if not self.missing.any() else self.values[~self.missing]
 
     @property
     def first(self) -> int:
-        """First row with a value."""
         return int((~self.missing).argmax())
 
     def value(self, row: int) -> Any:
@@ -57,7 +55,6 @@ class TypedColumn:
         return self.values[row].item() if self.storage != "time" else str(self.values[row])
 
     def take(self, rows: np.ndarray) -> TypedColumn:
-        """Return some rows of the column."""
         cells = self.as_written
         written = None if cells is None else lambda: cells().take(rows)
         values, missing = self.values[rows], self.missing[rows]
@@ -74,7 +71,6 @@ class TypedTable:
     origin: str
 
     def take(self, rows: np.ndarray) -> TypedTable:
-        """Return some rows of the table, by their numbers."""
         columns = {name: column.take(rows) for name, column in self.columns.items()}
         return TypedTable(columns, int(rows.shape[0]), self.origin)
 
@@ -92,7 +88,6 @@ def make_table(columns: Iterable[tuple[Any, TypedColumn]], origin: str) -> Typed
 
 
 def check_names(names: Sequence[Any]) -> None:
-    """Refuse names that are not text, and those that stand there twice."""
     for name in names:
         if not isinstance(name, str):
             raise ValueError(
@@ -115,7 +110,6 @@ def read_column(read: Callable[[str, Any], TypedColumn], name: str, values: Any)
 
 
 def unknown_type(name: str, kind: Any, remedy: str = "Leave it out: {exclude} or {skip}.") -> Any:
-    """Make the error for a type that no model takes."""
     expected = "numbers, booleans, text or times"
     return InputError(column=name, expected=expected, got=str(kind)[:80], remedy=remedy)
 
@@ -203,7 +197,6 @@ def from_codes(codes: np.ndarray, distinct: Sequence[Any], form: dict[str, Any])
 
 
 def as_objects(values: Sequence[Any]) -> np.ndarray:
-    """Return values as an object array (L,), whatever they are."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array

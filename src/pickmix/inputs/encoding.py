@@ -40,16 +40,6 @@ def encode(
     -log(scale) of a number, and the log-share of a level that shares a code with others. Columns
     that the schema does not know are not looked at; those that the table lacks are warned of unless
     `absent` names them.
-
-    Examples
-    --------
-    >>> from pickmix.inputs.frames import read_typed
-    >>> from pickmix.inputs.inference import infer_schema
-    >>> table = read_typed({"x": [0.0, 4.0, None], "y": ["a", "b", "b"]})
-    >>> encode(infer_schema(table), table)[0]
-    array([[ 0.,  0.],
-           [ 2.,  1.],
-           [nan,  1.]])
     """
     if table.n_rows == 0:
         raise InputError("must have rows, got none")
@@ -113,7 +103,6 @@ def encode_column(
 
 
 def _letter(schema: ColumnSchema) -> str:
-    """Return the letter of NumPy's type for dates or durations."""
     return "m" if schema.form.get("duration") else "M"
 
 

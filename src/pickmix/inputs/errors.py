@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import sys
@@ -16,13 +17,7 @@ _LONGEST, _LONGEST_LIST = 80, 300
 
 
 def shown(value: Any) -> str:
-    """Return the value as Python writes it, cut if it is long.
-
-    Examples
-    --------
-    >>> shown("a"), shown("b" * 1000)
-    ("'a'", "'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb...")
-    """
+    """Return the value as Python writes it, cut if it is long."""
     text = repr(value[: 2 * _LONGEST] if isinstance(value, str | bytes) else value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -39,7 +34,6 @@ def listed(names: Iterable[Any], show: Any = shown) -> str:
 
 
 def _literal(name: Any) -> str:
-    """Write a name as a string in Python code, in double quotes; a long one as a variable."""
     return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
 
 
@@ -59,12 +53,13 @@ class Wording:
         return {kind: f'schema={{{_literal(column)}: "{kind}"}}' for kind in kinds} | {
             "exclude": f"exclude=[{_literal(column)}]",
             "columns": "columns=",
+            "cache": "cache=",
             "comma": "decimal=','",
             "point": "decimal='.'",
         }
 
 
-class _Described(Exception):
+class Described(Exception):
     """Error with fields, of which the message is made."""
 
     def __init__(
@@ -96,11 +91,9 @@ class _Described(Exception):
         return functools.partial(type(self), **self.__dict__), ()
 
     def replaced(self, **fields: Any) -> Self:
-        """Return the same error with other fields."""
         return type(self)(**(self.__dict__ | fields))
 
     def worded(self, words: Wording) -> str:
-        """Make the message."""
         if self.message:
             return self.message
         got = self.got or ("" if self.value is None else shown(self.value))
@@ -123,7 +116,7 @@ class _Described(Exception):
         return f"{text}. {remedy}" if remedy else f"{text}."
 
 
-class InputError(_Described, ValueError):
+class InputError(Described, ValueError):
     """A table, array or file whose content cannot be used.
 
     Examples
@@ -136,12 +129,21 @@ class InputError(_Described, ValueError):
     """
 
 
-class InputTypeError(_Described, TypeError):
+class InputTypeError(Described, TypeError):
     """Something that is no table, array or file at all."""
 
 
+class FileError(Described, OSError):
+    """A file that cannot be read or written."""
+
+
+class NoRoomError(FileError):
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.errno, self.strerror = errno.ENOSPC, self.args[0]
+
+
 def warn_caller(message: str) -> None:
-    """Warn in the name of the line that called pickmix."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1

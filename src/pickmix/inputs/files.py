@@ -6,18 +6,19 @@ import contextlib
 import csv
 import difflib
 import errno
+import glob
 import os
 import types
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from pickmix.inputs.arrays import check_matrix
-from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.errors import FileError, InputError, listed, shown
 from pickmix.inputs.text import (
     TEXT,
     is_packed,
@@ -35,6 +36,8 @@ PICKLED = "expected numbers, got pickled objects, which are not read: they can r
 _MAGIC_BYTES = 6
 # Names that a message lists, and their letters.
 _SHOWN_NAMES, _LONGEST_NAME = 30, 40
+# Bytes of a batch of rows as they are written: small enough for the processor's cache.
+BATCH = 2 << 20
 
 
 def read_table(
@@ -50,15 +53,6 @@ def read_table(
     columns by names or numbers from 0, `key` an array of an .npz (by default the only one, or `X`),
     `decimal` the decimal mark of a text (by default it is found: a comma only between semicolons or
     tabs). Rows are float32 if the file holds nothing wider, else float64; missing values are NaN.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     written = write_table(f"{folder}/a.csv", {"x": [1.5, 2.0], "y": [3.0, 4.0]})
-    ...     read_table(written, columns=["y"])
-    (array([[3.],
-           [4.]]), ['y'])
     """
     path = Path(path)
     suffix = known_suffix(path)
@@ -66,28 +60,27 @@ def read_table(
         found = "a folder" if path.is_dir() else "nothing there"
         raise FileNotFoundError(f"{path}: expected a file, found {found}")
     check_size(path, path.stat().st_size)
-    names: list[str] | None
-    if suffix == ".parquet":
-        rows, names = _read_parquet(path, columns)
-    elif suffix in (".npy", ".npz"):
+    if suffix in (".npy", ".npz"):
         rows, names = _read_numpy(path, key)
         if columns is not None:
             numbers = column_numbers(path, columns, names, rows.shape[1])
-            names = names and [names[number] for number in numbers]
             rows = np.ascontiguousarray(rows[:, numbers])
     else:
-        layout = text_layout(path, decimal)
-        names, numbers = layout.names, list(range(layout.n_columns))
-        if names is not None and not layout.has_rows:
+        part = describe_file(path, decimal)
+        names, numbers = part.names, list(range(part.n_columns))
+        if suffix in TEXT and names is not None and part.n_rows == 0:
             problem = f"expected rows of numbers, got only a header: {listed(names, str)}"
             raise InputError(problem, path=path)
         if columns is not None:
-            numbers = column_numbers(path, columns, names, layout.n_columns)
-            names = names and [names[number] for number in numbers]
-        blocks = number_blocks(path, layout, numbers)
-        rows = np.concatenate([np.empty((0, len(numbers))), *blocks])
+            numbers = column_numbers(path, columns, names, part.n_columns)
+        dtype = part.dtype(numbers)
+        empty = np.empty((0, len(numbers)), dtype)
+        rows = np.concatenate([empty, *part.read(numbers, dtype)])
+    if columns is not None and names is not None:
+        names = [names[number] for number in numbers]
     if rows.shape[0] == 0 or rows.shape[1] == 0:
-        raise ValueError(f"{path}: expected at least one row and column, got shape {rows.shape}")
+        problem = f"expected at least one row and column, got shape {rows.shape}"
+        raise InputError(problem, path=path)
     return rows, names
 
 
@@ -177,7 +170,7 @@ def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | No
                 names = loaded["columns"].tolist() if "columns" in loaded.files else []
                 loaded = loaded[key]
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path}: {error}") from error
+            raise InputError(str(error), path=path) from error
     check_matrix(str(path), loaded)
     rows = loaded.astype(working_dtype(loaded.dtype), copy=False)
     return rows, names if len(names) == rows.shape[1] else None
@@ -198,29 +191,27 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def check_beginning(path: Path, file: BinaryIO) -> None:
-    """Refuse an open file that does not begin as those of NumPy do."""
     found = file.read(_MAGIC_BYTES)
     file.seek(0)
     if not found.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
-        raise ValueError(
-            f"{path}: expected a {path.suffix} file, but it begins with {found!r}: it is damaged "
-            "or of another kind"
+        raise InputError(
+            f"expected a {path.suffix} file, but it begins with {found!r}: it is damaged or of "
+            "another kind",
+            path=path,
         )
 
 
 def known_suffix(path: Path) -> str:
-    """Return the suffix of a file, if files of that kind are read."""
     suffix = table_suffix(path)
     if suffix not in READABLE:
         known = ", ".join((*PACKABLE, *READABLE))
-        raise ValueError(f"{path}: expected a file ending in {known}, got {suffix!r}")
+        raise InputError(f"expected a file ending in {known}, got {suffix!r}", path=path)
     return suffix
 
 
 def check_size(path: Path, n_bytes: int) -> None:
-    """Refuse an empty file."""
     if n_bytes == 0:
-        raise ValueError(f"{path}: expected rows of numbers, got an empty file")
+        raise InputError("expected rows of numbers, got an empty file", path=path)
 
 
 def working_dtype(*stored: np.dtype[Any]) -> np.dtype[Any]:
@@ -244,12 +235,13 @@ def column_numbers(
 ) -> list[int]:
     """Return numbers from 0 of columns that are chosen by name or number."""
     if len(columns) == 0:
-        raise ValueError(f"{path}: expected at least one column in {parameter}, got none")
+        raise InputError(f"expected at least one column in {parameter}, got none", path=path)
     numbers = []
     for column in columns:
         if names is not None and column in names:
             if names.count(str(column)) > 1:
-                raise ValueError(f"{path}: two columns are named {shown(column)}; choose by number")
+                problem = f"two columns are named {shown(column)}; choose by number"
+                raise InputError(problem, path=path)
             numbers.append(names.index(str(column)))
         elif str(column).isdecimal() and int(column) < n_columns:
             numbers.append(int(column))
@@ -261,7 +253,6 @@ def column_numbers(
 
 
 def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> str:
-    """Say that there is no such column, and which columns there are, similar names first."""
     known = f"0 to {n_columns - 1}"
     if names is None:
         return f"no column {shown(column)}; there are {known}"
@@ -275,25 +266,17 @@ def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> st
 
 @contextlib.contextmanager
 def open_parquet(path: Path, **options: Any) -> Iterator[Any]:
-    """Open a Parquet file; errors of pyarrow name it."""
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path, **options) as file:
             yield file
     except (pyarrow.ArrowException, EOFError) as error:
-        raise ValueError(f"{path}: expected a Parquet file, but {error}") from error
+        raise InputError(f"expected a Parquet file, but {error}", path=path) from error
     except OSError as error:
         if error.filename is not None:
             raise
-        raise OSError(f"{path}: {error}") from error
-
-
-def _read_parquet(path: Path, columns: Sequence[str | int] | None) -> tuple[np.ndarray, list[str]]:
-    with open_parquet(path) as file:
-        chosen, dtype = numeric_fields(path, file.schema_arrow, columns)
-        names = [field.name for field in chosen]
-        return arrow_rows(file.read(columns=names), names, dtype), names
+        raise FileError(str(error), path=path) from error
 
 
 def arrow_rows(batch: Any, names: Sequence[str], dtype: np.dtype[Any]) -> np.ndarray:
@@ -321,7 +304,7 @@ def numeric_fields(
     chosen = [schema.field(number) for number in numbers]
     for field in chosen:
         if schema.names.count(field.name) > 1:
-            raise ValueError(f"{path}: two columns are named {shown(field.name)}")
+            raise InputError(f"two columns are named {shown(field.name)}", path=path)
         kind = field.type
         if not (types.is_floating(kind) or types.is_integer(kind) or types.is_boolean(kind)):
             raise InputError(
@@ -332,3 +315,97 @@ def numeric_fields(
                 remedy="leave that column out with {columns}",
             )
     return chosen, working_dtype(*(np.dtype(field.type.to_pandas_dtype()) for field in chosen))
+
+
+class FilePart(NamedTuple):
+    """What is known of a file before its rows are read."""
+
+    n_rows: int | None
+    names: list[str] | None
+    n_columns: int
+    #: From numbers of columns to a dtype that holds them; refuses what is not numbers.
+    dtype: Callable[[list[int]], np.dtype[Any]]
+    #: From numbers of columns and a dtype to batches of rows.
+    read: Callable[[list[int], np.dtype[Any]], Iterable[np.ndarray]]
+
+
+def describe_file(path: Path, decimal: str | None = None, key: str | None = None) -> FilePart:
+    suffix = table_suffix(path)
+    if suffix in TEXT:
+        layout = text_layout(path, decimal)
+        n_rows, double = None if layout.has_rows else 0, np.dtype(np.float64)
+        return FilePart(
+            n_rows,
+            layout.names,
+            layout.n_columns,
+            lambda _: double,
+            lambda numbers, _: number_blocks(path, layout, numbers),
+        )
+    if suffix == ".parquet":
+        return _describe_parquet(path)
+    rows, names = _read_numpy(path, key)
+    shape, stored = rows.shape, rows.dtype
+    # Read once more, as not all files may fit into memory together.
+    return FilePart(
+        shape[0],
+        names,
+        shape[1],
+        lambda _: stored,
+        lambda numbers, _: [_read_numpy(path, key)[0][:, numbers]],
+    )
+
+
+def _describe_parquet(path: Path) -> FilePart:
+    with open_parquet(path) as file:
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+
+    def read(numbers: list[int], dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
+        names = [schema.names[number] for number in numbers]
+        n_read = 0
+        # Otherwise pyarrow reads all that a group of rows holds at once, and keeps it to the end.
+        with open_parquet(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            # Not `Dataset.to_batches`, which keeps what was read, too (arrow#39808).
+            for batch in file.iter_batches(batch_size(len(names), dtype), columns=names):
+                n_read += batch.num_rows
+                yield arrow_rows(batch, names, dtype)
+        if n_read != n_rows:
+            raise FileError(f"expected {n_rows} rows, got {n_read}", path=path)
+
+    def find_dtype(numbers: list[int]) -> np.dtype[Any]:
+        return numeric_fields(path, schema, numbers)[1]
+
+    return FilePart(n_rows, schema.names, len(schema), find_dtype, read)
+
+
+def batch_size(n_columns: int, dtype: np.dtype[Any]) -> int:
+    return max(1, BATCH // (dtype.itemsize * max(1, n_columns)))
+
+
+def find_files(name: str) -> list[Path]:
+    path = Path(name)
+    if path.exists():
+        return _files_of_folder(path) if path.is_dir() else [path]
+    if not glob.has_magic(name):
+        raise FileNotFoundError(f"{name}: expected a file or a folder, found nothing there")
+    files = []
+    for match in map(Path, sorted(glob.glob(name, recursive=True))):
+        files += _files_of_folder(match) if match.is_dir() else [match]
+    if not files:
+        raise FileNotFoundError(f"{name}: no file matches")
+    return files
+
+
+def _files_of_folder(folder: Path) -> list[Path]:
+    # Others begin with a mark: what Spark and pyarrow leave beside the rows.
+    files = [
+        path
+        for path in sorted(folder.rglob("*.parquet"))
+        if path.is_file()
+        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
+    ]
+    if not files:
+        raise FileNotFoundError(
+            f"{folder}: expected Parquet files in the folder, found none; files of another kind "
+            f"are chosen by a glob, such as {folder}/*.npy"
+        )
+    return files

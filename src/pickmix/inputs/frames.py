@@ -34,6 +34,14 @@ from pickmix.inputs.errors import InputError, InputTypeError, shown
 from pickmix.inputs.text import TEXT, read_text, table_suffix
 
 _ZONE = re.compile(r"\[\w+, *(?:tz=)?([^\]]+)\]")
+# Names of types by the library of a table; those of pyarrow are looked up.
+_TYPES = {
+    "dict": r"list|str|object|bool|(u?int|float)\d+|[<>=|]?[mM]8(\[\w+\])?",
+    "pandas": r"object|str|string.*|category|bool(ean)?|([uU]?[iI]nt|[fF]loat)\d+|"
+    r"(datetime64|timedelta64|Sparse)\[.+\]",
+    "polars": r"Null|Object|String|Utf8|Categorical|Enum|Boolean|U?Int\d+|Float\d+|Decimal|Date|"
+    r"Datetime|Duration",
+}
 _TEXT_TYPES = ("str", "string", "large_string", "string_view", "String", "Utf8")
 
 
@@ -43,12 +51,6 @@ def read_typed(table: Any) -> TypedTable:
     That is a data frame of pandas, polars or another library that narwhals knows, a Table or
     RecordBatch of pyarrow, a dict of arrays or lists, or a path: of a text (.csv, .tsv, .txt,
     perhaps .gz), a Parquet file, or a folder of those.
-
-    Examples
-    --------
-    >>> table = read_typed({"age": [31, None, 50], "city": ["Lyon", "Oslo", ""]})
-    >>> [column.storage for column in table.columns.values()]
-    ['number', 'text']
     """
     if isinstance(table, TypedTable):
         return table
@@ -139,7 +141,6 @@ def _as_frame(table: Any) -> tuple[Any, str]:
 
 
 def _frame_column(name: str, series: Any) -> TypedColumn:
-    """Read a series of narwhals."""
     native = series.to_native()
     library = type(native).__module__.partition(".")[0]
     form: dict[str, Any] = {"dtype": str(getattr(native, "dtype", ""))}
@@ -236,7 +237,6 @@ def _arrow_column(name: str, column: Any, label: str) -> TypedColumn:
 
 
 def zone_of(form: Mapping[str, Any]) -> str | None:
-    """Return the time zone of a column of times, None if it has none."""
     match = _ZONE.search(str(form.get("dtype", "")))
     zone = match[1].strip() if match else form.get("time_zone") or form.get("text_zone")
     return str(zone) if zone else None
@@ -288,7 +288,6 @@ def replace_columns(table: Any, origin: str, columns: Mapping[str, TypedColumn])
 
 
 def _texts(column: TypedColumn) -> np.ndarray:
-    """Return values as text, (N,) objects; dates as they were written."""
     if column.levels is not None:
         return np.asarray(column.levels[column.values])
     if "text_unit" not in column.form:
@@ -305,7 +304,6 @@ def _is_text(column: TypedColumn) -> bool:
 
 
 def _objects(column: TypedColumn) -> np.ndarray:
-    """Return values as Python objects, (N,)."""
     if _is_text(column):
         return _texts(column)
     if column.storage != "time":
@@ -400,7 +398,7 @@ def _pandas_categories(column: TypedColumn, dtype: Any) -> Any:
 def _arrow_array(column: TypedColumn, kind: Any = None) -> Any:
     import pyarrow as pa
 
-    kind = _arrow_type(column) if kind is None else kind
+    kind = _type_of(column) if kind is None else kind
     types = pa.types
     if types.is_dictionary(kind):
         values = _objects(column).tolist()
@@ -422,13 +420,11 @@ def _arrow_array(column: TypedColumn, kind: Any = None) -> Any:
     return pa.array(column.values).cast(kind)
 
 
-def _arrow_type(column: TypedColumn) -> Any:
+def _arrow_type(form: Mapping[str, Any]) -> Any:
     """Return the type of an Arrow column out of its name."""
     import pyarrow as pa
 
-    form, name = column.form, str(column.form.get("dtype", ""))
-    if not name:
-        return pa.string() if column.levels is not None else pa.array(column.values).type
+    name = str(form["dtype"])
     if "value_type" in form:
         values, index = map(pa.type_for_alias, (form["value_type"], form["index_type"]))
         return pa.dictionary(index, values, form["ordered"])
@@ -437,6 +433,29 @@ def _arrow_type(column: TypedColumn) -> Any:
     if decimals := re.fullmatch(r"(decimal\d+)\((\d+), (-?\d+)\)", name):
         return getattr(pa, decimals[1])(int(decimals[2]), int(decimals[3]))
     return pa.type_for_alias(name)
+
+
+def _type_of(column: TypedColumn) -> Any:
+    """Return the Arrow type of a column by its form, or else by its values."""
+    import pyarrow as pa
+
+    if column.form.get("dtype"):
+        return _arrow_type(column.form)
+    return pa.string() if column.levels is not None else pa.array(column.values).type
+
+
+def is_known_form(origin: str, form: Mapping[str, Any]) -> bool:
+    """Whether columns of tables of this origin can have such a form."""
+    # Dictionaries may have values of types that have no alias.
+    if "dtype" not in form or "value_type" in form:
+        return True
+    if origin != "pyarrow" and "arrow" not in form:
+        return re.fullmatch(_TYPES[origin], str(form["dtype"])) is not None
+    try:
+        _arrow_type(form)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
 
 
 def _fitting_type(column: TypedColumn, kind: Any) -> Any:
@@ -450,7 +469,7 @@ def _fitting_type(column: TypedColumn, kind: Any) -> Any:
     name = next((n for n in fitting[column.storage] if getattr(types, f"is_{n}")(kind)), None)
     # What had no value had no zone either, perhaps.
     lacks_zone = name in times and zone_of(column.form) and getattr(kind, "tz", None) is None
-    return _arrow_type(column) if name is None or lacks_zone else kind
+    return _type_of(column) if name is None or lacks_zone else kind
 
 
 def _fitting_polars(column: TypedColumn, kind: Any) -> Any:

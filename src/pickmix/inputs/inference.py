@@ -53,15 +53,6 @@ def infer_schema(
 
     A category with more than `max_levels` levels keeps its most frequent ones; the others share a
     code.
-
-    Examples
-    --------
-    >>> from pickmix.inputs.frames import read_typed
-    >>> table = read_typed({"age": [31, 40, None, 50], "smokes": [True, False, False, True]})
-    >>> print(infer_schema(table))
-    column  kind     levels or range  step  missing
-    age     integer  31 to 50            1    25.0%
-    smokes  boolean  False, True               0.0%
     """
     kinds = dict(kinds or {}) | {name: "skip" for name in exclude}
     for name in kinds:
@@ -87,7 +78,6 @@ def infer_schema(
 def _infer_column(
     name: str, column: TypedColumn, kind: str | None, max_levels: int
 ) -> ColumnSchema:
-    """Find what a column holds, or see it as a given kind."""
     if kind is not None and kind not in KINDS:
         problem = f"must be one of {', '.join(KINDS)}"
         raise InputError(problem, parameter="schema", column=name, value=kind)
@@ -128,7 +118,6 @@ def _infer_column(
 def _settle(
     name: str, column: TypedColumn, kind: str | None, distinct: np.ndarray
 ) -> tuple[TypedColumn, str]:
-    """Return the kind of a column, and the column as that kind needs it."""
     if column.storage == "text" and kind is None:
         return _settle_text(name, column, int(distinct.shape[0]))
     if kind is None:

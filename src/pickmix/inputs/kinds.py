@@ -37,7 +37,6 @@ class Step:
 
     @property
     def size(self) -> float:
-        """The step itself."""
         return self.multiple / 10.0**self.decimals
 
     def snap(self, values: np.ndarray) -> np.ndarray:
@@ -51,11 +50,6 @@ def find_step(values: np.ndarray) -> Step | None:
 
     Steps are 1, 2, 2.5 or 5 times a power of ten, down to 1e-9. None if there is none that the
     digits of the type could show.
-
-    Examples
-    --------
-    >>> find_step(np.array([0.1, 0.3, 12.7])).size, find_step(np.array([50, 125, 1000])).size
-    (0.1, 25.0)
     """
     distinct = np.unique(values)
     noise = np.finfo(distinct.dtype).eps if distinct.dtype.kind == "f" else 0.0
@@ -88,7 +82,6 @@ def _largest_step(divisor: int, decimals: int) -> Step:
 
 
 def find_time_step(values: np.ndarray) -> Any:
-    """Find the largest usual step of times: a day, an hour, half of it, a quarter, a minute, ..."""
     unit = np.datetime_data(values.dtype)[0]
     counts = np.unique(values).view(np.int64)
     # Of type Any: the names of units are no literals here.
@@ -133,19 +126,26 @@ def from_origin(values: np.ndarray, origin: int) -> np.ndarray:
 # Text
 
 
+def _parsed_levels(column: TypedColumn, kind: str) -> dict[int, Any]:
+    """Return what the used levels of text spell, by their codes: matches, numbers or None."""
+    assert column.levels is not None
+    decimal = column.form.get("decimal", ".")
+    used = {code: column.levels[code] for code in np.unique(column.observed).tolist()}
+    if kind != "date":
+        return {code: _as_number(level, decimal) for code, level in used.items()}
+    return {c: _ISO.match(level) if isinstance(level, str) else None for c, level in used.items()}
+
+
 def parse_times(column: TypedColumn) -> tuple[TypedColumn | None, Any]:
     """Read text of ISO dates or times as times, or return None and a level that is none.
 
     How they were written is kept in the form: the mark between date and time, and a Z for UTC.
     """
     assert column.levels is not None
-    matches = {}
-    for code in np.unique(column.observed).tolist():
-        level = column.levels[code]
-        match = _ISO.match(level) if isinstance(level, str) else None
+    matches = _parsed_levels(column, "date")
+    for code, match in matches.items():
         if match is None:
-            return None, level
-        matches[code] = match
+            return None, column.levels[code]
     fraction = max((len(match[4] or "") for match in matches.values()), default=0)
     timed = [match for match in matches.values() if match[3] is not None]
     unit = "D" if not timed else ("s", "ms", "us", "ns")[-(-fraction // 3)]
@@ -168,16 +168,15 @@ def parse_numbers(column: TypedColumn) -> tuple[TypedColumn | None, Any]:
     if column.storage == "boolean":
         return replace(column, storage="number", values=column.values.astype(np.int64)), None
     assert column.levels is not None
-    used = np.unique(column.observed).tolist()
-    numbers: list[Any] = []
-    for code in used:
-        numbers.append(_as_number(column.levels[code], column.form.get("decimal", ".")))
-        if numbers[-1] is None:
+    spelled = _parsed_levels(column, "number")
+    for code, number in spelled.items():
+        if number is None:
             return None, column.levels[code]
+    numbers = list(spelled.values())
     whole = whole_array(numbers) if all(isinstance(number, int) for number in numbers) else None
     array = np.array(numbers, dtype=np.float64) if whole is None else whole
     parsed = np.zeros(len(column.levels) + 1, dtype=array.dtype)
-    parsed[used] = array
+    parsed[list(spelled)] = array
     return TypedColumn("number", parsed[column.values], column.missing, form=column.form), None
 
 
@@ -199,18 +198,13 @@ def readable_cells(column: TypedColumn, kind: str) -> np.ndarray:
     assert column.levels is not None
     # One more than the levels: a column of gaps only has none.
     flags = np.zeros(len(column.levels) + 1, dtype=np.bool_)
-    for code in np.unique(column.observed).tolist():
-        level = column.levels[code]
-        if kind == "date":
-            flags[code] = isinstance(level, str) and _ISO.match(level) is not None
-        else:
-            number = _as_number(level, column.form.get("decimal", "."))
-            flags[code] = number is not None and bool(np.isfinite(float(number)))
+    for code, parsed in _parsed_levels(column, kind).items():
+        is_number = isinstance(parsed, int | float)
+        flags[code] = np.isfinite(float(parsed)) if is_number else parsed is not None
     return np.asarray(flags[column.values] & ~column.missing)
 
 
 def without_unreadable(column: TypedColumn, kind: str) -> TypedColumn:
-    """Return a column of text in which what spells no number, or no date, is missing."""
     return replace(column, missing=~readable_cells(column, kind))
 
 
@@ -232,13 +226,11 @@ def settled(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
 
 
 def check_usable(column: TypedColumn) -> None:
-    """Refuse a column that no model can have."""
     if column.problem is not None:
         raise column.problem
 
 
 def check_finite(name: str, column: TypedColumn) -> None:
-    """Refuse infinities."""
     if column.values.dtype.kind == "f":
         bad = np.isinf(column.values) & ~column.missing
         if bad.any():
@@ -248,7 +240,6 @@ def check_finite(name: str, column: TypedColumn) -> None:
 
 
 def as_numbers(name: str, column: TypedColumn) -> TypedColumn:
-    """Return a column as numbers; text must spell them."""
     numbers: TypedColumn | None = column
     level = column.value(column.first)
     if column.storage == "time":
@@ -262,7 +253,6 @@ def as_numbers(name: str, column: TypedColumn) -> TypedColumn:
 
 
 def as_times(name: str, column: TypedColumn) -> TypedColumn:
-    """Return a column as times; text must spell them as ISO dates."""
     if column.storage == "time":
         return column
     times, level = None, column.value(column.first)
@@ -274,7 +264,6 @@ def as_times(name: str, column: TypedColumn) -> TypedColumn:
 
 
 def check_counts(name: str, column: TypedColumn) -> None:
-    """Refuse what is no count."""
     values = column.values
     bad = ~((values >= 0) & (values == np.rint(values))) & ~column.missing
     if bad.any():
@@ -282,7 +271,6 @@ def check_counts(name: str, column: TypedColumn) -> None:
 
 
 def check_booleans(name: str, column: TypedColumn) -> None:
-    """Refuse what is neither true nor false."""
     bad = ~column.missing & (column.storage != "boolean")
     if column.storage == "number":
         bad &= (column.values != 0) & (column.values != 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import glob
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,8 @@ import numpy as np
 
 from pickmix.inputs import readers
 from pickmix.inputs.arrays import check_integer, refuse_lazy_frame, without_mask
-from pickmix.inputs.conversion import convert
-from pickmix.inputs.files import known_suffix
+from pickmix.inputs.errors import InputError
+from pickmix.inputs.files import find_files, known_suffix
 from pickmix.inputs.sources import RowSource, array_source, check_columns, open_npy_files
 from pickmix.inputs.text import TEXT
 
@@ -120,11 +119,7 @@ def open_rows(
 
 
 def is_dask(data: Any) -> bool:
-    """Whether data is a Dask array or dataframe; Dask is not imported to find out.
-
-    >>> is_dask([1.0, 2.0])
-    False
-    """
+    """Whether data is a Dask array or dataframe; Dask is not imported to find out."""
     return type(data).__module__.startswith(("dask.array", "dask.dataframe", "dask_expr"))
 
 
@@ -133,13 +128,6 @@ def is_source(data: Any) -> bool:
 
     True for sources, paths, mapped arrays, Arrow tables and datasets, functions, and objects with
     slices that are not arrays; also for iterators, which `open_rows` refuses with a reason.
-
-    Examples
-    --------
-    >>> is_source("rows.npy"), is_source(lambda: iter([])), is_source(iter([]))
-    (True, True, True)
-    >>> is_source(np.ones((2, 2))), is_source([[1.0, 2.0]])
-    (False, False)
     """
     is_source_or_path = isinstance(data, RowSource | str | os.PathLike)
     if is_source_or_path or readers.is_arrow(data, "Table", "Dataset"):
@@ -175,7 +163,7 @@ def _open(
         suffixes = map(known_suffix, paths)
         kinds = sorted({".csv" if suffix in TEXT else suffix for suffix in suffixes})
         if len(kinds) > 1:
-            raise ValueError(f"{name}: expected files of one kind, got {' and '.join(kinds)}")
+            raise InputError(f"expected files of one kind, got {' and '.join(kinds)}", path=name)
         if kinds == [".npy"]:
             source = open_npy_files(name, paths)
         else:
@@ -207,40 +195,7 @@ def _open(
             f"that returns an iterator of batches; got {type(data).__name__}"
         )
     if source is None:
-        return convert(reader, cache, dtype)
+        return readers.convert(reader, cache, dtype)
     if columns is not None:
         source.choose_columns(columns)
     return source
-
-
-def find_files(name: str) -> list[Path]:
-    """Files of a path, a folder or a glob, sorted."""
-    path = Path(name)
-    if path.is_dir():
-        return _files_of_folder(path)
-    if path.exists():
-        return [path]
-    if not glob.has_magic(name):
-        raise FileNotFoundError(f"{name}: expected a file or a folder, found nothing there")
-    files = []
-    for match in map(Path, sorted(glob.glob(name, recursive=True))):
-        files += _files_of_folder(match) if match.is_dir() else [match]
-    if not files:
-        raise FileNotFoundError(f"{name}: no file matches")
-    return files
-
-
-def _files_of_folder(folder: Path) -> list[Path]:
-    # Others begin with a mark: what Spark and pyarrow leave beside the rows.
-    files = [
-        path
-        for path in sorted(folder.rglob("*.parquet"))
-        if path.is_file()
-        and not any(part.startswith(("_", ".")) for part in path.relative_to(folder).parts)
-    ]
-    if not files:
-        raise FileNotFoundError(
-            f"{folder}: expected Parquet files in the folder, found none; files of another kind "
-            f"are chosen by a glob, such as {folder}/*.npy"
-        )
-    return files

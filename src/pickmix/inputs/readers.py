@@ -1,37 +1,51 @@
 """Rows that come in batches, from first to last: files, Arrow data, slices and functions.
 
-They are converted once, before they can be read in ranges.
+Before they can be read in ranges they are converted once, into a .npy file. In a folder that the
+user chose it is `rows-<columns and paths>-<sizes and times>.npy`, with what the rows were made from
+in a .json file beside it: if that is still the same, the file serves again. Otherwise it is in a
+temporary folder. Both files are written there first, and moved.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import json
 import os
+import shutil
+import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from pickmix.inputs.arrays import check_matrix, check_numbers, without_mask
+from pickmix.inputs.arrays import check_matrix, check_numbers, check_shape, without_mask
+from pickmix.inputs.errors import InputError, NoRoomError
 from pickmix.inputs.files import (
+    FilePart,
     arrow_rows,
+    batch_size,
+    cast_into,
     check_size,
     column_numbers,
+    describe_file,
     numeric_fields,
-    read_table,
+    open_parquet,
     working_dtype,
 )
-from pickmix.inputs.files import open_parquet as open_parquet
-from pickmix.inputs.sources import Stamp, short_labels
-from pickmix.inputs.text import number_blocks, text_layout
+from pickmix.inputs.sources import ArrayFile, RowSource, Stamp, open_npy, short_labels
 
-# Bytes of a batch of rows as they are written: small enough for the processor's cache.
-BATCH = 2 << 20
+# Changes with what is in the files, so that old ones are not taken for new ones.
+FORMAT = 2
+_HEADER_BYTES = 128
 Columns = Sequence[str | int] | None
 
 
-@dataclass
+@dataclasses.dataclass
 class Reader:
     """Rows in batches. What is None is known once the first batch was read."""
 
@@ -53,17 +67,6 @@ class Reader:
     stamps: Sequence[tuple[Path, Stamp]] = ()
     decimal: str | None = None
 
-    def origin(self) -> dict[str, Any]:
-        """What the rows are made from, JSON-able; without "files" they cannot be recognised."""
-        files = [stamp.describe(path) for path, stamp in self.stamps]
-        known = {"files": files, "decimal": self.decimal} if files else {}
-        return {"kind": self.kind, **known}
-
-    def check_unchanged(self) -> None:
-        """Refuse files that have changed since they were opened."""
-        for path, stamp in self.stamps:
-            stamp.check(path, path.stat())
-
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of the part from 0, rows): 2-D arrays of real numbers."""
         n_read = 0
@@ -79,19 +82,18 @@ class Reader:
                     expected = got
                     self.names, self.n_columns, self.numbers = names, rows.shape[1], numbers
                 if got != expected:
-                    raise ValueError(f"{label}: expected {expected} as before, got {got}")
+                    raise InputError(f"expected {expected} as before, got {got}", path=label)
             n_read += rows.shape[0]
             yield part, rows
             # Not kept while the next one is made.
             del batch, rows
         if not self.stamps and self.n_rows is not None and n_read != self.n_rows:
-            raise ValueError(f"{self.name}: expected {self.n_rows} rows, got {n_read}")
+            raise InputError(f"expected {self.n_rows} rows, got {n_read}", path=self.name)
 
 
 def _batch_rows(
     label: str, batch: Any, columns: Columns
 ) -> tuple[np.ndarray, list[str] | None, list[int]]:
-    """Rows, names and numbers of the chosen columns of a batch."""
     if is_arrow(batch, "Table", "RecordBatch"):
         fields, dtype = numeric_fields(label, batch.schema, columns)
         names = [field.name for field in fields]
@@ -101,7 +103,7 @@ def _batch_rows(
     try:
         rows = np.asarray(without_mask(batch))
     except Exception as error:
-        raise ValueError(f"{label}: expected rows of numbers, but {error}") from error
+        raise InputError(f"expected rows of numbers, but {error}", path=label) from error
     if rows.ndim == 2 and rows.shape[0] == 0:
         return rows, None, []
     if rows.ndim != 2:
@@ -122,13 +124,11 @@ def is_arrow(data: object, *kinds: str) -> bool:
 
 
 def is_frame(data: object) -> bool:
-    """Whether data is a data frame, as those of pandas and polars."""
     # In this order: a LazyFrame has columns, but warns when they are asked for.
     return hasattr(data, "to_numpy") and hasattr(data, "columns")
 
 
 def frame_rows(name: str, frame: Any, columns: Columns) -> tuple[np.ndarray, list[str], list[int]]:
-    """Rows, names and numbers of the chosen columns of a data frame."""
     names = [str(column) for column in frame.columns]
     numbers = list(range(len(names)))
     if columns is not None:
@@ -147,10 +147,8 @@ def frame_rows(name: str, frame: Any, columns: Columns) -> tuple[np.ndarray, lis
         else:
             array = values.to_numpy()
         if (kind or array.dtype.kind) not in "fiub":
-            raise ValueError(
-                f"{name}: expected numbers in column {names[number]!r}, got {dtype}; leave "
-                "that column out with columns="
-            )
+            problem = f"expected numbers in column {names[number]!r}, got {dtype}"
+            raise InputError(problem, path=name, remedy="leave that column out with {columns}")
         arrays.append(array)
     rows = np.empty((len(frame), len(arrays)), dtype=working_dtype(*(a.dtype for a in arrays)))
     for position, array in enumerate(arrays):
@@ -158,70 +156,7 @@ def frame_rows(name: str, frame: Any, columns: Columns) -> tuple[np.ndarray, lis
     return rows, [names[number] for number in numbers], numbers
 
 
-# Files
-
-
-class _Part(NamedTuple):
-    """What is known of a file before its rows are read."""
-
-    n_rows: int | None
-    names: list[str] | None
-    n_columns: int
-    #: From numbers of columns to a dtype that holds them; refuses what is not numbers.
-    dtype: Callable[[list[int]], np.dtype[Any]]
-    #: From numbers of columns and a dtype to batches of rows.
-    read: Callable[[list[int], np.dtype[Any]], Iterable[np.ndarray]]
-
-
-def _parquet_part(path: Path, decimal: str | None) -> _Part:
-    with open_parquet(path) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
-
-    def read(numbers: list[int], dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-        names = [schema.names[number] for number in numbers]
-        n_read = 0
-        # Otherwise pyarrow reads all that a group of rows holds at once, and keeps it to the end.
-        with open_parquet(path, pre_buffer=False, buffer_size=1 << 20) as file:
-            # Not `Dataset.to_batches`, which keeps what was read, too (arrow#39808).
-            for batch in file.iter_batches(_batch_size(len(names), dtype), columns=names):
-                n_read += batch.num_rows
-                yield arrow_rows(batch, names, dtype)
-        if n_read != n_rows:
-            raise OSError(f"{path}: expected {n_rows} rows, got {n_read}")
-
-    def find_dtype(numbers: list[int]) -> np.dtype[Any]:
-        return numeric_fields(path, schema, numbers)[1]
-
-    return _Part(n_rows, schema.names, len(schema), find_dtype, read)
-
-
-def _text_part(path: Path, decimal: str | None) -> _Part:
-    layout = text_layout(path, decimal)
-
-    def read(numbers: list[int], dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-        return number_blocks(path, layout, numbers)
-
-    n_rows = None if layout.has_rows else 0
-    return _Part(n_rows, layout.names, layout.n_columns, lambda _: np.dtype(np.float64), read)
-
-
-def _archive_part(path: Path, decimal: str | None) -> _Part:
-    rows, names = read_table(path)
-    stored = rows.dtype
-
-    def read(numbers: list[int], dtype: np.dtype[Any]) -> Iterator[np.ndarray]:
-        # Once more, as not all files may fit into memory together.
-        yield read_table(path)[0][:, numbers]
-
-    return _Part(rows.shape[0], names, rows.shape[1], lambda _: stored, read)
-
-
-_KINDS = {".parquet": _parquet_part, ".csv": _text_part, ".npz": _archive_part}
-
-
-def _batch_size(n_columns: int, dtype: np.dtype[Any]) -> int:
-    """How many rows a batch has."""
-    return max(1, BATCH // (dtype.itemsize * max(1, n_columns)))
+# Readers
 
 
 def file_reader(
@@ -240,10 +175,10 @@ def file_reader(
 
     reader = Reader(kind, name, make, n_rows=0, decimal=decimal)
     reader.labels, reader.stamps = short_labels(paths), [(path, _stamp(path)) for path in paths]
-    parts: list[tuple[int, _Part, list[int]]] = []
+    parts: list[tuple[int, FilePart, list[int]]] = []
     dtypes, first = [], paths[0]
     for place, path in enumerate(paths):
-        part = _KINDS[kind](path, decimal)
+        part = describe_file(path, decimal)
         if reader.n_rows is not None:
             reader.n_rows = None if part.n_rows is None else reader.n_rows + part.n_rows
         # Often columns of a file without rows have no types either.
@@ -259,7 +194,7 @@ def file_reader(
     return reader
 
 
-def _choose(path: Path, part: _Part, columns: Columns, reader: Reader, first: Path) -> list[int]:
+def _choose(path: Path, part: FilePart, columns: Columns, reader: Reader, first: Path) -> list[int]:
     """Numbers of the columns of a file that are chosen, or that the first file has."""
     chosen: Sequence[str | int] = range(part.n_columns) if columns is None else columns
     if reader.n_columns is not None and (columns is None or reader.names is not None):
@@ -276,7 +211,8 @@ def _choose(path: Path, part: _Part, columns: Columns, reader: Reader, first: Pa
                 else ", ".join(table.names)
                 for table in (reader, part)
             )
-            raise ValueError(f"{path}: expected columns {expected} as in {first.name}, got {got}")
+            problem = f"expected columns {expected} as in {first.name}, got {got}"
+            raise InputError(problem, path=path)
     return column_numbers(path, chosen, part.names, part.n_columns)
 
 
@@ -288,11 +224,7 @@ def _stamp(path: Path) -> Stamp:
     return stamp
 
 
-# Batches of other objects
-
-
 def function_reader(function: Callable[[], Any], columns: Columns) -> Reader:
-    """Rows of a function that returns an iterator of batches."""
     name = getattr(function, "__qualname__", None) or type(function).__name__
     name = f"{name.rsplit('.', 1)[-1]}()"
 
@@ -309,7 +241,6 @@ def function_reader(function: Callable[[], Any], columns: Columns) -> Reader:
 
 
 def sequence_reader(sequence: Any, columns: Columns) -> Reader:
-    """Rows of an object with a length and slices."""
     n_rows = len(sequence)
     name = type(sequence).__name__
 
@@ -317,14 +248,13 @@ def sequence_reader(sequence: Any, columns: Columns) -> Reader:
         n_batch = getattr(sequence, "batch_size", None)
         if not isinstance(n_batch, int) or n_batch < 1:
             width = np.shape(sequence[0:1])[-1] if n_rows else 1
-            n_batch = _batch_size(width, np.dtype(np.float64))
+            n_batch = batch_size(width, np.dtype(np.float64))
         for start in range(0, n_rows, n_batch):
             stop = min(start + n_batch, n_rows)
             batch = sequence[start:stop]
             if len(batch) != stop - start:
-                raise ValueError(
-                    f"{name}: expected {stop - start} rows in [{start}:{stop}], got {len(batch)}"
-                )
+                problem = f"expected {stop - start} rows in [{start}:{stop}], got {len(batch)}"
+                raise InputError(problem, path=name)
             yield 0, batch
 
     return Reader("sequence", name, make, columns, n_rows, labels=[name])
@@ -341,7 +271,7 @@ def arrow_reader(data: Any, columns: Columns) -> Reader:
     # Fewer rows: the dataset has a filter, which only its own scanner knows.
     if by_file is not None and by_file.n_rows == n_rows:
         return by_file
-    n_batch = _batch_size(len(names), dtype)
+    n_batch = batch_size(len(names), dtype)
 
     def make() -> Iterator[tuple[int, Any]]:
         if is_table:
@@ -362,7 +292,6 @@ def arrow_reader(data: Any, columns: Columns) -> Reader:
 
 
 def _local_parquet(dataset: Any, names: list[str]) -> Reader | None:
-    """The local Parquet files of a dataset, if they hold these columns."""
     if not is_arrow(dataset, "FileSystemDataset"):
         return None
     is_local = is_arrow(dataset.filesystem, "LocalFileSystem")
@@ -376,3 +305,173 @@ def _local_parquet(dataset: Any, names: list[str]) -> Reader | None:
                 return None
     name = str(paths[0]) if len(paths) == 1 else f"{paths[0].parent} ({len(paths)} files)"
     return file_reader(".parquet", name, paths, names)
+
+
+# Conversion
+
+
+def convert(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None) -> RowSource:
+    """Convert rows into a .npy file, unless an old one in the folder `cache` serves.
+
+    The dtype is float32 by default if the rows hold nothing wider, else float64.
+    """
+    if reader.n_rows == 0:
+        raise InputError("expected rows, got none", path=reader.name)
+    key: dict[str, Any] = {"kind": reader.kind}
+    if reader.stamps:
+        files = [stamp.describe(path) for path, stamp in reader.stamps]
+        key |= {"files": files, "decimal": reader.decimal}
+    key |= {
+        "columns": reader.numbers if reader.names is None else reader.names,
+        "dtype": str(reader.dtype if dtype is None else dtype),
+        "format": FORMAT,
+    }
+    # Rows that come from no files cannot be recognised.
+    kept = _kept_path(cache, key) if cache is not None and reader.stamps else None
+    if kept is not None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            description = json.loads(kept.with_suffix(".json").read_text(encoding="utf-8"))
+            if description["key"] == json.loads(json.dumps(key)):
+                return _source(reader.name, _open_kept(kept), description)
+    with _folder_for(reader, cache, dtype) as folder:
+        path = folder / "rows.npy"
+        starts = _write(reader, path, dtype)
+        for original, stamp in reader.stamps:
+            stamp.check(original, original.stat())
+        description = {
+            "key": key,
+            "names": reader.names,
+            "numbers": reader.numbers,
+            "parts": [starts, reader.labels],
+        }
+        if kept is None:
+            file = open_npy(path)
+            # Views of the source share the file.
+            weakref.finalize(file, _remove_folder, folder, os.getpid())
+            return _source(reader.name, file, description)
+        path.with_suffix(".json").write_text(json.dumps(description), encoding="utf-8")
+        for suffix in (".npy", ".json"):
+            os.replace(path.with_suffix(suffix), kept.with_suffix(suffix))
+        folder.rmdir()
+    for outdated in kept.parent.glob(f"{kept.stem.rsplit('-', 1)[0]}-*"):
+        if outdated.stem != kept.stem:
+            outdated.unlink(missing_ok=True)
+    return _source(reader.name, _open_kept(kept), description)
+
+
+def _kept_path(cache: Path, key: dict[str, Any]) -> Path:
+    """Where rows are kept: two digests, so that outdated ones of the same files are found."""
+    identity = {**key, "files": [file["path"] for file in key["files"]]}
+    digests = [
+        hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:16]
+        for part in (identity, key["files"])
+    ]
+    return cache / f"rows-{'-'.join(digests)}.npy"
+
+
+def _source(name: str, file: ArrayFile, description: dict[str, Any]) -> RowSource:
+    starts, labels = description["parts"]
+    key, names, numbers = (description[field] for field in ("key", "names", "numbers"))
+    return RowSource(name, [file], (starts, labels), key, names, numbers)
+
+
+def _open_kept(path: Path) -> ArrayFile:
+    # Without a stamp: another process may replace it, by the same rows.
+    return dataclasses.replace(open_npy(path), stamp=None)
+
+
+def _remove_folder(path: Path, process: int) -> None:
+    # A forked child has copies of its parent's objects, but not of their files.
+    if os.getpid() == process:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None) -> list[int]:
+    """Write rows to a .npy file; returns the first row of each part."""
+    starts: list[int] = []
+    n_rows = width = 0
+    fixed = reader.dtype if dtype is None else dtype
+    with open(path, "wb") as file:
+        _check_room(reader, path.parent, fixed)
+        file.seek(_HEADER_BYTES)
+        for part, rows in reader:
+            starts.extend([n_rows] * (part + 1 - len(starts)))
+            if rows.shape[0] == 0:
+                continue
+            if fixed is None:
+                fixed = reader.dtype = working_dtype(rows.dtype)
+                _check_room(reader, path.parent, fixed)
+            if dtype is None and fixed != np.promote_types(fixed, working_dtype(rows.dtype)):
+                raise InputError(
+                    f"rows were float32 up to row {n_rows} and are {rows.dtype} from there on; "
+                    "choose with dtype=",
+                    path=reader.name,
+                )
+            width = rows.shape[1]
+            n_rows += rows.shape[0]
+            check_shape(reader.name, n_rows, width)
+            write_rows(file, rows, fixed)
+        check_shape(reader.name, n_rows, width)
+        assert fixed is not None
+        # The number of rows is known only now.
+        file.seek(0)
+        header = {"descr": fixed.str, "fortran_order": False, "shape": (n_rows, width)}
+        np.lib.format.write_array_header_1_0(file, header)
+        assert file.tell() == _HEADER_BYTES
+        file.flush()
+        os.fsync(file.fileno())
+    return starts
+
+
+def write_rows(file: Any, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
+    if rows.dtype != dtype or not rows.flags.c_contiguous:
+        stored, rows = rows, np.empty(rows.shape, dtype=dtype)
+        cast_into(rows, stored)
+    file.write(rows.data)
+
+
+@contextlib.contextmanager
+def _folder_for(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None) -> Iterator[Path]:
+    """Make a temporary folder; if the block fails, remove it and explain a lack of room."""
+    parent = Path(tempfile.gettempdir()) if cache is None else cache
+    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="pickmix-rows-", dir=parent))
+        yield folder
+    except BaseException as error:
+        free = shutil.disk_usage(parent).free
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.rmdir()
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        needed = _needed(reader, reader.dtype if dtype is None else dtype)
+        raise NoRoomError(
+            f"not enough room for the converted rows in {parent}: {_size(free)} are free, "
+            f"{_size(needed) if needed else 'more than that'} needed",
+            path=reader.name,
+            remedy="choose another folder with {cache}",
+        ) from error
+
+
+def _needed(reader: Reader, dtype: np.dtype[Any] | None) -> int:
+    """Bytes of the file; 0 if that is not known yet."""
+    if reader.n_rows is None or reader.n_columns is None or dtype is None:
+        return 0
+    return _HEADER_BYTES + reader.n_rows * reader.n_columns * dtype.itemsize
+
+
+def _check_room(reader: Reader, folder: Path, dtype: np.dtype[Any] | None) -> None:
+    if shutil.disk_usage(folder).free < _needed(reader, dtype):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _size(n_bytes: int) -> str:
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if n_bytes >= unit:
+            return f"{n_bytes / unit:.1f} {name}"
+    return f"{n_bytes} bytes"

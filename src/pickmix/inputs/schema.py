@@ -11,6 +11,7 @@ import numpy as np
 
 from pickmix.inputs.columns import STORAGES
 from pickmix.inputs.errors import InputError, shown
+from pickmix.inputs.frames import is_known_form
 
 #: Kinds of columns. The last two are not part of a model.
 KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
@@ -34,6 +35,14 @@ _FORMS: dict[type, tuple[str, ...]] = {
     int: ("precision", "scale"),
 }
 _FORM_TYPES = {name: kind for kind, names in _FORMS.items() for name in names}
+# Entries of a form that have one of few values.
+_FORM_VALUES: dict[str, tuple[str, ...]] = {
+    "decimal": (".", ","),
+    "text_mark": ("T", " "),
+    "text_zone": ("", "Z"),
+    "text_unit": ("D", "m", "s", "ms", "us", "ns"),
+    "unit": ("ms", "us", "ns"),
+}
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,6 @@ class ColumnSchema:
 
     @property
     def is_modelled(self) -> bool:
-        """Whether the column is part of a model."""
         return self.kind not in ("constant", "skip")
 
     def as_dict(self) -> dict[str, Any]:
@@ -178,6 +186,9 @@ class TableSchema:
         if values.get("origin") not in _ORIGINS:
             raise _damaged(None, "origin", f"one of {_ORIGINS}", values.get("origin"))
         schema = cls([ColumnSchema.from_dict(entry) for entry in columns], values["origin"])
+        for column in schema.columns.values():
+            if column.kind != "skip" and not is_known_form(schema.origin, column.form):
+                raise _damaged(column.name, "form", f"a type of {schema.origin}", column.form)
         if len(schema) < len(columns) or not schema.modelled:
             names = [entry["name"] for entry in columns]
             raise _damaged(None, "columns", "different names, and a column of the model", names)
@@ -199,7 +210,6 @@ class TableSchema:
 
 
 def _damaged(column: Any, name: str, expected: str, value: Any) -> InputError:
-    """Make the error for a field of a saved schema."""
     where = f" in the schema of column {shown(column)}" if column is not None else " of a schema"
     return InputError(
         f"must be as it was fitted: expected {expected} for {name!r}{where}, got {shown(value)}",
@@ -232,7 +242,6 @@ def _are_codes(column: ColumnSchema) -> bool:
 
 
 def _are_shares(column: ColumnSchema) -> bool:
-    """Whether the shares of the levels of each code sum to one."""
     if not _are_codes(column):
         return True
     if len(column.shares) != len(column.levels) or not all(map(_is_number, column.shares)):
@@ -283,6 +292,7 @@ def _check_column(column: ColumnSchema) -> None:
 
 def _is_form(form: Any) -> bool:
     return isinstance(form, dict) and all(
-        isinstance(value, _FORM_TYPES.get(name, str)) or (value is None and name == "time_zone")
+        (isinstance(value, _FORM_TYPES.get(name, str)) or (value is None and name == "time_zone"))
+        and value in _FORM_VALUES.get(name, (value,))
         for name, value in form.items()
     )

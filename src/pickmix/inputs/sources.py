@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pickmix.inputs.arrays import check_matrix, check_numbers, check_shape
+from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import (
     PICKLED,
     cast_into,
@@ -50,7 +51,6 @@ class Stamp(NamedTuple):
         return cls(status.st_size, status.st_mtime_ns, status.st_dev, status.st_ino)
 
     def check(self, path: Path, status: os.stat_result) -> None:
-        """Refuse a file that is no longer the one of this stamp."""
         now = Stamp.of(status)
         if now != self:
             what = "replaced by another file"
@@ -59,30 +59,7 @@ class Stamp(NamedTuple):
             raise OSError(f"{path}: the file was {what} since it was opened")
 
     def describe(self, path: Path) -> dict[str, Any]:
-        """The file's part of a fingerprint."""
         return {"path": os.path.abspath(path), "size": self.size, "mtime_ns": self.mtime_ns}
-
-
-@dataclass(frozen=True)
-class ArrayInMemory:
-    """A 2-D array of numbers, which may be a mapped file."""
-
-    array: np.ndarray
-    #: The file that is mapped.
-    mapped: tuple[Path, Stamp] | None = None
-
-    def fill(self, start: int, stop: int, columns: np.ndarray | None, out: np.ndarray) -> None:
-        """Copy rows start to stop - 1, the given columns, into `out` and its dtype."""
-        # First: the system kills a process that touches a mapped page whose file was cut.
-        self._check()
-        rows = self.array[start:stop]
-        cast_into(out, rows if columns is None else rows[:, columns])
-        self._check()
-
-    def _check(self) -> None:
-        if self.mapped is not None:
-            path, stamp = self.mapped
-            stamp.check(path, path.stat())
 
 
 @dataclass(frozen=True)
@@ -147,26 +124,24 @@ class RowSource:
     def __init__(
         self,
         name: str,  # what messages call it, for example the path
-        arrays: Sequence[ArrayInMemory | ArrayFile],
+        arrays: Sequence[np.ndarray | ArrayFile],
         parts: tuple[list[int], list[str] | None],
         origin: dict[str, Any],  # JSON-able; without "files" or with a mapped one, rows are hashed
         names: list[str] | None = None,
         numbers: list[int] | None = None,  # of the columns in the data
+        mapped: tuple[Path, Stamp] | None = None,  # the file behind an array
     ) -> None:
-        shapes = [a.array.shape if isinstance(a, ArrayInMemory) else a.shape for a in arrays]
-        stored = [a.array.dtype if isinstance(a, ArrayInMemory) else a.dtype for a in arrays]
         self.name = name
-        self.n_columns = shapes[0][1]
+        self.n_columns = arrays[0].shape[1]
         self.names = names
         #: Of the rows that are read: float32 or float64.
-        self.dtype = working_dtype(*stored)
+        self.dtype = working_dtype(*(array.dtype for array in arrays))
         #: Rows per chunk that the user chose. None: the fit decides.
         self.chunk_size: int | None = None
         self._arrays = tuple(arrays)
-        self._ends = np.cumsum([shape[0] for shape in shapes]).tolist()
+        self._ends = np.cumsum([array.shape[0] for array in arrays]).tolist()
         self.n_rows: int = self._ends[-1]
-        self._parts = parts
-        self._origin = origin
+        self._parts, self._origin, self._mapped = parts, origin, mapped
         self._numbers = list(range(self.n_columns)) if numbers is None else numbers
         # Positions of the columns among those that are stored; None: all of them, in order.
         self._columns: np.ndarray | None = None
@@ -177,26 +152,38 @@ class RowSource:
         Safe to call from several threads.
         """
         if not self._arrays:
-            raise ValueError(f"{self.name}: the source is closed")
+            raise InputError("the source is closed", path=self.name)
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(
                 f"{self.name}: expected a range within 0 to {self.n_rows}, got {start} to {stop}"
             )
         array = self._arrays[0]
         # What is mapped may change under a view of it.
-        if isinstance(array, ArrayInMemory) and self._columns is None and array.mapped is None:
-            rows = array.array[start:stop]
+        if isinstance(array, np.ndarray) and self._columns is None and self._mapped is None:
+            rows = array[start:stop]
             if rows.dtype == self.dtype and rows.flags.c_contiguous:
                 return rows
         out = np.empty((stop - start, self.n_columns), dtype=self.dtype)
+        # First: the system kills a process that touches a mapped page whose file was cut.
+        self._check_mapped()
         first = 0
         for array, last in zip(self._arrays, self._ends, strict=True):
             low, high = max(start, first), min(stop, last)
             if low < high:
                 target = out[low - start : high - start]
-                array.fill(low - first, high - first, self._columns, target)
+                if isinstance(array, ArrayFile):
+                    array.fill(low - first, high - first, self._columns, target)
+                else:
+                    rows = array[low - first : high - first]
+                    cast_into(target, rows if self._columns is None else rows[:, self._columns])
             first = last
+        self._check_mapped()
         return out
+
+    def _check_mapped(self) -> None:
+        if self._mapped is not None:
+            path, stamp = self._mapped
+            stamp.check(path, path.stat())
 
     def fingerprint(self) -> dict[str, Any]:
         """What identifies these rows, JSON-able.
@@ -258,15 +245,7 @@ class RowSource:
 
 
 def array_source(array: np.ndarray, name: str, names: list[str] | None = None) -> RowSource:
-    """Rows of an array, which may be a mapped file.
-
-    Examples
-    --------
-    >>> source = array_source(np.arange(6).reshape(3, 2), "X")
-    >>> source.read(1, 3), source.place(2)
-    (array([[2., 3.],
-           [4., 5.]]), 'X, row 3')
-    """
+    """Rows of an array, which may be a mapped file."""
     check_matrix(name, array)
     mapped = None
     origin: dict[str, Any] = {"kind": "array"}
@@ -277,8 +256,8 @@ def array_source(array: np.ndarray, name: str, names: list[str] | None = None) -
         path = Path(str(array.filename))
         mapped = path, Stamp.of(path.stat())
         origin["files"] = [mapped[1].describe(path)]
-    held = ArrayInMemory(np.asarray(array), mapped)
-    return RowSource(name, [held], ([0], [name]), origin, names)
+    held = np.asarray(array)
+    return RowSource(name, [held], ([0], [name]), origin, names, mapped=mapped)
 
 
 def short_labels(paths: Sequence[Path]) -> list[str]:
@@ -289,7 +268,6 @@ def short_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def open_npy(path: Path) -> ArrayFile:
-    """Read the header of a .npy file."""
     with open(path, "rb") as file:
         stamp = Stamp.of(os.fstat(file.fileno()))
         check_size(path, stamp.size)
@@ -297,10 +275,10 @@ def open_npy(path: Path) -> ArrayFile:
         try:
             shape, fortran, dtype = read_npy_header(file)
         except ValueError as error:
-            raise ValueError(f"{path}: expected a .npy file, but {error}") from error
+            raise InputError(f"expected a .npy file, but {error}", path=path) from error
         offset = file.tell()
     if dtype.hasobject:
-        raise ValueError(f"{path}: {PICKLED}")
+        raise InputError(PICKLED, path=path)
     check_numbers(str(path), dtype)
     if len(shape) != 2:
         # Words the message; a shape without memory behind it.
@@ -308,7 +286,8 @@ def open_npy(path: Path) -> ArrayFile:
     n_rows, n_columns = shape
     expected = offset + n_rows * n_columns * dtype.itemsize
     if stamp.size < expected:
-        raise ValueError(f"{path}: the file is cut: expected {expected} bytes, got {stamp.size}")
+        problem = f"the file is cut: expected {expected} bytes, got {stamp.size}"
+        raise InputError(problem, path=path)
     return ArrayFile(path, stamp, offset, (n_rows, n_columns), dtype, fortran)
 
 
@@ -316,15 +295,13 @@ def open_npy_files(name: str, paths: Sequence[Path]) -> RowSource:
     """Several .npy files as one table; those without rows are left out."""
     files = [file for file in map(open_npy, paths) if file.shape[0] > 0]
     if not files:
-        raise ValueError(f"{name}: expected rows, got none")
+        raise InputError("expected rows, got none", path=name)
     first = files[0]
     check_shape(name, *first.shape)
     for file in files:
         if file.shape[1] != first.shape[1]:
-            raise ValueError(
-                f"{file.path}: expected {first.shape[1]} columns as in {first.path.name}, "
-                f"got {file.shape[1]}"
-            )
+            problem = f"expected {first.shape[1]} columns as in {first.path.name}"
+            raise InputError(f"{problem}, got {file.shape[1]}", path=file.path)
     starts = np.cumsum([0] + [file.shape[0] for file in files[:-1]]).tolist()
     labels = short_labels([file.path for file in files])
     stamps = [file.stamp.describe(file.path) for file in files if file.stamp is not None]
@@ -338,7 +315,6 @@ def check_columns(columns: Sequence[str | int]) -> None:
 
 
 def bad_value(value: Any, place: str, column: Any, parameter: str = "X") -> str:
-    """The message about a value that is not a finite number."""
     if np.isnan(value):
         return (
             f"{parameter} has a missing value (NaN or an empty cell) in {place}, column "
@@ -369,12 +345,6 @@ def read_ahead(
     """Yield the rows of each range, while a thread reads the next two.
 
     Leaving early (`close()`, or the iterator goes away) ends the thread.
-
-    Examples
-    --------
-    >>> source = array_source(np.arange(8.0).reshape(4, 2), "X")
-    >>> [rows.sum().item() for rows in read_ahead(source, [(2, 4), (0, 2)])]
-    [22.0, 6.0]
     """
     waiting: deque[Future[np.ndarray]] = deque()
     reader = ThreadPoolExecutor(1, thread_name_prefix="pickmix-read-ahead")

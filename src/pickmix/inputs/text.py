@@ -14,8 +14,8 @@ import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -54,13 +54,12 @@ def table_suffix(path: str | os.PathLike[str]) -> str:
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Whether the name is that of a text packed by gzip."""
     return Path(path).suffix.lower() == PACKED and table_suffix(path) in TEXT
 
 
 @contextlib.contextmanager
-def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a text, packed by gzip or not; what is wrong with it is an InputError."""
+def open_text(path: Path) -> Iterator[IO[str]]:
+    """Open a text in UTF-8, packed by gzip or not; what is wrong with it is an InputError."""
     opener: Callable[..., Any] = open
     if is_packed(path):
         with open(path, "rb") as start:
@@ -72,7 +71,7 @@ def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
                 )
         opener = gzip.open
     try:
-        with opener(path, "rb") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except UnicodeDecodeError as error:
         raise InputError(f"expected text in UTF-8, but {error}", path=path) from error
@@ -81,15 +80,7 @@ def _open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_text(path: Path) -> Iterator[IO[str]]:
-    """Open a text in UTF-8, packed by gzip or not."""
-    with _open_bytes(path) as file:
-        yield io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-
-
-@contextlib.contextmanager
 def write_text(path: Path, packed: bool) -> Iterator[IO[str]]:
-    """Open a text in UTF-8 for writing, packed by gzip or not."""
     with contextlib.ExitStack() as stack:
         raw: Any = stack.enter_context(open(path, "wb"))
         if packed:
@@ -125,7 +116,7 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
     A comma is taken for the decimal mark if semicolons or tabs are between the cells, some cells
     are numbers with a comma and none is one with a point. `decimal` says it instead.
     """
-    start = list(itertools.islice(text_lines(path), _START))
+    start = list(itertools.islice(_text_lines(path), _START))
     if not start:
         raise InputError("expected rows of numbers, got only blank lines and comments", path=path)
     lines = [line for _, line in start]
@@ -163,8 +154,7 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
     return TextLayout(delimiter, names, len(first), n_skipped, bool(below), decimal, with_words)
 
 
-def text_lines(path: Path) -> Generator[tuple[int, str], None, None]:
-    """Yield (line number from 1, text) of the lines that are not blank and no comments."""
+def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
     with open_text(path) as file:
         for number, line in enumerate(file, start=1):
             text = line.split("#", 1)[0].rstrip("\r\n")
@@ -200,7 +190,6 @@ def _are_numbers(fields: list[str], decimal: str) -> bool:
 
 
 def is_number(field: str, decimal: str = ".") -> bool:
-    """Whether a cell holds a number, with this decimal mark."""
     if decimal == ",":
         if "." in field:
             return False
@@ -214,7 +203,6 @@ def is_number(field: str, decimal: str = ".") -> bool:
 
 
 def is_missing(field: str) -> bool:
-    """Whether a cell is empty or a word for a missing value."""
     return field.strip() in MISSING_CELLS
 
 
@@ -233,13 +221,7 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 
 
 def split_cells(line: str, delimiter: str | None, raw: bool = False) -> list[str]:
-    """Split a row into what its cells mean, or into what is written there.
-
-    Examples
-    --------
-    >>> split_cells('1,"a, b", 2', ","), split_cells('1,"a, b", 2', ",", raw=True)
-    (['1', 'a, b', '2'], ['1', '"a, b"', ' 2'])
-    """
+    """Split a row into what its cells mean, or into what is written there."""
     cells = _cell_pattern(delimiter).findall(line) if '"' in line else line.split(delimiter)
     return cells if raw else [_unquoted(cell) for cell in cells]
 
@@ -269,7 +251,6 @@ def quoted(text: str, delimiter: str | None) -> str:
 
 
 def as_text(value: Any, decimal: str = ".") -> str:
-    """Write a value as a cell."""
     if isinstance(value, np.datetime64):
         return str(value)
     value = value.item() if isinstance(value, np.generic) else value
@@ -286,47 +267,30 @@ class Cells:
     table: Any
     #: Files and their layouts.
     sources: list[tuple[Path, TextLayout]]
-    #: Whether rows are to be written with another delimiter than they have.
-    requoted: bool = False
 
     def column(self, number: int) -> TypedColumn:
         """Return a typed column, by the decimal mark of the file."""
         return text_column(self.table.column(number), self.layout.decimal)
 
-    @property
-    def before(self) -> list[str]:
-        """Lines before the first row: comments, blank lines, the header."""
-        names, mark = self.layout.names, self.layout.delimiter or " "
-        if not self.requoted:
-            return self._start()[:-1]
-        return [] if names is None else [mark.join(quoted(n, mark) for n in names) + "\n"]
-
-    def _start(self) -> list[str]:
+    def start(self) -> list[str]:
+        """Lines before the first row (comments, blank lines, the header), and that one."""
         path, layout = self.sources[0]
         with open_text(path) as file:
             return list(itertools.islice(file, layout.n_skipped + 1))
 
-    def rows(self) -> Iterator[list[str]]:
-        """Yield the cells of each row as they are written: with quotes and blanks."""
+    def rows(self, delimiter: str | None) -> Iterator[list[str]]:
+        """Yield the cells of each row as they are written: with quotes and blanks.
+
+        For another delimiter than they have, cells are in quotes where they need them now.
+        """
         for path, layout in self.sources:
             for table in _tables(path, layout, range(layout.n_columns), raw=True):
                 for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                    yield list(map(self._requoted, row)) if self.requoted else list(row)
-
-    def _requoted(self, cell: str) -> str:
-        # Those in quotes are the same in every dialect.
-        return cell if cell.lstrip().startswith('"') else quoted(cell, self.layout.delimiter)
-
-    def lines(self, rows: Iterable[list[str]]) -> Iterator[str]:
-        """Yield rows as lines of the file."""
-        mark = self.layout.delimiter or " "
-        end = "\r\n" if self._start()[0].endswith("\r\n") else "\n"
-        for row in rows:
-            yield mark.join(row) + end
-
-    def with_delimiter(self, delimiter: str) -> Cells:
-        """Return the same cells for another delimiter, in quotes where they need them now."""
-        return replace(self, layout=replace(self.layout, delimiter=delimiter), requoted=True)
+                    if delimiter == self.layout.delimiter:
+                        yield list(row)
+                    else:
+                        # Those in quotes are the same in every dialect.
+                        yield [c if c.lstrip()[:1] == '"' else quoted(c, delimiter) for c in row]
 
 
 def read_cells(path: Path, decimal: str | None = None) -> Cells:
@@ -362,20 +326,19 @@ def number_blocks(path: Path, layout: TextLayout, numbers: list[int]) -> Iterato
         yield np.column_stack(columns)
 
 
-def _blocks(path: Path, layout: TextLayout) -> Iterator[bytes]:
+def _blocks(path: Path, layout: TextLayout) -> Iterator[str]:
     """Yield the rows of a file as texts of whole lines, with quotes that are closed."""
-    with _open_bytes(path) as file:
-        block = file.read(_BLOCK).removeprefix(b"\xef\xbb\xbf")
-        with io.TextIOWrapper(io.BytesIO(block), "utf-8", newline="") as text:
-            skipped = "".join(itertools.islice(text, layout.n_skipped))
-        block = block[len(skipped.encode()) :]
+    with open_text(path) as file:
+        for _ in range(layout.n_skipped):
+            file.readline()
+        block = file.read(_BLOCK)
         while block:
             more = file.read(_BLOCK)
-            end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1 if more else len(block)
-            if more and (end == 0 or block.count(b'"', 0, end) % 2):
+            end = max(block.rfind("\n"), block.rfind("\r")) + 1 if more else len(block)
+            if more and (end == 0 or block.count('"', 0, end) % 2):
                 block += more
                 continue
-            if block[:end].strip(b"\r\n"):
+            if block[:end].strip("\r\n"):
                 yield block[:end]
             block = block[end:] + more
 
@@ -398,16 +361,14 @@ def _tables(
 
     for block in _blocks(path, layout):
         table = None
-        if b"#" not in block and (b'"' not in block or not (raw or _has_odd_quotes(block, layout))):
+        if "#" not in block and ('"' not in block or not (raw or _has_odd_quotes(block, layout))):
             # What fails may have blank lines, or words for missing values with blanks around them.
             with contextlib.suppress(pa.ArrowInvalid):
                 table = _parse(block, layout, columns, floats)
         if table is None:
             try:
-                lines = enumerate(_LINE.findall(block.decode()))
+                lines = enumerate(_LINE.findall(block))
                 rows = [cells for _, cells in _records(path, layout, lines, comments)]
-            except UnicodeDecodeError as error:
-                raise InputError(f"expected text in UTF-8, but {error}", path=path) from error
             except InputError as error:
                 raise _explained(path, layout, columns if comments else None) from error
             if not rows:
@@ -419,27 +380,26 @@ def _tables(
         yield table
 
 
-def _has_odd_quotes(block: bytes, layout: TextLayout) -> bool:
+def _has_odd_quotes(block: str, layout: TextLayout) -> bool:
     """Whether quotes may be others than pyarrow knows: open, after blanks, or between blanks."""
     return bool(
-        layout.delimiter is None or block.count(b'"') % 2 or re.search(rb'[^\w"] +"', block)
+        layout.delimiter is None or block.count('"') % 2 or re.search(r'[^\w"] +"', block, re.ASCII)
     )
 
 
-def _parse(block: bytes, layout: TextLayout, columns: Sequence[int], floats: bool) -> Any:
-    """Split a text by pyarrow."""
+def _parse(block: str, layout: TextLayout, columns: Sequence[int], floats: bool) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
     if layout.delimiter is None:
-        block = b"\n".join([b"\t".join(line.split()) for line in block.splitlines()])
+        block = "\n".join(["\t".join(line.split()) for line in _LINE.findall(block)])
     names = [str(number) for number in range(layout.n_columns)]
     chosen = [names[number] for number in columns]
-    mark, quotes = layout.delimiter or "\t", b'"' in block
+    mark, quotes, content = layout.delimiter or "\t", '"' in block, block.encode()
     # One block, so that a row may be of any length.
-    size = min(len(block) + 1, 2**31 - 1)
+    size = min(len(content) + 1, 2**31 - 1)
     table = csv.read_csv(
-        pa.BufferReader(block),
+        pa.BufferReader(content),
         csv.ReadOptions(column_names=names, block_size=size),
         csv.ParseOptions(
             delimiter=mark, quote_char='"' if quotes else False, newlines_in_values=quotes
@@ -582,15 +542,7 @@ def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> lis
 
 
 def text_column(cells: Any, decimal: str = ".") -> TypedColumn:
-    """Make a column of cells, text or an Arrow array: numbers or booleans where all are, else text.
-
-    Examples
-    --------
-    >>> text_column(["1,5", "", "2"], ",").observed
-    array([1.5, 2. ])
-    >>> text_column(["01234", "80331"]).storage
-    'text'
-    """
+    """Make a column of texts or an Arrow array: numbers or booleans where all are, else text."""
     import pyarrow as pa
 
     array = pa.array(cells, pa.large_string()) if isinstance(cells, Sequence) else cells

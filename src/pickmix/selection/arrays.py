@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from pickmix.checks import check_restored
 from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE, Tree
 from pickmix.selection.randomness import uniforms
 
@@ -216,6 +219,12 @@ class DenseTable:
             visited = rows, states[:, draw]
             self._excess[visited] = decay * self._excess[visited] + gain
 
+    def content(self) -> dict[str, Any]:
+        return {"excess": self._excess}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self._excess = check_restored("excess", content["excess"], self._excess)
+
 
 class DenseNeighbours:
     """Implements `Neighbours` with the distances of all pairs (K, K)."""
@@ -262,3 +271,13 @@ class DenseNeighbours:
         changed = np.unique(winners)
         nearest = np.lexsort((self._rank[changed], self._means(changed)), axis=1)
         self.lists[changed] = nearest[:, : self.lists.shape[1]]
+
+    def content(self) -> dict[str, Any]:
+        return {"lists": self.lists, "sums": self._sums, "counts": self._counts, "rank": self._rank}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        K = self.lists.shape[0]
+        self.lists = check_restored("lists", content["lists"], self.lists, K)
+        self._sums = check_restored("sums", content["sums"], self._sums)
+        self._counts = check_restored("counts", content["counts"], self._counts)
+        self._rank = check_restored("rank", content["rank"], self._rank)

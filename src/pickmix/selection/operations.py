@@ -9,7 +9,7 @@ distinct row numbers. A row that no component explains has NaN weights and likel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class Table(Protocol):
     ) -> None:
         """Excess over 1/K <- decay * excess + gain, for every state of states (B, M) in turn."""
 
+    def content(self) -> dict[str, Any]: ...
+
+    def restore(self, content: dict[str, Any]) -> None: ...
+
 
 class Neighbours(Protocol):
     """Lists of each component's G nearest, learnt from log-joints.
@@ -68,6 +72,10 @@ class Neighbours(Protocol):
 
     def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
         """Update the lists of each row's winner, winners (B,), from log-joints (B, C)."""
+
+    def content(self) -> dict[str, Any]: ...
+
+    def restore(self, content: dict[str, Any]) -> None: ...
 
 
 class Operations(Protocol):

@@ -9,9 +9,11 @@ share a block and the chain over components is ergodic. The tree also gives the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from pickmix.checks import check_restored
 from pickmix.selection.operations import Operations, Tree
 from pickmix.selection.randomness import StepRandomness, Stream
 
@@ -35,6 +37,19 @@ class Partition:
         n_members = members.shape[0]
         offsets = np.minimum(np.arange(-(-n_members // size) + 1) * size, n_members)
         return cls(members, offsets.astype(np.int64))
+
+    @classmethod
+    def checked(cls, members: Any, offsets: Any, n_components: int) -> Partition:
+        """A partition of all components that comes from a file."""
+        like = np.arange(n_components, dtype=np.int32)
+        members = check_restored("members", members, like)
+        ends = np.asarray(offsets, dtype=np.int64)
+        rises = ends.ndim == 1 and ends.size > 1 and (np.diff(ends) > 0).all()
+        if not rises or ends[0] != 0 or ends[-1] != n_components:
+            raise ValueError("offsets: expected a partition of the components, got others")
+        if (np.sort(members) != like).any():
+            raise ValueError("members: expected a partition of the components, got others")
+        return cls(members, ends)
 
     @property
     def n_blocks(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,19 @@ class Proposal(abc.ABC):
     def observe(self, rows: np.ndarray, states: np.ndarray, step_size: float) -> None:  # noqa: B027
         """Learn from the chain states (B, M) that the rows visited. Does nothing by default."""
 
+    def content(self) -> dict[str, Any]:
+        """What a checkpoint keeps of the proposal: its attributes that are arrays or numbers.
+
+        A subclass that learns anything else returns it here, as arrays, numbers, texts, lists and
+        dictionaries of them, and takes it back in `restore`.
+        """
+        kept = (np.ndarray, np.generic, bool, int, float, str)
+        return {name: value for name, value in vars(self).items() if isinstance(value, kept)}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        """Continue with the content of a checkpoint, after `start`."""
+        vars(self).update(content)
+
 
 def propose_checked(
     proposal: Proposal,
@@ -150,6 +164,12 @@ class _TableProposal(Proposal):
         random: StepRandomness,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self.table.draw(rows, current, random.key(Stream.PROPOSAL), first_draw, n_draws)
+
+    def content(self) -> dict[str, Any]:
+        return self.table.content()
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self.table.restore(content)
 
 
 class TableProposal(_TableProposal):

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from pickmix.checks import check_restored
 from pickmix.compiled import kernel, part
 from pickmix.selection.kernels import uniform, uniform_component
 
@@ -211,6 +214,27 @@ class SparseTable:
             rows, states, self._n_used, decay, gain, self._head, self._excess_total, *self._pool
         )
 
+    def content(self) -> dict[str, Any]:
+        used = [array[: self._n_used] for array in self._pool]
+        return {"head": self._head, "excess_total": self._excess_total, "pool": used}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        n_used = len(content["pool"][0])
+        component, excess, following = (
+            check_restored("pool", value, np.empty(n_used, dtype=array.dtype))
+            for value, array in zip(content["pool"], self._pool, strict=True)
+        )
+        check_restored("pool", component, component, self._n_components)
+        # Entries lead to older ones, so that lists end.
+        if not (following < np.arange(n_used)).all() or (n_used and following.min() < -1):
+            raise ValueError("pool: expected lists of entries, got others")
+        if n_used and component.min() < 0:
+            raise ValueError("pool: expected components, got others")
+        self._head = check_restored("head", content["head"], self._head, n_used)
+        total = check_restored("excess_total", content["excess_total"], self._excess_total)
+        self._excess_total, self._n_used = total, n_used
+        self._pool = component, excess, following
+
 
 class SparseNeighbours:
     """Implements `Neighbours`; distances of components that leave a list are forgotten."""
@@ -231,3 +255,12 @@ class SparseNeighbours:
 
     def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
         learn_distances(candidates, log_joint, winners, self.lists, self._distances, self._counts)
+
+    def content(self) -> dict[str, Any]:
+        return {"lists": self.lists, "distances": self._distances, "counts": self._counts}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        K = self.lists.shape[0]
+        self.lists = check_restored("lists", content["lists"], self.lists, K)
+        self._distances = check_restored("distances", content["distances"], self._distances)
+        self._counts = check_restored("counts", content["counts"], self._counts)

@@ -6,13 +6,17 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import logsumexp
 
-from pickmix.data.pair_overlap import BLOCK_ELEMENTS, FloatArray, IntArray
 from pickmix.inputs.arrays import check_integer
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 RandomState = int | np.random.Generator | None
+
+# Elements of the largest temporary array (16 MB), whatever K and N are.
+BLOCK_ELEMENTS = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,12 @@ The Laplace transform of Q is known, so F is an inversion integral. The integran
 the real axis, hence the path may be chosen freely in the upper half plane. It starts at the real
 saddle point and takes straight pieces near the direction of steepest descent: the integrand then
 falls instead of oscillating, however slowly it falls along Imhof's path (one or two terms).
+
+References
+----------
+Imhof (1961), Computing the distribution of quadratic forms in normal variables. Biometrika 48.
+Davies (1980), The distribution of a linear combination of chi-square random variables. JRSS C.
+Helstrom (1996), Calculating the distribution of quadratic forms by saddlepoint integration.
 """
 
 from __future__ import annotations
@@ -16,11 +22,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from pickmix.compiled import kernel, part
-
-__all__ = ["gaussian_quadratic_cdf", "weighted_chi2_cdf"]
 
 # Gauss-Kronrod (7, 15) rule on [-1, 1]; the Gauss nodes are the odd entries.
 _HALF_NODES = [0.9914553711208126, 0.9491079123427585, 0.8648644233597691, 0.7415311855993945]
@@ -245,128 +248,9 @@ def _quadratic_cdf(x, quadratic, linear_squared):
 
 @kernel()
 def quadratic_cdf_rows(x, quadratic, linear_squared, out):
-    """Write P[sum_l a_rl z_l^2 + b_rl z_l <= x_r] into out (R,); a and b^2 are (R, D)."""
+    """Write P[sum_l a_rl z_l^2 + b_rl z_l <= x_r] into out (R,); a and b^2 are (R, D).
+
+    The absolute error is below 1e-8, for any D and any signs.
+    """
     for row in range(x.size):
         out[row] = _quadratic_cdf(x[row], quadratic[row], linear_squared[row])
-
-
-def gaussian_quadratic_cdf(
-    x: ArrayLike, quadratic: ArrayLike, linear: ArrayLike
-) -> NDArray[np.float64]:
-    r"""Distribution function of a quadratic polynomial in independent standard normals.
-
-    .. math:: F(x) = P\Big[\sum_{l=1}^{D} a_l z_l^2 + b_l z_l \le x\Big]
-
-    The absolute error is below 1e-8, for any D and any signs. Leading axes broadcast.
-
-    Parameters
-    ----------
-    x : array_like, shape (...)
-    quadratic : array_like, shape (..., D)
-        The coefficients a_l; zeros make the term normal.
-    linear : array_like, shape (..., D)
-        The coefficients b_l.
-
-    Returns
-    -------
-    ndarray, shape (...)
-
-    References
-    ----------
-    Imhof (1961), Computing the distribution of quadratic forms in normal variables. Biometrika 48.
-    Davies (1980), The distribution of a linear combination of chi-square random variables. JRSS C.
-    Helstrom (1996), Calculating the distribution of quadratic forms by saddlepoint integration.
-
-    Examples
-    --------
-    With no quadratic part this is the normal distribution function at 1.96:
-
-    >>> round(float(gaussian_quadratic_cdf(9.8, [0.0, 0.0], [3.0, 4.0])), 6)
-    0.975002
-    """
-    x = np.asarray(x, dtype=np.float64)
-    quadratic = np.asarray(quadratic, dtype=np.float64)
-    linear = np.asarray(linear, dtype=np.float64)
-    for name, value in (("quadratic", quadratic), ("linear", linear)):
-        if value.ndim == 0:
-            raise ValueError(f"{name} must have one entry per term, shape (..., D); got a scalar")
-        if not np.isfinite(value).all():
-            raise ValueError(f"{name} must be finite; got NaN or infinity")
-    if np.isnan(x).any():
-        raise ValueError("x must be a number or infinite; got NaN")
-    quadratic, linear = np.broadcast_arrays(quadratic, linear)
-    # Squares of very large or small coefficients would overflow or vanish.
-    scale = np.maximum(abs(quadratic), abs(linear)).max(axis=-1, initial=0.0)
-    scale = np.where(scale > 0.0, scale, 1.0)
-    with np.errstate(over="ignore"):  # an infinite x is welcome
-        x = x / scale
-    quadratic = quadratic / scale[..., None]
-    linear = linear / scale[..., None]
-    shape = np.broadcast_shapes(x.shape, quadratic.shape[:-1])
-    n_terms = quadratic.shape[-1]
-    result = np.empty(shape)
-    quadratic_cdf_rows(
-        np.ascontiguousarray(np.broadcast_to(x, shape)).ravel(),
-        np.ascontiguousarray(np.broadcast_to(quadratic, (*shape, n_terms))).reshape(-1, n_terms),
-        np.ascontiguousarray(np.broadcast_to(linear**2, (*shape, n_terms))).reshape(-1, n_terms),
-        result.reshape(-1),
-    )
-    if np.isnan(result).any():
-        raise FloatingPointError(
-            "the inversion integral did not converge; rescale the form (are its terms of "
-            "very different orders of magnitude?)"
-        )
-    return result
-
-
-def weighted_chi2_cdf(
-    x: ArrayLike, coefficients: ArrayLike, noncentralities: ArrayLike, sigma: ArrayLike = 0.0
-) -> NDArray[np.float64]:
-    r"""Distribution function of weighted noncentral chi-squares plus a normal variable.
-
-    .. math:: F(x) = P\Big[\sum_{l=1}^{D} a_l \chi^2_1(\nu_l) + \sigma N(0, 1) \le x\Big]
-
-    Evaluated by `gaussian_quadratic_cdf` (see there for references) with
-    :math:`a (z + \sqrt\nu)^2 = a z^2 + 2 a \sqrt\nu\, z + a \nu`. A mean shift is a shift of x.
-
-    Parameters
-    ----------
-    x : array_like, shape (...)
-    coefficients : array_like, shape (..., D)
-        The weights a_l, of any sign.
-    noncentralities : array_like, shape (..., D)
-        The noncentralities, >= 0.
-    sigma : array_like, shape (...)
-        Standard deviation of the normal term, >= 0.
-
-    Returns
-    -------
-    ndarray, shape (...)
-
-    Examples
-    --------
-    Two equal weights make an exponential variable, here with mean 2:
-
-    >>> round(float(weighted_chi2_cdf(2.0, [1.0, 1.0], [0.0, 0.0])), 6)  # 1 - exp(-1)
-    0.632121
-    """
-    coefficients = np.asarray(coefficients, dtype=np.float64)
-    noncentralities = np.asarray(noncentralities, dtype=np.float64)
-    sigma = np.asarray(sigma, dtype=np.float64)
-    for name, value in (("noncentralities", noncentralities), ("sigma", sigma)):
-        if not (np.isfinite(value) & (value >= 0)).all():
-            raise ValueError(f"{name} must be finite and >= 0; got {value!r}")
-    coefficients, noncentralities = np.broadcast_arrays(coefficients, noncentralities)
-    if coefficients.ndim == 0:
-        raise ValueError("coefficients must have one entry per term, shape (..., D); got a scalar")
-    if not np.isfinite(coefficients).all():
-        raise ValueError("coefficients must be finite; got NaN or infinity")
-    shape = np.broadcast_shapes(coefficients.shape[:-1], sigma.shape)
-    padded_shape = (*shape, coefficients.shape[-1] + 1)
-    quadratic = np.zeros(padded_shape)
-    quadratic[..., :-1] = coefficients
-    linear = np.empty(padded_shape)
-    linear[..., :-1] = 2.0 * coefficients * np.sqrt(noncentralities)
-    linear[..., -1] = sigma
-    shift = (coefficients * noncentralities).sum(axis=-1)
-    return gaussian_quadratic_cdf(np.asarray(x, dtype=np.float64) - shift, quadratic, linear)

@@ -8,44 +8,65 @@ read from its beginning to its end.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.chunk_tasks import Sweeping, add_statistics, joined, sweep_chunk
+from pickmix.checks import check_restored
+from pickmix.closed_form.algorithm import (
+    check_chain,
+    estimate_shrinkage,
+    mean_log_base,
+    mean_log_likelihood,
+    probe_rows,
+)
+from pickmix.closed_form.chains import Chains
+from pickmix.closed_form.chunk_tasks import (
+    Sweeping,
+    add_statistics,
+    joined,
+    state_dtype,
+    sweep_chunk,
+)
 from pickmix.closed_form.chunks import Chunks, Pairwise
-from pickmix.closed_form.engine import ClosedFormEngine
-from pickmix.closed_form.local_fleet import LocalFleet
-from pickmix.closed_form.partition_engine import ask_witnesses
 from pickmix.closed_form.search import N_PROBES, draw_routes
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
+from pickmix.fitting.settings import FitSettings
+from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.settings import RandomPartition
 from pickmix.sweep.statistics import Statistics
 
 # Passes over which the statistics are averaged at the end, and the power of gamma there.
-_SETTLING_PASSES = 2
-_SETTLING_POWER = 0.6
+_AVERAGING_PASSES = 2
+_AVERAGING_POWER = 0.6
 # Passes draw from steps that no fit in memory comes to.
 _FIRST_STEP = 2**40
 # Children of a pass's randomness.
 _PARTITION, _SWEEP, _SAMPLE = 0, 1, 2
 
 
-class PassEngine(ClosedFormEngine):
+# Facts about the course of the passes that a checkpoint keeps.
+_FACTS = ("n_passes", "_averages_since", "_next", "_chunks_per_step")
+
+
+class PassEngine:
     """Makes passes over all rows of some chunks.
 
     A step is one run over some chunks, so that a fit can end, or be saved, within a pass that takes
     hours. The mixture changes only at the end of a pass. First every pass replaces the statistics
     (gamma = 1), as in EM. When the log-likelihood has stopped rising they are averaged over some
-    passes, which takes the noise of the draws out of the parameters. The last of `max_passes` are
+    passes, which takes the noise of the draws out of the parameters. The last of `max_iter` are
     averaged in any case.
 
     The mixture was fitted to a sample: `source` holds its rows and `chain` the states of their
-    chains; `probe` and `log_base` are those of the sample. `mean_weight` is that of all rows.
+    chains. `mean_weight` is that of all rows.
     """
+
+    #: Name of the outcome when an update is refused.
+    refusal = "singular_covariance"
 
     def __init__(
         self,
@@ -54,35 +75,33 @@ class PassEngine(ClosedFormEngine):
         chain: np.ndarray,
         chunks: Chunks,
         mean_weight: float,
-        settings: RandomPartition,
+        settings: FitSettings,
         seed: int,
-        probe: np.ndarray | None,
-        log_base: float,
-        max_passes: int,
     ) -> None:
-        super().__init__(state, source, probe, log_base)
+        assert settings.partition is not None
+        self.state = state
+        self.source = source
+        self.probe = probe_rows(settings)
+        self.log_base = mean_log_base(state.family, source, self.probe)
+        self.counters = Counters()
         self.chunks = chunks
         self.mean_weight = mean_weight
-        self.settings = settings
+        self.settings = settings.partition
         self.seed = seed
         self.n_rows = int(chunks.offsets[-1])
         self.n_chunks = chunks.offsets.shape[0] - 1
         # A fit that resumes keeps it, with any number of workers: sums have one order.
         self._chunks_per_step = chunks.chunks_per_run
-        self._last_passes = max_passes - _SETTLING_PASSES
+        self._last_passes = int(settings.max_iter) - _AVERAGING_PASSES
         self.n_passes = 0
-        self._settling_since: int | None = None
-        self._sample = LocalFleet(
+        self._averages_since: int | None = None
+        self._sample = Chains(
             state.backend, source, chain, Batches(source.n_rows, source.n_rows, seed)
         )
         self._states: list[np.ndarray | None] = [None] * self.n_chunks
         self._next = 0
         self._shared: Sweeping | None = None
         self._sums = Pairwise(self._add)
-
-    @property
-    def chain(self) -> np.ndarray:
-        return self._sample.chain
 
     @property
     def steps_per_pass(self) -> int:
@@ -94,32 +113,40 @@ class PassEngine(ClosedFormEngine):
 
     def may_end(self, step: int) -> bool:
         """Whether the statistics have settled; the first plateau lets them begin to."""
-        if self._settling_since is None:
-            self._settling_since = self.n_passes
-        return self.n_passes - self._settling_since >= _SETTLING_PASSES
+        if self._averages_since is None:
+            self._averages_since = self.n_passes
+        return self.n_passes - self._averages_since >= _AVERAGING_PASSES
+
+    def log_likelihood(self) -> float:
+        assert self.probe is not None
+        return mean_log_likelihood(self.state, self.source, self.probe) + self.log_base
+
+    def validation(self) -> float | None:
+        return None
 
     def live_components(self) -> int:
         return int(np.count_nonzero(self.state.weights * self.n_rows >= 0.5))
 
-    def step(self, t: int) -> None:
+    def advance(self, first: int, most: int) -> int:
         """Sweep some chunks; after the last one of a pass, absorb the statistics."""
         if self._next == 0:
             self.state.pool()
         if self._shared is None:
             self._shared = self._begin_pass()
-        first, last = self._next, min(self._next + self._chunks_per_step, self.n_chunks)
+        begin, end = self._next, min(self._next + self._chunks_per_step, self.n_chunks)
         results, parts = self.chunks.run(
-            sweep_chunk, range(first, last), self._shared, self._states[first:last], add_statistics
+            sweep_chunk, range(begin, end), self._shared, self._states[begin:end], add_statistics
         )
-        self._states[first:last] = [result.states for result in results]
+        self._states[begin:end] = [result.states for result in results]
         self.counters.evaluations += sum(result.evaluations for result in results)
-        self._sums.put(parts, last - first)
-        n_rows = int(self.chunks.offsets[last] - self.chunks.offsets[first])
+        self._sums.put(parts, end - begin)
+        n_rows = int(self.chunks.offsets[end] - self.chunks.offsets[begin])
         self.counters.rows += n_rows
         self.counters.acceptance_sum += n_rows
-        self._next = last
+        self._next = end
         if self._next == self.n_chunks:
             self._end_pass()
+        return 1
 
     def _random(self) -> StepRandomness:
         return StepRandomness(self.seed, _FIRST_STEP + self.n_passes)
@@ -161,10 +188,10 @@ class PassEngine(ClosedFormEngine):
         self._shared = None
         self._sums = Pairwise(self._add)
         gamma = 1.0
-        if self._settling_since is None and self.n_passes > max(1, self._last_passes):
-            self._settling_since = self.n_passes - 1
-        if self._settling_since is not None:
-            gamma = float((self.n_passes - self._settling_since + 1) ** -_SETTLING_POWER)
+        if self._averages_since is None and self.n_passes > max(1, self._last_passes):
+            self._averages_since = self.n_passes - 1
+        if self._averages_since is not None:
+            gamma = float((self.n_passes - self._averages_since + 1) ** -_AVERAGING_POWER)
         before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)
         state.prior.n_rows = min(self.n_rows, 1.0 / (before + gamma**2 / self.n_rows))
         self.counters.refused += state.absorb(statistics, gamma).shape[0]
@@ -175,13 +202,49 @@ class PassEngine(ClosedFormEngine):
                 state, partition, 1, random.child(_SAMPLE), wants_statistics=False
             )
             self.counters.evaluations += moved.evaluations
-            ask_witnesses(self._sample, state, partition, 1)
+            estimate_shrinkage(self._sample, state, partition, 1)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A pass that is under way is known by its number and by the mixture.
-        return vars(self) | {"_shared": None, "_sums": self._sums.kept}
+    def content(self) -> dict[str, Any]:
+        """All that the next step depends on; a pass under way is known by its number."""
+        return {
+            "state": self.state.content(),
+            "chain": self._sample.chain,
+            "counters": dataclasses.asdict(self.counters),
+            "facts": {name: getattr(self, name) for name in _FACTS},
+            "states": self._states,
+            "sums": [[count, [vars(part) for part in parts]] for count, parts in self._sums.kept],
+        }
 
-    def __setstate__(self, values: dict[str, Any]) -> None:
-        vars(self).update(values)
-        self._sums = Pairwise(self._add)
-        self._sums.kept = values["_sums"]
+    def restore(self, content: dict[str, Any]) -> None:
+        """Take back the content of an engine of the same fit."""
+        K = self.state.n_components
+        self.state.restore(content["state"])
+        self._sample.chain[:] = check_chain(content["chain"], self._sample.chain, K)
+        for name in _FACTS:
+            setattr(self, name, content["facts"][name])
+        if len(content["states"]) != self.n_chunks or not 0 <= self._next <= self.n_chunks:
+            raise ValueError(f"states: expected those of {self.n_chunks} chunks, got others")
+        sizes = np.diff(self.chunks.offsets).tolist()
+        self._states = [
+            None if kept is None else check_chain(kept, np.empty(size, dtype=state_dtype(K)), K)
+            for kept, size in zip(content["states"], sizes, strict=True)
+        ]
+        self._sums.kept = [
+            (int(count), [_checked_statistics(part, self.state) for part in parts])
+            for count, parts in content["sums"]
+        ]
+        for name, value in content["counters"].items():
+            setattr(self.counters, name, value)
+
+
+def _checked_statistics(part: dict[str, Any], state: MixtureState) -> Statistics:
+    """Statistics of a file, if kernels can trust them."""
+    n = np.shape(part["members"])[0]
+    sums = (array[:1].repeat(n, axis=0) for array in state.moments)
+    names = ("mass", "squares", "mean", "scatter", "counts")
+    checked = {
+        name: check_restored(name, part[name], a) for name, a in zip(names, sums, strict=True)
+    }
+    like = np.empty(n, dtype=np.int32 if part["members"].dtype == np.int32 else np.int64)
+    members = check_chain(part["members"], like, state.n_components)
+    return Statistics(members=members, **checked, total_weight=float(part["total_weight"]))

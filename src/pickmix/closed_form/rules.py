@@ -10,41 +10,61 @@ Every algorithm of the paper's Table 1 is the same loop with another rule:
 | MCSAEM        | `PosteriorDraws`       | K                           | M draws      |
 | MHSAEM        | `MetropolisHastings`   | M proposals + the current   | M states     |
 
-A rule sees a frozen model only through an `Evaluator` bound to a batch of rows. What it
-returns is the whole of what the engine may use.
+A rule sees a frozen mixture only through an `Evaluator` bound to a batch of rows. What it returns
+is the whole of what a step may use.
 """
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
+from pickmix.checks import check_restored
+from pickmix.closed_form.state import MixtureState
+from pickmix.fitting.settings import FitSettings
 from pickmix.selection.operations import Operations
-from pickmix.selection.proposals import Proposal, propose_checked
+from pickmix.selection.proposals import (
+    Proposal,
+    TableForgettingProposal,
+    TableProposal,
+    UniformProposal,
+    propose_checked,
+)
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.settings import SearchSet
 
 
-class Evaluator(Protocol):
-    """A frozen model and a batch of B rows, evaluated on demand."""
+class Evaluator:
+    """log p(x_i, k) under a frozen mixture, for a block of B rows (B, D)."""
 
-    @property
-    def n_components(self) -> int: ...
-
-    @property
-    def operations(self) -> Operations: ...
+    def __init__(self, state: MixtureState, rows: np.ndarray) -> None:
+        self._state = state
+        self.rows = rows
+        self.n_components = state.n_components
+        self.operations: Operations = state.backend.operations
 
     def log_joint(self, candidates: np.ndarray) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, C), for a (B, C) array; -inf where candidate < 0."""
+        state = self._state
+        return state.backend.log_joint(state.layout, state.model, self.rows, candidates)
 
     def log_joint_all(self) -> np.ndarray:
         """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
+        state = self._state
+        return state.backend.log_joint_all(state.layout, state.model, self.rows)
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
         """Each component's nearest, (K, n_neighbours) int32, beginning with itself."""
+        places = self._state.places()
+        squares = np.einsum("kd,kd->k", places, places)
+        distances = squares[:, None] - 2.0 * places @ places.T + squares
+        np.fill_diagonal(distances, -np.inf)
+        return np.argsort(distances, axis=1, kind="stable")[:, :n_neighbours].astype(np.int32)
 
 
 @dataclass
@@ -69,6 +89,13 @@ class SelectionRule(abc.ABC):
         self, chain: np.ndarray, n_components: int, operations: Operations
     ) -> None:
         """Begin a fit. `chain` (N,) holds the component of each row's chain."""
+
+    def content(self) -> dict[str, Any]:
+        """What the rule has learnt, as arrays and numbers, but for the chain."""
+        return {}
+
+    def restore(self, content: dict[str, Any]) -> None:  # noqa: B027
+        """Continue with the content of an earlier rule, after `start`."""
 
     @abc.abstractmethod
     def select(
@@ -227,6 +254,14 @@ class MetropolisHastings(SelectionRule):
         components, weights, accepted = evaluate.operations.count_states(states, acceptance)
         return SelectedPairs(components, weights, evaluations, accepted / states.size)
 
+    def content(self) -> dict[str, Any]:
+        return {"proposal": self.proposal.content(), "log_joint": self._last_log_joint}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        self.proposal.restore(content["proposal"])
+        last = self._last_log_joint
+        self._last_log_joint = check_restored("log_joint", content["log_joint"], last)
+
     def _remembered(self, rows: np.ndarray) -> np.ndarray | None:
         """Log-joints (B,) of the last visits; None if not reused or incomplete."""
         if not self.reuse_log_joint:
@@ -256,6 +291,14 @@ class TruncatedSearch(SelectionRule):
         self.held[:, 0] = chain
         self.neighbours = operations.start_neighbours(self.first_neighbours)
 
+    def content(self) -> dict[str, Any]:
+        return {"held": self.held, "neighbours": self.neighbours.content()}
+
+    def restore(self, content: dict[str, Any]) -> None:
+        K = self.first_neighbours.shape[0]
+        self.held = check_restored("held", content["held"], self.held, K)
+        self.neighbours.restore(content["neighbours"])
+
     def select(
         self,
         evaluate: Evaluator,
@@ -282,3 +325,39 @@ class TruncatedSearch(SelectionRule):
         self.held[rows[found]] = components[found]
         self.chain[rows[found]] = winners[found]
         return SelectedPairs(components, weights, n_evaluated)
+
+
+def make_rule(settings: FitSettings, means: np.ndarray) -> SelectionRule:
+    """Selection rule of an algorithm of the paper's Table 1, for a start at `means` (K, D)."""
+    algorithm, proposal, n_samples = settings.algorithm, settings.proposal, settings.n_samples
+    n_kept = min(n_samples, means.shape[0])
+    if algorithm in ("em", "saem"):
+        return ExactPosterior()
+    if algorithm == "ssaem":
+        return TopComponents(n_kept)
+    if algorithm == "tsaem":
+        search = proposal if isinstance(proposal, SearchSet) else SearchSet()
+        return TruncatedSearch(n_kept, search, nearest_components(means, search.n_neighbours))
+    if algorithm == "mcsaem" or proposal == "optimal":
+        return PosteriorDraws(n_samples)
+    named: dict[str, Callable[[], Proposal]] = {
+        "uniform": UniformProposal,
+        "table": TableProposal,
+        "table-forgetting": TableForgettingProposal,
+    }
+    chosen = named[proposal]() if isinstance(proposal, str) else proposal
+    assert isinstance(chosen, Proposal)
+    return MetropolisHastings(chosen, n_samples, bool(settings.reuse_log_joint))
+
+
+def nearest_components(means: np.ndarray, n_neighbours: int) -> np.ndarray:
+    """The nearest components of each by distance of means, itself first, (K, G) int32."""
+    n_components = means.shape[0]
+    n_neighbours = min(n_neighbours, n_components)
+    nearest = cKDTree(means).query(means, k=n_neighbours)[1].reshape(n_components, n_neighbours)
+    nearest = nearest.astype(np.int32)
+    # Coinciding means may push a component off the head of its own list.
+    for k in np.flatnonzero(nearest[:, 0] != np.arange(n_components)):
+        others = nearest[k][nearest[k] != k][: n_neighbours - 1]
+        nearest[k] = np.concatenate(([k], others))
+    return np.asarray(nearest)

@@ -1,4 +1,4 @@
-"""Rows in memory with the states of their chains: sweeps, judgements and samples of them."""
+"""Rows in memory with the components of their chains: sweeps, leave-one-out sums, samples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAR_ROWS = 256
 
 
 @dataclass(frozen=True)
-class FleetSweep:
+class ChainSweep:
     """Result of a sweep through the rows."""
 
     statistics: Statistics | None
@@ -36,14 +36,14 @@ class FleetSweep:
 
 
 @dataclass(frozen=True)
-class Detour:
-    """A sweep under another mixture than that of the chains."""
+class Relabelling:
+    """Labels for a sweep under another mixture than that of the chains."""
 
     into: np.ndarray  # (K,) Component in the other mixture; -1 if its rows take no part.
     back: np.ndarray | None = None  # (K',) Its components in this one; None: chains stay.
 
 
-class ShardRows(Rows, Protocol):
+class NumberedSource(Rows, Protocol):
     """Rows with their number and mean weight."""
 
     n_rows: int
@@ -53,11 +53,14 @@ class ShardRows(Rows, Protocol):
         """Some rows with other weights, copied."""
 
 
-class LocalFleet:
-    """Rows with chains (N,) int32, updated in place; `batches` are the rows of each step."""
+class Chains:
+    """Components (N,) int32 of the chains of rows, updated in place.
+
+    `batches` are the rows of each step.
+    """
 
     def __init__(
-        self, backend: Backend, source: ShardRows, chain: np.ndarray, batches: Batches
+        self, backend: Backend, source: NumberedSource, chain: np.ndarray, batches: Batches
     ) -> None:
         self.backend = backend
         self.source = source
@@ -77,16 +80,16 @@ class LocalFleet:
         beta: float = 1.0,
         stream: Stream = Stream.POSTERIOR,
         wants_statistics: bool = True,
-        detour: Detour | None = None,
-    ) -> FleetSweep:
+        relabelling: Relabelling | None = None,
+    ) -> ChainSweep:
         """Move the chains of the rows of a step once, or sweep under another mixture."""
         numbers = self.batches.rows(step)
         total_weight = self.source.weights_of(numbers)[1]
         # All rows in their order need no gathering.
         is_whole = self.batches.n_batches == 1
         components = self.chain if is_whole else self.chain[numbers]
-        if detour is not None:
-            components = detour.into[components]
+        if relabelling is not None:
+            components = relabelling.into[components]
             takes_part = components >= 0
             if not takes_part.all():
                 numbers, components = numbers[takes_part], components[takes_part]
@@ -100,31 +103,31 @@ class LocalFleet:
             random.key(stream),
             beta,
             wants_statistics,
-            wants_log_sums=detour is not None,
+            wants_log_sums=relabelling is not None,
         )
-        if detour is None and is_whole:
+        if relabelling is None and is_whole:
             self.chain[:] = swept.components
-        elif detour is None:
+        elif relabelling is None:
             self.chain[numbers] = swept.components
-        elif detour.back is not None:
-            self.chain[numbers] = detour.back[swept.components]
+        elif relabelling.back is not None:
+            self.chain[numbers] = relabelling.back[swept.components]
         statistics = swept.statistics
         if statistics is not None:
             # In units of all rows of the step, whether they took part or not.
             statistics = replace(statistics, total_weight=total_weight)
         block_sums: np.ndarray = np.empty(0)
         block_weights: np.ndarray = np.empty(0)
-        if detour is not None:
+        if relabelling is not None:
             block = _block_of(partition, state.n_components)[components]
             weights = self.source.weights_of(numbers)[0]
             block_weights = np.bincount(block, weights, partition.n_blocks)
             block_sums = np.bincount(block, weights * swept.log_sums, partition.n_blocks)
-        return FleetSweep(
+        return ChainSweep(
             statistics, block_sums, block_weights, swept.evaluations, numbers.shape[0]
         )
 
-    def judge(
-        self, state: MixtureState, partition: Partition, detour: Detour
+    def left_out_sums(
+        self, state: MixtureState, partition: Partition, relabelling: Relabelling
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Leave-one-out log-likelihood of the rows of each block of a partition.
 
@@ -138,7 +141,7 @@ class LocalFleet:
             partition.offsets[:-1, None] + np.arange(sizes.max()), partition.members.shape[0] - 1
         )
         candidates = np.where(within, partition.members[places], -1).astype(np.int32)
-        components = detour.into[self.chain]
+        components = relabelling.into[self.chain]
         numbers = np.flatnonzero(components >= 0)
         sums = np.zeros(partition.n_blocks)
         totals = np.zeros(partition.n_blocks)
@@ -153,7 +156,7 @@ class LocalFleet:
             totals += np.bincount(blocks, weights, partition.n_blocks)
         return sums, totals, int(sizes[block_of[components[numbers]]].sum())
 
-    def astray(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
+    def rows_for_background(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
         """Gain of a background of this weight, and the rows (n,) that it explains best."""
         gain = 0.0
         found = [np.empty(0, dtype=np.int64)]
@@ -172,13 +175,7 @@ class LocalFleet:
                 found.append(numbers[some[gains > 0.0]])
         return gain, np.concatenate(found)
 
-    def put(self, rows: np.ndarray, component: int) -> None:
-        self.chain[rows] = component
-
-    def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
-        return np.bincount(self.chain[rows], minlength=n_components)
-
-    def witnesses(
+    def shrinkage_sample(
         self, state: MixtureState, partition: Partition, step: int, components: np.ndarray
     ) -> Witnesses:
         """Some rows of the step whose chains are on the given components.
@@ -227,11 +224,11 @@ class LocalFleet:
         residuals[places, rank] = coordinates - state.moments.mean[standing]
         return Witnesses(components, residuals, weights, noise)
 
-    def rename(self, becomes: np.ndarray) -> None:
-        """Relabel chains after components have moved: k is now becomes[k]."""
-        self.chain[:] = becomes[self.chain]
+    def relabel(self, new_label: np.ndarray) -> None:
+        """Relabel chains after components have moved: k is now new_label[k]."""
+        self.chain[:] = new_label[self.chain]
 
-    def focus(self, step: int, most: int | None = None) -> LocalFleet:
+    def of_step(self, step: int, most: int | None = None) -> Chains:
         """The rows of one step, gathered by component, for repeated use.
 
         With `most`, at most so many rows per component, which weigh more instead.
@@ -246,29 +243,23 @@ class LocalFleet:
             numbers, weights = numbers[used], weights[used] * share
         return self._part(numbers, weights)
 
-    def some(self, n: int, seed: int) -> LocalFleet:
+    def sample(self, n: int, seed: int) -> Chains:
         """At most n rows, the same for the same seed."""
         numbers = sample_numbers(self.n_rows, n, seed)
         return self._part(numbers, self.source.weights_of(numbers)[0])
 
-    def _part(self, numbers: np.ndarray, weights: np.ndarray) -> LocalFleet:
+    def _part(self, numbers: np.ndarray, weights: np.ndarray) -> Chains:
         local = self.source.part(numbers, weights)
         batches = Batches(local.n_rows, local.n_rows, 0)
-        fleet = LocalFleet(self.backend, local, self.chain[numbers], batches)
-        fleet.mean_weight = self.mean_weight
-        fleet._numbers = numbers
-        return fleet
+        part = Chains(self.backend, local, self.chain[numbers], batches)
+        part.mean_weight = self.mean_weight
+        part._numbers = numbers
+        return part
 
-    def adopt(self, focused: LocalFleet) -> None:
-        """Copy back the chains of rows that `focus` gave."""
-        assert focused._numbers is not None
-        self.chain[focused._numbers] = focused.chain
-
-    def snapshot(self) -> np.ndarray:
-        return self.chain.copy()
-
-    def restore(self, states: np.ndarray) -> None:
-        self.chain[:] = states
+    def take_back(self, part: Chains) -> None:
+        """Copy back the chains of rows that `of_step` or `sample` gave."""
+        assert part._numbers is not None
+        self.chain[part._numbers] = part.chain
 
 
 def thinned(groups: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,7 @@
 import numpy as np
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
 
-from pickmix.data.rotated import generate
+from pickmix.simulation.rotated import generate
 
 
 def test_spectrum_means_and_weights_are_as_asked():
@@ -49,23 +47,6 @@ def test_rows_follow_the_mixture():
         np.testing.assert_allclose(
             np.cov(X[labels == k].T), mixture.covariances[k], atol=0.05 * 0.05**2
         )
-
-
-def test_density_is_scipys():
-    mixture = generate(5, 3, 0.3, weights="power", random_state=6)
-    X = np.random.default_rng(0).uniform(size=(20, 3))
-    parts = [
-        np.log(w) + multivariate_normal(m, S).logpdf(X)
-        for w, m, S in zip(mixture.weights, mixture.means, mixture.covariances, strict=True)
-    ]
-    np.testing.assert_allclose(mixture.score_samples(X), logsumexp(parts, axis=0), rtol=1e-10)
-
-
-def test_same_seed_same_rows_and_components_may_stay_empty():
-    mixture = generate(1000, 2, 0.1, random_state=7)
-    first, second = (mixture.sample(10, random_state=8)[0] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert first.shape == (10, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,370 @@
+"""A fit in closed form as one function: starts, steps, the best start, passes over all rows."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pickmix.closed_form.algorithm import Engine
+from pickmix.closed_form.chunks import Chunks
+from pickmix.closed_form.passes import PassEngine
+from pickmix.closed_form.starts import GivenStart, WarmStart, choose_start
+from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows
+from pickmix.families.base import Family
+from pickmix.fitting import loop
+from pickmix.fitting.checkpoint import Checkpoints
+from pickmix.fitting.loop import FitInfo, LoopState
+from pickmix.fitting.progress import PassProgress, Progress
+from pickmix.fitting.settings import FitSettings
+from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.sweep.contract import Backend
+
+_SAMPLE_SHARE = 0.5  # Of `max_time` for a sample, if passes over all rows follow.
+# Outcomes after which there is a mixture to continue with.
+_CONTINUES_AFTER = (Outcome.CONVERGED, Outcome.MAX_ITER, Outcome.MAX_STEPS, Outcome.MAX_TIME)
+
+
+@dataclass
+class FitResult:
+    """The result of a fit."""
+
+    weights: np.ndarray
+    parameters: dict[str, np.ndarray]
+    effective_counts: np.ndarray
+    background: int | None  # The component that is a background.
+    chain: np.ndarray  # (N,) Components of the chains of all rows.
+    trace: np.ndarray
+    outcome: Outcome
+    n_steps: int  # Steps made, including those of earlier fits.
+    n_passes: int  # Passes made in this fit, the last one perhaps in part.
+    passes: float  # Passes made, including those of earlier fits.
+    evaluations: int
+    start_evaluations: int
+    #: Time of the start, and of the work after it.
+    start_seconds: float
+    seconds: float
+
+    @property
+    def lower_bound(self) -> float:
+        """Last log-likelihood per row; minus infinity if no step was made."""
+        values = self.trace["log_likelihood"]
+        return float(values[-1]) if values.size else -math.inf
+
+    def content(self) -> dict[str, Any]:
+        return vars(self) | {"outcome": str(self.outcome)}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> FitResult:
+        return cls(**content | {"outcome": Outcome(content["outcome"])})
+
+
+@dataclass
+class _Progress:
+    """How far the fits of one call have come: what a checkpoint holds."""
+
+    start: int = 0  # Number of the start that is under way.
+    best: FitResult | None = None  # Of the starts before it.
+    best_start: int = 0
+    best_state: dict[str, Any] | None = None  # Its mixture, if passes over all rows follow.
+    work: float = 0.0  # Seconds that these took.
+    passing: bool = False  # Whether it has come to passes over all rows.
+    #: The fit under way: its engine, its loop, and what its start took.
+    engine: dict[str, Any] | None = None
+    loop: dict[str, Any] | None = None
+    start_evaluations: int = 0
+    start_seconds: float = 0.0
+    draws: dict[str, Any] = field(default_factory=dict)  # State of the generator of starts.
+
+    def content(self) -> dict[str, Any]:
+        best = None if self.best is None else self.best.content()
+        return vars(self) | {"best": best}
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any]) -> _Progress:
+        best = content["best"]
+        return cls(**content | {"best": None if best is None else FitResult.of_content(best)})
+
+
+@dataclass(frozen=True)
+class AllRows:
+    """All rows of a table, of which a fit has a sample in memory."""
+
+    chunks: Chunks
+    mean_weight: float
+
+
+def fit_mixture(
+    source: ArrayRows,
+    family: Family,
+    settings: FitSettings,
+    backend: Backend,
+    seeds: Sequence[int],
+    *,
+    start: GivenStart | WarmStart | None = None,
+    draws: np.random.RandomState | None = None,
+    all_rows: AllRows | None = None,
+    callbacks: Iterable[Callable[[FitInfo], Any]] = (),
+    snapshot: Callable[[MixtureState], Any] = lambda state: None,
+    checkpoints: Checkpoints | None = None,
+) -> tuple[FitResult, Outcome]:
+    """Fit a mixture to rows in memory from one start per seed, and keep the best.
+
+    With `all_rows`, of which `source` is a sample, passes over them follow. `draws` makes
+    scikit-learn's draws for starts that are named after it. `snapshot(state)` gives callbacks an
+    estimator with the present parameters. Returns the result and how everything ended.
+    """
+    draws = draws or np.random.RandomState(0)
+    callbacks = list(callbacks)
+    progress = _Progress()
+    if checkpoints is not None:
+        progress = _resumed(checkpoints, draws) or progress
+    # `max_time` is meant for this call.
+    work_before = progress.work + (0.0 if progress.loop is None else progress.loop["work"])
+    fit = _Fit(
+        source,
+        family,
+        settings,
+        backend,
+        start or GivenStart(),
+        draws,
+        callbacks,
+        snapshot,
+        checkpoints,
+        progress,
+        work_before,
+    )
+    try:
+        for number in range(progress.start, 0 if progress.passing else len(seeds)):
+            progress.start = number
+            result = fit.fit_once(seeds[number], 1.0 if all_rows is None else _SAMPLE_SHARE)
+            if result.outcome == Outcome.INTERRUPTED:
+                # An interrupted fit is one, whichever of its starts was the best so far.
+                assert progress.best is not None
+                return progress.best, Outcome.INTERRUPTED
+            if result.outcome == Outcome.MAX_TIME:
+                # The next call continues with the sample, as if there had been no limit.
+                fit.checkpoints = None if all_rows is not None else checkpoints
+                break
+    except KeyboardInterrupt:
+        # Between two starts: what the first ones found is there.
+        if progress.best is None:
+            raise
+        return progress.best, Outcome.INTERRUPTED
+    best = progress.best
+    assert best is not None
+    if all_rows is None or (not progress.passing and best.outcome not in _CONTINUES_AFTER):
+        return best, best.outcome
+    result = fit.pass_over_all_rows(all_rows, seeds[progress.best_start])
+    return result, result.outcome
+
+
+def _resumed(checkpoints: Checkpoints, draws: np.random.RandomState) -> _Progress | None:
+    """The progress of the newest checkpoint; `draws` continue from there."""
+    content = checkpoints.read()
+    if content is None:
+        return None
+    with checkpoints.about_damage():
+        progress = _Progress.of_content(content)
+        draws.set_state(progress.draws)
+        if progress.loop is not None:
+            checkpoints.say_resumed(LoopState.of_content(progress.loop))
+    return progress
+
+
+@dataclass
+class _Fit:
+    """What the fits of one call share; see `fit_mixture`."""
+
+    source: ArrayRows
+    family: Family
+    settings: FitSettings
+    backend: Backend
+    start: GivenStart | WarmStart
+    draws: np.random.RandomState
+    callbacks: list[Callable[[FitInfo], Any]]
+    snapshot: Callable[[MixtureState], Any]
+    checkpoints: Checkpoints | None
+    progress: _Progress
+    work_before: float  # Seconds of work before this call.
+
+    def _time_left(self, share: float = 1.0) -> float | None:
+        if self.settings.max_time is None:
+            return None
+        spent = self.progress.work - self.work_before
+        return max(1e-9, share * self.settings.max_time - max(0.0, spent))
+
+    def _saver(self, engine: Engine | PassEngine) -> Callable[[LoopState, bool], None] | None:
+        """Return how the loop saves the fit under way, if it does."""
+        checkpoints, progress = self.checkpoints, self.progress
+        if checkpoints is None:
+            return None
+
+        def save(state: LoopState, must: bool) -> None:
+            if must or checkpoints.due():
+                progress.engine, progress.loop = engine.content(), state.content()
+                progress.draws = self.draws.get_state(legacy=False)
+                checkpoints.write(progress.content())
+                progress.engine = progress.loop = None
+
+        return save
+
+    def fit_once(self, seed: int, time_share: float) -> FitResult:
+        """Start, and make steps until something ends the fit; note the best mixture so far."""
+        settings, progress = self.settings, self.progress
+        warm = self.start if isinstance(self.start, WarmStart) else None
+        steps_before, passes_before = (0, 0.0) if warm is None else (warm.n_steps, warm.passes)
+        engine, resumed = self._begin(seed, steps_before + 1)
+        done = steps_before if resumed is None else resumed.step
+        ended = resumed is not None and resumed.outcome is not None
+        limits = replace(settings.limits, max_time=self._time_left(time_share))
+        result = loop.run(
+            engine,
+            limits=limits,
+            steps_per_pass=settings.n_batches,
+            passes_before=passes_before,
+            evaluate_every=settings.evaluate_every,
+            plateau=settings.plateau(-math.inf if warm is None else warm.lower_bound),
+            progress=Progress(
+                limits.last_step, 0 if ended else int(settings.verbose), done - steps_before
+            ),
+            callbacks=self.callbacks,
+            snapshot=lambda: self.snapshot(engine.state),
+            first_step=steps_before + 1,
+            save=self._saver(engine),
+            resumed=resumed,
+        )
+        n_new_steps = result.n_steps - steps_before
+        fitted = FitResult(
+            **self._mixture(engine.state),
+            chain=engine.chain,
+            trace=result.trace.table(),
+            outcome=result.outcome,
+            n_steps=result.n_steps,
+            n_passes=-(-n_new_steps // settings.n_batches),
+            passes=passes_before + n_new_steps / settings.n_batches,
+            evaluations=engine.counters.evaluations,
+            start_evaluations=progress.start_evaluations,
+            start_seconds=progress.start_seconds,
+            seconds=result.seconds,
+        )
+        best = progress.best
+        progress.work += fitted.seconds
+        replaces = best is None or not np.isfinite(best.lower_bound)
+        if replaces or (best is not None and fitted.lower_bound > best.lower_bound):
+            progress.best, progress.best_start = fitted, progress.start
+            # Passes over all rows may follow.
+            progress.best_state = None if time_share == 1.0 else engine.state.content()
+        return fitted
+
+    def _begin(self, seed: int, first_step: int) -> tuple[Engine, LoopState | None]:
+        """Make the engine of a start, or resume that of a checkpoint."""
+        settings, family, progress = self.settings, self.family, self.progress
+        if progress.engine is not None and progress.loop is not None:
+            assert self.checkpoints is not None
+            with self.checkpoints.about_damage():
+                content = progress.engine
+                state = self._state_of(content["state"])
+                chain = np.zeros(settings.n_rows, dtype=np.int32)
+                engine = Engine(state, self.source, chain, settings, seed, first_step)
+                engine.restore(content)
+                resumed = LoopState.of_content(progress.loop)
+            progress.engine = progress.loop = None
+            return engine, resumed
+        started = time.perf_counter()
+        start = choose_start(
+            family, self.source, settings, seed, self.backend, self.start, self.draws
+        )
+        prior = family.make_prior(start.moments, settings.shrinkage, float(settings.n_rows))
+        if settings.background:
+            prior.allow_background(self.source.extent())
+        if isinstance(self.start, WarmStart):
+            if self.start.background is not None and family.has_background(prior):
+                prior.background = self.start.background
+            # Components begin as they were. Shrinking them once more would blur the narrow ones.
+            prior.resume()
+        state = MixtureState(family, start.moments, self.backend, prior, settings.weight_floor)
+        state.require_sound()
+        progress.start_seconds = time.perf_counter() - started
+        progress.start_evaluations = start.evaluations
+        return Engine(state, self.source, start.chain, settings, seed, first_step), None
+
+    def _state_of(self, content: dict[str, Any]) -> MixtureState:
+        return MixtureState.of_content(self.family, self.backend, self.settings.shrinkage, content)
+
+    def _mixture(self, state: MixtureState) -> dict[str, Any]:
+        background = state.prior.background
+        return {
+            "weights": state.weights,
+            "parameters": self.family.parameters(state.model, self.source.center),
+            "effective_counts": state.effective_counts(),
+            "background": background if background >= 0 else None,
+        }
+
+    def pass_over_all_rows(self, all_rows: AllRows, seed: int) -> FitResult:
+        """Continue the best mixture of the sample with passes over all rows."""
+        settings, progress = self.settings, self.progress
+        best = progress.best
+        assert best is not None
+        content = progress.best_state if progress.engine is None else progress.engine["state"]
+        assert content is not None
+        progress.passing, progress.best_state = True, None
+        engine = PassEngine(
+            self._state_of(content),
+            self.source,
+            best.chain,
+            all_rows.chunks,
+            all_rows.mean_weight,
+            settings,
+            seed,
+        )
+        engine.counters.evaluations = best.evaluations
+        resumed: LoopState | None = None
+        if progress.engine is not None and progress.loop is not None:
+            assert self.checkpoints is not None
+            with self.checkpoints.about_damage():
+                engine.restore(progress.engine)
+                resumed = LoopState.of_content(progress.loop)
+            progress.engine = progress.loop = None
+        n_runs = engine.steps_per_pass
+        ended = resumed is not None and resumed.outcome is not None
+        max_passes = int(settings.max_iter)
+        max_time = self._time_left()
+        result = loop.run(
+            engine,
+            limits=Limits(max_passes * n_runs, Outcome.MAX_ITER, max_time),
+            steps_per_pass=n_runs,
+            passes_before=best.passes,
+            evaluate_every=n_runs,
+            plateau=Plateau(settings.least_rise) if settings.least_rise > 0.0 else None,
+            progress=PassProgress(
+                engine.n_rows, 0 if ended else int(settings.verbose), engine.counters.rows
+            ),
+            callbacks=self.callbacks,
+            snapshot=lambda: self.snapshot(engine.state),
+            first_step=best.n_steps + 1,
+            save=self._saver(engine),
+            resumed=resumed,
+        )
+        trace = result.trace.table()
+        trace["seconds"] += best.seconds
+        n_runs_made = result.n_steps - best.n_steps
+        return dataclasses.replace(
+            best,
+            **self._mixture(engine.state),
+            # That of a sample is of no use to another fit.
+            chain=np.empty(0, dtype=np.int32),
+            trace=np.concatenate([best.trace, trace]),
+            outcome=result.outcome,
+            n_steps=result.n_steps,
+            n_passes=best.n_passes + -(-n_runs_made // n_runs),
+            passes=best.passes + n_runs_made / n_runs,
+            evaluations=engine.counters.evaluations,
+            seconds=best.seconds + result.seconds,
+        )

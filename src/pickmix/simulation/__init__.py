@@ -1,0 +1,1 @@
+"""Random Gaussian mixtures whose parameters are known, and rows drawn from them."""
