@@ -221,13 +221,6 @@ class TestVerbose:
         short_fit()
         assert capfd.readouterr() == ("", "")
 
-    @pytest.mark.parametrize("verbose", [1, True])
-    def test_bar(self, capfd, verbose):
-        short_fit(algorithm="em", verbose=verbose)
-        shown = capfd.readouterr().err
-        assert "20/20" in shown
-        assert "log-likelihood=" in shown
-
     def test_lines(self, capfd):
         mixture = short_fit(algorithm="em", verbose=2)
         lines = capfd.readouterr().out.splitlines()

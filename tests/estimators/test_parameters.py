@@ -9,10 +9,8 @@ from short_fits import (
     COVARIANCE_TYPES,
     assert_identical,
     clusters,
-    every_algorithm,
     short_fit,
 )
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from pickmix import GaussianMixture, SearchSet
@@ -129,33 +127,7 @@ def test_bad_schedules_are_named_when_they_misbehave():
         short_fit(annealing=lambda t: -1.0 if t == 3 else 1.0)
 
 
-class TestScikitLearnConventions:
-    def test_parameters_round_trip(self):
-        mixture = GaussianMixture()
-        parameters = {name: object() for name in mixture.get_params()}
-        mixture.set_params(**parameters)
-        assert mixture.get_params() == parameters
-        for name, value in parameters.items():
-            assert getattr(mixture, name) is value
-        with pytest.raises(ValueError, match="Invalid parameter"):
-            mixture.set_params(n_clusters=3)
-
-    def test_clone(self):
-        fitted = short_fit(proposal="uniform", means_init=np.zeros((3, 2)), callbacks=[print])
-        copied = clone(fitted)
-        assert not hasattr(copied, "weights_")
-        for name, value in fitted.get_params().items():
-            np.testing.assert_array_equal(getattr(copied, name), value)
-
-    @every_algorithm
-    def test_fit_does_not_change_parameters(self, settings):
-        mixture = GaussianMixture(3, max_steps=5, **settings)
-        before = mixture.get_params()
-        mixture.fit(clusters())
-        after = mixture.get_params()
-        assert list(before) == list(after)
-        assert all(before[name] is after[name] for name in before)
-
+class TestCopies:
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
     @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
     def test_copies_answer_alike(self, covariance_type, duplicate):
@@ -182,11 +154,6 @@ class TestScikitLearnConventions:
         with pytest.raises(RuntimeError):
             mixture.fit(clusters(seed=9))
         np.testing.assert_array_equal(mixture.means_, before)
-
-    def test_fit_predict(self):
-        X = clusters()
-        mixture = GaussianMixture(3, random_state=0)
-        np.testing.assert_array_equal(mixture.fit_predict(X), mixture.predict(X))
 
 
 def test_a_callback_without_its_parentheses():
