@@ -164,7 +164,7 @@ class TestTrace:
         ("every", "steps"),
         [([1, 5, 30], [1, 5, 30]), ([2, 9], [2, 9, 30]), (np.int64(12), [12, 24, 30])],
     )
-    def test_records_come_when_asked_for(self, settings, every, steps):
+    def test_records_after_chosen_steps(self, settings, every, steps):
         mixture = short_fit(max_steps=30, evaluate_every=every, **settings)
         assert mixture.trace_["step"].tolist() == steps
 

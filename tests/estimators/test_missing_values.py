@@ -71,13 +71,13 @@ class TestOneGaussian:
         rows = with_gaps(correlated_rows(2000))
         mean, covariance = self.maximum(rows)
         mixture = GaussianMixture(1, random_state=0).fit(rows)
-        found = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
+        actual = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
         best = observed_log_likelihood(rows, mean, covariance)
         # It ends when five passes gain less than 0.002 nats per row.
-        assert best - 0.02 * 2000 < found <= best + 1e-6
+        assert best - 0.02 * 2000 < actual <= best + 1e-6
         # A mean filled in instead would lose much more.
         filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
-        assert found > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 50.0
+        assert actual > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 50.0
 
     def test_score_samples_are_marginal_densities(self):
         rows = with_gaps(correlated_rows())
@@ -88,8 +88,8 @@ class TestOneGaussian:
             expected = observed_log_likelihood(
                 rows, mixture.means_[0], mixture.covariances_[0], matrices
             )
-            found = mixture.score_samples(rows, noise=given).sum()
-            np.testing.assert_allclose(found, expected, rtol=1e-10)
+            actual = mixture.score_samples(rows, noise=given).sum()
+            np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -292,16 +292,16 @@ def test_families_of_several_kinds():
     mixture = FamilyMixture(MIXED, 2, random_state=0).fit(with_gaps(rows))
     assert mixture.score(held_out) > complete.score(held_out) - 0.02
     # What was seen of a row has the density that the other columns do not change.
-    some = held_out[:50].copy()
-    some[:, [1, 2, 4]] = np.nan
+    subset = held_out[:50].copy()
+    subset[:, [1, 2, 4]] = np.nan
     weights, parameters = mixture.weights_, mixture.parameters_
     rates = parameters["poisson0_rates"][:, 0]
     means = parameters["full2_means"][:, 0]
     deviations = np.sqrt(parameters["full2_covariances"][:, 0, 0])
-    densities = stats.poisson.pmf(some[:, 0, None], rates)
-    densities = densities * stats.norm.pdf(some[:, 3, None], means, deviations)
+    densities = stats.poisson.pmf(subset[:, 0, None], rates)
+    densities = densities * stats.norm.pdf(subset[:, 3, None], means, deviations)
     np.testing.assert_allclose(
-        mixture.score_samples(some), np.log(densities @ weights), rtol=1e-9, atol=1e-9
+        mixture.score_samples(subset), np.log(densities @ weights), rtol=1e-9, atol=1e-9
     )
 
 

@@ -46,8 +46,8 @@ class TestLimits:
         errors = []
         for size in (1e2, 1e4, 1e8):
             noise = np.where(np.isnan(rows), size, 0.0)
-            found = mixture.predict_proba(seen, noise=noise)
-            errors.append(np.abs(found - expected).max())
+            actual = mixture.predict_proba(seen, noise=noise)
+            errors.append(np.abs(actual - expected).max())
         assert errors[0] > errors[1] > errors[2]
         assert errors[2] < 1e-5
 
@@ -111,9 +111,9 @@ def test_rows_of_very_much_noise_are_as_good_as_missing(algorithm, size):
     noisy = rows + np.sqrt(noise) * np.random.default_rng(4).normal(size=rows.shape)
     held_out = clusters(2000, seed=9)
     mixture = GaussianMixture(4, algorithm=algorithm, random_state=0)
-    found = quiet_fit(mixture, noisy, noise=noise).score(held_out)
+    actual = quiet_fit(mixture, noisy, noise=noise).score(held_out)
     without = quiet_fit(mixture, rows[60:]).score(held_out)
-    assert found > without - 0.05
+    assert actual > without - 0.05
 
 
 def test_score_takes_noise():
@@ -136,8 +136,8 @@ def test_correlations_are_found_under_noise():
     noisy = with_gaps(rows + np.sqrt(noise) * rng.normal(size=rows.shape), 0.2)
     mixture = GaussianMixture(2, random_state=0).fit(noisy, noise=noise)
     first = mixture.means_[:, 0].argmin()
-    found = mixture.covariances_[:, 0, 1] / np.sqrt(
+    actual = mixture.covariances_[:, 0, 1] / np.sqrt(
         np.prod(mixture.covariances_[:, [0, 1], [0, 1]], axis=1)
     )
-    assert found[first] > 0.7
-    assert abs(found[1 - first]) < 0.15
+    assert actual[first] > 0.7
+    assert abs(actual[1 - first]) < 0.15

@@ -178,7 +178,7 @@ class TestRelocation:
             np.testing.assert_allclose(mixture.means_[2], [2.0, 2.0], atol=0.1)
             assert (np.abs(mixture.means_[:2]) < 0.2).all()
 
-    def test_given_starts_are_moved_if_asked(self):
+    def test_given_starts_are_moved_on_request(self):
         X, centres = self.three_clusters()
         start = np.array([[0.0, 0.0], [0.02, 0.0], [2.0, 2.0]])
         mixture = fitted(X, 3, means_init=start, proposal=RandomPartition(relocate=True))
@@ -187,7 +187,7 @@ class TestRelocation:
         assert (nearest < 5.0 * 0.2 * np.sqrt(2.0 / 200)).all()
 
     @pytest.mark.parametrize("init_params", ["k-means++", "paper"])
-    def test_starts_asked_for_by_name_are_left_alone(self, X, init_params):
+    def test_named_starts_are_left_alone(self, X, init_params):
         auto, never = (
             fitted(
                 X,

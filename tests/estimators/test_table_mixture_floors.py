@@ -71,9 +71,9 @@ def test_floors_of_one_component_are_added_to_the_covariance_of_the_rows():
     y = np.round(x + rng.normal(size=500), 1)
     mixture = TableMixture(1, algorithm="em", reg_covar=0.0).fit({"x": x, "y": y})
     scales = [mixture.schema_["x"].scale, mixture.schema_["y"].scale]
-    found = mixture.mixture_.parameters_["full0_covariances"][0] * np.outer(scales, scales)
+    actual = mixture.mixture_.parameters_["full0_covariances"][0] * np.outer(scales, scales)
     expected = np.cov(x, y, bias=True) + np.diag([0.0, 0.1**2 / 12.0])
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

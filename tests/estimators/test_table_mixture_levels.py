@@ -49,12 +49,12 @@ def test_the_most_probable_level_is_one_level_and_not_the_pool(pooled):
     for strategy in ("mean", "mode"):
         filled = pooled.impute({"x": [0.0, 1.0], "s": [None, "w3"]}, strategy)
         assert filled["s"] == ["often", "w3"]
-    found = pooled.explain({"x": [0.0], "s": ["w3"]})
-    column = found.names.index("s")
-    assert found.expected[0, column] == "often"
-    np.testing.assert_allclose(found.spread[0, column], probabilities[0].max())
+    actual = pooled.explain({"x": [0.0], "s": ["w3"]})
+    column = actual.names.index("s")
+    assert actual.expected[0, column] == "often"
+    np.testing.assert_allclose(actual.spread[0, column], probabilities[0].max())
     np.testing.assert_allclose(
-        found.log_conditional[0, column], np.log(probabilities[0, levels.tolist().index("w3")])
+        actual.log_conditional[0, column], np.log(probabilities[0, levels.tolist().index("w3")])
     )
 
 
@@ -84,9 +84,9 @@ def fitted(levels, n=20, **settings):
 def test_levels_of_other_types_are_found(levels, later, meant):
     mixture, _ = fitted(levels)
     expected = mixture.score_samples({"c": meant, "x": [0.0, 0.0]})
-    found = quiet(lambda: mixture.score_samples({"c": later, "x": [0.0, 0.0]}))
-    np.testing.assert_array_equal(found, expected)
-    assert np.isclose(found[0], np.log(1 / 3) + mixture.marginal("x").score_samples({"x": [0.0]}))
+    actual = quiet(lambda: mixture.score_samples({"c": later, "x": [0.0, 0.0]}))
+    np.testing.assert_array_equal(actual, expected)
+    assert np.isclose(actual[0], np.log(1 / 3) + mixture.marginal("x").score_samples({"x": [0.0]}))
 
 
 def test_levels_that_mean_the_same_number_are_not_mixed_up():
@@ -133,9 +133,9 @@ def test_gaps_are_filled_by_levels_whatever_the_type_of_the_column(as_frame, str
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             filled = mixture.impute(make({"c": column, "x": np.zeros(2)}), strategy)["c"]
-        found = list(filled)
-        assert found[: len(kept)] == kept
-        assert set(found[len(kept) :]) <= {"1", "2", "x"}
+        actual = list(filled)
+        assert actual[: len(kept)] == kept
+        assert set(actual[len(kept) :]) <= {"1", "2", "x"}
         assert filled.dtype in (object, "str")
 
 

@@ -211,8 +211,8 @@ def test_queries_are_those_of_arrays(expected, kinds):
         assert_alike(expected.score_samples(rows), expected.score_samples(X))
     rows = open_rows(X, chunk_size=2333)
     assert np.mean(expected.predict(rows) != expected.predict(X)) < 1e-3
-    found = expected.predict(rows, n_candidates=64), expected.predict(X, n_candidates=64)
-    assert np.mean(found[0] != found[1]) < 1e-3
+    actual = expected.predict(rows, n_candidates=64), expected.predict(X, n_candidates=64)
+    assert np.mean(actual[0] != actual[1]) < 1e-3
     for ours, theirs in zip(
         expected.top_components(rows, 2), expected.top_components(X, 2), strict=True
     ):
@@ -287,8 +287,8 @@ def test_rows_of_no_weight_are_no_rows():
     weights[::20] = 1.0
     mixture = GaussianMixture(3, random_state=0)
     source = open_rows(X, chunk_size=1024)
-    some = mixture.fit(source, sample_weight=weights).score(HELD_OUT)
-    assert some > GaussianMixture(3, random_state=0).fit(X[::20]).score(HELD_OUT) - 0.05
+    subset = mixture.fit(source, sample_weight=weights).score(HELD_OUT)
+    assert subset > GaussianMixture(3, random_state=0).fit(X[::20]).score(HELD_OUT) - 0.05
     few = np.zeros(N)
     few[:2] = 1.0
     with pytest.raises(ValueError, match="n_components must be at most"):
