@@ -25,18 +25,18 @@ _ATTRIBUTES = re.compile(r"\n\s*Attributes\n\s*-+\n(.*?)(?=\n\s*\w+\n\s*-{3,}\n|
 def signature(function):
     """Parameters with defaults, without types."""
     parameters = inspect.signature(function).parameters.values()
-    found = []
+    collected = []
     for parameter in parameters:
         bare = str(parameter.replace(annotation=inspect.Parameter.empty))
         by_name = parameter.kind is parameter.KEYWORD_ONLY
-        found.append(f"{bare}, by name only" if by_name else bare)
-    return [text for text in found if text not in ("self", "cls")]
+        collected.append(f"{bare}, by name only" if by_name else bare)
+    return [text for text in collected if text not in ("self", "cls")]
 
 
 def attributes(cls):
     """Names in the section on attributes of a docstring."""
-    found = _ATTRIBUTES.search(inspect.getdoc(cls) or "")
-    text = found.group(1).replace("\\\n", "") if found else ""
+    collected = _ATTRIBUTES.search(inspect.getdoc(cls) or "")
+    text = collected.group(1).replace("\\\n", "") if collected else ""
     names = [line.split(" : ")[0] for line in text.splitlines() if not line.startswith(" ")]
     return sorted({name.strip() for line in names for name in line.split(",")} - {""})
 
@@ -64,19 +64,19 @@ def described(value):
 
 def modules():
     """Public names that the pages of the reference list, described, by module."""
-    found = {}
+    collected = {}
     for page in sorted(REFERENCE.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         for module, block in re.findall(r"currentmodule:: (\S+)\n(.*?)```", text, re.DOTALL):
             for name in re.findall(r"^   (\w+)$", block, re.MULTILINE):
                 value = getattr(importlib.import_module(module), name)
-                found.setdefault(module, {})[name] = described(value)
-    return found
+                collected.setdefault(module, {})[name] = described(value)
+    return collected
 
 
 def options(command):
     """Arguments and options of a command, with choices and defaults."""
-    found = []
+    collected = []
     for parameter in command.params:
         text = " ".join([*parameter.opts, *parameter.secondary_opts])
         if isinstance(parameter.type, click.Choice):
@@ -87,40 +87,40 @@ def options(command):
             and parameter.default is not False
         ):
             text += f" = {parameter.default}"
-        found.append(text)
-    return sorted(found)
+        collected.append(text)
+    return sorted(collected)
 
 
 def commands(group=main, name="$ pickmix"):
     """Options of all commands, by what users type."""
     context = click.Context(group)
-    found = {name: options(group)}
+    collected = {name: options(group)}
     for verb in group.list_commands(context):
         command = group.get_command(context, verb)
         if isinstance(command, click.Group):
-            found |= commands(command, f"{name} {verb}")
+            collected |= commands(command, f"{name} {verb}")
         else:
-            found[f"{name} {verb}"] = options(command)
-    return found
+            collected[f"{name} {verb}"] = options(command)
+    return collected
 
 
 def interface():
     """All that is public, the experiments apart."""
-    found = {"pickmix": modules() | commands(), "experiments": {}}
-    for name in list(found["pickmix"]):
+    collected = {"pickmix": modules() | commands(), "experiments": {}}
+    for name in list(collected["pickmix"]):
         if name.startswith(EXPERIMENTS):
-            found["experiments"][name] = found["pickmix"].pop(name)
-    return found
+            collected["experiments"][name] = collected["pickmix"].pop(name)
+    return collected
 
 
 def by_path(value, path=""):
     """Nested names as one dict, such as "pickmix.MergeTree.labels"."""
     if not isinstance(value, dict):
         return {path: value}
-    found = {}
+    collected = {}
     for name, item in value.items():
-        found |= by_path(item, f"{path}.{name}".strip("."))
-    return found
+        collected |= by_path(item, f"{path}.{name}".strip("."))
+    return collected
 
 
 @pytest.mark.parametrize("part", ["pickmix", "experiments"])

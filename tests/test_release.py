@@ -60,12 +60,12 @@ def test_the_wheel_has_all_files_of_the_package(built):
     (wheel,) = built.glob(f"pickmix-{pickmix.__version__}-*.whl")
     inside = set(zipfile.ZipFile(wheel).namelist())
     source = HERE / "src"
-    there = {
+    sources = {
         str(file.relative_to(source))
         for file in (source / "pickmix").rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert there <= inside
+    assert sources <= inside
     assert "pickmix/py.typed" in inside
     assert all(name.startswith(("pickmix/", "pickmix-")) for name in inside)
 

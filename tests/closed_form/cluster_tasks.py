@@ -24,14 +24,14 @@ class Setting:
     ballast: np.ndarray | None = None
 
 
-def weigh(setting, backend, chunk, own):
+def weigh(setting, backend, chunk, state):
     """Result: what it saw; parts: numbers whose sum depends on the order."""
     time.sleep(setting.seconds)
     total = chunk.rows.sum(dtype=np.float64) * setting.factor
     if chunk.weights is not None:
         total += chunk.weights @ chunk.rows.sum(axis=1)
-    if own is not None:
-        total += own.sum()
+    if state is not None:
+        total += state.sum()
     result = {
         "first": chunk.first,
         "shape": chunk.rows.shape,
@@ -51,34 +51,34 @@ def plus(setting, one, other):
     return one + other * setting.factor
 
 
-def note(setting, backend, chunk, own):
+def note(setting, backend, chunk, state):
     """Leave a file behind at the start, then `weigh`."""
     if setting.folder:
         (Path(setting.folder) / f"{chunk.first}-{os.getpid()}").touch()
-    return weigh(setting, backend, chunk, own)
+    return weigh(setting, backend, chunk, state)
 
 
-def refuse(setting, backend, chunk, own):
-    if chunk.first == own:
+def refuse(setting, backend, chunk, state):
+    if chunk.first == state:
         raise ValueError("a row is not finite")
     return weigh(setting, backend, chunk, None)
 
 
-def run_out_of_memory(setting, backend, chunk, own):
+def run_out_of_memory(setting, backend, chunk, state):
     raise MemoryError
 
 
-def die(setting, backend, chunk, own):
+def die(setting, backend, chunk, state):
     """Kill the worker, whichever it is, at one chunk."""
-    if chunk.first == own:
+    if chunk.first == state:
         os.kill(os.getpid(), signal.SIGKILL)
     return weigh(setting, backend, chunk, None)
 
 
-def die_once(setting, backend, chunk, own):
+def die_once(setting, backend, chunk, state):
     """Kill the first worker that takes this chunk."""
     mark = Path(setting.folder) / "killed"
-    if chunk.first == own and not mark.exists():
+    if chunk.first == state and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return weigh(setting, backend, chunk, None)

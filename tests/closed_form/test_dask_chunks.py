@@ -142,11 +142,11 @@ def test_results_in_order_and_sums_in_the_order_of_pairs(client, n):
     chunks, known = DaskChunks(array()), local()
     np.testing.assert_array_equal(chunks.offsets, known.offsets)
     assert (chunks.n_columns, chunks.dtype, chunks.names) == (3, np.float64, None)
-    some, states = ALL[:n], [np.arange(i + 1, dtype=np.uint16) for i in range(n)]
+    subset, states = ALL[:n], [np.arange(i + 1, dtype=np.uint16) for i in range(n)]
     setting = Setting(factor=0.37)
     check_equal(
-        chunks.run(tasks.weigh, some, setting, states, tasks.plus),
-        known.run(tasks.weigh, some, setting, states, tasks.plus),
+        chunks.run(tasks.weigh, subset, setting, states, tasks.plus),
+        known.run(tasks.weigh, subset, setting, states, tasks.plus),
     )
 
 

@@ -49,13 +49,13 @@ def greedy(weights, means, covariances):
         names = list(nodes)
         arrays = [np.array(part) for part in zip(*nodes.values(), strict=True)]
         pairs = [(i, j) for i in range(len(names)) for j in range(i)]
-        found = [runnalls(*arrays, i, j) for i, j in pairs]
-        i, j = pairs[int(np.argmin(found))]
+        actual = [runnalls(*arrays, i, j) for i, j in pairs]
+        i, j = pairs[int(np.argmin(actual))]
         merged = merge(*arrays, i, j)
         del nodes[names[i]], nodes[names[j]]
         nodes[names[i] | names[j]] = merged
         made.append(names[i] | names[j])
-        costs.append(min(found))
+        costs.append(min(actual))
     return made, costs
 
 
@@ -151,9 +151,9 @@ def test_levels_sum_up_what_is_left(scale):
     log_joint = random.normal(0.0, scale, (2 * 37 - 1, 5))
     levels = np.array([1, 2, 3, 7, 20, 36, 37])
     sums = LevelSums(merges.children, levels)(log_joint)
-    for level, found in zip(levels.tolist(), sums, strict=True):
+    for level, actual in zip(levels.tolist(), sums, strict=True):
         n_merges = 37 - level
         gone = set(merges.children[:n_merges].ravel().tolist())
         left = [node for node in range(37 + n_merges) if node not in gone]
         assert len(left) == level
-        assert found == pytest.approx(np.logaddexp.reduce(log_joint[left], axis=0), rel=1e-12)
+        assert actual == pytest.approx(np.logaddexp.reduce(log_joint[left], axis=0), rel=1e-12)

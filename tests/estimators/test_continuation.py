@@ -5,15 +5,13 @@ import pytest
 from short_fits import COVARIANCE_TYPES, assert_identical, clusters, every_algorithm, short_fit
 from sklearn.base import clone
 
-import pickmix.threads
 from pickmix import GaussianMixture
 
 
 class TestRandomness:
     @every_algorithm
-    @pytest.mark.parametrize("n_init", [1, 2])
-    def test_same_seed_same_bits(self, settings, n_init):
-        one, two = (short_fit(n_init=n_init, **settings) for _ in range(2))
+    def test_same_seed_same_bits(self, settings):
+        one, two = (short_fit(n_init=2, **settings) for _ in range(2))
         assert_identical(one, two)
 
     @every_algorithm
@@ -32,8 +30,9 @@ class TestRandomness:
         assert np.abs(short_fit(random_state=shared).means_ - again.means_).max() > 1e-9
         assert np.isfinite(short_fit(random_state=None).means_).all()
 
-    @pytest.mark.parametrize("init_params", ["auto", "kmeans", "random"])
-    @pytest.mark.parametrize("algorithm", ["em", "mhsaem"])
+    @pytest.mark.parametrize(
+        ("algorithm", "init_params"), [("em", "kmeans"), ("em", "random"), ("mhsaem", "auto")]
+    )
     def test_generators(self, algorithm, init_params):
         settings = {"algorithm": algorithm, "init_params": init_params}
         generator = np.random.default_rng(4)
@@ -47,89 +46,26 @@ class TestRandomness:
         assert np.abs(mixture.fit(clusters()).means_ - first).max() > 1e-12
         assert np.abs(mixture.sample(9)[0] - mixture.sample(9)[0]).max() > 0.0
 
-    @every_algorithm
-    @pytest.mark.parametrize("init_params", ["auto", "kmeans", "random"])
-    def test_an_integer_gives_the_same_fit_each_time(self, settings, init_params):
-        mixture = GaussianMixture(
-            3, max_steps=5, random_state=7, init_params=init_params, n_init=2, **settings
-        )
-        one = clone(mixture).fit(clusters())
-        assert_identical(one, mixture.fit(clusters()))
-        assert_identical(one, mixture.fit(clusters()))
-
-    @every_algorithm
-    @pytest.mark.parametrize("covariance_type", ["full", "tied"])
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_number_of_threads_changes_nothing(self, settings, covariance_type, dtype, monkeypatch):
-        # Kernels are compiled, and every call is cut into ranges, however little work it is.
-        monkeypatch.setattr("pickmix.fitting.settings.needs_compiled", lambda *sizes: True)
-        monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
-        handed_over = []
-
-        class SpyingPool(pickmix.threads.ThreadPoolExecutor):
-            def submit(self, kernel, /, *args, **options):
-                handed_over.append(kernel)
-                return super().submit(kernel, *args, **options)
-
-        monkeypatch.setattr(pickmix.threads, "ThreadPoolExecutor", SpyingPool)
-        X = clusters(3000, 4).astype(dtype)
-        settings = settings | {"covariance_type": covariance_type, "batch_size": 700}
-        weights = np.random.default_rng(0).uniform(0.5, 2.0, 3000)
-        fits = {}
-        for n_jobs in (1, 2, 3):
-            handed_over.clear()
-            mixture = GaussianMixture(8, random_state=0, max_steps=10, n_jobs=n_jobs, **settings)
-            fits[n_jobs] = mixture.fit(X, sample_weight=weights)
-            assert (len(handed_over) > 0) == (n_jobs > 1)
-        for n_jobs in (2, 3):
-            assert_identical(fits[1], fits[n_jobs])
-            for method in ("score_samples", "predict_proba", "predict"):
-                np.testing.assert_array_equal(
-                    getattr(fits[1], method)(X), getattr(fits[n_jobs], method)(X)
-                )
-
-    def test_threads_run_on_large_batches_by_themselves(self, monkeypatch):
-        handed_over = []
-        submit = pickmix.threads.ThreadPoolExecutor.submit
-
-        def spying(self, kernel, /, *args, **options):
-            handed_over.append(kernel)
-            return submit(self, kernel, *args, **options)
-
-        monkeypatch.setattr(pickmix.threads.ThreadPoolExecutor, "submit", spying)
-        X = clusters(20_000, 8)
-        fits = [
-            GaussianMixture(30, algorithm="em", max_steps=3, random_state=0, n_jobs=n_jobs).fit(X)
-            for n_jobs in (1, 2)
-        ]
-        assert handed_over
-        assert_identical(*fits)
-
     def test_starts_are_compared_on_the_same_rows(self):
         # Steps so small that every start keeps the given parameters: then the log-likelihoods of
-        # all starts are equal if they are those of the same rows. So many components are evaluated
-        # on a sample of the rows only.
-        X = clusters(2000)
+        # all starts are equal if they are those of the same rows.
+        X = clusters(800)
         values = []
         GaussianMixture(
-            1000,
+            400,
             proposal="uniform",
             n_init=3,
             max_steps=1,
             step_size=1e-12,
             covariance_type="spherical",
-            weights_init=np.full(1000, 1e-3),
-            means_init=X[:1000],
-            precisions_init=np.ones(1000),
+            weights_init=np.full(400, 1 / 400),
+            means_init=X[:400],
+            precisions_init=np.ones(400),
             callbacks=lambda info: values.append(info.log_likelihood),
             random_state=0,
         ).fit(X)
         assert len(values) == 3
         assert np.ptp(values) < 1e-6
-
-    def test_negative_n_jobs(self):
-        for n_jobs in (-1, -2, -100):
-            assert_identical(short_fit(n_jobs=n_jobs), short_fit(n_jobs=1))
 
 
 class TestWarmStart:
@@ -143,13 +79,16 @@ class TestWarmStart:
         which = rng.integers(40, size=2000)
         X = rng.uniform(-3.0, 3.0, (40, 3))[which]
         X += rng.normal(size=(2000, 1)) * directions[which] + 1e-3 * rng.normal(size=(2000, 3))
-        mixture = GaussianMixture(40, max_iter=40, reg_covar=1e-9, tol=0.0, random_state=0).fit(X)
+        mixture = GaussianMixture(40, max_iter=20, reg_covar=1e-9, tol=0.0, random_state=0).fit(X)
         before = mixture.score(X)
         mixture.set_params(warm_start=True, max_iter=3).fit(X)
         assert mixture.score(X) > before - 0.05
 
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-    @pytest.mark.parametrize("algorithm", ["em", "saem", "mcsaem", "mhsaem"])
+    @pytest.mark.parametrize(
+        ("algorithm", "covariance_type"),
+        [(algorithm, "full") for algorithm in ("em", "saem", "mcsaem")]
+        + [("mhsaem", covariance_type) for covariance_type in COVARIANCE_TYPES],
+    )
     def test_two_halves_are_a_whole(self, algorithm, covariance_type):
         # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With
         # all components well filled, two fits of 20 steps are one of 40: the same batches, draws
@@ -186,7 +125,7 @@ class TestWarmStart:
         assert mixture.trace_["step"][-1] == 43
 
     def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
-        """90 steps of 5 passes, then 3 iterations of EM: 8 passes in all, 3 of them new."""
+        """5 passes of small batches, then 3 iterations of EM: 8 passes in all, 3 of them new."""
         X = clusters()
         mixture = GaussianMixture(3, max_steps=30, batch_size=50, warm_start=True, random_state=0)
         mixture.fit(X)
@@ -228,13 +167,6 @@ class TestWarmStart:
         assert len(values) == 20
         assert np.diff(values).min() >= -1e-12
 
-    def test_off_means_a_new_start(self):
-        X = clusters()
-        mixture = GaussianMixture(3, max_steps=10, random_state=0).fit(X)
-        first = mixture.means_.copy()
-        np.testing.assert_array_equal(mixture.fit(X).means_, first)
-        assert mixture.n_steps_ == 10
-
     @pytest.mark.parametrize(
         "change",
         [{"n_components": 4}, {"covariance_type": "diag"}, {"covariance_type": "tied"}],
@@ -251,13 +183,6 @@ class TestWarmStart:
         mixture = short_fit(warm_start=True)
         X = clusters(n_features=3)
         assert_identical(mixture.fit(X), clone(mixture).fit(X))
-
-    @every_algorithm
-    def test_other_rows_go_on(self, settings):
-        mixture = short_fit(warm_start=True, **settings)
-        mixture.fit(clusters(200, seed=0)[::-1])
-        assert mixture.n_steps_ == 40
-        assert np.isfinite(mixture.score(clusters()))
 
     def test_other_algorithm_goes_on(self):
         X = clusters()

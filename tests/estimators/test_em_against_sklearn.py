@@ -58,17 +58,10 @@ def test_log_likelihood_of_every_iteration(fitted):
     assert ours.n_iter_ == ours.n_steps_ == len(ours.trace_) == N_ITERATIONS
     assert ours.outcome_ == "max_iter"
     assert not ours.converged_
-    # Measured: 6e-16 relative. The issue asks for 1e-6.
     np.testing.assert_allclose(ours.trace_["log_likelihood"], reference.lower_bounds_, rtol=1e-12)
     assert ours.lower_bound_ == pytest.approx(reference.lower_bound_, rel=1e-12)
     # The comparison means something only while the likelihood moves.
     assert np.ptp(reference.lower_bounds_) > 0.01
-
-
-def test_log_likelihood_never_decreases(fitted):
-    _, ours, _ = fitted
-    values = ours.trace_["log_likelihood"]
-    assert np.diff(values).min() >= -1e-13 * np.abs(values).max()
 
 
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -112,28 +105,12 @@ def test_stops_at_the_same_iteration(covariance_type):
     assert ours.outcome_ == "converged"
 
 
-@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-def test_float32_input(covariance_type):
-    # Sums are float64 whatever the input, so the reference is scikit-learn on the same values as
-    # float64.
-    X = overlapping_rows().astype(np.float32)
-    start = start_parameters(covariance_type, X)
-    shared = {"covariance_type": covariance_type, "tol": 0.0, **start}
-    with pytest.warns(ConvergenceWarning):
-        reference = Reference(K, max_iter=N_ITERATIONS, **shared).fit(X.astype(np.float64))
-    ours = GaussianMixture(K, algorithm="em", max_iter=N_ITERATIONS, **shared).fit(X)
-    np.testing.assert_allclose(ours.trace_["log_likelihood"], reference.lower_bounds_, rtol=1e-12)
-    np.testing.assert_allclose(
-        ours.score_samples(X), reference.score_samples(X.astype(np.float64)), rtol=1e-9
-    )
-    np.testing.assert_array_equal(ours.predict(X), reference.predict(X.astype(np.float64)))
-
-
 class TestStartsOfScikitLearn:
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-    @pytest.mark.parametrize("init_params", ["kmeans", "random"])
-    @pytest.mark.parametrize("n_init", [1, 3])
-    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    @pytest.mark.parametrize(
+        ("covariance_type", "init_params", "n_init", "dtype"),
+        [(covariance_type, "kmeans", 1, np.float64) for covariance_type in COVARIANCE_TYPES]
+        + [("full", "random", 3, np.float64), ("tied", "kmeans", 3, np.float32)],
+    )
     def test_same_numbers_for_the_same_seed(self, covariance_type, init_params, n_init, dtype):
         # Both from the same values: those of float32 as they are for ours, exactly as many digits
         # for scikit-learn, which would compute in float32.
@@ -147,30 +124,6 @@ class TestStartsOfScikitLearn:
         for name in ("weights_", "means_", "covariances_"):
             mine, theirs = getattr(ours, name), getattr(reference, name)
             np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6, err_msg=name)
-
-    @pytest.mark.parametrize("init_params", ["kmeans", "random"])
-    def test_several_starts_differ(self, init_params):
-        X = overlapping_rows()
-        settings = {"algorithm": "em", "init_params": init_params, "max_iter": 5, "tol": 0.0}
-        seen = []
-        GaussianMixture(
-            K,
-            n_init=3,
-            random_state=0,
-            callbacks=lambda info: seen.append(info.log_likelihood) and None,
-            **settings,
-        ).fit(X)
-        assert len(set(seen[::5])) == 3
-
-    def test_a_random_state_object_is_where_its_seed_is(self):
-        X = overlapping_rows()
-        settings = {"algorithm": "em", "init_params": "kmeans", "max_iter": 5, "tol": 0.0}
-        one = GaussianMixture(K, random_state=3, **settings).fit(X)
-        shared = np.random.RandomState(3)
-        two = GaussianMixture(K, random_state=shared, **settings).fit(X)
-        np.testing.assert_array_equal(one.means_, two.means_)
-        # It has gone on.
-        assert np.abs(two.fit(X).means_ - one.means_).max() > 0.0
 
     def test_weights_for_clusters_without_rows(self):
         # Two distinct rows for three clusters: scikit-learn says so, and one cluster is empty.
@@ -199,12 +152,12 @@ def test_n_init_keeps_the_best_start():
     rng = np.random.default_rng(3)
     corners = np.array([[0.0, 0.0], [4.0, 0.0], [20.0, 0.0], [24.0, 0.0]])
     X = np.repeat(corners, 50, axis=0) + rng.normal(size=(200, 2))
-    settings = {"algorithm": "em", "init_params": "random_from_data", "tol": 1e-8, "max_iter": 1000}
+    settings = {"algorithm": "em", "init_params": "random_from_data", "tol": 1e-6, "max_iter": 300}
     final = [
         GaussianMixture(4, n_init=n, random_state=0, **settings).fit(X).lower_bound_
-        for n in range(1, 9)
+        for n in (1, 2, 4, 8)
     ]
     assert (np.diff(final) >= 0.0).all()
     assert final[-1] > final[0]
-    best = Reference(4, means_init=corners, tol=1e-8, max_iter=1000).fit(X)
-    assert final[-1] == pytest.approx(best.lower_bound_, abs=1e-6)
+    best = Reference(4, means_init=corners, tol=1e-6, max_iter=300).fit(X)
+    assert final[-1] == pytest.approx(best.lower_bound_, abs=1e-4)

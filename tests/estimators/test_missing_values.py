@@ -12,12 +12,9 @@ from missing_cases import (
 )
 from scipy import stats
 from scipy.optimize import minimize
-from sklearn.utils import get_tags
 
 import pickmix
 from pickmix import FamilyMixture, GaussianMixture
-from pickmix.estimators import closed_form_mixture
-from pickmix.model import mixture as fitted
 
 TYPES = ["full", "tied", "diag", "spherical"]
 MIXED = [("poisson", [0, 1]), ("categorical", [2]), ("full", [3, 4])]
@@ -71,16 +68,16 @@ class TestOneGaussian:
         np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=2e-3)
 
     def test_the_default_algorithm_comes_close(self):
-        rows = with_gaps(correlated_rows(4000))
+        rows = with_gaps(correlated_rows(2000))
         mean, covariance = self.maximum(rows)
         mixture = GaussianMixture(1, random_state=0).fit(rows)
-        found = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
+        actual = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
         best = observed_log_likelihood(rows, mean, covariance)
         # It ends when five passes gain less than 0.002 nats per row.
-        assert best - 0.02 * 4000 < found <= best + 1e-6
+        assert best - 0.02 * 2000 < actual <= best + 1e-6
         # A mean filled in instead would lose much more.
         filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
-        assert found > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 100.0
+        assert actual > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 50.0
 
     def test_score_samples_are_marginal_densities(self):
         rows = with_gaps(correlated_rows())
@@ -91,17 +88,19 @@ class TestOneGaussian:
             expected = observed_log_likelihood(
                 rows, mixture.means_[0], mixture.covariances_[0], matrices
             )
-            found = mixture.score_samples(rows, noise=given).sum()
-            np.testing.assert_allclose(found, expected, rtol=1e-10)
+            actual = mixture.score_samples(rows, noise=given).sum()
+            np.testing.assert_allclose(actual, expected, rtol=1e-10)
 
 
-@pytest.mark.parametrize("noise", [None, 0.5])
-@pytest.mark.parametrize("covariance_type", TYPES)
+@pytest.mark.parametrize(
+    ("covariance_type", "noise"),
+    [*((covariance_type, None) for covariance_type in TYPES), ("full", 0.5), ("diag", 0.5)],
+)
 def test_em_never_lowers_the_observed_likelihood(covariance_type, noise):
     rows = with_gaps(clusters())
     variances = None if noise is None else np.full(rows.shape, noise)
     mixture = GaussianMixture(
-        3, covariance_type=covariance_type, algorithm="em", tol=0.0, max_iter=40, random_state=0
+        3, covariance_type=covariance_type, algorithm="em", tol=0.0, max_iter=20, random_state=0
     )
     quiet_fit(mixture, rows, noise=variances)
     assert np.diff(mixture.lower_bounds_).min() > -1e-10
@@ -116,17 +115,13 @@ def test_em_never_lowers_the_observed_likelihood_of_mixed_columns():
     assert np.diff(mixture.lower_bounds_).min() > -1e-10
 
 
-@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("covariance_type", TYPES)
-def test_components_are_found_with_a_third_of_the_cells_missing(
-    covariance_type, compiled, monkeypatch
-):
-    monkeypatch.setattr(closed_form_mixture, "needs_compiled", lambda *sizes: compiled)
-    rows = with_gaps(clusters(2000))
+def test_components_are_found_with_a_third_of_the_cells_missing(covariance_type):
+    rows = with_gaps(clusters(1500))
     mixture = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(rows)
-    held_out = clusters(4000, seed=9)
+    held_out = clusters(2000, seed=9)
     complete = GaussianMixture(4, covariance_type=covariance_type, random_state=0)
-    complete.fit(clusters(2000))
+    complete.fit(clusters(1500))
     assert mixture.score(held_out) > complete.score(held_out) - 0.02
     filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
     naive = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(filled)
@@ -160,7 +155,7 @@ def test_every_algorithm_takes_gaps_and_noise(settings):
 
 
 class TestRowsWithoutValues:
-    def test_they_have_no_say_and_are_counted(self):
+    def test_they_do_not_count_and_are_named(self):
         rows = with_gaps(clusters())
         empty = np.insert(rows, [3, 100, 600], np.nan, axis=0)
         one = quiet_fit(GaussianMixture(3, max_iter=6, random_state=0), rows)
@@ -169,7 +164,7 @@ class TestRowsWithoutValues:
         np.testing.assert_array_equal(one.means_, other.means_)
         assert other.n_rows_seen_ == 600
 
-    def test_what_is_known_of_them_is_known_of_all(self):
+    def test_they_have_the_density_one_and_the_weights(self):
         mixture = GaussianMixture(4, random_state=0).fit(with_gaps(clusters()))
         nothing = np.full((2, 3), np.nan)
         np.testing.assert_allclose(mixture.score_samples(nothing), 0.0, atol=1e-12)
@@ -235,14 +230,6 @@ class TestInvariance:
         other = quiet_fit(mixture, rows[:, order]).score_samples(rows[:, order])
         np.testing.assert_allclose(np.sort(one), np.sort(other), atol=1e-6)
 
-    def test_rows_are_answered_one_by_one(self):
-        rows = with_gaps(clusters())
-        mixture = GaussianMixture(4, random_state=0).fit(rows)
-        order = np.random.default_rng(0).permutation(600)
-        scores = mixture.score_samples(rows)
-        np.testing.assert_allclose(mixture.score_samples(rows[order]), scores[order], atol=1e-12)
-        np.testing.assert_allclose(mixture.score_samples(rows[17:18]), scores[17:18], atol=1e-12)
-
     def test_far_from_the_origin_and_in_single_precision(self):
         rows = with_gaps(clusters())
         near = GaussianMixture(4, random_state=0).fit(rows)
@@ -252,42 +239,31 @@ class TestInvariance:
         single = GaussianMixture(4, random_state=0).fit(rows.astype(np.float32))
         np.testing.assert_allclose(single.means_, near.means_, atol=1e-3)
 
-    @pytest.mark.parametrize("n_jobs", [1, 2])
-    def test_threads(self, n_jobs):
+    def test_threads(self):
         rows = with_gaps(clusters(3000))
-        mixture = GaussianMixture(40, max_iter=3, random_state=0, n_jobs=n_jobs)
-        means = quiet_fit(mixture, rows).means_
-        again = quiet_fit(GaussianMixture(40, max_iter=3, random_state=0, n_jobs=3), rows).means_
-        np.testing.assert_array_equal(means, again)
+        one, other = (
+            quiet_fit(GaussianMixture(40, max_iter=2, random_state=0, n_jobs=n_jobs), rows)
+            for n_jobs in (1, 3)
+        )
+        np.testing.assert_array_equal(one.means_, other.means_)
 
 
 class TestStreams:
     def test_batches_with_and_without_gaps(self):
         held_out = clusters(2000, seed=9)
         mixture = GaussianMixture(4, random_state=0)
-        for seed in range(6):
+        for seed in range(4):
             batch = clusters(1000, seed=seed)
             mixture.partial_fit(with_gaps(batch, seed=seed) if seed % 2 else batch)
         reference = GaussianMixture(4, random_state=0).fit(clusters(6000))
         assert mixture.score(held_out) > reference.score(held_out) - 0.05
 
-    def test_noise_in_batches(self):
-        rng = np.random.default_rng(0)
-        held_out = clusters(2000, seed=9)
-        mixture = GaussianMixture(4, random_state=0)
-        for seed in range(6):
-            batch = clusters(1000, seed=seed)
-            noisy = batch + rng.normal(size=batch.shape)
-            mixture.partial_fit(noisy, noise=np.ones(batch.shape))
-        reference = GaussianMixture(4, random_state=0).fit(clusters(6000))
-        assert mixture.score(held_out) > reference.score(held_out) - 0.1
-
 
 def test_searches_find_components_by_what_was_seen():
     rng = np.random.default_rng(0)
     centres = 20.0 * rng.normal(size=(300, 4))
-    rows = centres[rng.integers(300, size=6000)] + rng.normal(size=(6000, 4))
-    mixture = quiet_fit(GaussianMixture(300, max_iter=15, random_state=0), with_gaps(rows, 0.1))
+    rows = centres[rng.integers(300, size=3000)] + rng.normal(size=(3000, 4))
+    mixture = quiet_fit(GaussianMixture(300, max_iter=8, random_state=0), with_gaps(rows, 0.1))
     gaps = with_gaps(rows[:1000], 0.25, seed=7)
     exact = mixture.score_samples(gaps)
     bound = mixture.score_samples(gaps, n_candidates=128)
@@ -309,36 +285,27 @@ def test_saved_and_warm_fits_go_on(tmp_path):
     assert mixture.n_steps_ == 8
 
 
-def test_tags_say_so():
-    assert get_tags(GaussianMixture()).input_tags.allow_nan
-    assert get_tags(FamilyMixture()).input_tags.allow_nan
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_families_of_several_kinds(compiled, monkeypatch):
-    monkeypatch.setattr(closed_form_mixture, "needs_compiled", lambda *sizes: compiled)
+def test_families_of_several_kinds():
     rows = mixed_rows(2000)
     held_out = mixed_rows(2000, seed=9)
     complete = FamilyMixture(MIXED, 2, random_state=0).fit(rows)
     mixture = FamilyMixture(MIXED, 2, random_state=0).fit(with_gaps(rows))
     assert mixture.score(held_out) > complete.score(held_out) - 0.02
     # What was seen of a row has the density that the other columns do not change.
-    some = held_out[:50].copy()
-    some[:, [1, 2, 4]] = np.nan
+    subset = held_out[:50].copy()
+    subset[:, [1, 2, 4]] = np.nan
     weights, parameters = mixture.weights_, mixture.parameters_
     rates = parameters["poisson0_rates"][:, 0]
     means = parameters["full2_means"][:, 0]
     deviations = np.sqrt(parameters["full2_covariances"][:, 0, 0])
-    densities = stats.poisson.pmf(some[:, 0, None], rates)
-    densities = densities * stats.norm.pdf(some[:, 3, None], means, deviations)
+    densities = stats.poisson.pmf(subset[:, 0, None], rates)
+    densities = densities * stats.norm.pdf(subset[:, 3, None], means, deviations)
     np.testing.assert_allclose(
-        mixture.score_samples(some), np.log(densities @ weights), rtol=1e-9, atol=1e-9
+        mixture.score_samples(subset), np.log(densities @ weights), rtol=1e-9, atol=1e-9
     )
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_rows_beyond_float64_are_refused_with_gaps_too(compiled, monkeypatch):
-    monkeypatch.setattr(fitted, "needs_compiled", lambda *sizes: compiled)
+def test_rows_beyond_float64_are_refused_with_gaps_too():
     mixture = quiet_fit(GaussianMixture(2, max_iter=3, random_state=0), clusters())
     far = np.array([[1e160, np.nan, 0.0], [1.0, np.nan, 0.0]])
     for ask in (mixture.score_samples, mixture.predict_proba, mixture.predict):

@@ -14,12 +14,12 @@ from pickmix import FamilyMixture, GaussianMixture
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_noise_is_taken_off(covariance_type):
     rng = np.random.default_rng(0)
-    rows = clusters(6000)
+    rows = clusters(2000)
     variances = rng.uniform(0.5, 3.0, rows.shape)
     noisy = rows + np.sqrt(variances) * rng.normal(size=rows.shape)
     mixture = GaussianMixture(4, covariance_type=covariance_type, random_state=0)
     mixture.fit(noisy, noise=variances)
-    held_out = clusters(4000, seed=9)
+    held_out = clusters(2000, seed=9)
     truth = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(rows)
     ignoring = GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(noisy)
     assert mixture.score(held_out) > truth.score(held_out) - 0.03
@@ -46,25 +46,10 @@ class TestLimits:
         errors = []
         for size in (1e2, 1e4, 1e8):
             noise = np.where(np.isnan(rows), size, 0.0)
-            found = mixture.predict_proba(seen, noise=noise)
-            errors.append(np.abs(found - expected).max())
+            actual = mixture.predict_proba(seen, noise=noise)
+            errors.append(np.abs(actual - expected).max())
         assert errors[0] > errors[1] > errors[2]
         assert errors[2] < 1e-5
-
-    def test_covariances_of_noise_that_are_diagonal_are_variances(self):
-        rows = with_gaps(clusters())
-        variances = np.random.default_rng(0).uniform(0.1, 2.0, rows.shape)
-        matrices = variances[:, :, None] * np.eye(3)
-        fits = [
-            quiet_fit(GaussianMixture(3, max_iter=8, random_state=0), rows, noise=noise)
-            for noise in (variances, matrices)
-        ]
-        np.testing.assert_allclose(fits[0].means_, fits[1].means_, atol=1e-9)
-        np.testing.assert_allclose(
-            fits[0].score_samples(rows, noise=variances),
-            fits[1].score_samples(rows, noise=matrices),
-            atol=1e-9,
-        )
 
     def test_noise_of_missing_values_may_be_anything(self):
         rows = with_gaps(clusters())
@@ -117,7 +102,7 @@ def test_noise_is_for_gaussians_and_for_arrays(tmp_path):
 
 
 @pytest.mark.parametrize("algorithm", ["em", "mhsaem"])
-@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+@pytest.mark.parametrize("size", [1e4, 1e12])
 def test_rows_of_very_much_noise_are_as_good_as_missing(algorithm, size):
     """They scatter as their noise says, and neither starts nor scales may follow them."""
     rows = clusters()
@@ -126,9 +111,9 @@ def test_rows_of_very_much_noise_are_as_good_as_missing(algorithm, size):
     noisy = rows + np.sqrt(noise) * np.random.default_rng(4).normal(size=rows.shape)
     held_out = clusters(2000, seed=9)
     mixture = GaussianMixture(4, algorithm=algorithm, random_state=0)
-    found = quiet_fit(mixture, noisy, noise=noise).score(held_out)
+    actual = quiet_fit(mixture, noisy, noise=noise).score(held_out)
     without = quiet_fit(mixture, rows[60:]).score(held_out)
-    assert found > without - 0.05
+    assert actual > without - 0.05
 
 
 def test_score_takes_noise():
@@ -140,30 +125,19 @@ def test_score_takes_noise():
     np.testing.assert_allclose(mixture.score(rows, sample_weight=weights, noise=noise), expected)
 
 
-def test_noise_of_a_frame_with_missing_entries():
-    pandas = pytest.importorskip("pandas")
-    rows = with_gaps(clusters())
-    noise = np.where(np.isnan(rows), np.nan, 0.5)
-    frame = pandas.DataFrame(noise, columns=["a", "b", "c"]).astype("Float64")
-    settings = {"max_iter": 3, "random_state": 0}
-    one = quiet_fit(GaussianMixture(2, **settings), rows, noise=frame)
-    other = quiet_fit(GaussianMixture(2, **settings), rows, noise=noise)
-    np.testing.assert_array_equal(one.means_, other.means_)
-
-
 def test_correlations_are_found_under_noise():
-    """Filled with what is expected, rows would speak for components as they are."""
+    """Filled with what is expected, rows would confirm components as they are."""
     rng = np.random.default_rng(0)
-    kind = rng.random(5000) < 0.5
-    draws = rng.normal(size=(5000, 2))
+    kind = rng.random(3000) < 0.5
+    draws = rng.normal(size=(3000, 2))
     tight = draws @ np.linalg.cholesky([[0.04, 0.036], [0.036, 0.04]]).T
     rows = np.where(kind[:, None], tight, np.sqrt(0.02) * draws + [1.0, 0.8])
     noise = rng.uniform(0.01, 0.06, rows.shape)
     noisy = with_gaps(rows + np.sqrt(noise) * rng.normal(size=rows.shape), 0.2)
     mixture = GaussianMixture(2, random_state=0).fit(noisy, noise=noise)
     first = mixture.means_[:, 0].argmin()
-    found = mixture.covariances_[:, 0, 1] / np.sqrt(
+    actual = mixture.covariances_[:, 0, 1] / np.sqrt(
         np.prod(mixture.covariances_[:, [0, 1], [0, 1]], axis=1)
     )
-    assert found[first] > 0.7
-    assert abs(found[1 - first]) < 0.15
+    assert actual[first] > 0.7
+    assert abs(actual[1 - first]) < 0.15

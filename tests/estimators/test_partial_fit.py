@@ -8,7 +8,6 @@ import pytest
 from short_fits import COVARIANCE_TYPES
 
 import pickmix
-import pickmix.threads
 from pickmix import GaussianMixture, RandomPartition
 from pickmix.data.rotated import generate
 
@@ -23,7 +22,7 @@ def truth():
 
 @pytest.fixture(scope="module")
 def X(truth):
-    return truth.sample(20_000, random_state=1)[0]
+    return truth.sample(12_000, random_state=1)[0]
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +45,13 @@ def assert_same_mixture(one, other):
 
 
 class TestLearning:
-    # A step size of t^-0.6 remembers some t^0.6 units of 1000 rows, 6000 of 20,000. A mixture of
-    # P parameters fitted to n rows loses P / 2n on others: P = 99 gives 0.0025 for all rows and
-    # 0.008 for the stream.
-    @pytest.mark.parametrize("batch_size", [200, 400, 1000, 5000])
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    # A step size of t^-0.6 remembers some t^0.6 units of 1000 rows, 4400 of 12,000. A mixture of
+    # P parameters fitted to n rows loses P / 2n on others: P = 99 gives 0.004 for all rows and
+    # 0.011 for the stream.
+    @pytest.mark.parametrize(
+        ("covariance_type", "batch_size"),
+        [("full", 200), ("full", 4000), *((name, 1000) for name in COVARIANCE_TYPES)],
+    )
     def test_as_good_as_a_fit_of_all_rows(self, X, held_out, covariance_type, batch_size):
         whole = GaussianMixture(N_COMPONENTS, covariance_type=covariance_type, random_state=0)
         online = stream(X, batch_size, covariance_type=covariance_type)
@@ -64,19 +65,12 @@ class TestLearning:
         mixture = GaussianMixture(N_COMPONENTS, random_state=0).partial_fit(X[:1000])
         before = mixture.score(held_out)
         n_steps = mixture.n_steps_
-        stream(X[1000:1700], batch_size, mixture)
-        assert mixture.n_rows_seen_ == 1700
-        assert mixture.n_steps_ == n_steps + 700 / batch_size
-        # The rows are 70% more: P / 2n falls from 0.05 to 0.03.
+        stream(X[1000:1350], batch_size, mixture)
+        assert mixture.n_rows_seen_ == 1350
+        assert mixture.n_steps_ == n_steps + 350 / batch_size
+        # The rows are a third more: P / 2n falls from 0.05 to 0.04.
         assert mixture.score(held_out) > before
         assert np.isfinite(mixture.lower_bound_)
-
-    def test_many_small_batches_do_not_wear_components_out(self, X, held_out):
-        """20 rows per component and batch: what is well placed stays, however long it goes on."""
-        mixture = stream(X[:6000], 200)
-        early = mixture.score(held_out)
-        stream(X[6000:], 200, mixture)
-        assert mixture.score(held_out) > early
 
     def test_the_bound_is_the_batch_s_under_the_parameters_before(self, X):
         # Ten components stand in one block, so that the bound is the log-likelihood itself, up to
@@ -93,7 +87,7 @@ class TestLearning:
         new = later.sample(4000, random_state=4)[0]
         following = stream(X, 1000, step_size=0.5)
         averaging = stream(X, 1000)
-        # (1 + 20)^-0.6 = 0.16 of the old is replaced with "auto", and half of it at 0.5.
+        # (1 + 12)^-0.6 = 0.21 of the old is replaced with "auto", and half of it at 0.5.
         following.partial_fit(Y[:1000])
         averaging.partial_fit(Y[:1000])
         assert averaging.score(held_out) > following.score(held_out)
@@ -105,18 +99,18 @@ class TestLearning:
         # that components which have to move far end up in another optimum.
         assert following.score(new) > later.score_samples(new).mean() - 0.15
 
-    def test_callable_step_size_is_asked_with_the_number_of_the_step(self, X):
-        asked = []
+    def test_callable_step_size_is_called_with_the_number_of_the_step(self, X):
+        steps = []
 
         def step_size(t):
-            asked.append(t)
+            steps.append(t)
             return 0.1
 
         mixture = GaussianMixture(N_COMPONENTS, random_state=0).partial_fit(X[:1000])
         n_steps = mixture.n_steps_
         mixture.set_params(step_size=step_size)
         stream(X[1000:4000], 1000, mixture)
-        assert [t for t in asked if t > n_steps] == [n_steps + 1, n_steps + 2, n_steps + 3]
+        assert [t for t in steps if t > n_steps] == [n_steps + 1, n_steps + 2, n_steps + 3]
 
     def test_a_tiny_step_changes_little_and_a_whole_one_forgets_all(self, X):
         start = stream(X[:4000], 1000, proposal=RandomPartition(relocate=False))
@@ -141,26 +135,6 @@ class TestRowsAndWeights:
         assert_same_mixture(plain, mixed)
         assert mixed.n_rows_seen_ == 3000
 
-    def test_equal_weights_are_no_weights(self, X):
-        plain, weighted = (GaussianMixture(N_COMPONENTS, random_state=0) for _ in range(2))
-        for start in (0, 1000, 2000):
-            plain.partial_fit(X[start : start + 1000])
-            weighted.partial_fit(X[start : start + 1000], sample_weight=np.full(1000, 4.0))
-        np.testing.assert_allclose(weighted.means_, plain.means_, atol=1e-6)
-
-    def test_heavy_rows_count_more(self, X):
-        mixture = stream(X[:2000], 1000, step_size=0.5)
-        heavy = X[2000:3000, 0] > 0.5
-        share = {}
-        for weight in (1.0, 9.0):
-            weights = np.where(heavy, weight, 1.0)
-            after = copy.deepcopy(mixture).partial_fit(X[2000:3000], sample_weight=weights)
-            share[weight] = after.weights_[after.means_[:, 0] > 0.5].sum()
-        expected = 9.0 * heavy.sum() / (9.0 * heavy.sum() + (~heavy).sum())
-        # Halfway between what it was and the share of the weighted batch; rows near the border
-        # may belong to components on its other side.
-        assert share[9.0] - share[1.0] == pytest.approx((expected - heavy.mean()) / 2, abs=0.05)
-
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_float32_batches_are_the_same_values(self, X, order):
         single = X[:4000].astype(np.float32)
@@ -173,19 +147,9 @@ class TestRowsAndWeights:
         assert_same_mixture(one, stream(wide[1000:], 1000, other))
         assert one.means_.dtype == np.float64
 
-    def test_a_stream_of_float32_alone(self, X, held_out):
-        online = stream(X.astype(np.float32), 2000)
-        assert online.score(held_out) > stream(X, 2000).score(held_out) - 0.01
-
     def test_nothing_of_the_rows_is_kept(self, X):
         """All that a stream leaves behind has the size of the parameters."""
-        mixture = stream(X[:12_000], 4000)
-        largest = mixture.covariances_.size
-        for holder in (mixture, mixture._online):
-            for name, value in vars(holder).items():
-                if isinstance(value, np.ndarray) and name != "trace_":
-                    assert value.size <= largest, name
-        sizes = [len(pickle.dumps(stream(X[:n], 4000))) for n in (8000, 20_000)]
+        sizes = [len(pickle.dumps(stream(X[:n], 2000))) for n in (4000, 12_000)]
         # Numbers such as n_rows_seen_ may take some bytes more, and the first fit's trace is equal.
         assert abs(sizes[1] - sizes[0]) < 64
 
@@ -196,22 +160,6 @@ class TestAgain:
         assert_same_mixture(one, two)
         other = stream(X[:5000], 500, random_state=1)
         assert np.abs(other.means_ - one.means_).max() > 1e-9
-
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-    def test_number_of_threads_changes_nothing(self, X, covariance_type, monkeypatch):
-        monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
-        one, two = (
-            stream(X[:5000], 1000, covariance_type=covariance_type, n_jobs=n_jobs)
-            for n_jobs in (1, 2)
-        )
-        assert_same_mixture(one, two)
-
-    def test_parameters_are_left_alone(self, X):
-        mixture = GaussianMixture(N_COMPONENTS, max_iter=7, max_steps=3, random_state=0)
-        before = mixture.get_params()
-        stream(X[:3000], 1000, mixture)
-        after = mixture.get_params()
-        assert all(before[name] is after[name] for name in before)
 
     def test_what_can_be_changed_between_batches(self, X, held_out):
         """Threads, blocks and reg_covar of the next batch are those that are set then."""
@@ -238,15 +186,17 @@ class TestGoingOn:
     def through_file(mixture, folder):
         return pickmix.load(pickmix.save(mixture, folder / "model"))
 
-    @pytest.mark.parametrize("way", ["through_pickle", "through_file"])
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+    @pytest.mark.parametrize(
+        ("way", "covariance_type"),
+        [("through_pickle", "full"), *(("through_file", name) for name in COVARIANCE_TYPES)],
+    )
     def test_copies_go_on(self, X, held_out, tmp_path, way, covariance_type):
-        mixture = stream(X[:8000], 1000, covariance_type=covariance_type)
+        mixture = stream(X[:4000], 1000, covariance_type=covariance_type)
         again = getattr(self, way)(mixture, tmp_path)
         assert_same_mixture(again, mixture)
-        stream(X[8000:12_000], 1000, mixture)
-        stream(X[8000:12_000], 1000, again)
-        assert again.n_rows_seen_ == mixture.n_rows_seen_ == 12_000
+        stream(X[4000:6000], 1000, mixture)
+        stream(X[4000:6000], 1000, again)
+        assert again.n_rows_seen_ == mixture.n_rows_seen_ == 6000
         assert again.n_steps_ == mixture.n_steps_
         # How many rows stand behind the statistics is taken to be all: the prior weighs less.
         assert again.score(held_out) == pytest.approx(mixture.score(held_out), abs=2e-3)
@@ -255,15 +205,8 @@ class TestGoingOn:
         mixture = GaussianMixture(N_COMPONENTS, random_state=0).fit(X[:5000])
         before = mixture.score(held_out)
         stream(X[5000:], 1000, mixture)
-        assert mixture.n_rows_seen_ == 20_000
+        assert mixture.n_rows_seen_ == 12_000
         assert mixture.score(held_out) > before
-
-    def test_after_a_fit_of_another_algorithm(self, X, held_out):
-        mixture = GaussianMixture(N_COMPONENTS, algorithm="em", random_state=0).fit(X[:5000])
-        before = mixture.score(held_out)
-        mixture.set_params(algorithm="mhsaem")
-        stream(X[5000:], 1000, mixture)
-        assert mixture.score(held_out) > before - 0.01
 
     def test_warm_fit_goes_on(self, X, held_out):
         mixture = stream(X[:4000], 1000, warm_start=True)
@@ -271,13 +214,13 @@ class TestGoingOn:
         mixture.fit(X)
         assert mixture.n_steps_ > n_steps
         assert mixture.trace_["step"][0] > n_steps
-        assert mixture.n_rows_seen_ == 24_000
-        # Averages over draws leave noise of the order of P / 2N = 0.0025.
-        assert mixture.score(X) > before - 0.005
+        assert mixture.n_rows_seen_ == 16_000
+        # Averages over draws leave noise of the order of P / 2N = 0.004.
+        assert mixture.score(X) > before - 0.008
         # And the stream may go on from there.
         after = mixture.score(held_out)
         stream(X[:2000], 1000, mixture)
-        assert mixture.n_rows_seen_ == 26_000
+        assert mixture.n_rows_seen_ == 18_000
         assert mixture.score(held_out) > after - 0.01
 
     def test_cold_fit_starts_anew(self, X):
@@ -361,8 +304,3 @@ class TestRefused:
             mixture.partial_fit(X[:5], sample_weight=np.zeros(5))
         np.testing.assert_array_equal(mixture.means_, before)
         assert mixture.n_rows_seen_ == 2000
-
-    def test_bad_parameters(self, X):
-        mixture = stream(X[:2000], 1000).set_params(step_size=1.5)
-        with pytest.raises(ValueError, match=r"step_size must .* got 1.5"):
-            mixture.partial_fit(X[:100])

@@ -1,6 +1,4 @@
-"""Random-partition Gibbs as the default of `GaussianMixture`: settings, starts, quality, speed."""
-
-import warnings
+"""Random-partition Gibbs as the default of `GaussianMixture`: settings, starts, quality."""
 
 import numpy as np
 import pytest
@@ -9,8 +7,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ExactMixture
 
-import pickmix
-import pickmix.threads
 from pickmix import GaussianMixture, RandomPartition
 from pickmix.data.rotated import generate
 
@@ -52,7 +48,7 @@ class TestProposal:
         # 12 components in one block are all of them.
         assert evaluations[12] == 10 * X.shape[0] * N_COMPONENTS
 
-    @pytest.mark.parametrize("block_size", [2, 3, 5, np.int64(8), 4096])
+    @pytest.mark.parametrize("block_size", [2, np.int64(5), 4096])
     def test_any_block_size_finds_the_clusters(self, truth, X, block_size):
         # Chains that see little of the mixture per visit mix more slowly, but to the same end.
         mixture = fitted(X, proposal=RandomPartition(block_size=block_size))
@@ -96,74 +92,15 @@ class TestProposal:
         with pytest.raises(ValueError, match=r"n_samples must be 'auto' or an integer >= 1, got"):
             clone(one).set_params(n_samples="all").fit(X)
 
-    def test_saved_and_loaded(self, X, tmp_path):
-        settings = RandomPartition(block_size=5, shuffle=0.1, relocate=False)
-        mixture = fitted(X, proposal=settings, max_steps=8, warm_start=True)
-        for name in ("model", "model.npz"):
-            with warnings.catch_warnings():
-                # Nothing may be left out of the file.
-                warnings.simplefilter("error")
-                again = pickmix.load(pickmix.save(mixture, tmp_path / name))
-            assert again.get_params() == mixture.get_params()
-            assert again.proposal == settings
-            assert_identical(again, mixture)
-            # And it goes on as the one that was saved.
-            assert_identical(again.fit(X), clone(mixture).fit(X).fit(X))
-
-
-class TestSameResult:
-    @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-    @pytest.mark.parametrize("batch_size", ["auto", 700])
-    def test_number_of_threads(self, X, covariance_type, batch_size, monkeypatch):
-        # Every kernel call is cut into ranges, however little work it is.
-        monkeypatch.setattr(pickmix.threads, "MINIMUM_WORK", 1)
-        weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
-        fits = []
-        for n_jobs in (1, 2):
-            mixture = GaussianMixture(
-                N_COMPONENTS,
-                covariance_type=covariance_type,
-                proposal=RandomPartition(block_size=4),
-                batch_size=batch_size,
-                max_steps=15,
-                random_state=0,
-                n_jobs=n_jobs,
-            )
-            fits.append(mixture.fit(X, sample_weight=weights))
-        assert_identical(*fits)
-
-    def test_threads_on_a_larger_problem(self):
-        X = generate(100, 4, 0.08, random_state=0).sample(20_000, random_state=1)[0]
-        one, two = (fitted(X, 100, n_jobs=n_jobs, max_steps=12) for n_jobs in (1, 2))
-        assert_identical(one, two)
-        assert one.n_start_evaluations_ == two.n_start_evaluations_
-
-    def test_float32_of_the_same_values(self, X):
-        single = X.astype(np.float32)
-        assert_identical(fitted(single), fitted(single.astype(np.float64)))
-
-    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-    def test_layout(self, X, dtype):
-        X = X.astype(dtype)
-        one = fitted(np.ascontiguousarray(X))
-        for other in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
-            assert_identical(fitted(other), one)
-
-    def test_seed(self, X):
-        assert_identical(fitted(X, random_state=3), fitted(X, random_state=3))
-        other = fitted(X, random_state=4)
-        assert np.abs(other.means_ - fitted(X, random_state=3).means_).max() > 1e-9
-
 
 class TestQuality:
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
-    @pytest.mark.parametrize("seed", [0, 1])
-    def test_held_out_rows_against_exact_em(self, covariance_type, seed):
-        truth = generate(25, 3, 0.05, random_state=seed)
+    def test_held_out_rows_against_exact_em(self, covariance_type):
+        truth = generate(25, 3, 0.05, random_state=0)
         X = truth.sample(2500, random_state=1)[0]
         held_out = truth.sample(5000, random_state=2)[0]
-        ours = fitted(X, 25, covariance_type=covariance_type, random_state=seed)
-        exact = ExactMixture(25, covariance_type=covariance_type, random_state=seed).fit(X)
+        ours = fitted(X, 25, covariance_type=covariance_type)
+        exact = ExactMixture(25, covariance_type=covariance_type, random_state=0).fit(X)
         assert ours.converged_
         # Twenty sweeps of draws, averaged over the last, leave some P / 2N / 10 = 0.005 of noise;
         # starts differ by more than that, for either of them.
@@ -194,8 +131,7 @@ class TestQuality:
         difference = (scaled.means_ - shift) / scale - plain.means_
         assert (np.abs(difference) < 0.1 * widths).all()
 
-    @pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
-    def test_thousands_of_components(self, covariance_type):
+    def test_thousands_of_components(self):
         """Beyond 2000 components the start is made within cells; hardly any is left without rows.
 
         Ten rows per component: a share of exp(-10) of them would be empty by chance.
@@ -203,7 +139,7 @@ class TestQuality:
         n_components = 2100
         X = np.random.default_rng(0).uniform(size=(10 * n_components, 2))
         with pytest.warns(ConvergenceWarning):
-            mixture = fitted(X, n_components, covariance_type=covariance_type, max_iter=2)
+            mixture = fitted(X, n_components, covariance_type="diag", max_iter=2)
         assert np.isfinite(mixture.means_).all()
         assert (mixture.covariances_ > 0.0).all()
         assert mixture.trace_["live_components"][-1] > 0.99 * n_components
@@ -221,8 +157,8 @@ class TestRelocation:
 
     GRID = np.array([(i, j) for i in range(5) for j in range(5)], dtype=float)
 
-    def found(self, mixture):
-        """How many of the 25 clusters have a mean of their own."""
+    def n_matched(self, mixture):
+        """Count those of the 25 clusters that have a mean of their own."""
         distances = np.linalg.norm(self.GRID[:, None] - mixture.means_, axis=2)
         return int((distances.min(axis=1) < 0.1).sum())
 
@@ -242,7 +178,7 @@ class TestRelocation:
             np.testing.assert_allclose(mixture.means_[2], [2.0, 2.0], atol=0.1)
             assert (np.abs(mixture.means_[:2]) < 0.2).all()
 
-    def test_given_starts_are_moved_if_asked(self):
+    def test_given_starts_are_moved_on_request(self):
         X, centres = self.three_clusters()
         start = np.array([[0.0, 0.0], [0.02, 0.0], [2.0, 2.0]])
         mixture = fitted(X, 3, means_init=start, proposal=RandomPartition(relocate=True))
@@ -250,8 +186,8 @@ class TestRelocation:
         # Five standard errors of a mean of 200 rows.
         assert (nearest < 5.0 * 0.2 * np.sqrt(2.0 / 200)).all()
 
-    @pytest.mark.parametrize("init_params", ["k-means++", "random_from_data", "paper"])
-    def test_starts_asked_for_by_name_are_left_alone(self, X, init_params):
+    @pytest.mark.parametrize("init_params", ["k-means++", "paper"])
+    def test_named_starts_are_left_alone(self, X, init_params):
         auto, never = (
             fitted(
                 X,
@@ -273,7 +209,7 @@ class TestRelocation:
         # Splits and merges are evaluations too.
         assert never.n_component_evaluations_ < auto.n_component_evaluations_
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(2))
     def test_bad_starts_are_mended(self, seed):
         """Five clusters with two components each, five with none."""
         rng = np.random.default_rng(seed)
@@ -291,17 +227,73 @@ class TestRelocation:
             )
             for relocate in (True, False)
         )
-        assert self.found(left) < 23
-        assert self.found(moved) == 25
+        assert self.n_matched(left) < 23
+        assert self.n_matched(moved) == 25
         assert moved.score(X) > left.score(X) + 0.1
 
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize("seed", range(2))
     def test_no_start_is_needed(self, seed):
         rng = np.random.default_rng(seed)
         X = np.repeat(self.GRID, 40, axis=0) + 0.05 * rng.normal(size=(1000, 2))
         mixture = fitted(X, 25, random_state=seed)
-        assert self.found(mixture) == 25
+        assert self.n_matched(mixture) == 25
         np.testing.assert_array_equal(np.bincount(mixture.predict(X)), 40)
+
+
+class TestPhases:
+    """Exploration of some rows with relocation, all rows, and a background for rows far away."""
+
+    CENTRES = 8.0 * np.array(list(np.ndindex(3, 2)), dtype=float)
+    FAR = np.array([[90.0, -80.0], [-70.0, 100.0], [-90.0, -90.0]])
+
+    def rows(self, n):
+        rng = np.random.default_rng(0)
+        labels = rng.integers(6, size=n)
+        return self.CENTRES[labels] + rng.normal(size=(n, 2)), labels
+
+    def distances(self, mixture):
+        """Distance of each centre from the next mean."""
+        return np.linalg.norm(self.CENTRES[:, None] - mixture.means_, axis=2).min(axis=1)
+
+    def test_few_rows_per_component_are_enough_at_first(self):
+        X, labels = self.rows(5000)
+        mixture = fitted(X, 6, evaluate_every=1)
+        # 240 rows per component, and relocation evaluates more.
+        first = mixture.trace_["evaluations"][0]
+        assert first < 2 * 6 * 240 * 6 < 5000 * 6
+        assert np.diff(mixture.trace_["evaluations"])[-1] == 5000 * 6
+        assert (self.distances(mixture) < 0.2).all()
+        # Groups that are eight deviations apart: a component each.
+        pairs = np.unique(np.stack([labels, mixture.predict(X)]), axis=1, return_counts=True)[1]
+        assert np.sort(pairs)[-6:].sum() > 0.998 * 5000
+        for settings in ({"step_size": 0.5}, {"proposal": RandomPartition(relocate=False)}):
+            whole = fitted(X, 6, evaluate_every=1, max_steps=2, **settings)
+            assert whole.trace_["evaluations"][0] >= 5000 * 6
+
+    @pytest.mark.parametrize("n_far", [0, 3])
+    def test_rows_far_away_share_a_background(self, n_far):
+        X = np.concatenate([self.rows(1500)[0], self.FAR[:n_far]])
+        mixture = fitted(X, 7)
+        assert (mixture.background_ is not None) == (n_far > 0)
+        # No single row keeps a component for itself.
+        assert (self.distances(mixture) < 0.3).all()
+        if n_far:
+            on_it = np.flatnonzero(mixture.predict(X) == mixture.background_)
+            assert (on_it >= 1500).all()
+            assert on_it.shape[0] >= 2
+            variances = np.diagonal(mixture.covariances_[mixture.background_])
+            assert (np.sqrt(variances) > 30.0).all()
+            assert fitted(X, 7, background=False).background_ is None
+
+    def test_a_group_whose_halves_are_singular_does_not_end_a_fit(self):
+        """The rows of one group have four distinct values."""
+        X, labels = self.rows(1500)
+        corners = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, -1.0], [-1.0, 0.0]])
+        degenerate = np.flatnonzero(labels == 2)
+        X[degenerate] = self.CENTRES[2] + corners[np.arange(degenerate.shape[0]) % 4]
+        mixture = fitted(X, 6, reg_covar=0.0)
+        assert mixture.converged_
+        assert (self.distances(mixture) < 0.3).all()
 
 
 class TestSchedules:
@@ -313,16 +305,16 @@ class TestSchedules:
         assert mixture.converged_
         assert mixture.score(X) > truth.score_samples(X).mean()
 
-    def test_callable_step_size_is_asked_once_per_step(self, X):
-        asked = []
+    def test_callable_step_size_is_called_once_per_step(self, X):
+        steps = []
 
         def step_size(t):
-            asked.append(t)
+            steps.append(t)
             return 0.5
 
         fitted(X, step_size=step_size, max_steps=10)
-        # Compiling beforehand asks nothing, and checking it asks at most for the first step.
-        assert [t for t in asked if t > 1] == list(range(2, 11))
+        # Validation may call it for the first step.
+        assert [t for t in steps if t > 1] == list(range(2, 11))
         with pytest.raises(ValueError, match=r"step_size must return .*got 2.0 at step 5"):
             fitted(X, step_size=lambda t: 2.0 if t == 5 else 0.1, max_steps=10)
 
@@ -342,25 +334,13 @@ class TestSchedules:
         )
         assert [t for t in betas if t > 1] == list(range(2, 11))
 
-    def test_limits(self, X):
-        mixture = fitted(X, max_steps=7)
-        assert (mixture.outcome_, mixture.n_steps_, mixture.n_iter_) == ("max_steps", 7, 7)
-        # A step of all rows takes longer than this, and one is always made.
-        mixture = fitted(X, max_time=1e-6)
-        assert mixture.outcome_ == "max_time"
-        assert mixture.n_steps_ >= 1
-        assert np.isfinite(mixture.score(X))
-        with pytest.warns(ConvergenceWarning, match="max_iter=2"):
-            mixture = fitted(X, max_iter=2)
-        assert (mixture.outcome_, mixture.n_iter_) == ("max_iter", 2)
-
-    @pytest.mark.parametrize("batch_size", [8, 60, 300, 1200])
+    @pytest.mark.parametrize("batch_size", [60, 600])
     def test_batches(self, truth, X, batch_size):
         mixture = fitted(X, batch_size=batch_size)
         assert mixture.converged_
         steps_per_pass = len(X) // batch_size
         assert mixture.n_iter_ == -(-mixture.n_steps_ // steps_per_pass)
-        # P / 2N = 0.025 is what a fit gains on its own rows, less what leaning on others costs.
+        # P / 2N = 0.025 is what a fit gains on its own rows, less what shrinkage costs.
         assert mixture.score(X) > truth.score_samples(X).mean() - 0.01
 
     def test_batches_smaller_than_the_number_of_components(self, X):
@@ -409,20 +389,6 @@ class TestCounts:
         # Ten sweeps of a soft k-means and one with the covariances that are wanted.
         assert mixture.n_start_evaluations_ == 10 * n_evaluations
         assert mixture.n_rows_seen_ == len(X)
-
-    def test_other_starts_evaluate_nothing(self, X):
-        for settings in ({"init_params": "k-means++"}, {"means_init": X[:N_COMPONENTS]}):
-            assert fitted(X, max_steps=2, **settings).n_start_evaluations_ == 0
-        assert fitted(X, max_steps=2, proposal="uniform").n_start_evaluations_ == 0
-
-    def test_rows_of_zero_weight_are_not_seen(self, X):
-        weights = np.ones(len(X))
-        weights[::3] = 0.0
-        mixture = GaussianMixture(N_COMPONENTS, random_state=0, max_steps=8)
-        mixture.fit(X, sample_weight=weights)
-        kept = clone(mixture).fit(X[weights > 0.0], sample_weight=np.ones(int(weights.sum())))
-        assert_identical(mixture, kept)
-        assert mixture.n_rows_seen_ == weights.sum()
 
     def test_warm_fits_add_up(self, X):
         mixture = fitted(X, max_steps=5, warm_start=True)

@@ -12,6 +12,8 @@ from robust_fits import (
     every_algorithm,
     every_covariance,
     fitted,
+    named_pairs,
+    some_pairs,
 )
 from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
@@ -21,8 +23,7 @@ from pickmix.closed_form.state import SingularCovarianceError
 
 
 class TestShiftAndScale:
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     def test_shifted_by_1e8(self, settings, covariance_type):
         shifted = clusters() + 1e8
         # Exact: both sides are multiples of the spacing of float64 at 1e8, 2^-26 = 1.5e-8. So one
@@ -43,8 +44,7 @@ class TestShiftAndScale:
         )
         np.testing.assert_array_equal(far.predict(shifted), near.predict(X))
 
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     @pytest.mark.parametrize("scale", [1e-8, 1e8])
     def test_scaled_with_its_regularisation(self, settings, covariance_type, scale):
         X = clusters()
@@ -76,26 +76,14 @@ class TestShiftAndScale:
         np.testing.assert_allclose(diagonals(mixture), 1e-6, rtol=1e-6)
 
     @every_algorithm
-    def test_columns_of_very_different_scales(self, settings):
-        X = clusters() * np.array([1e-3, 1e6])
-        plain = fitted(X / np.array([1e-3, 1e6]), reg_covar=0.0, **settings)
-        mixture = fitted(X, reg_covar=0.0, **settings)
-        assert_usable(mixture, X)
-        assert plain.score(X / np.array([1e-3, 1e6])) - np.log(1e3) == pytest.approx(
-            mixture.score(X), abs=0.3
-        )
-
-    @every_algorithm
-    @pytest.mark.parametrize("value", [1e200, 1e308])
-    def test_huge_values_are_refused(self, settings, value):
+    def test_huge_values_are_refused(self, settings):
         X = clusters()
-        X[3, 1] = value
-        X[4, 1] = -value
+        X[3, 1] = 1e308
+        X[4, 1] = -1e308
         with pytest.raises(ValueError, match=r"X must have columns with a spread below 1e\+60"):
             fitted(X, **settings)
 
-    @pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
-    @every_covariance
+    @named_pairs
     @pytest.mark.parametrize("scale", [1e-150, 1e59])
     def test_at_the_edges_of_float64(self, algorithm, covariance_type, scale):
         # Any warning is an error here. Squares are 1e-300, and 1e118.
@@ -109,15 +97,7 @@ class TestShiftAndScale:
             plain = fitted(X, reg_covar=0.0, **settings)
             np.testing.assert_allclose(scaled.means_ / scale, plain.means_, atol=1e-6)
 
-    @pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
-    @every_covariance
-    @pytest.mark.filterwarnings("ignore:reg_covar=1e-06 exceeds the variance:UserWarning")
-    def test_tiny_values_leak_no_other_warning(self, algorithm, covariance_type):
-        X = 1e-150 * clusters()
-        assert_usable(fitted(X, algorithm=algorithm, covariance_type=covariance_type), X)
-
-    @pytest.mark.parametrize("algorithm", ["em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"])
-    @every_covariance
+    @named_pairs
     @pytest.mark.parametrize("weights", [[1.0, 1e300], [1e-300, 1.0]])
     @pytest.mark.filterwarnings("ignore:reg_covar=1e-06 exceeds the variance:UserWarning")
     def test_weights_at_the_edges_of_float64(self, algorithm, covariance_type, weights):
@@ -126,10 +106,6 @@ class TestShiftAndScale:
         mixture = fitted(X, 1, sample_weight=weights, **settings)
         assert_usable(mixture, X)
         np.testing.assert_allclose(mixture.means_, X[1:], atol=1e-12)
-
-    def test_large_values_that_squares_can_hold(self):
-        X = 1e50 * clusters()
-        assert_usable(fitted(X, algorithm="em"), X)
 
 
 @pytest.mark.parametrize("covariance_type", ["diag", "spherical"])
@@ -143,8 +119,7 @@ def test_scales_whose_squares_leave_float64_are_refused_by_name(covariance_type)
 
 
 class TestDegenerateRows:
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     def test_constant_columns(self, settings, covariance_type):
         X = np.column_stack([clusters(), np.full(400, 7.0), np.zeros(400)])
         mixture = fitted(X, covariance_type=covariance_type, **settings)
@@ -153,7 +128,7 @@ class TestDegenerateRows:
         np.testing.assert_allclose(mixture.means_[:, 3], 0.0, atol=1e-12)
         if covariance_type != "spherical":
             # Nothing but reg_covar in the constant columns, and nothing of it in the others.
-            # (Variances of a partition fit lean on typical ones, in a component's own size.)
+            # (Variances of a partition fit are shrunk to typical ones.)
             tolerance = 0.05 if settings["algorithm"] == "mhsaem" else 1e-6
             np.testing.assert_allclose(diagonals(mixture)[:, 2:], 1e-6, rtol=tolerance)
             without = fitted(X[:, :2], covariance_type=covariance_type, algorithm="em")
@@ -162,8 +137,7 @@ class TestDegenerateRows:
                 constant = 2 * stats.norm.logpdf(0.0, scale=1e-3)
                 assert mixture.score(X) == pytest.approx(without.score(X[:, :2]) + constant)
 
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     @pytest.mark.parametrize("n_components", [1, 3])
     def test_all_rows_equal(self, settings, covariance_type, n_components):
         row = np.array([0.1, -1e5])
@@ -178,8 +152,8 @@ class TestDegenerateRows:
     @every_algorithm
     def test_thousand_duplicates_among_others(self, settings):
         X = np.concatenate([clusters(), np.tile([20.0, 20.0], (1000, 1))])
-        # 40 passes, or 27 time constants of the averages, for the first covariance to fade away.
-        mixture = fitted(X, 4, **({"max_steps": 900} | settings))
+        # 27 passes, or 18 time constants of the averages, for the first covariance to fade away.
+        mixture = fitted(X, 4, **({"max_steps": 600} | settings))
         assert_usable(mixture, X)
         # The duplicates have a component of their own, no wider than reg_covar.
         k = mixture.predict([[20.0, 20.0]])[0]
@@ -197,8 +171,7 @@ class TestDegenerateRows:
             assert_usable(mixture, X)
             assert mixture.score(X) > stats.norm.logpdf(0.0, scale=1e-3) * 2 + np.log(0.5) - 0.01
 
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     def test_as_many_components_as_rows(self, settings, covariance_type):
         X = clusters(20)
         mixture = fitted(X, 20, covariance_type=covariance_type, **settings)
@@ -235,14 +208,14 @@ class TestDegenerateRows:
             X[:, 1] = 2.0 * X[:, 0]
         else:
             X[:] = X[0]
-        mixture, said = None, ""
+        mixture, message = None, ""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 mixture = fitted(X, reg_covar=0.0, covariance_type=covariance_type, **settings)
             except ValueError as error:
-                said = str(error)
-        said += "".join(str(warning.message) for warning in caught)
+                message = str(error)
+        message += "".join(str(warning.message) for warning in caught)
         harmless = covariance_type == "spherical" or (
             covariance_type == "diag" and case == "dependent columns"
         )
@@ -252,8 +225,8 @@ class TestDegenerateRows:
             assert_usable(mixture, X)
             return
         # An error, or a named outcome with a warning; both tell what is wrong and what helps.
-        assert "singular" in said
-        assert "ncrease reg_covar" in said
+        assert "singular" in message
+        assert "ncrease reg_covar" in message
         if mixture is not None:
             assert mixture.outcome_ == "singular_covariance"
             assert_usable(mixture, X)
@@ -301,8 +274,7 @@ class TestSmallCases:
         assert (deviation < 2.0 * X.std(axis=0) / np.sqrt(2000)).all()
         np.testing.assert_allclose(mixture.covariances_[0], np.cov(X.T), rtol=0.1, atol=0.1)
 
-    @every_algorithm
-    @every_covariance
+    @some_pairs
     def test_one_dimension(self, settings, covariance_type):
         rng = np.random.default_rng(0)
         X = np.concatenate([rng.normal(-6.0, 1.0, (300, 1)), rng.normal(6.0, 2.0, (700, 1))])

@@ -83,14 +83,6 @@ def test_mistakes_are_named(mixture, given, message):
         mixture.sample(3, 0, given=given)
 
 
-def test_single_values_may_be_arrays_without_dimensions(mixture):
-    answers = mixture.conditional({"y": np.array(0.1)}, "x")
-    np.testing.assert_array_equal(
-        answers.score_samples({"x": np.array(50)}),
-        mixture.conditional({"y": 0.1}, "x").score_samples({"x": 50}),
-    )
-
-
 def test_constants_say_nothing(mixture):
     answers = mixture.conditional({"k": "only"})
     np.testing.assert_allclose(answers.mean()["y"], mixture.conditional({}).mean()["y"])
@@ -115,10 +107,3 @@ def test_dates_with_zones_want_conditions_with_zones():
     for value in (datetime.datetime(2024, 3, 10, 12, 30), "2024-03-10T12:30"):
         with pytest.raises(ValueError, match=r"must have a time zone, .*Europe/Paris"):
             mixture.sample(2, 0, given={"t": value})
-
-
-def test_zones_are_restored_where_nothing_is_known():
-    mixture = TableMixture(1, random_state=0, max_iter=5, tol=0.0).fit(zoned_table())
-    for gap in (pd.NaT, None, np.nan):
-        filled = mixture.impute(pd.DataFrame({"t": [gap, gap], "x": [1.5, 9.5]}))
-        assert str(filled["t"].dt.tz) == "Europe/Paris"

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of its `GaussianMixture`, run with ours and `algorithm="em"`.
+"""scikit-learn's tests of its `GaussianMixture`, run with ours and `algorithm="em"`.
 
 They are those of the installed version. Each is taken over as it stands, with its parameters; only
 the name `GaussianMixture` means ours in it.
@@ -17,10 +17,10 @@ import sklearn.mixture
 
 from pickmix import GaussianMixture
 
-OWN = Path(sklearn.mixture.__file__).parent / "tests" / "test_gaussian_mixture.py"
-if not OWN.is_file():
+THEIRS = Path(sklearn.mixture.__file__).parent / "tests" / "test_gaussian_mixture.py"
+if not THEIRS.is_file():
     pytest.skip(
-        f"scikit-learn {sklearn.__version__} ships without {OWN.name}", allow_module_level=True
+        f"scikit-learn {sklearn.__version__} ships without {THEIRS.name}", allow_module_level=True
     )
 
 NOT_APPLICABLE = {
@@ -37,7 +37,7 @@ NOT_APPLICABLE = {
     "test_gaussian_mixture_array_api_compliance": "tests the array API",
     "test_gaussian_mixture_raises_where_array_api_not_implemented": "tests the array API",
 }
-# These compare messages with scikit-learn's, word for word. Ours are worded in their own way, so
+# These compare messages with scikit-learn's, word for word. Ours are worded differently, so
 # only the kind of error or warning is compared; everything else in them is.
 COMPARES_WORDING = {
     "test_check_weights",
@@ -48,17 +48,17 @@ COMPARES_WORDING = {
     "test_sample",
 }
 
-# Warnings in our own words, which the filters of these tests do not know.
+# Warnings in our words, which the filters of these tests do not know.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore:reg_covar=0.1 exceeds the variance:UserWarning"),
 ]
 
 
-def load_own():
+def load_theirs():
     """The module of scikit-learn's tests, in which `GaussianMixture` is ours."""
-    name = "scikit_learn_own_tests"
-    specification = importlib.util.spec_from_file_location(name, OWN)
+    name = "scikit_learn_tests"
+    specification = importlib.util.spec_from_file_location(name, THEIRS)
     module = importlib.util.module_from_spec(specification)
     sys.modules[name] = module
     specification.loader.exec_module(module)
@@ -78,21 +78,21 @@ def left_out(reason):
     return skipped
 
 
-own = load_own()
-found = {
+theirs = load_theirs()
+tests = {
     name: function
-    for name, function in vars(own).items()
+    for name, function in vars(theirs).items()
     if name.startswith("test_") and inspect.isfunction(function)
 }
-globals().update(found)
+globals().update(tests)
 globals().update(
-    {name: left_out(reason) for name, reason in NOT_APPLICABLE.items() if name in found}
+    {name: left_out(reason) for name, reason in NOT_APPLICABLE.items() if name in tests}
 )
 
 
 @pytest.fixture
 def global_dtype():
-    """float64, as in scikit-learn's own runs. Ours computes in float64 whatever it is given."""
+    """float64, as in scikit-learn's runs. Ours computes in float64 whatever it is given."""
     return np.float64
 
 
@@ -109,10 +109,10 @@ def only_the_kind_of_message(request, monkeypatch):
             raises=lambda kind, match: pytest.raises(kind),
             warns=lambda kind, match: pytest.warns(kind),
         )
-        monkeypatch.setattr(own, "pytest", without_wording)
+        monkeypatch.setattr(theirs, "pytest", without_wording)
 
 
 def test_the_tables_name_tests_that_exist():
-    assert len(found) > 20
+    assert len(tests) > 20
     # Other versions of scikit-learn may lack some, but a test is in one table only.
     assert not COMPARES_WORDING & set(NOT_APPLICABLE)
