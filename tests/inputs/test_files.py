@@ -40,18 +40,6 @@ def test_columns_are_chosen_by_name_or_number_in_the_asked_order(tmp_path, suffi
         read_table(path, columns=[])
 
 
-@pytest.mark.parametrize(
-    ("stored", "read"),
-    [("float32", "float32"), ("float16", "float32"), ("float64", "float64"), ("int8", "float64")],
-)
-def test_dtype(tmp_path, stored, read):
-    array = np.arange(6).reshape(3, 2).astype(stored)
-    np.save(tmp_path / "rows.npy", array)
-    rows, _ = read_table(tmp_path / "rows.npy")
-    assert rows.dtype == read
-    np.testing.assert_array_equal(rows, array)
-
-
 def test_which_array_of_an_npz(tmp_path):
     first, second = np.ones((2, 2)), np.zeros((3, 2))
     np.savez(tmp_path / "one.npz", anything=first)
@@ -137,19 +125,3 @@ def test_bytes_of_another_kind(tmp_path, name, read):
     expected = rf"{name}: expected a \{path.suffix} file, but it begins with b.*of another kind"
     with pytest.raises(ValueError, match=expected):
         read(path)
-
-
-@pytest.mark.parametrize("read", [read_table, open_rows])
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.array([["a", "b"]]), r"expected real numbers, got dtype <U1 \(text\)"),
-        (np.array([["a", 1]], dtype=object), "expected numbers, got pickled objects"),
-        (np.ones((2, 2)) * 1j, "expected real numbers, got dtype complex128"),
-        (np.ones(3), r"expected rows and columns, got an array of shape \(3,\); reshape\(-1, 1\)"),
-    ],
-)
-def test_arrays_of_something_else(tmp_path, read, array, message):
-    np.save(tmp_path / "rows.npy", array, allow_pickle=True)
-    with pytest.raises(ValueError, match=rf"rows\.npy: {message}"):
-        read(tmp_path / "rows.npy")

@@ -2,9 +2,7 @@
 
 import json
 import os
-import tempfile
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -353,25 +351,6 @@ def test_damage_inside_a_parquet_file_is_named(tmp_path):
     with pytest.raises((ValueError, OSError), match=r"rows\.parquet: "):
         open_rows(path, cache=tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="no users here")
-@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".npy", ".npz"])
-def test_files_that_may_not_be_read_are_named(suffix):
-    # Not in pytest's folder, which other users cannot enter.
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        path = write_table(Path(folder) / f"rows{suffix}", COLUMNS)
-        path.chmod(0)
-        user = os.geteuid()
-        try:
-            if user == 0:
-                # Root may read everything.
-                os.seteuid(65534)
-            with pytest.raises(PermissionError, match=path.name):
-                open_rows(path)
-        finally:
-            os.seteuid(user)
 
 
 def test_no_rows_at_all(tmp_path):

@@ -96,15 +96,6 @@ class TestRanges:
         assert is_source(mapped[60:190])
         assert not is_source(mapped + 1)
 
-    @pytest.mark.parametrize("fate", ["gone", "replaced"])
-    def test_mapped_rows_whose_path_leads_elsewhere(self, tmp_path, fate):
-        path = saved(tmp_path / "rows.npy")
-        mapped = np.load(path, mmap_mode="r")
-        os.rename(path, tmp_path / "old.npy")
-        if fate == "replaced":
-            saved(path, ROWS + 1)
-        check_ranges(open_rows(mapped), ROWS)
-
 
 def test_an_array_is_not_copied():
     array = ROWS.astype(np.float64)
@@ -181,20 +172,6 @@ def test_what_holds_no_rows(tmp_path, array, message):
             open_rows(data)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", ".*got an empty file"),
-        (b"a,b\n1,2\n", r"expected a \.npy file, but"),
-        (b"\x93NUMPY\x01\x00", r"expected a \.npy file, but"),
-    ],
-)
-def test_files_that_are_no_npy(tmp_path, content, message):
-    (tmp_path / "rows.npy").write_bytes(content)
-    with pytest.raises(ValueError, match=rf"rows\.npy: {message}"):
-        open_rows(tmp_path / "rows.npy")
-
-
 def test_masked_values_are_missing():
     for array in (ROWS, ROWS.astype(int)):
         masked = np.ma.masked_array(array, array > 10)
@@ -202,11 +179,6 @@ def test_masked_values_are_missing():
         for data in (masked, lambda masked=masked: [masked]):
             with open_rows(data) as source:
                 np.testing.assert_array_equal(source.read(0, 200), expected)
-
-
-def test_values_too_large_for_float32_become_infinite():
-    source = open_rows(np.array([[1e300, 1.0]]), dtype="float32")
-    np.testing.assert_array_equal(source.read(0, 1), [[np.inf, 1.0]])
 
 
 def test_files_of_one_name_are_told_apart_and_widths_compared(tmp_path):
@@ -356,17 +328,6 @@ class TestReadingAhead:
                 _ = 1 / 0
         assert not self.threads()
         assert len(source.starts) <= n_taken + 3
-
-    def test_an_iterator_that_is_left_at_exit_does_not_hang(self):
-        program = (
-            "import numpy as np\n"
-            "from pickmix.inputs.open_rows import open_rows\n"
-            "from pickmix.inputs.sources import read_ahead\n"
-            "reader = read_ahead(open_rows(np.ones((9, 2))), [(0, 1)] * 9)\n"
-            "print(next(reader))\n"
-        )
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_what_is_a_source():

@@ -245,8 +245,8 @@ def _read_file(path: Path, files: DataFiles) -> WholeTable:
             content = file.read()
         names = name_columns(path, content.column_names, content.num_columns)
         return WholeTable(names, content.num_rows, content)
-    rows, found = read_table(path, key=files.key)
-    names = name_columns(path, found, rows.shape[1])
+    rows, stored = read_table(path, key=files.key)
+    names = name_columns(path, stored, rows.shape[1])
     return WholeTable(names, rows.shape[0], dict(zip(names, rows.T, strict=True)))
 
 

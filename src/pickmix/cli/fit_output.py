@@ -94,8 +94,8 @@ def check_out(out: Path, others: Iterable[Path | str | None] = ()) -> FitOutput:
         raise ValueError("--out must be a folder or a file name ending in .npz, got -")
     if out.exists() and _is_file_name(out) != out.is_file():
         expected = "a file" if _is_file_name(out) else "a folder or a name ending in .npz"
-        found = "a folder" if out.is_dir() else "a file"
-        raise ValueError(f"--out {out}: expected {expected}, found {found}")
+        kind = "a folder" if out.is_dir() else "a file"
+        raise ValueError(f"--out {out}: expected {expected}, found {kind}")
     held_model = out.exists() and holds_model(out)
     if out.exists() and not held_model:
         _refuse_foreign(out, [Path(folder).absolute() for folder in others if folder is not None])

@@ -64,9 +64,9 @@ class ArrayColumns:
         """Rows (N, D) in memory, in float64 or float32, with NaN for missing values."""
         if is_large(X):
             is_path = isinstance(X, str | os.PathLike)
-            found = f"the path {str(X)!r}" if is_path else repr(type(X))
+            given = f"the path {str(X)!r}" if is_path else repr(type(X))
             raise ValueError(
-                f"{parameter} must be an array or a data frame in memory, got {found}. Read it "
+                f"{parameter} must be an array or a data frame in memory, got {given}. Read it "
                 "first, for example by numpy.load or pandas.read_csv; read a large one piece by "
                 "piece: pickmix.open_rows(...).read(first, last). On the command line, `pickmix "
                 "impute` and `pickmix explain` read files."
@@ -196,12 +196,12 @@ class ArrayColumns:
     def probabilities(
         self, column: Any, columns: np.ndarray, shares: Callable[[int], np.ndarray | None]
     ) -> np.ndarray:
-        found = shares(self.find_one(column, "column"))
-        if found is None:
+        probabilities = shares(self.find_one(column, "column"))
+        if probabilities is None:
             raise ValueError(
                 f"column must be one of the categories among {self.named(columns)}, got {column!r}."
             )
-        return found
+        return probabilities
 
     def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
         levels = columns[np.isin(kinds[columns].astype(str), LEVEL_KINDS)]
@@ -238,10 +238,10 @@ def find_columns(
     if isinstance(columns, Mapping) or not isinstance(columns, Iterable):
         raise ValueError(f"{parameter} must be a list of names or numbers, got {columns!r}.")
     listed = list(columns)
-    found = [_find_column(names, n_columns, column, parameter) for column in listed]
-    if not found or len(set(found)) < len(found):
+    places = [_find_column(names, n_columns, column, parameter) for column in listed]
+    if not places or len(set(places)) < len(places):
         raise ValueError(f"{parameter} must hold at least one column, each once, got {listed!r}.")
-    return np.array(found, dtype=np.int64)
+    return np.array(places, dtype=np.int64)
 
 
 def _find_column(names: list[str] | None, n_columns: int, column: Any, parameter: str) -> int:

@@ -86,8 +86,8 @@ def chunk_rows(source: RowSource, n_components: int) -> int:
     if source.chunk_size is not None:
         return source.chunk_size
     row_bytes = source.n_columns * source.dtype.itemsize
-    wished = max(_CHUNK_BYTES // row_bytes, _CHUNK_ROWS_PER_COMPONENT * n_components)
-    return int(max(1, min(wished, _LARGEST_CHUNK_BYTES // row_bytes)))
+    preferred = max(_CHUNK_BYTES // row_bytes, _CHUNK_ROWS_PER_COMPONENT * n_components)
+    return int(max(1, min(preferred, _LARGEST_CHUNK_BYTES // row_bytes)))
 
 
 def read_chunks(

@@ -187,12 +187,12 @@ class TableColumns:
         if column not in names:
             raise ValueError(f"column must be one of {', '.join(names)}, got {column!r}.")
         number = int(columns[names.index(column)])
-        schema, found = self.schema.modelled[number], shares(number)
-        if found is None:
+        schema, by_code = self.schema.modelled[number], shares(number)
+        if by_code is None:
             raise ValueError(
                 f"column must be a category or boolean, got the {schema.kind} {column!r}."
             )
-        probabilities = found[:, list(schema.codes)] * np.array(schema.shares)
+        probabilities = by_code[:, list(schema.codes)] * np.array(schema.shares)
         return np.array(schema.levels), np.asarray(probabilities)
 
     def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
@@ -261,7 +261,7 @@ class TableColumns:
         """
         original, table = open_table(X)
         rows, _ = encode(self.schema, table, absent)
-        alike = table.origin == self.schema.origin
+        same_origin = table.origin == self.schema.origin
         place = {name: number for number, name in enumerate(self.all_labels)}
         with_gaps = [
             name
@@ -279,7 +279,7 @@ class TableColumns:
                     table.columns[name],
                     complete[:, place[name]] if name in place else zeros,
                     random,
-                    alike,
+                    same_origin,
                 )
                 for name in with_gaps
             }

@@ -238,5 +238,5 @@ def _time_array(values: Sequence[Any]) -> np.ndarray:
         else value
         for value in values
     ]
-    naught: list[Any] = ["NaT" if value is None else value for value in plain]
-    return np.array(naught, dtype="datetime64[us]" if timed else "datetime64[D]")
+    known: list[Any] = ["NaT" if value is None else value for value in plain]
+    return np.array(known, dtype="datetime64[us]" if timed else "datetime64[D]")

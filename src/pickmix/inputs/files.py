@@ -57,8 +57,8 @@ def read_table(
     path = Path(path)
     suffix = known_suffix(path)
     if not path.is_file():
-        found = "a folder" if path.is_dir() else "nothing there"
-        raise FileNotFoundError(f"{path}: expected a file, found {found}")
+        kind = "a folder" if path.is_dir() else "nothing there"
+        raise FileNotFoundError(f"{path}: expected a file, found {kind}")
     check_size(path, path.stat().st_size)
     if suffix in (".npy", ".npz"):
         rows, names = _read_numpy(path, key)
@@ -191,11 +191,11 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 def check_beginning(path: Path, file: BinaryIO) -> None:
-    found = file.read(_MAGIC_BYTES)
+    start = file.read(_MAGIC_BYTES)
     file.seek(0)
-    if not found.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
+    if not start.startswith((b"\x93NUMPY", b"PK\x03\x04", b"PK\x05\x06")):
         raise InputError(
-            f"expected a {path.suffix} file, but it begins with {found!r}: it is damaged or of "
+            f"expected a {path.suffix} file, but it begins with {start!r}: it is damaged or of "
             "another kind",
             path=path,
         )
@@ -257,8 +257,8 @@ def _no_column(column: str | int, names: list[str] | None, n_columns: int) -> st
     if names is None:
         return f"no column {shown(column)}; there are {known}"
     by_letters = {name.lower(): name for name in names}
-    alike = difflib.get_close_matches(str(column).lower(), by_letters, 3)
-    near = f", but {' and '.join(shown(by_letters[name]) for name in alike)}" if alike else ""
+    similar = difflib.get_close_matches(str(column).lower(), by_letters, 3)
+    near = f", but {' and '.join(shown(by_letters[name]) for name in similar)}" if similar else ""
     kept = [name[:_LONGEST_NAME] for name in names[:_SHOWN_NAMES]]
     more = ", ..." if len(names) > _SHOWN_NAMES else ""
     return f"no column {shown(column)}{near}; there are {', '.join(kept)}{more} or {known}"

@@ -10,7 +10,7 @@ import datetime
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -247,11 +247,7 @@ def zone_of(form: Mapping[str, Any]) -> str | None:
 
 def write_typed(table: TypedTable) -> Any:
     """Return a table of the kind that `table.origin` names, with the types of its columns."""
-    if table.origin == "polars":
-        polars: Any = importlib.import_module("polars")
-        return polars.DataFrame([_polars_series(n, column) for n, column in table.columns.items()])
-    writers: dict[str, Any] = {"pandas": _pandas_series, "pyarrow": _arrow_array}
-    write = writers.get(table.origin, _dict_array)
+    write = _WRITERS[table.origin]
     columns = {name: write(column) for name, column in table.columns.items()}
     if table.origin == "dict":
         return columns
@@ -261,30 +257,22 @@ def write_typed(table: TypedTable) -> Any:
 
 def replace_columns(table: Any, origin: str, columns: Mapping[str, TypedColumn]) -> Any:
     """Return a copy of the user's table with some columns replaced, all else as it was."""
+    write = _WRITERS[origin]
     if origin == "pandas":
         out = table.copy()
         for name, column in columns.items():
-            dtype = table[name].dtype
-            known = getattr(dtype, "categories", None) is not None
-            series = _pandas_categories(column, dtype) if known else _pandas_series(column)
-            out[name] = series.set_axis(table.index)
+            out[name] = write(column, table[name].dtype).set_axis(table.index)
         return out
     if origin == "pyarrow":
         for name, column in columns.items():
             place = table.schema.get_field_index(name)
             old = table.schema.field(place)
-            array = _arrow_array(column, _fitting_type(column, old.type))
+            array = write(column, old.type)
             table = table.set_column(place, old.with_type(array.type), array)
         return table
     if origin == "polars":
-        return table.with_columns(
-            [_polars_series(n, c, _fitting_polars(c, table.schema[n])) for n, c in columns.items()]
-        )
-    out = dict(table)
-    for name, column in columns.items():
-        filled = _dict_array(column)
-        out[name] = filled.tolist() if isinstance(out[name], list) else filled
-    return out
+        return table.with_columns(**{n: write(c, table.schema[n]) for n, c in columns.items()})
+    return dict(table) | {name: write(column, table[name]) for name, column in columns.items()}
 
 
 def _texts(column: TypedColumn) -> np.ndarray:
@@ -338,43 +326,48 @@ def _clipped(values: np.ndarray, dtype: Any) -> np.ndarray:
 def numpy_array(column: TypedColumn) -> np.ndarray:
     """Return a column as an array (N,); gaps are NaN, NaT or None."""
     if not column.missing.any():
-        return _dict_array(column)
+        return np.asarray(_dict_array(column))
     if column.storage == "number":
         return np.where(column.missing, np.nan, column.values.astype(np.float64))
     if column.storage == "time":
         return np.where(column.missing, np.array("NaT", column.values.dtype), column.values)
     objects = np.full(column.missing.shape, None, dtype=object)
     observed = column.observed
-    objects[~column.missing] = (
-        observed.tolist() if column.levels is None else column.levels[observed]
-    )
+    known = observed.tolist() if column.levels is None else column.levels[observed]
+    objects[~column.missing] = known
     return objects
 
 
-def _dict_array(column: TypedColumn) -> np.ndarray:
-    dtype = str(column.form.get("dtype", "list"))
+def _dict_array(column: TypedColumn, old: Any = None) -> Any:
+    """Write an array, or a list if that is what the old column was."""
+    dtype, array = str(column.form.get("dtype", "list")), column.values
     if _is_text(column):
-        return _texts(column).astype(str) if dtype == "str" else _texts(column)
-    if dtype == "object":
-        return _objects(column)
-    if column.storage == "number" and re.fullmatch(r"(u?int|float)\d+", dtype):
-        return _clipped(column.values, dtype)
-    if column.storage == "time" and dtype[1:2] in ("m", "M"):
-        return column.values.astype(dtype)
-    return column.values
+        array = _texts(column).astype(str) if dtype == "str" else _texts(column)
+    elif dtype == "object":
+        array = _objects(column)
+    elif column.storage == "number" and re.fullmatch(r"(u?int|float)\d+", dtype):
+        array = _clipped(column.values, dtype)
+    elif column.storage == "time" and dtype[1:2] in ("m", "M"):
+        array = column.values.astype(dtype)
+    return array.tolist() if isinstance(old, list) else array
 
 
-def _pandas_series(column: TypedColumn) -> Any:
+def _pandas_series(column: TypedColumn, old: Any = None) -> Any:
+    """Write a series, in the categorical type of the old column if it had one."""
     pd: Any = importlib.import_module("pandas")
     form, dtype = column.form, str(column.form.get("dtype", ""))
+    if getattr(old, "categories", None) is not None:
+        assert column.levels is not None
+        place = {str(level): code for code, level in enumerate(old.categories.tolist())}
+        codes = np.array([place.get(str(level), -1) for level in column.levels], dtype=np.int64)
+        return pd.Series(pd.Categorical.from_codes(codes[column.values], dtype=old))
     if not dtype:
         # Of a table of another kind, so that pandas' own choice is as good as any.
         return pd.Series(_objects(column) if column.levels is not None else column.values)
     if "arrow" in form:
         return pd.Series(pd.arrays.ArrowExtensionArray(_arrow_array(column)))
     if "categories" in form:
-        levels = pd.Categorical(_objects(column), form["categories"], form["ordered"])
-        return pd.Series(levels)
+        return pd.Series(pd.Categorical(_objects(column), form["categories"], form["ordered"]))
     if dtype == "object" or _is_text(column):
         return pd.Series(_objects(column), dtype=dtype)
     plain = re.fullmatch(r"(u?int|float)\d+", dtype.lower())
@@ -386,19 +379,11 @@ def _pandas_series(column: TypedColumn) -> Any:
     return series.astype(dtype)
 
 
-def _pandas_categories(column: TypedColumn, dtype: Any) -> Any:
-    """Return values in a categorical type that is there already, whatever its categories are."""
-    pd: Any = importlib.import_module("pandas")
-    assert column.levels is not None
-    place = {str(level): code for code, level in enumerate(dtype.categories.tolist())}
-    codes = np.array([place.get(str(level), -1) for level in column.levels], dtype=np.int64)
-    return pd.Series(pd.Categorical.from_codes(codes[column.values], dtype=dtype))
-
-
-def _arrow_array(column: TypedColumn, kind: Any = None) -> Any:
+def _arrow_array(column: TypedColumn, old: Any = None) -> Any:
+    """Write an Arrow array, of the type of the old column if that can hold the values."""
     import pyarrow as pa
 
-    kind = _type_of(column) if kind is None else kind
+    kind = _type_of(column) if old is None else _fitting_type(column, old)
     types = pa.types
     if types.is_dictionary(kind):
         values = _objects(column).tolist()
@@ -444,20 +429,6 @@ def _type_of(column: TypedColumn) -> Any:
     return pa.string() if column.levels is not None else pa.array(column.values).type
 
 
-def is_known_form(origin: str, form: Mapping[str, Any]) -> bool:
-    """Whether columns of tables of this origin can have such a form."""
-    # Dictionaries may have values of types that have no alias.
-    if "dtype" not in form or "value_type" in form:
-        return True
-    if origin != "pyarrow" and "arrow" not in form:
-        return re.fullmatch(_TYPES[origin], str(form["dtype"])) is not None
-    try:
-        _arrow_type(form)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
-    return True
-
-
 def _fitting_type(column: TypedColumn, kind: Any) -> Any:
     """Return the type of an Arrow column, or another if that cannot hold values of this storage."""
     from pyarrow import types
@@ -472,15 +443,27 @@ def _fitting_type(column: TypedColumn, kind: Any) -> Any:
     return _type_of(column) if name is None or lacks_zone else kind
 
 
-def _fitting_polars(column: TypedColumn, kind: Any) -> Any:
-    """Return the type of a column of polars, or None if that cannot hold levels."""
-    is_text = str(kind).partition("(")[0] in ("String", "Utf8", "Categorical", "Enum")
-    return None if str(kind) == "Null" or (column.levels is not None and not is_text) else kind
+def is_known_form(origin: str, form: Mapping[str, Any]) -> bool:
+    """Whether columns of tables of this origin can have such a form."""
+    # Dictionaries may have values of types that have no alias.
+    if "dtype" not in form or "value_type" in form:
+        return True
+    if origin != "pyarrow" and "arrow" not in form:
+        return re.fullmatch(_TYPES[origin], str(form["dtype"])) is not None
+    try:
+        _arrow_type(form)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False
+    return True
 
 
-def _polars_series(name: str, column: TypedColumn, kind: Any = None) -> Any:
+def _polars_series(column: TypedColumn, old: Any = None) -> Any:
+    """Write a series, of the type of the old column if that can hold levels."""
     polars: Any = importlib.import_module("polars")
-    form = column.form
+    form, kind = column.form, old
+    is_text = str(old).partition("(")[0] in ("String", "Utf8", "Categorical", "Enum")
+    if str(old) == "Null" or (column.levels is not None and not is_text):
+        kind = None
     if kind is None and "dtype" in form:
         kind = getattr(polars, str(form["dtype"]))
         if "unit" in form:
@@ -491,12 +474,19 @@ def _polars_series(name: str, column: TypedColumn, kind: Any = None) -> Any:
         elif "scale" in form:
             kind = polars.Decimal(form["precision"], form["scale"])
     if _is_text(column):
-        series = polars.Series(name, _texts(column).tolist())
+        series = polars.Series(_texts(column).tolist())
+    elif column.storage == "number" and kind is not None and kind.is_integer():
+        series = polars.Series(_clipped(column.values, str(kind).lower()))
     else:
-        series = polars.Series(name, importlib.import_module("pyarrow").array(column.values))
-    zone = getattr(kind, "time_zone", None)
-    if zone and not _is_text(column):
-        series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    if column.storage == "number" and kind is not None and kind.is_integer():
-        series = polars.Series(name, _clipped(column.values, str(kind).lower()))
+        series = polars.Series(importlib.import_module("pyarrow").array(column.values))
+        if zone := getattr(kind, "time_zone", None):
+            series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
     return series if kind is None else series.cast(kind)
+
+
+_WRITERS: dict[str, Callable[..., Any]] = {
+    "dict": _dict_array,
+    "pandas": _pandas_series,
+    "polars": _polars_series,
+    "pyarrow": _arrow_array,
+}

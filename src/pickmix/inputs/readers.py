@@ -434,7 +434,7 @@ def write_rows(file: Any, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
 def _folder_for(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None) -> Iterator[Path]:
     """Make a temporary folder; if the block fails, remove it and explain a lack of room."""
     parent = Path(tempfile.gettempdir()) if cache is None else cache
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
+    new_folders = [path for path in (parent, *parent.parents) if not path.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     folder = None
     try:
@@ -445,7 +445,7 @@ def _folder_for(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
         with contextlib.suppress(OSError):
-            for path in made:
+            for path in new_folders:
                 path.rmdir()
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
