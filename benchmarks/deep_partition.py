@@ -18,10 +18,6 @@ Writes results/<name>.csv and results/<name>.md.
 from __future__ import annotations
 
 import argparse
-import csv
-import importlib.metadata
-import os
-import platform
 import statistics
 import time
 from collections.abc import Iterator
@@ -31,6 +27,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from reporting import machine, write_lines
 
 from pickmix import FlowMixture, RandomPartition, SumProductTransformNetwork
 from pickmix.data import uci
@@ -139,15 +136,10 @@ def fit(split: uci.Split, model: str, rule: tuple, held: str, evaluations: int, 
 
 
 def facts(evaluations: int, seeds: int) -> str:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = ", ".join(
-        f"{package} {importlib.metadata.version(package)}" for package in ("jax", "numpy")
-    )
     return (
         f"Written by `benchmarks/deep_partition.py`: {evaluations:,} component evaluations per "
         f"fit; test log-likelihood per row, mean over {seeds} seed(s) (validation chooses the "
-        f"parameters), and median work time. {platform.machine()}, {cores} shared cores, "
-        f"load {os.getloadavg()[0]:.1f}. Python {platform.python_version()}, {versions}."
+        f"parameters), and median work time. {machine('jax', 'numpy')}."
     )
 
 
@@ -207,11 +199,8 @@ def main() -> None:
             rows.append(row | {"set": name})
             elapsed = time.perf_counter() - started
             print(f"{elapsed:4.0f} s  {model}, {name}, {held}, {rule[0]}: {row['test']:.3f}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    with open(arguments.out / f"{arguments.name}.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
+    lines = [{name: row[name] for name in COLUMNS} for row in rows]
+    write_lines(arguments.out, f"{arguments.name}.csv", lines)
     text = summarise(rows, facts(arguments.evaluations, arguments.seeds))
     (arguments.out / f"{arguments.name}.md").write_text(text)
 

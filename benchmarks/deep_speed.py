@@ -15,9 +15,6 @@ On a machine that others use as well, take the processor's time on one thread:
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -28,6 +25,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from reporting import machine
 
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
@@ -36,6 +34,7 @@ from pickmix.gradient.network import Network
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.sptn import SumProductTransform
+from pickmix_experiments.runner import cpu_count
 
 N, D, B, M = 10_000, 30, 100, 1
 RATE = 1e-3
@@ -169,7 +168,7 @@ def make_cases(clock: str) -> tuple[dict[str, Case], str]:
         differences.append(deep_step_torch.check(network))
         steps = deep_step_torch.Steps(network, *make_inputs(network))
         like = cases[f"{name} mhsaem"]
-        for n_threads in sorted({1, n_cores()}):
+        for n_threads in sorted({1, cpu_count()}):
             label = f"MHSAEM-U, eager PyTorch, {n_threads} thread{'s' * (n_threads > 1)}"
             cases[f"{name} torch {n_threads}"] = Case(
                 like.model,
@@ -182,28 +181,6 @@ def make_cases(clock: str) -> tuple[dict[str, Case], str]:
         "PyTorch's steps were checked: after three steps from the same start, chains are equal and "
         f"parameters differ by {max(differences):.0e} at most (float64)."
     )
-
-
-def n_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def facts() -> str:
-    """Say what the times depend on."""
-    model = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-        model = names[0] if names else model
-    versions = [f"Python {platform.python_version()}"]
-    for package in ("jax", "jaxlib", "numpy", "torch"):
-        try:
-            versions.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            versions.append(f"no {package}")
-    load = " to ".join(f"{value:.1f}" for value in (LOAD_BEFORE, os.getloadavg()[0]))
-    return f"{model}, {n_cores()} cores, load {load}. {', '.join(versions)}."
 
 
 def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:
@@ -224,10 +201,10 @@ def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:
     for b in (1, 2, 8):
         triangular, rotations = f"triangular {b} mhsaem", f"rotations {b} mhsaem"
         label = f"SPTN, s^l = 1024, b = {b}"
-        own = ratio(f"triangular {b} sgd", triangular)
-        rows.append((f"{label}, triangular: SGD / MHSAEM-U", own, ">= 50"))
-        own = ratio(f"rotations {b} sgd", rotations)
-        rows.append((f"{label}, rotations: SGD / MHSAEM-U", own, ">= 50" if b == 1 else ""))
+        speed_up = ratio(f"triangular {b} sgd", triangular)
+        rows.append((f"{label}, triangular: SGD / MHSAEM-U", speed_up, ">= 50"))
+        speed_up = ratio(f"rotations {b} sgd", rotations)
+        rows.append((f"{label}, rotations: SGD / MHSAEM-U", speed_up, ">= 50" if b == 1 else ""))
         steps = ratio(rotations, triangular)
         rows.append((f"{label}, MHSAEM-U: rotations / triangular", steps, ">= 3"))
     torch_cases = (("flows 128", "flows, K = 128"), ("rotations 1", "SPTN, rotations, b = 1"))
@@ -277,7 +254,8 @@ def report(cases: dict[str, Case], note: str, n_rounds: int) -> str:
         "# Time of one step with deep components\n\n"
         f"Written by `benchmarks/deep_speed.py`. N = {N:,} standard normal rows, D = {D}, B = {B}, "
         f"M = {M}, float32. SPTN: s = {CHILDREN}, l = {LAYERS}. Median and minimum over {n_rounds} "
-        f"rounds; ratios are of medians.\n\n{facts()}\n\n{note}\n\n"
+        "rounds; ratios are of medians.\n\n"
+        f"{machine('jax', 'jaxlib', 'numpy', 'torch')}\n\n{note}\n\n"
         + write_table(
             [
                 "model",
@@ -312,8 +290,6 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "deep_speed.md").write_text(text)
 
-
-LOAD_BEFORE = os.getloadavg()[0]
 
 if __name__ == "__main__":
     main()

@@ -20,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from deep_speed import RATE, make_inputs, n_cores
+from deep_speed import RATE, make_inputs
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -32,6 +32,7 @@ from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.sptn import SumProductTransform
 from pickmix.gradient.transforms import Transforms
+from pickmix_experiments.runner import cpu_count
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
 _LOG_2_PI = math.log(2.0 * math.pi)
@@ -375,7 +376,7 @@ def main() -> None:
         steps = Steps(network, *make_inputs(network))
         seconds = {
             n_threads: min(steps.run(50, n_threads) for _ in range(6))
-            for n_threads in sorted({1, n_cores()})
+            for n_threads in sorted({1, cpu_count()})
         }
         times = ", ".join(f"{1e3 * s:.2f} ms with {n} threads" for n, s in seconds.items())
         print(f"{name}: {times}; parameters differ from pickmix's by {difference:.0e} at most")

@@ -65,7 +65,7 @@ def draw_mixed(seed: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 def main() -> None:
     """Measure, print and write."""
     arguments = parser_for(__doc__, seeds=3).parse_args()
-    n_rows, n_held_out = (2_000, 500) if arguments.quick else (N_ROWS, N_HELD_OUT)
+    n_rows, n_held_out = (500, 200) if arguments.quick else (N_ROWS, N_HELD_OUT)
     lines = []
     for name, draw, family, K in (
         ("poisson", draw_counts, "poisson", 200),

@@ -33,14 +33,14 @@ def parser_for(description: str | None, seeds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def print_machine() -> None:
+def machine(*packages: str) -> str:
     """Say what runs, and on what."""
-    packages = ("numpy", "scipy", "scikit-learn", "numba")
-    print(
-        f"{runner.versions(packages)}; {runner.cpu_count()} cores of {runner.cpu_name()}; "
-        f"load {os.getloadavg()[0]:.1f}; {_clock} clock",
-        flush=True,
-    )
+    cores = f"{runner.cpu_count()} cores of {runner.cpu_name()}"
+    return f"{runner.versions(packages)}; {cores}; load {os.getloadavg()[0]:.1f}"
+
+
+def print_machine() -> None:
+    print(f"{machine('numpy', 'scipy', 'scikit-learn', 'numba')}; {_clock} clock", flush=True)
 
 
 _clocks: dict[str, Callable[[], float]] = {

@@ -154,6 +154,10 @@ def _read_table(path: Path) -> Iterator[History]:
         table = pd.read_parquet(path)
     else:
         table = pd.read_csv(path, keep_default_na=False, na_values=[""])
+    missing = [name for name in ("settings", "seed", *SERIES) if name not in table]
+    if missing:
+        message = f"expected the columns settings, seed, ...; {missing[0]} is missing"
+        raise ValueError(f"{path}: {message}")
     for (settings, seed), rows in table.groupby(["settings", "seed"], sort=False):
         if run := run_of(settings, int(seed)):
             yield _history(run, {**rows.iloc[0], **{name: rows[name] for name in SERIES}})

@@ -85,6 +85,12 @@ def test_tables_of_version_0_2_are_read_and_added_to(path, suffix):
     check_same(Store(path), histories)
 
 
+def test_another_table_is_refused(path):
+    path.with_suffix(".csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"expected the columns .*; settings is missing"):
+        Store(path)
+
+
 def test_lines_of_other_versions(path, monkeypatch):
     filled(path, RUNS[5])
     line = json.loads(path.read_text())
