@@ -8,11 +8,16 @@ import pytest
 
 import pickmix
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
-from pickmix.inspection.calibration import calibration
+from pickmix.inspection.columns import calibration
 from pickmix.inspection.components import component_table
-from pickmix.inspection.evidence import Evidence, gather, independent_score
-from pickmix.inspection.verdict import judge
-from pickmix.inspection.view import look_at
+from pickmix.inspection.verdict import Evidence, gather, independent_score, judge
+from pickmix.inspection.view import View
+
+
+def scores_of(model, X):
+    view = View(model)
+    return view.score(view.read(X))
+
 
 PLAIN = Evidence(
     n_components=10,
@@ -21,7 +26,7 @@ PLAIN = Evidence(
     n_thin=0,
     thin_below=3,
     n_rows=1000,
-    n_looked_at=1000,
+    n_scored=1000,
     n_rows_fit=5000.0,
     held_out=True,
     score=-2.5,
@@ -64,10 +69,10 @@ class TestRules:
             assert text in found.headline
 
     def test_few_rows_say_nothing(self):
-        found = finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "score")
+        found = finding(replace(PLAIN, n_scored=1, gap=9.0, gap_error=0.0), "score")
         assert found.kind == "note"
         assert found.text.startswith("1 row is too few")
-        assert finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "overfit") is None
+        assert finding(replace(PLAIN, n_scored=1, gap=9.0, gap_error=0.0), "overfit") is None
 
     def test_a_mixture_that_gains_nothing(self):
         found = finding(replace(PLAIN, gain=0.01), "gain")
@@ -245,7 +250,7 @@ class TestNumbers:
         X, others = rng.normal(size=(400, 3)), rng.normal(size=(300, 3))
         mixture = GaussianMixture(8, random_state=0, max_iter=5, tol=0.0).fit(X)
         table = component_table(mixture, others)
-        evidence = gather(mixture, table, held_out=True, fitted=look_at(mixture, X))
+        evidence = gather(mixture, table, held_out=True, fitted=scores_of(mixture, X))
         scores = mixture.score_samples(X), mixture.score_samples(others)
         assert evidence.gap == pytest.approx(scores[0].mean() - scores[1].mean())
         expected = np.sqrt(scores[0].var() / 400 + scores[1].var() / 300)
@@ -281,8 +286,8 @@ class TestNumbers:
     def test_columns_on_their_own_are_one_gaussian_each(self):
         X = np.random.default_rng(0).normal(size=(300, 3)) * [1.0, 5.0, 0.1]
         mixture = GaussianMixture(1, covariance_type="diag", reg_covar=0.0).fit(X)
-        looked = look_at(mixture, X)
-        assert independent_score(mixture, looked) == pytest.approx(mixture.score(X), abs=1e-4)
+        scores = scores_of(mixture, X)
+        assert independent_score(mixture, scores) == pytest.approx(mixture.score(X), abs=1e-4)
 
     def test_columns_on_their_own_with_counts_levels_and_gaps(self):
         rng = np.random.default_rng(0)
@@ -292,7 +297,7 @@ class TestNumbers:
         rows[:20, 0] = np.nan
         family = [("diag", [0]), ("poisson", [1]), ("categorical", [2])]
         mixture = FamilyMixture(family, 1, reg_covar=0.0, random_state=0).fit(rows)
-        own = independent_score(mixture, look_at(mixture, rows))
+        own = independent_score(mixture, scores_of(mixture, rows))
         assert own == pytest.approx(mixture.score(rows), abs=2e-3)
 
     def test_the_gain_of_a_table_does_not_depend_on_units(self):

@@ -7,26 +7,24 @@ from typing import Any, Self
 
 import numpy as np
 
+from pickmix.inspection.columns import Marginal, marginals, read_columns
 from pickmix.inspection.displays.base import (
     ROWS,
     Display,
     check_level,
+    choose_n_std,
     cluster_colours,
     describe,
-    finish,
-    refuse_path,
-)
-from pickmix.inspection.displays.colours import BLUE
-from pickmix.inspection.displays.columns import draw_marginal
-from pickmix.inspection.displays.ellipses import (
-    choose_n_std,
     draw_ellipses,
     draw_points,
+    finish,
     limits_of,
+    refuse_path,
     set_limits,
     write_numbers,
 )
-from pickmix.inspection.marginals import Marginal, marginals, read_columns
+from pickmix.inspection.displays.colours import BLUE
+from pickmix.inspection.displays.columns import draw_marginal
 from pickmix.inspection.plane import (
     Plane,
     choose_plane,
@@ -34,17 +32,13 @@ from pickmix.inspection.plane import (
     coordinates,
     plane_covariances,
 )
-from pickmix.inspection.view import View, some_rows
+from pickmix.inspection.view import View, sample_rows
 
 # Rows and ellipses that are drawn.
 _MOST_POINTS, _MOST_ELLIPSES = 20_000, 5_000
-# Components of a single column that have a curve each.
-_MOST_CURVES = 30
+# Components of a single column that have a curve each, and clusters that have a number.
+_MOST_CURVES, _MOST_NUMBERS = 30, 30
 _DEVIATIONS = {1: "one standard deviation", 2: "two standard deviations"}
-# Clusters that have their number written at their centre.
-_MOST_NUMBERS = 30
-
-
 # Percentages of the rows that lie where the density is higher than on a contour.
 _CONTOURS = (99, 90, 70, 50, 30, 10)
 # Components on points of a grid, and points along its side.
@@ -56,16 +50,11 @@ _COARSEST_GRID, _FINEST_GRID = 60, 250
 class Ellipses:
     """Components as means and covariances in a plane, the heaviest first."""
 
-    #: Their numbers (n,) in the model.
-    components: np.ndarray
-    #: (n, 2)
-    centers: np.ndarray
-    #: (n, 2, 2)
-    covariances: np.ndarray
-    #: (n,)
-    weights: np.ndarray
-    #: The cluster (n,) of each, numbered by falling weight.
-    clusters: np.ndarray | None = None
+    components: np.ndarray  # (n,), their numbers in the model
+    centers: np.ndarray  # (n, 2)
+    covariances: np.ndarray  # (n, 2, 2)
+    weights: np.ndarray  # (n,)
+    clusters: np.ndarray | None = None  # (n,), numbered by falling weight
 
     @property
     def n_std(self) -> int:
@@ -75,7 +64,7 @@ class Ellipses:
 
 @dataclass
 class Contours:
-    """A density on a grid: values (m, m) at places x (m,) and y (m,), and levels of contours."""
+    """A density on a grid: values (m, m) at coordinates x (m,) and y (m,), and levels."""
 
     x: np.ndarray
     y: np.ndarray
@@ -176,10 +165,6 @@ class ComponentsDisplay(Display):
             None makes a figure. Drawn rows stand beside the rows if there are two axes.
         **settings
             As in `plot`.
-
-        Returns
-        -------
-        display : ComponentsDisplay
         """
         return cls.compute(model, X, columns=columns, level=level).plot(ax, **settings)
 
@@ -254,7 +239,7 @@ class ComponentsDisplay(Display):
         rows_kwargs: dict[str, Any] | None = None,
         ellipse_kwargs: dict[str, Any] | None = None,
     ) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
@@ -267,10 +252,6 @@ class ComponentsDisplay(Display):
             For the scatter of the rows.
         ellipse_kwargs : dict, default=None
             For the `EllipseCollection`.
-
-        Returns
-        -------
-        self
         """
         main, beside = (ax, None) if np.ndim(ax) == 0 else ax
         main = self._single(main)
@@ -333,8 +314,7 @@ class ComponentsDisplay(Display):
             draw_points(axes, self.drawn, BLUE, **settings)
             return f"{self.title}\ngrey: rows; blue: drawn from the model"
         draw_points(beside, self.drawn, BLUE, **settings)
-        beside.set_xlim(axes.get_xlim())
-        beside.set_ylim(axes.get_ylim())
+        beside.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
         finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
         return "Data"
 
@@ -358,7 +338,7 @@ def _find_contours(view: View, points: np.ndarray, plane: Plane) -> Contours:
     # The plane may show the second column first.
     order = np.argsort(plane.columns)
     values = view.log_densities(grid[:, order]).reshape(n_side, n_side)
-    few = points[some_rows(points.shape[0], 2000)][:, order]
+    few = points[sample_rows(points.shape[0], 2000)][:, order]
     levels = np.unique(np.percentile(view.log_densities(few), [100 - p for p in _CONTOURS]))
     # Data on a line have densities that no point of the grid reaches.
     return Contours(x, y, values, levels[(levels > values.min()) & (levels < values.max())])

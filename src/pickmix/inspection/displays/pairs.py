@@ -14,19 +14,17 @@ from pickmix.inspection.displays.base import (
     check_level,
     cluster_colours,
     describe,
-    finish,
-    matplotlib_part,
-    refuse_path,
-    shorten,
-)
-from pickmix.inspection.displays.colours import INK
-from pickmix.inspection.displays.ellipses import (
     draw_ellipses,
     draw_points,
+    finish,
     limits_of,
+    matplotlib_part,
+    refuse_path,
     set_limits,
+    shorten,
     write_numbers,
 )
+from pickmix.inspection.displays.colours import INK
 from pickmix.inspection.plane import (
     component_means,
     coordinates,
@@ -115,10 +113,6 @@ class PairsDisplay(Display):
             Columns of numbers, two to eight. None are the four in which the clusters differ most.
         figure : matplotlib Figure or SubFigure, default=None
             None makes one.
-
-        Returns
-        -------
-        display : PairsDisplay
         """
         view = View(model)
         level = check_level(model, min(_LEVEL, view.n_components) if level is None else level)
@@ -136,11 +130,12 @@ class PairsDisplay(Display):
         rows = coordinates(view, read)
         reduced, clusters = View(model.reduce(level)), np.arange(level)
         if columns is None:
-            wanted = _telling(reduced, rows, wanted)
+            wanted = _most_different(reduced, rows, wanted)
         plane = plane_of(view, wanted)
+        labels = model.merge_tree().labels(level)
         return cls(
             plane.project(rows),
-            view.predict(read, level),
+            np.asarray(view.model.predict(read.values, labels=labels)),
             np.asarray(reduced.model.weights),
             plane.project(component_means(reduced, clusters)),
             plane_covariances(reduced, clusters, plane),
@@ -150,16 +145,12 @@ class PairsDisplay(Display):
         ).plot(figure)
 
     def plot(self, figure: Any = None) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
         figure : matplotlib Figure or SubFigure, default=None
             None makes one.
-
-        Returns
-        -------
-        self
         """
         d = len(self.names)
         if figure is None:
@@ -236,18 +227,14 @@ class PairsDisplay(Display):
         if more:
             rest = f"{more:,} more: {self.weights[len(shown) :].sum():.1%}"
             handles.append(lines.Line2D([], [], linewidth=0, label=rest))
+        sizes = {"fontsize": 8, "title_fontsize": 8}
         corner.legend(
-            handles=handles,
-            title="cluster: weight",
-            frameon=False,
-            fontsize=8,
-            title_fontsize=8,
-            loc="upper right",
+            handles=handles, title="cluster: weight", frameon=False, loc="upper right", **sizes
         )
 
 
 def _label(name: str) -> str:
-    """A name for the side of a small panel, with what a date counts from on a line of its own."""
+    """A name for the side of a small panel; the first day of dates has its own line."""
     start, mark, since = name.partition(" (days")
     return shorten(start, 26) + (f"\n(days{since}" if mark else "")
 
@@ -257,7 +244,7 @@ def _size(seen: np.ndarray) -> float:
     return float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
 
 
-def _telling(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
+def _most_different(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """The few columns in which clusters differ most, and that do not repeat each other."""
     plane = plane_of(reduced, usable)
     means = plane.project(component_means(reduced, np.arange(reduced.n_components)))
@@ -270,11 +257,11 @@ def _telling(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
     n_distinct = np.array([np.unique(column[~np.isnan(column)]).shape[0] for column in points.T])
     explained = np.where(n_distinct < _FEW_VALUES, 1e-3, 1.0) * np.minimum(explained, 1.0)
     scaled = away / np.where(spread > 0.0, spread, 1.0)
-    likeness = np.square(scaled.T @ scaled / max(rows.shape[0], 1))
+    squared_correlation = np.square(scaled.T @ scaled / max(rows.shape[0], 1))
     chosen: list[int] = []
     left = explained.copy()
     for _ in range(min(_CHOSEN_COLUMNS, usable.shape[0])):
         chosen.append(int(left.argmax()))
-        left = explained * (1.0 - likeness[:, chosen].max(axis=1))
+        left = explained * (1.0 - squared_correlation[:, chosen].max(axis=1))
         left[chosen] = -1.0
     return np.asarray(usable[np.sort(chosen)])
