@@ -279,12 +279,10 @@ class TestKinds:
         np.testing.assert_allclose(np.array(rows["cells"]).T, X[numbers], rtol=1e-5)
 
     def test_wide_tables_stay_small(self):
-        X = clusters(n=1500, D=120, K=4)
-        model = pickmix.GaussianMixture(
-            30, covariance_type="diag", random_state=0, max_iter=2, tol=0.0
-        ).fit(X)
+        X = clusters(n=600, D=120, K=4)
+        model = given(X[:8], np.ones((8, 120)))
         page = pickmix.report(model, X)
-        assert len(page.encode()) < 3e6
+        assert len(page.encode()) < 2e6
         assert len(payload_of(page)["marginals"]) == 100
 
 

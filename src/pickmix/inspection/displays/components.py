@@ -8,21 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.inspection.columns import Marginal, marginals, read_columns
-from pickmix.inspection.displays.base import (
-    ROWS,
-    Display,
-    check_level,
-    choose_n_std,
-    cluster_colours,
-    describe,
-    draw_ellipses,
-    draw_points,
-    finish,
-    limits_of,
-    refuse_path,
-    set_limits,
-    write_numbers,
-)
+from pickmix.inspection.displays import base
+from pickmix.inspection.displays.base import ROWS, Display, describe, finish
 from pickmix.inspection.displays.colours import BLUE
 from pickmix.inspection.displays.columns import draw_marginal
 from pickmix.inspection.plane import (
@@ -59,7 +46,7 @@ class Ellipses:
     @property
     def n_std(self) -> int:
         """Standard deviations to draw: two, or one where ellipses would hide each other."""
-        return choose_n_std(self.centers, self.covariances)
+        return base.choose_n_std(self.centers, self.covariances)
 
 
 @dataclass
@@ -173,12 +160,12 @@ class ComponentsDisplay(Display):
         """Compute what `plot` draws, and draw nothing yet; parameters as in `from_estimator`."""
         view = View(model)
         if level is not None:
-            level = check_level(model, level)
+            level = base.check_level(model, level)
         if len(view.columns) == 1 and columns is None:
             if level is not None:
                 raise ValueError("level must be None for a single column, which has no ellipses.")
             return cls._one_column(view, X)
-        refuse_path(X)
+        base.refuse_path(X)
         X = view.read(X, _MOST_POINTS)
         rows = coordinates(view, X)
         plane = choose_plane(view, X, columns)
@@ -263,8 +250,8 @@ class ComponentsDisplay(Display):
         elif self.curve is not None:
             self._draw_curve(main)
         else:
-            draw_points(main, self.points, **rows_kwargs)
-            set_limits(main, self.points)
+            base.draw_points(main, self.points, **rows_kwargs)
+            base.set_limits(main, self.points)
         title = self.title
         if self.ellipses is not None:
             self._draw_ellipses(main, n_std, ellipse_kwargs or {})
@@ -291,14 +278,14 @@ class ComponentsDisplay(Display):
         colours: Any = BLUE
         if drawn.clusters is not None:
             numbers, centers = _cluster_centers(drawn)
-            palette = dict(zip(numbers.tolist(), cluster_colours(centers), strict=True))
+            palette = dict(zip(numbers.tolist(), base.cluster_colours(centers), strict=True))
             colours = [palette[cluster] for cluster in drawn.clusters.tolist()]
         n_std = drawn.n_std if n_std is None else n_std
-        draw_ellipses(
+        base.draw_ellipses(
             axes, drawn.centers, drawn.covariances, drawn.weights, n_std, colours, **settings
         )
         if drawn.clusters is not None and numbers.shape[0] <= _MOST_NUMBERS:
-            write_numbers(axes, numbers, centers, palette)
+            base.write_numbers(axes, numbers, centers, palette)
 
     def _draw_contours(self, axes: Any) -> None:
         drawn = self.contours
@@ -311,9 +298,9 @@ class ComponentsDisplay(Display):
         """Drawn rows, beside the others or among them; and the title of the first axes."""
         assert self.drawn is not None
         if beside is None:
-            draw_points(axes, self.drawn, BLUE, **settings)
+            base.draw_points(axes, self.drawn, BLUE, **settings)
             return f"{self.title}\ngrey: rows; blue: drawn from the model"
-        draw_points(beside, self.drawn, BLUE, **settings)
+        base.draw_points(beside, self.drawn, BLUE, **settings)
         beside.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
         finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
         return "Data"
@@ -332,7 +319,7 @@ def _find_contours(view: View, points: np.ndarray, plane: Plane) -> Contours:
     """Where the density of two columns is as high as at shares of the rows."""
     n_side = np.sqrt(_GRID_EVALUATIONS / getattr(view.estimator, "n_paths_", view.n_components))
     n_side = int(np.clip(n_side, _COARSEST_GRID, _FINEST_GRID))
-    low, high = limits_of(points)
+    low, high = base.limits_of(points)
     x, y = np.linspace(low, high, n_side).T
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     # The plane may show the second column first.

@@ -8,22 +8,8 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.families.distributions import NormalMixture
-from pickmix.inspection.displays.base import (
-    ROWS,
-    Display,
-    check_level,
-    cluster_colours,
-    describe,
-    draw_ellipses,
-    draw_points,
-    finish,
-    limits_of,
-    matplotlib_part,
-    refuse_path,
-    set_limits,
-    shorten,
-    write_numbers,
-)
+from pickmix.inspection.displays import base
+from pickmix.inspection.displays.base import ROWS, Display, finish, shorten
 from pickmix.inspection.displays.colours import INK
 from pickmix.inspection.plane import (
     component_means,
@@ -115,7 +101,7 @@ class PairsDisplay(Display):
             None makes one.
         """
         view = View(model)
-        level = check_level(model, min(_LEVEL, view.n_components) if level is None else level)
+        level = base.check_level(model, min(_LEVEL, view.n_components) if level is None else level)
         wanted = number_columns(view) if columns is None else view.find(columns)
         if columns is not None and not 2 <= wanted.shape[0] <= _MOST_COLUMNS:
             raise ValueError(
@@ -125,7 +111,7 @@ class PairsDisplay(Display):
             raise ValueError(
                 f"model must have two columns of numbers to draw pairs of, got {wanted.shape[0]}."
             )
-        refuse_path(X)
+        base.refuse_path(X)
         read = view.read(X, _MOST_POINTS)
         rows = coordinates(view, read)
         reduced, clusters = View(model.reduce(level)), np.arange(level)
@@ -140,7 +126,7 @@ class PairsDisplay(Display):
             plane.project(component_means(reduced, clusters)),
             plane_covariances(reduced, clusters, plane),
             list(plane.names),
-            f"{describe(model)}; {level} cluster{'s' if level > 1 else ''} of the merge tree, "
+            f"{base.describe(model)}; {level} cluster{'s' if level > 1 else ''} of the merge tree, "
             "two standard deviations",
         ).plot(figure)
 
@@ -155,11 +141,11 @@ class PairsDisplay(Display):
         d = len(self.names)
         if figure is None:
             size = 2.3 * d + 0.6
-            figure = matplotlib_part().figure(figsize=(size, size), layout="constrained")
+            figure = base.matplotlib_part().figure(figsize=(size, size), layout="constrained")
         self.figure_ = figure
         grid = figure.add_gridspec(d, d)
         self.axes_ = np.full((d, d), None, dtype=object)
-        colours = cluster_colours(self.means)
+        colours = base.cluster_colours(self.means)
         for i in range(d):
             for j in range(i + 1):
                 panel = figure.add_subplot(grid[i, j])
@@ -185,7 +171,7 @@ class PairsDisplay(Display):
         """Rows as a histogram, and each cluster's share of the density."""
         seen = self.rows[:, d]
         seen = seen[~np.isnan(seen)]
-        low, high = limits_of(np.stack([seen, seen], axis=1))
+        low, high = base.limits_of(np.stack([seen, seen], axis=1))
         edges = np.linspace(low[0], high[0], _BINS + 1)
         panel.hist(seen, edges, density=True, color=ROWS, alpha=0.4)
         grid = np.linspace(low[0], high[0], 400)
@@ -202,14 +188,14 @@ class PairsDisplay(Display):
     def _draw_pair(self, panel: Any, x: int, y: int, colours: list[str]) -> None:
         points = self.rows[:, [x, y]]
         seen = ~np.isnan(points).any(axis=1)
-        draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
+        base.draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
         covariances = self.covariances[:, [x, y]][:, :, [x, y]]
         centers = self.means[:, [x, y]]
-        draw_ellipses(panel, centers, covariances, self.weights, 2.0, colours, fill=0.4)
-        set_limits(panel, points[seen])
+        base.draw_ellipses(panel, centers, covariances, self.weights, 2.0, colours, fill=0.4)
+        base.set_limits(panel, points[seen])
         if len(colours) <= _MOST_NAMED:
             numbers = np.arange(len(colours))
-            write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
+            base.write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
 
     def _write_legend(self, grid: Any, colours: list[str]) -> None:
         """Clusters and their weights, where the grid has room: above the diagonal."""
@@ -217,7 +203,7 @@ class PairsDisplay(Display):
         corner = self.figure_.add_subplot(grid[0, d - 1])
         corner.set_axis_off()
         self.legend_ax_ = corner
-        lines = matplotlib_part("lines")
+        lines = base.matplotlib_part("lines")
         shown = list(enumerate(self.weights[:_MOST_NAMED]))
         handles = [
             lines.Line2D([], [], color=colours[n], marker="o", linewidth=0, label=f"{n}: {w:.1%}")
