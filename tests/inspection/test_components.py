@@ -2,7 +2,17 @@
 
 import numpy as np
 import pytest
-from cases import as_matrices, deep, gaussian, given, mixed, people
+from cases import (
+    COVARIANCE_TYPES,
+    as_matrices,
+    deep,
+    gaussian,
+    given,
+    mixed,
+    people,
+    table,
+    two_groups,
+)
 
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
 from pickmix.inspection.components import (
@@ -17,12 +27,6 @@ from pickmix.inspection.payload import choose_shown
 from pickmix.inspection.view import RowScores, View
 
 
-def clusters(n=400, D=3, K=4, seed=0):
-    rng = np.random.default_rng(seed)
-    centres = 6.0 * rng.normal(size=(K, D))
-    return centres[rng.integers(K, size=n)] + rng.normal(size=(n, D)) * [1.0, 2.0, 0.5][:D]
-
-
 def bhattacharyya(mean, other_mean, covariance, other_covariance):
     middle = 0.5 * (covariance + other_covariance)
     away = mean - other_mean
@@ -30,89 +34,66 @@ def bhattacharyya(mean, other_mean, covariance, other_covariance):
     return 0.125 * away @ np.linalg.solve(middle, away) + 0.5 * (logs[0] - 0.5 * sum(logs[1:]))
 
 
-class TestScores:
-    def test_it_says_what_the_mixture_says(self):
-        X = clusters()
-        X[3, 1] = np.nan
-        mixture = GaussianMixture(4, random_state=0, max_iter=10, tol=0.0).fit(X)
-        scores = View(mixture).score(View(mixture).read(X))
-        np.testing.assert_array_equal(scores.component, mixture.predict(X))
-        np.testing.assert_allclose(scores.log_density, mixture.score_samples(X))
-
-    def test_of_a_table_in_its_units(self):
-        rng = np.random.default_rng(0)
-        table = {"x": 1000.0 * rng.normal(size=200), "y": rng.choice(["a", "b"], 200)}
-        mixture = TableMixture(2, random_state=0, max_iter=5, tol=0.0).fit(table)
-        scores = View(mixture).score(View(mixture).read(table))
-        np.testing.assert_allclose(scores.log_density, mixture.score_samples(table))
-        np.testing.assert_allclose(
-            scores.log_density - scores.log_units, mixture.mixture_.score_samples(scores.rows)
-        )
+def test_scores_are_those_of_the_mixture():
+    model, X = gaussian()
+    X[3, 1] = np.nan
+    scores = View(model).score(View(model).read(X))
+    np.testing.assert_array_equal(scores.component, model.predict(X))
+    np.testing.assert_allclose(scores.log_density, model.score_samples(X))
+    # Of a table in its units.
+    model, frame = table()
+    scores = View(model).score(View(model).read(frame))
+    np.testing.assert_allclose(scores.log_density, model.score_samples(frame))
+    encoded = scores.log_density - scores.log_units
+    np.testing.assert_allclose(encoded, model.mixture_.score_samples(scores.rows))
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "spherical"])
-class TestGaussians:
-    def table(self, covariance_type):
-        X = clusters()
-        settings = {"covariance_type": covariance_type, "max_iter": 10, "tol": 0.0}
-        mixture = GaussianMixture(4, random_state=0, **settings).fit(X)
-        return mixture, X, component_table(mixture, X)
-
-    def test_rows_and_weights(self, covariance_type):
-        mixture, X, table = self.table(covariance_type)
-        np.testing.assert_array_equal(table.rows, np.bincount(mixture.predict(X), minlength=4))
-        np.testing.assert_allclose(table.weight.sum(), 1.0)
-        np.testing.assert_allclose(table.centre, mixture.means_)
-
-    def test_volumes_are_determinants_in_units_of_the_spread(self, covariance_type):
-        mixture, X, table = self.table(covariance_type)
-        scale = np.outer(X.std(axis=0), X.std(axis=0))
-        volumes = 0.5 * np.linalg.slogdet(as_matrices(mixture) / scale)[1]
-        np.testing.assert_allclose(table.log_volume, volumes)
-        np.testing.assert_allclose(table.side, np.exp(volumes / 3.0))
-
-    def test_units_of_columns_do_not_matter(self, covariance_type):
-        mixture, X, table = self.table(covariance_type)
-        # Spheres stay spheres only if all columns have the same unit.
-        units = np.array([1000.0, 1.0, 0.01]) if covariance_type != "spherical" else np.full(3, 7.0)
-        factor = units[:, None] if covariance_type in ("full", "tied") else units
-        scaled = given(
-            mixture.means_ * units,
-            mixture.covariances_ * (49.0 if covariance_type == "spherical" else factor * units),
-            mixture.weights_,
-            covariance_type,
-        )
-        other = component_table(scaled, X * units)
-        np.testing.assert_allclose(other.log_volume, table.log_volume)
-        np.testing.assert_array_equal(other.neighbour, table.neighbour)
-        np.testing.assert_array_equal(other.typical, table.typical)
-
-    def test_neighbours_have_the_least_bhattacharyya_distance(self, covariance_type):
-        mixture, _, table = self.table(covariance_type)
-        matrices = as_matrices(mixture)
-        for k in range(4):
-            others = [other for other in range(4) if other != k]
-            found = [
-                bhattacharyya(mixture.means_[k], mixture.means_[o], matrices[k], matrices[o])
-                for o in others
-            ]
-            assert table.neighbour[k] == others[int(np.argmin(found))]
-            np.testing.assert_allclose(table.separation[k], np.sqrt(8.0 * min(found)))
-
-    def test_the_typical_row_is_the_nearest_of_its_own(self, covariance_type):
-        mixture, X, table = self.table(covariance_type)
-        matrices, component = as_matrices(mixture), mixture.predict(X)
-        for k in np.flatnonzero(table.rows):
-            own = np.flatnonzero(component == k)
-            away = X[own] - mixture.means_[k]
-            far = np.einsum("nd,nd->n", away @ np.linalg.inv(matrices[k]), away)
-            assert table.typical[k] == own[far.argmin()]
+@pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
+def test_gaussians(covariance_type):
+    model, X = gaussian(covariance_type)
+    table, K = component_table(model, X), 3
+    matrices, component = as_matrices(model), model.predict(X)
+    np.testing.assert_array_equal(table.rows, np.bincount(component, minlength=K))
+    np.testing.assert_allclose(table.weight.sum(), 1.0)
+    np.testing.assert_allclose(table.centre, model.means_)
+    # Volumes are determinants in units of the spread.
+    scale = np.outer(X.std(axis=0), X.std(axis=0))
+    volumes = 0.5 * np.linalg.slogdet(matrices / scale)[1]
+    np.testing.assert_allclose(table.log_volume, volumes)
+    np.testing.assert_allclose(table.side, np.exp(volumes / 3.0))
+    for k in range(K):
+        others = [other for other in range(K) if other != k]
+        distances = [
+            bhattacharyya(model.means_[k], model.means_[o], matrices[k], matrices[o])
+            for o in others
+        ]
+        assert table.neighbour[k] == others[int(np.argmin(distances))]
+        np.testing.assert_allclose(table.separation[k], np.sqrt(8.0 * min(distances)))
+    # The typical row is the nearest one of the component.
+    for k in np.flatnonzero(table.rows):
+        members = np.flatnonzero(component == k)
+        away = X[members] - model.means_[k]
+        far = np.einsum("nd,nd->n", away @ np.linalg.inv(matrices[k]), away)
+        assert table.typical[k] == members[far.argmin()]
+    # Units of columns do not matter. Spheres stay spheres only if all columns have the same unit.
+    units = np.array([1000.0, 1.0, 0.01]) if covariance_type != "spherical" else np.full(3, 7.0)
+    factor = units[:, None] if covariance_type in ("full", "tied") else units
+    scaled = given(
+        model.means_ * units,
+        model.covariances_ * (49.0 if covariance_type == "spherical" else factor * units),
+        model.weights_,
+        covariance_type,
+    )
+    other = component_table(scaled, X * units)
+    np.testing.assert_allclose(other.log_volume, table.log_volume)
+    np.testing.assert_array_equal(other.neighbour, table.neighbour)
+    np.testing.assert_array_equal(other.typical, table.typical)
 
 
 def test_the_distance_of_equal_shapes_is_that_of_their_centres():
     shape = np.array([[2.0, 0.5], [0.5, 1.0]])
     mixture = given([[0.0, 0.0], [3.0, 1.0]], [shape, shape], covariance_type="full")
-    table = component_table(mixture, clusters(D=2))
+    table = component_table(mixture, two_groups())
     away = np.array([3.0, 1.0])
     np.testing.assert_allclose(table.separation, np.sqrt(away @ np.linalg.solve(shape, away)))
 
@@ -177,18 +158,18 @@ def test_counts_and_levels():
 def test_a_table_has_centres_in_its_own_units():
     rng = np.random.default_rng(0)
     n = 300
-    table = {
+    frame = {
         "zone": rng.choice(["north", "south"], n),
         "income": 50_000.0 + 1_000.0 * rng.normal(size=n),
         "since": np.datetime64("2020-01-01") + rng.integers(0, 100, n),
     }
-    mixture = TableMixture(1, random_state=0, max_iter=5, tol=0.0).fit(table)
-    centre = component_table(mixture, table).centre
-    zones, counts = np.unique(table["zone"], return_counts=True)
+    mixture = TableMixture(1, random_state=0, max_iter=5, tol=0.0).fit(frame)
+    centre = component_table(mixture, frame).centre
+    zones, counts = np.unique(frame["zone"], return_counts=True)
     assert zones[int(centre[0, 0])] == zones[counts.argmax()]
-    np.testing.assert_allclose(centre[0, 1], table["income"].mean(), rtol=1e-3)
-    first = table["since"].min()
-    days = (table["since"] - first).astype(float).mean()
+    np.testing.assert_allclose(centre[0, 1], frame["income"].mean(), rtol=1e-3)
+    first = frame["since"].min()
+    days = (frame["since"] - first).astype(float).mean()
     np.testing.assert_allclose(centre[0, 2], days, atol=0.5)
 
 
