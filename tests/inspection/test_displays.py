@@ -315,53 +315,38 @@ def test_unfitted_models_are_refused():
 # Pairs.
 
 
-def test_ellipses_are_those_of_the_reduced_mixture():
+def test_pairs_show_the_reduced_mixture():
     model, X = mixture(3), two_groups(3)
     display = PairsDisplay.from_estimator(model, X, level=2)
-    reduced = model.reduce(2)
+    reduced, labels = model.reduce(2), model.predict(X, level=2)
+    colours = [line.get_color() for line in display.axes_[0, 0].get_lines()]
+    of_cluster = to_rgba_array(colours)[:, :3]
+    assert set(labels) == {0, 1}
+    assert not np.array_equal(*of_cluster)
     assert display.axes_.shape == (3, 3)
-    for i in range(3):
-        for j in range(3):
-            assert (display.axes_[i, j] is None) == (j > i)
-            if j >= i:
-                continue
-            points, ellipses = display.axes_[i, j].collections
+    for i, j in np.ndindex(3, 3):
+        panel = display.axes_[i, j]
+        assert (panel is None) == (j > i)
+        if j < i:
+            points, ellipses = panel.collections
             assert isinstance(ellipses, EllipseCollection)
             np.testing.assert_allclose(ellipses.get_offsets(), reduced.means_[:, [j, i]])
             covariances = reduced.covariances_[:, [j, i]][:, :, [j, i]]
             lengths = 4.0 * np.sqrt(np.linalg.eigvalsh(covariances))
             np.testing.assert_allclose(ellipses.get_widths(), lengths[:, 1])
             np.testing.assert_array_equal(points.get_offsets(), X[:, [j, i]])
-
-
-def test_rows_have_the_colour_of_their_cluster():
-    model, X = mixture(3), two_groups(3)
-    display = PairsDisplay.from_estimator(model, X, level=2)
-    points, ellipses = display.axes_[1, 0].collections
-    labels = model.predict(X, level=2)
-    assert set(labels) == {0, 1}
-    of_cluster = ellipses.get_facecolor()[:, :3]
-    assert not np.array_equal(*of_cluster)
-    np.testing.assert_array_equal(points.get_facecolor()[:, :3], of_cluster[labels])
-
-
-def test_the_diagonal_has_the_curves_of_the_clusters():
-    model, X = mixture(3), two_groups(3)
-    display = PairsDisplay.from_estimator(model, X, level=2)
-    reduced = model.reduce(2)
+            # Rows and ellipses have the colours of their clusters, in all panels.
+            np.testing.assert_array_equal(ellipses.get_facecolor()[:, :3], of_cluster)
+            np.testing.assert_array_equal(points.get_facecolor()[:, :3], of_cluster[labels])
+    # The diagonal has the curves of the clusters.
     for d in range(3):
         for k, line in enumerate(display.axes_[d, d].get_lines()):
             grid, density = line.get_data()
             deviation = np.sqrt(reduced.covariances_[k, d, d])
             expected = stats.norm.pdf(grid, reduced.means_[k, d], deviation)
             np.testing.assert_allclose(density, reduced.weights_[k] * expected, atol=1e-12)
-
-
-def test_the_legend_has_the_weights():
-    display = PairsDisplay.from_estimator(mixture(3), two_groups(3), level=2)
     shown = [text.get_text() for text in display.legend_ax_.get_legend().get_texts()]
-    weights = mixture(3).reduce(2).weights_
-    assert shown == [f"{k}: {weight:.1%}" for k, weight in enumerate(weights)]
+    assert shown == [f"{k}: {weight:.1%}" for k, weight in enumerate(reduced.weights_)]
     assert "2 clusters of the merge tree" in display.title
 
 
@@ -412,13 +397,6 @@ def test_many_rows_are_thinned_and_many_clusters_not_named():
 def test_a_figure_is_taken():
     figure = plt.figure()
     assert PairsDisplay.from_estimator(mixture(3), two_groups(3), figure=figure).figure_ is figure
-
-
-def test_colours_are_those_of_the_ellipses_in_all_panels():
-    display = PairsDisplay.from_estimator(mixture(3), two_groups(3), level=3)
-    colours = [line.get_color() for line in display.axes_[0, 0].get_lines()]
-    ellipses = display.axes_[2, 1].collections[1]
-    np.testing.assert_array_equal(ellipses.get_facecolor()[:, :3], to_rgba_array(colours)[:, :3])
 
 
 def test_what_cannot_be_drawn_in_pairs_is_named():

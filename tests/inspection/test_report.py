@@ -88,38 +88,43 @@ class TestFile:
 
 
 class TestNumbers:
-    def test_components(self, plain):
+    def test_components_rows_and_map(self, plain):
         model, X, page = plain
-        found = payload_of(page)["components"]
-        np.testing.assert_allclose(found["weight"], model.weights_, rtol=1e-3, atol=1e-7)
-        assert found["rows"] == np.bincount(model.predict(X), minlength=12).tolist()
-        assert sum(found["rows"]) == X.shape[0]
-        centres = np.array(found["centre"], dtype=float).T
+        payload, component = payload_of(page), model.predict(X)
+        components, rows = payload["components"], payload["rows"]
+        np.testing.assert_allclose(components["weight"], model.weights_, rtol=1e-3, atol=1e-7)
+        assert components["rows"] == np.bincount(component, minlength=12).tolist()
+        centres = np.array(components["centre"], dtype=float).T
         np.testing.assert_allclose(centres, model.means_, rtol=1e-4)
-
-    def test_rows_belong_to_the_components_that_they_name(self, plain):
-        model, X, page = plain
-        rows = payload_of(page)["rows"]
         numbers = np.array(rows["number"]) - 1
         assert len(set(numbers.tolist())) == len(numbers) == rows["n"]
-        np.testing.assert_array_equal(rows["component"], model.predict(X[numbers]))
+        np.testing.assert_array_equal(rows["component"], component[numbers])
         np.testing.assert_allclose(np.array(rows["cells"]).T, X[numbers], rtol=1e-5)
         np.testing.assert_allclose(rows["density"], model.score_samples(X[numbers]), rtol=1e-4)
+        for k, row in enumerate(components["typical"]):
+            assert not components["rows"][k] or rows["component"][row] == k
+        points = np.column_stack([payload["map"]["x"], payload["map"]["y"]])
+        np.testing.assert_allclose(points, X[numbers], rtol=1e-3)
+        np.testing.assert_allclose(payload["map"]["xy"], model.covariances_[:, 0, 1], rtol=1e-2)
 
-    def test_the_typical_row_is_there(self, plain):
-        _, _, page = plain
-        payload = payload_of(page)
-        for k, row in enumerate(payload["components"]["typical"]):
-            if payload["components"]["rows"][k]:
-                assert payload["rows"]["component"][row] == k
-
-    def test_the_tree_is_that_of_the_mixture(self, plain):
-        model, _, page = plain
-        tree, found = model.merge_tree(), payload_of(page)["tree"]
-        np.testing.assert_array_equal(found["left"], tree.linkage[:, 0])
-        np.testing.assert_array_equal(found["right"], tree.linkage[:, 1])
-        np.testing.assert_allclose(found["cost"], tree.costs, rtol=1e-3)
-        np.testing.assert_array_equal(found["order"], tree.order())
+    def test_tree_clusters_and_verdict(self, plain):
+        model, X, page = plain
+        payload, tree = payload_of(page), model.merge_tree()
+        np.testing.assert_array_equal(payload["tree"]["left"], tree.linkage[:, 0])
+        np.testing.assert_array_equal(payload["tree"]["right"], tree.linkage[:, 1])
+        np.testing.assert_allclose(payload["tree"]["cost"], tree.costs, rtol=1e-3)
+        np.testing.assert_array_equal(payload["tree"]["order"], tree.order())
+        labels = tree.labels(10)[model.predict(X)]
+        assert [c["n_rows"] for c in payload["clusters"]] == np.bincount(labels).tolist()
+        assert sum(len(cluster["traits"]) for cluster in payload["clusters"]) > 10
+        assert [column["kind"] for column in payload["summaries"]] == ["number", "number"]
+        verdict = payload["verdict"]
+        assert (
+            f"On the rows of the fit the mixture scores {model.score(X):.3f}" in verdict["headline"]
+        )
+        assert verdict["facts"][0][1] == f"{model.score(X):.3f}"
+        # Nothing is cut off, however long.
+        assert verdict["headline"].endswith("after 10 passes.")
 
     def test_without_a_path_there_is_a_report(self, plain, monkeypatch):
         model, X, _ = plain
@@ -133,22 +138,6 @@ class TestNumbers:
         assert payload["path"] is None
         assert "has not seen" in payload["verdict"]["headline"]
 
-    def test_the_map_shows_the_columns_of_two(self, plain):
-        model, X, page = plain
-        payload = payload_of(page)
-        numbers = np.array(payload["rows"]["number"]) - 1
-        found = np.column_stack([payload["map"]["x"], payload["map"]["y"]])
-        np.testing.assert_allclose(found, X[numbers], rtol=1e-3)
-        np.testing.assert_allclose(payload["map"]["xy"], model.covariances_[:, 0, 1], rtol=1e-2)
-
-    def test_the_score_is_in_the_verdict(self, plain):
-        model, X, page = plain
-        verdict = payload_of(page)["verdict"]
-        assert f"{model.score(X):.3f}" in verdict["headline"]
-        assert verdict["facts"][0][1] == f"{model.score(X):.3f}"
-        # Nothing is cut off, however long.
-        assert verdict["headline"].endswith("after 10 passes.")
-
     def test_few_rows_stand_for_many(self):
         model, X = gaussians(K=4)
         payload = report_of(model, X, max_rows=100, n_unusual=2)
@@ -158,28 +147,14 @@ class TestNumbers:
         assert len(payload["unusual"]) == 2
         assert "100 of 600 rows" in payload["verdict"]["facts"][0][2]
 
-    def test_held_out_rows_are_called_so(self, plain):
-        model, _, page = plain
-        assert "rows of the fit" in payload_of(page)["verdict"]["headline"]
-        others = report_of(model, clusters(seed=0)[:100], held_out=True)
-        assert "has not seen" in others["verdict"]["headline"]
-
     def test_rows_of_the_fit_say_whether_it_overfits(self, plain):
         model, X, _ = plain
         others = clusters(seed=0)[:200]
-        payload = report_of(model, others, held_out=True, X_fit=X)
-        (text,) = [f["text"] for f in payload["verdict"]["findings"] if f["about"] == "overfit"]
+        verdict = report_of(model, others, held_out=True, X_fit=X)["verdict"]
+        assert "has not seen" in verdict["headline"]
+        (text,) = [f["text"] for f in verdict["findings"] if f["about"] == "overfit"]
         assert f"Rows of the fit scored {model.score(X):.3f} nats per row, these" in text
         assert f"these {model.score(others):.3f}" in text
-
-    def test_clusters_and_columns_are_described(self, plain):
-        model, X, page = plain
-        payload = payload_of(page)
-        assert len(payload["clusters"]) == 10
-        labels = model.merge_tree().labels(10)[model.predict(X)]
-        assert [c["n_rows"] for c in payload["clusters"]] == np.bincount(labels).tolist()
-        assert sum(len(cluster["traits"]) for cluster in payload["clusters"]) > 10
-        assert [column["kind"] for column in payload["summaries"]] == ["number", "number"]
 
     def test_ids_name_the_rows(self, plain):
         model, X, _ = plain

@@ -45,8 +45,7 @@ def read_columns(model: Any, X: Any, columns: Any = None, most: int | None = Non
     view = view_of(model)
     values = view.values(view.read(X, most).values)
     wanted = view.find(columns).tolist()
-    distributions = view.distributions()
-    return [Column(view.columns[d], _seen(values[:, d]), distributions[d]) for d in wanted]
+    return [Column(view.columns[d], _seen(values[:, d]), view.distributions[d]) for d in wanted]
 
 
 def _seen(values: np.ndarray) -> np.ndarray:
@@ -243,9 +242,9 @@ def calibration(
     check_integer("n_bins", n_bins, 2)
     check_integer("max_rows", max_rows, 1)
     view = view_of(model)
-    wanted, rows, every = view.find(columns).tolist(), view.read(X, max_rows), view.distributions()
+    wanted, rows = view.find(columns).tolist(), view.read(X, max_rows)
     # Of very many components, those that are alike are one: probabilities keep four digits.
-    distributions = [every[d].simplified() for d in wanted]
+    distributions = [view.distributions[d].simplified() for d in wanted]
     affordable = int(_MOST_EVALUATIONS / sum(each.n_components for each in distributions))
     cells = view.values(rows.values)[sample_rows(len(rows), max(_FEWEST_ROWS, affordable), seed=1)]
     # Rows may have been made from the same seed, and their ties by the same uniforms.

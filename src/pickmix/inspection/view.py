@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -198,6 +199,7 @@ class View:
             )
         return np.asarray(self.model.sample(n_rows, np.random.RandomState(0))[0])
 
+    @functools.cached_property
     def distributions(self) -> list[Distribution]:
         """The distribution of each column in the user's units, exact or by draws."""
         if not self.is_closed_form:

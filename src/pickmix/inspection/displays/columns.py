@@ -93,13 +93,7 @@ class MarginalsDisplay(Display):
         return cls(shown, title).plot(axes)
 
     def plot(self, axes: Any = None) -> Self:
-        """Draw, and return the display.
-
-        Parameters
-        ----------
-        axes : array of matplotlib Axes, default=None
-            One for each column. None makes a figure.
-        """
+        """Draw in an array of matplotlib Axes, one for each column; None makes a figure."""
         panels = self._grid(axes, len(self.marginals), 4)
         for panel, marginal in zip(panels, self.marginals, strict=True):
             draw_marginal(panel, marginal)

@@ -48,6 +48,22 @@ class Ellipses:
         """Standard deviations to draw: two, or one where ellipses would hide each other."""
         return base.choose_n_std(self.centers, self.covariances)
 
+    def draw(self, axes: Any, n_std: float | None, **settings: Any) -> None:
+        n_std = self.n_std if n_std is None else n_std
+        shapes = self.centers, self.covariances, self.weights, n_std
+        if self.clusters is None:
+            base.draw_ellipses(axes, *shapes, BLUE, **settings)
+            return
+        numbers, which = np.unique(self.clusters, return_inverse=True)
+        totals = np.bincount(which, self.weights)
+        columns = [np.bincount(which, self.weights * c) / totals for c in self.centers.T]
+        centers = np.stack(columns, axis=1)
+        colours = base.cluster_colours(centers)
+        base.draw_ellipses(axes, *shapes, [colours[cluster] for cluster in which], **settings)
+        if numbers.shape[0] <= _MOST_NUMBERS:
+            palette = dict(zip(numbers.tolist(), colours, strict=True))
+            base.write_numbers(axes, numbers, centers, palette)
+
 
 @dataclass
 class Contours:
@@ -58,6 +74,11 @@ class Contours:
     values: np.ndarray
     levels: np.ndarray
 
+    def draw(self, axes: Any) -> None:
+        if self.levels.size:
+            style = {"colors": BLUE, "linestyles": "solid", "linewidths": 1.2}
+            axes.contour(self.x, self.y, self.values, levels=self.levels, **style)
+
 
 @dataclass
 class Curve:
@@ -66,6 +87,14 @@ class Curve:
     grid: np.ndarray
     density: np.ndarray
     parts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def draw(self, axes: Any, values: np.ndarray) -> None:
+        bins = int(np.clip(2.0 * values.shape[0] ** 0.5, 10, 100))
+        axes.hist(values, bins=bins, density=True, color=ROWS, alpha=0.5, label="rows")
+        for part in self.parts.T if self.parts.shape[1] > 1 else ():
+            axes.plot(self.grid, part, color=BLUE, linewidth=0.8, alpha=0.6)
+        axes.plot(self.grid, self.density, color=BLUE, linewidth=2.0, label="mixture")
+        axes.legend(frameon=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -248,71 +277,31 @@ class ComponentsDisplay(Display):
             draw_marginal(main, self.bars)
             main.legend(frameon=False)
         elif self.curve is not None:
-            self._draw_curve(main)
+            self.curve.draw(main, self.points[:, 0])
         else:
             base.draw_points(main, self.points, **rows_kwargs)
             base.set_limits(main, self.points)
         title = self.title
         if self.ellipses is not None:
-            self._draw_ellipses(main, n_std, ellipse_kwargs or {})
+            self.ellipses.draw(main, n_std, **(ellipse_kwargs or {}))
         elif self.contours is not None:
-            self._draw_contours(main)
+            self.contours.draw(main)
         elif self.drawn is not None:
-            title = self._draw_drawn(main, beside, rows_kwargs)
+            title = self._draw_drawn(self.drawn, main, beside, rows_kwargs)
         names = () if self.bars is not None else self.names
         finish(main, title, *names)
         return self
 
-    def _draw_curve(self, axes: Any) -> None:
-        assert self.curve is not None
-        bins = int(np.clip(2.0 * self.points.shape[0] ** 0.5, 10, 100))
-        axes.hist(self.points[:, 0], bins=bins, density=True, color=ROWS, alpha=0.5, label="rows")
-        for part in self.curve.parts.T if self.curve.parts.shape[1] > 1 else ():
-            axes.plot(self.curve.grid, part, color=BLUE, linewidth=0.8, alpha=0.6)
-        axes.plot(self.curve.grid, self.curve.density, color=BLUE, linewidth=2.0, label="mixture")
-        axes.legend(frameon=False)
-
-    def _draw_ellipses(self, axes: Any, n_std: float | None, settings: dict[str, Any]) -> None:
-        drawn = self.ellipses
-        assert drawn is not None
-        colours: Any = BLUE
-        if drawn.clusters is not None:
-            numbers, centers = _cluster_centers(drawn)
-            palette = dict(zip(numbers.tolist(), base.cluster_colours(centers), strict=True))
-            colours = [palette[cluster] for cluster in drawn.clusters.tolist()]
-        n_std = drawn.n_std if n_std is None else n_std
-        base.draw_ellipses(
-            axes, drawn.centers, drawn.covariances, drawn.weights, n_std, colours, **settings
-        )
-        if drawn.clusters is not None and numbers.shape[0] <= _MOST_NUMBERS:
-            base.write_numbers(axes, numbers, centers, palette)
-
-    def _draw_contours(self, axes: Any) -> None:
-        drawn = self.contours
-        assert drawn is not None
-        if drawn.levels.size:
-            style = {"colors": BLUE, "linestyles": "solid", "linewidths": 1.2}
-            axes.contour(drawn.x, drawn.y, drawn.values, levels=drawn.levels, **style)
-
-    def _draw_drawn(self, axes: Any, beside: Any, settings: dict[str, Any]) -> str:
-        """Drawn rows, beside the others or among them; and the title of the first axes."""
-        assert self.drawn is not None
+    def _draw_drawn(
+        self, points: np.ndarray, axes: Any, beside: Any, settings: dict[str, Any]
+    ) -> str:
+        """Draw sampled rows beside the others or among them; return the title of the first axes."""
+        base.draw_points(axes if beside is None else beside, points, BLUE, **settings)
         if beside is None:
-            base.draw_points(axes, self.drawn, BLUE, **settings)
             return f"{self.title}\ngrey: rows; blue: drawn from the model"
-        base.draw_points(beside, self.drawn, BLUE, **settings)
         beside.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
         finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
         return "Data"
-
-
-def _cluster_centers(ellipses: Ellipses) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (k,) of the clusters that are drawn, and their centres (k, 2)."""
-    assert ellipses.clusters is not None
-    numbers, which = np.unique(ellipses.clusters, return_inverse=True)
-    totals = np.bincount(which, ellipses.weights)
-    centers = [np.bincount(which, ellipses.weights * c) / totals for c in ellipses.centers.T]
-    return numbers, np.stack(centers, axis=1)
 
 
 def _find_contours(view: View, points: np.ndarray, plane: Plane) -> Contours:

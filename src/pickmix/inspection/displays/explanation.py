@@ -143,13 +143,7 @@ class ExplanationDisplay(Display):
         return cls(names, surprise[order], texts, title)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw, and return the display.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            None makes a figure.
-        """
+        """Draw in matplotlib Axes; None makes a figure."""
         n = len(self.names)
         axes = self._single(ax, (8.0, 1.2 + 0.32 * max(n, 3)))
         # What is less probable than three standard deviations stands out, also without colours.

@@ -131,13 +131,7 @@ class PairsDisplay(Display):
         ).plot(figure)
 
     def plot(self, figure: Any = None) -> Self:
-        """Draw, and return the display.
-
-        Parameters
-        ----------
-        figure : matplotlib Figure or SubFigure, default=None
-            None makes one.
-        """
+        """Draw in a Figure or SubFigure of matplotlib; None makes one."""
         d = len(self.names)
         if figure is None:
             size = 2.3 * d + 0.6
