@@ -26,9 +26,9 @@ def make_table(**parameters):
 
 
 def make_flow(**parameters):
-    return pickmix.FlowMixture(
-        2, max_steps=60, evaluate_every=20, patience=None, random_state=0, **parameters
-    )
+    settings = {"n_layers": 1, "hidden": 3, "max_steps": 60, "evaluate_every": 20}
+    settings |= {"patience": None, "random_state": 0}
+    return pickmix.FlowMixture(2, **settings, **parameters)
 
 
 def fitted(make, rows, **parameters):

@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from pickmix.callbacks import (
     MLflowCallback,
     TensorBoardCallback,
 )
-from pickmix.callbacks import base as callbacks_base
 from pickmix.fitting.loop import FitInfo
 
 
@@ -139,7 +139,7 @@ class TestCheckpoint:
     def test_best_keeps_what_is_better_only(self, monkeypatch, tmp_path):
         saved = []
         monkeypatch.setattr(
-            "pickmix.callbacks.checkpoint.save", lambda model, path: saved.append(model.number)
+            "pickmix.callbacks.control.save", lambda model, path: saved.append(model.number)
         )
 
         class Numbered:
@@ -156,8 +156,8 @@ class TestCheckpoint:
 
     def test_seconds_between_saves(self, monkeypatch, tmp_path):
         saved, clock = [], iter([100.0, 100.0, 104.0, 111.0, 111.0])
-        monkeypatch.setattr("pickmix.callbacks.checkpoint.save", lambda m, p: saved.append(m))
-        monkeypatch.setattr("pickmix.callbacks.checkpoint.time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("pickmix.callbacks.control.save", lambda m, p: saved.append(m))
+        monkeypatch.setattr("pickmix.callbacks.control.time.monotonic", lambda: next(clock))
         saving = CheckpointCallback(tmp_path, seconds=10.0)
         for step in range(3):
             saving(info(step, estimator=lambda: Scored(0.0)))
@@ -223,11 +223,6 @@ def test_clones_and_grids(rows, tmp_path):
     ],
 )
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, make, package, extra):
-    find = callbacks_base.importlib.util.find_spec
-    monkeypatch.setattr(
-        callbacks_base.importlib.util,
-        "find_spec",
-        lambda name, *rest: None if name == package else find(name, *rest),
-    )
+    monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf"needs {package}: pip install 'pickmix\[{extra}\]'"):
         make()

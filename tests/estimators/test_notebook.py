@@ -90,8 +90,8 @@ def test_the_picture_has_a_point_per_record(mixture):
 
 def test_only_five_components_and_columns_and_few_points():
     rng = np.random.default_rng(0)
-    mixture = pickmix.GaussianMixture(30, algorithm="em", tol=0.0, max_iter=300, random_state=0)
-    mixture.fit(rng.normal(size=(300, 12)))
+    mixture = pickmix.GaussianMixture(7, algorithm="em", tol=0.0, max_iter=250, random_state=0)
+    mixture.fit(rng.normal(size=(100, 7)))
     body = mixture._repr_html_()
     assert len(body) < 12_000
     assert body.count('pm-bar"') == 5
@@ -148,9 +148,8 @@ def test_typical_values_of_families(rows):
 
 
 def test_flows_have_no_centres_and_two_curves(rows):
-    flow = pickmix.FlowMixture(
-        2, max_steps=60, evaluate_every=20, patience=None, random_state=0
-    ).fit(rows)
+    settings = {"n_layers": 1, "hidden": 3, "max_steps": 60, "evaluate_every": 20}
+    flow = pickmix.FlowMixture(2, patience=None, random_state=0, **settings).fit(rows)
     shown = read(flow)
     assert [tag for tag, _ in shown.seen].count("polyline") == 2
     assert facts_of(flow)["on validation rows"] == f"{flow.best_validation_:.4f}"

@@ -75,7 +75,7 @@ def test_scripts_make_no_markup_of_data(script):
 def test_every_script_is_in_the_page():
     from pickmix.inspection.page import _SCRIPTS
 
-    assert sorted(_SCRIPTS) == SCRIPTS
+    assert sorted(f"{name}.js" for name in _SCRIPTS) == SCRIPTS
 
 
 def test_without_selenium_the_tests_in_a_browser_are_skipped(monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from fitted_cases import (
+from cases import (
     CLOSED_FORM,
     COVARIANCE_TYPES,
     as_matrices,
@@ -22,7 +22,7 @@ from pickmix.inspection.plane import (
     coordinates,
     plane_covariances,
 )
-from pickmix.inspection.view import View, some_rows
+from pickmix.inspection.view import View, sample_rows
 
 
 def whole_covariances(model, components, n_coordinates):
@@ -147,12 +147,12 @@ def test_other_than_two_columns_are_refused(columns):
         choose_plane(model, X, columns)
 
 
-def test_some_rows_are_sorted_and_the_same_each_time():
-    some = some_rows(1000, 50)
+def test_sample_rows_are_sorted_and_the_same_each_time():
+    some = sample_rows(1000, 50)
     assert some.shape == (50,)
     assert (np.diff(some) > 0).all()
-    np.testing.assert_array_equal(some, some_rows(1000, 50))
-    np.testing.assert_array_equal(some_rows(5, 50), np.arange(5))
+    np.testing.assert_array_equal(some, sample_rows(1000, 50))
+    np.testing.assert_array_equal(sample_rows(5, 50), np.arange(5))
 
 
 def test_deep_mixtures_have_planes_but_no_covariances():

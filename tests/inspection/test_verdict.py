@@ -8,11 +8,16 @@ import pytest
 
 import pickmix
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
-from pickmix.inspection.calibration import calibration
+from pickmix.inspection.columns import calibration
 from pickmix.inspection.components import component_table
-from pickmix.inspection.evidence import Evidence, gather, independent_score
-from pickmix.inspection.verdict import judge
-from pickmix.inspection.view import look_at
+from pickmix.inspection.verdict import Evidence, gather, independent_score, judge
+from pickmix.inspection.view import View
+
+
+def scores_of(model, X):
+    view = View(model)
+    return view.score(view.read(X))
+
 
 PLAIN = Evidence(
     n_components=10,
@@ -21,7 +26,7 @@ PLAIN = Evidence(
     n_thin=0,
     thin_below=3,
     n_rows=1000,
-    n_looked_at=1000,
+    n_scored=1000,
     n_rows_fit=5000.0,
     held_out=True,
     score=-2.5,
@@ -55,165 +60,134 @@ def test_the_path_is_read():
     assert known.path_score == pytest.approx(mixture.score(X[1000:]))
 
 
-class TestRules:
-    def test_all_is_well(self):
-        found = judge(PLAIN)
-        assert {f.kind for f in found.findings} == {"good"}
-        assert found.next.startswith("Nothing")
-        for text in ("10 of 10 components are live", "-2.500", "1.25 above", "12 passes"):
-            assert text in found.headline
+# Changes of PLAIN; the subject; the kind of its finding, None if there is none; words of the text,
+# and of the advice. Without words, there is no advice.
+RULES = [
+    ({"n_scored": 1, "gap": 9.0, "gap_error": 0.0}, "score", "note", ["1 row is too few"], []),
+    ({"n_scored": 1, "gap": 9.0, "gap_error": 0.0}, "overfit", None, [], []),
+    ({"gain": 0.01}, "gain", "act", ["+0.01"], ["Try one component"]),
+    ({}, "gain", None, [], []),
+    ({"outcome": "max_iter", "rise": 0.02}, "ending", "act", ["0.02 nats per pass"], ["max_iter"]),
+    ({"outcome": "max_steps", "rise": 0.02}, "ending", "act", ["steps after 12"], ["max_steps"]),
+    ({"outcome": "max_time", "rise": 0.02}, "ending", "act", ["time limit"], ["max_time"]),
+    ({"outcome": "callback", "rise": 0.02}, "ending", "act", ["A callback"], ["to its end"]),
+    ({"outcome": "other", "rise": 0.02}, "ending", "act", ["is not known"], ["to its end"]),
+    ({"outcome": "max_iter", "rise": 0.0005}, "ending", "good", ["0.0005 nats"], []),
+    ({"outcome": "max_iter", "rise": math.nan}, "ending", "note", ["limit of passes"], []),
+    ({"outcome": "interrupted", "rise": math.nan}, "ending", "act", [], ["to its end"]),
+    ({"outcome": "singular_covariance", "rise": math.nan}, "ending", "act", [], ["reg_covar"]),
+    ({"outcome": "non_finite", "rise": math.nan}, "ending", "act", [], ["rescale"]),
+    ({"outcome": ""}, "ending", None, [], []),
+    ({"n_thin": 4}, "components", "act", ["4 of 10"], ["about 6 components"]),
+    ({"n_thin": 1}, "components", "good", ["1 of them fewer than 3"], []),
+    ({"n_live": 9}, "components", "note", ["1 of 10 components explains no rows"], []),
+    ({"held_out": False, "gap": math.nan}, "score", "note", ["too good"], ["--held-out"]),
+    (
+        {"worst_distance": 0.09, "n_off": 2},
+        "columns",
+        "act",
+        ["0.090", "0.050", "1 more column is off"],
+        ["age"],
+    ),
+    # What many rows show may be too little to act on.
+    ({"chance_distance": 0.01}, "columns", "good", ["0.020"], []),
+    (
+        {"n_after_merges": 5, "merge_cost": 0.008},
+        "merges",
+        "act",
+        ["5 components", "0.008"],
+        ["reduce(5)"],
+    ),
+    ({"n_after_merges": 9, "merge_cost": 0.0}, "merges", "note", ["9 components"], []),
+    ({"n_after_merges": 10}, "merges", None, [], []),
+    ({"validation": -2.0, "validation_gain": 0.3}, "depth", "good", ["0.300 above"], []),
+    ({"validation": -2.0, "validation_gain": 0.0}, "depth", "act", ["-2.000"], ["GaussianMixture"]),
+    (
+        {"gap": 0.4},
+        "overfit",
+        "act",
+        ["-2.100", "-2.500 (give or take 0.050)", "0.400 lower"],
+        ["fewer components than 10"],
+    ),
+    # Two to three standard errors are not good, and not sure either.
+    ({"gap": 0.4, "gap_error": 0.15}, "overfit", "note", ["more than chance usually does"], []),
+    ({"gap": 0.04, "gap_error": 0.01}, "overfit", "note", ["more than chance usually does"], []),
+    # Errors so large that a large gap would not be seen.
+    ({"gap": 0.579, "gap_error": 0.3}, "overfit", "note", ["cannot be told"], ["X_fit"]),
+    ({"gap": -0.1, "gap_error": 0.3}, "overfit", "note", ["cannot be told"], ["X_fit"]),
+    ({"gap": 0.3, "gap_error": 0.3, "is_gap_scored": True}, "overfit", "note", ["cannot be"], []),
+    ({"gap": 0.05}, "overfit", "good", ["lower by 0.050, as chance may do"], []),
+    ({"gap": -0.1}, "overfit", "good", ["no lower"], []),
+]
 
-    def test_few_rows_say_nothing(self):
-        found = finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "score")
-        assert found.kind == "note"
-        assert found.text.startswith("1 row is too few")
-        assert finding(replace(PLAIN, n_looked_at=1, gap=9.0, gap_error=0.0), "overfit") is None
 
-    def test_a_mixture_that_gains_nothing(self):
-        found = finding(replace(PLAIN, gain=0.01), "gain")
-        assert (found.kind, found.advice[:17]) == ("act", "Try one component")
-        assert "+0.01" in found.text
-        assert finding(PLAIN, "gain") is None
+@pytest.mark.parametrize(("changes", "about", "kind", "words", "advice"), RULES)
+def test_rules(changes, about, kind, words, advice):
+    found = finding(replace(PLAIN, **changes), about)
+    assert (found and found.kind) == kind
+    assert all(word in found.text for word in words)
+    assert found is None or bool(found.advice) == bool(advice)
+    assert all(word in found.advice for word in advice)
 
-    @pytest.mark.parametrize(
-        ("enough", "kind", "advice"),
-        [(4, "act", "Try 4 components"), (9, "good", ""), (10, "act", "Try more than 10")],
+
+def test_all_is_well():
+    found = judge(PLAIN)
+    assert {f.kind for f in found.findings} == {"good"}
+    assert found.next.startswith("Nothing")
+    for text in ("10 of 10 components are live", "-2.500", "1.25 above", "12 passes"):
+        assert text in found.headline
+    assert "the rows of the fit" in judge(replace(PLAIN, held_out=False)).headline
+
+
+@pytest.mark.parametrize(
+    ("enough", "kind", "advice"),
+    [(4, "act", "Try 4 components"), (9, "good", ""), (10, "act", "Try more than 10")],
+)
+def test_held_out_rows_say_how_many(enough, kind, advice):
+    known = replace(PLAIN, n_enough=enough, enough_score=-2.51, path_score=-2.53)
+    found = finding(known, "number")
+    assert found.kind == kind
+    assert found.advice.startswith(advice)
+    for number in (f"with {enough} components", "-2.510", "-2.530", "all 10"):
+        assert number in found.text
+    # What merges cost is then not needed.
+    assert finding(replace(known, n_after_merges=2, merge_cost=0.001), "merges") is None
+
+
+# Everything that is about the number of components, at once.
+@pytest.mark.parametrize(
+    ("known", "number", "more"),
+    [
+        ({"n_enough": 4}, "Try 4 components", False),
+        ({"n_enough": 10}, "Try more than 10", True),
+        ({"n_enough": 9}, None, False),
+        ({}, "See whether 5 components", False),
+        ({"n_after_merges": None}, "fewer components than 10", False),
+        ({"gain": 0.0}, "Try one component", False),
+    ],
+)
+def test_there_is_one_advice_about_the_number(known, number, more):
+    crowded = replace(
+        PLAIN, n_thin=6, gap=0.9, n_after_merges=5, merge_cost=0.01, worst_distance=0.3
     )
-    def test_held_out_rows_say_how_many(self, enough, kind, advice):
-        known = replace(PLAIN, n_enough=enough, enough_score=-2.51, path_score=-2.53)
-        found = finding(known, "number")
-        assert found.kind == kind
-        assert found.advice.startswith(advice)
-        for number in (f"with {enough} components", "-2.510", "-2.530", "all 10"):
-            assert number in found.text
-        # What merges cost is then not needed.
-        assert finding(replace(known, n_after_merges=2, merge_cost=0.001), "merges") is None
+    findings = judge(replace(crowded, **known)).findings
+    advice = [f.advice for f in findings if f.advice]
+    about_number = [text for text in advice if " component" in text and "Column" not in text]
+    if more:
+        assert any("more components, or another kind" in text for text in about_number)
+        about_number = [text for text in about_number if "another kind" not in text]
+    assert len(about_number) == (number is not None)
+    assert all(number in text for text in about_number)
+    # The other findings have a remedy of another sort.
+    assert any("simpler covariances, or more rows" in text for text in advice)
+    assert any("another kind or scale for column age" in text for text in advice)
 
-    @pytest.mark.parametrize(
-        ("outcome", "word"),
-        [("max_iter", "max_iter"), ("max_steps", "max_steps"), ("max_time", "max_time")],
-    )
-    def test_a_curve_that_rises_wants_more(self, outcome, word):
-        ending = finding(replace(PLAIN, outcome=outcome, rise=0.02), "ending")
-        assert ending.kind == "act"
-        assert "0.02 nats per pass" in ending.text
-        assert word in ending.advice
 
-    def test_a_curve_that_has_stopped_wants_nothing(self):
-        ending = finding(replace(PLAIN, outcome="max_iter", rise=0.0005), "ending")
-        assert ending.kind == "good"
-        assert ending.advice == ""
-
-    @pytest.mark.parametrize(
-        ("outcome", "word"),
-        [
-            ("interrupted", "to its end"),
-            ("singular_covariance", "reg_covar"),
-            ("non_finite", "rescale"),
-        ],
-    )
-    def test_bad_ends(self, outcome, word):
-        ending = finding(replace(PLAIN, outcome=outcome, rise=math.nan), "ending")
-        assert ending.kind == "act"
-        assert word in ending.advice
-
-    def test_thin_components(self):
-        thin = finding(replace(PLAIN, n_thin=4), "components")
-        assert thin.kind == "act"
-        assert "4 of 10" in thin.text
-        assert "about 6 components" in thin.advice
-        assert finding(replace(PLAIN, n_thin=1), "components").kind == "good"
-
-    @pytest.mark.parametrize(
-        ("gap", "error", "kind", "text"),
-        [
-            (0.4, 0.05, "act", "0.400 lower"),
-            # Two to three standard errors are not good, and not sure either.
-            (0.4, 0.15, "note", "more than chance usually does"),
-            (0.04, 0.01, "note", "more than chance usually does"),
-            # Errors so large that a large gap would not be seen.
-            (0.579, 0.3, "note", "cannot be told"),
-            (-0.1, 0.3, "note", "cannot be told"),
-            (0.05, 0.05, "good", "lower by 0.050, as chance may do"),
-            (-0.1, 0.05, "good", "no lower"),
-        ],
-    )
-    def test_a_gap_is_judged_by_its_standard_error(self, gap, error, kind, text):
-        found = finding(replace(PLAIN, gap=gap, gap_error=error), "overfit")
-        assert (found.kind, text in found.text) == (kind, True)
-        assert f"{PLAIN.score + gap:.3f}" in found.text
-        assert f"{PLAIN.score:.3f} (give or take {error:.3f})" in found.text
-        assert ("fewer components than 10" in found.advice) == (kind == "act")
-
-    def test_without_rows_of_the_fit_an_unknown_gap_has_a_remedy(self):
-        unknown = replace(PLAIN, gap=0.3, gap_error=0.3)
-        assert "X_fit" in finding(unknown, "overfit").advice
-        assert finding(replace(unknown, is_gap_scored=True), "overfit").advice == ""
-
-    # Everything that speaks about the number of components, at once.
-    @pytest.mark.parametrize(
-        ("known", "number", "more"),
-        [
-            ({"n_enough": 4}, "Try 4 components", False),
-            ({"n_enough": 10}, "Try more than 10", True),
-            ({"n_enough": 9}, None, False),
-            ({}, "See whether 5 components", False),
-            ({"n_after_merges": None}, "fewer components than 10", False),
-            ({"gain": 0.0}, "Try one component", False),
-        ],
-    )
-    def test_there_is_one_advice_about_the_number(self, known, number, more):
-        crowded = replace(
-            PLAIN, n_thin=6, gap=0.9, n_after_merges=5, merge_cost=0.01, worst_distance=0.3
-        )
-        findings = judge(replace(crowded, **known)).findings
-        advice = [f.advice for f in findings if f.advice]
-        about_number = [text for text in advice if " component" in text and "Column" not in text]
-        if more:
-            assert any("more components, or another kind" in text for text in about_number)
-            about_number = [text for text in about_number if "another kind" not in text]
-        assert len(about_number) == (number is not None)
-        assert all(number in text for text in about_number)
-        # The other findings have a remedy of another sort.
-        assert any("simpler covariances, or more rows" in text for text in advice)
-        assert any("another kind or scale for column age" in text for text in advice)
-
-    def test_rows_of_the_fit_are_called_so(self):
-        evidence = replace(PLAIN, held_out=False, gap=math.nan)
-        assert "--held-out" in finding(evidence, "score").advice
-        assert "the rows of the fit" in judge(evidence).headline
-
-    def test_columns_that_are_off(self):
-        off = finding(replace(PLAIN, worst_distance=0.09, n_off=2), "columns")
-        assert off.kind == "act"
-        assert "0.090" in off.text
-        assert "0.050" in off.text
-        assert "1 more column is off" in off.text
-        assert "age" in off.advice
-        # What many rows show may be too little to mind.
-        few = replace(PLAIN, worst_distance=0.02, chance_distance=0.01)
-        assert finding(few, "columns").kind == "good"
-
-    def test_merges_that_cost_nothing(self):
-        merges = finding(replace(PLAIN, n_after_merges=5, merge_cost=0.008), "merges")
-        assert merges.kind == "act"
-        assert "5 components" in merges.text
-        assert "0.008" in merges.text
-        assert "reduce(5)" in merges.advice
-        assert finding(replace(PLAIN, n_after_merges=9, merge_cost=0.0), "merges").kind == "note"
-        assert finding(replace(PLAIN, n_after_merges=10), "merges") is None
-
-    def test_a_deep_mixture_against_its_start(self):
-        better = finding(replace(PLAIN, validation=-2.0, validation_gain=0.3), "depth")
-        assert better.kind == "good"
-        assert "0.300" in better.text
-        assert finding(replace(PLAIN, validation=-2.0, validation_gain=0.0), "depth").kind == "act"
-
-    def test_what_there_is_to_do_comes_first(self):
-        found = judge(replace(PLAIN, n_thin=9, worst_distance=0.2))
-        kinds = [f.kind for f in found.findings]
-        assert kinds == sorted(kinds, key=["act", "note", "good"].index)
-        assert found.next == found.findings[0].advice
+def test_what_there_is_to_do_comes_first():
+    found = judge(replace(PLAIN, n_thin=9, worst_distance=0.2))
+    kinds = [f.kind for f in found.findings]
+    assert kinds == sorted(kinds, key=["act", "note", "good"].index)
+    assert found.next == found.findings[0].advice
 
 
 class TestNumbers:
@@ -245,7 +219,7 @@ class TestNumbers:
         X, others = rng.normal(size=(400, 3)), rng.normal(size=(300, 3))
         mixture = GaussianMixture(8, random_state=0, max_iter=5, tol=0.0).fit(X)
         table = component_table(mixture, others)
-        evidence = gather(mixture, table, held_out=True, fitted=look_at(mixture, X))
+        evidence = gather(mixture, table, held_out=True, fitted=scores_of(mixture, X))
         scores = mixture.score_samples(X), mixture.score_samples(others)
         assert evidence.gap == pytest.approx(scores[0].mean() - scores[1].mean())
         expected = np.sqrt(scores[0].var() / 400 + scores[1].var() / 300)
@@ -281,8 +255,8 @@ class TestNumbers:
     def test_columns_on_their_own_are_one_gaussian_each(self):
         X = np.random.default_rng(0).normal(size=(300, 3)) * [1.0, 5.0, 0.1]
         mixture = GaussianMixture(1, covariance_type="diag", reg_covar=0.0).fit(X)
-        looked = look_at(mixture, X)
-        assert independent_score(mixture, looked) == pytest.approx(mixture.score(X), abs=1e-4)
+        scores = scores_of(mixture, X)
+        assert independent_score(mixture, scores) == pytest.approx(mixture.score(X), abs=1e-4)
 
     def test_columns_on_their_own_with_counts_levels_and_gaps(self):
         rng = np.random.default_rng(0)
@@ -292,7 +266,7 @@ class TestNumbers:
         rows[:20, 0] = np.nan
         family = [("diag", [0]), ("poisson", [1]), ("categorical", [2])]
         mixture = FamilyMixture(family, 1, reg_covar=0.0, random_state=0).fit(rows)
-        own = independent_score(mixture, look_at(mixture, rows))
+        own = independent_score(mixture, scores_of(mixture, rows))
         assert own == pytest.approx(mixture.score(rows), abs=2e-3)
 
     def test_the_gain_of_a_table_does_not_depend_on_units(self):

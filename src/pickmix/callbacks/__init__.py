@@ -15,9 +15,9 @@ Examples
 'callback'
 """
 
-from pickmix.callbacks.checkpoint import CheckpointCallback as CheckpointCallback
-from pickmix.callbacks.early_stopping import EarlyStopping as EarlyStopping
-from pickmix.callbacks.mlflow import MLflowCallback as MLflowCallback
-from pickmix.callbacks.tensorboard import TensorBoardCallback as TensorBoardCallback
+from pickmix.callbacks.control import CheckpointCallback as CheckpointCallback
+from pickmix.callbacks.control import EarlyStopping as EarlyStopping
+from pickmix.callbacks.loggers import MLflowCallback as MLflowCallback
+from pickmix.callbacks.loggers import TensorBoardCallback as TensorBoardCallback
 
 __all__ = ["CheckpointCallback", "EarlyStopping", "MLflowCallback", "TensorBoardCallback"]

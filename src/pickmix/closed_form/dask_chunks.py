@@ -23,6 +23,7 @@ import numpy as np
 from pickmix.closed_form.chunks import Add, Chunk, Task, add_in_pairs
 from pickmix.inputs.files import working_dtype
 from pickmix.inputs.open_rows import is_dask
+from pickmix.optional import require
 from pickmix.sweep.partial_compiled import PartialCompiled
 from pickmix.sweep.partial_reference import PartialReference
 from pickmix.threads import Threads
@@ -306,12 +307,10 @@ def _explain(error: Any, futures: list[Any], numbers: Sequence[int]) -> Any:
 
 
 def _active_client() -> Any:
-    try:
-        from distributed import default_client
-    except ImportError as error:
-        raise ImportError(
-            "a fit of a Dask collection needs Dask's scheduler: pip install 'pickmix[cluster]'"
-        ) from error
+    message = "a fit of a Dask collection needs Dask's scheduler: pip install 'pickmix[cluster]'"
+    require("distributed", message)
+    from distributed import default_client
+
     try:
         client = default_client()
     except ValueError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
 from pickmix.fitting.stopping import Outcome
 from pickmix.model.deep import DeepModel
 from pickmix.model.frame import Frame
+from pickmix.optional import require
 
 if TYPE_CHECKING:
     from pickmix.estimators.deep_fit import DeepFit
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 def require_jax() -> None:
     """Refuse to work without JAX, and say how to install it."""
-    if importlib.util.find_spec("jax") is None:
-        raise ImportError("Deep mixtures need JAX: pip install 'pickmix[deep]'")
+    require("jax", "Deep mixtures need JAX: pip install 'pickmix[deep]'")
 
 
 class _Fitted:

@@ -1,4 +1,4 @@
-"""The components of a mixture as a table: weight, rows, volume, neighbour and typical row."""
+"""Components, clusters of components and the most unusual rows, as plain values."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
+from pickmix.estimators.validation import check_integer
 from pickmix.families.conditioning import Part
-from pickmix.inspection.view import Looked, spread_of, view_of
+from pickmix.inspection.view import RowScores, View, spread_of, view_of
+from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.explanation import LEVEL_KINDS
 
-# Components near another one, by their positions, that are compared with it.
+# Components at near positions that are compared with each one.
 _CANDIDATES = 6
-# Beyond so many components all pairs are too many, and points are projected to so few coordinates
-# that a tree can search them.
+# Beyond so many components all pairs are too many, and positions are projected to so few
+# coordinates that a tree can search them.
 _MOST_PAIRS, _FEW_COORDINATES = 20_000, 10
+# Clusters that are described, and deep components that count as clusters, at most.
+MOST_CLUSTERS = 10
+# Columns of a cluster that are named, and how different they must be to be worth a word.
+_MOST_TRAITS, _WORTH = 4, 0.25
 
 
 @dataclass(frozen=True)
 class ComponentTable:
-    """What there is to say of each of K components, by N rows."""
+    """K components, described by N rows."""
 
     #: (K,), of sum one.
     weight: np.ndarray
@@ -37,7 +44,7 @@ class ComponentTable:
     typical: np.ndarray
     #: Means, rates and most probable levels (codes), (K, D), in the user's units and order.
     centre: np.ndarray
-    looked: Looked
+    scores: RowScores
 
     def __len__(self) -> int:
         return int(self.weight.shape[0])
@@ -48,7 +55,7 @@ class ComponentTable:
         return np.asarray(np.exp(self.log_volume / self.centre.shape[1]))
 
 
-def component_table(model: Any, X: Any, *, looked: Looked | None = None) -> ComponentTable:
+def component_table(model: Any, X: Any, *, scores: RowScores | None = None) -> ComponentTable:
     """Describe every component of a fitted mixture by rows.
 
     >>> from pickmix import GaussianMixture
@@ -61,15 +68,15 @@ def component_table(model: Any, X: Any, *, looked: Looked | None = None) -> Comp
     True
     """
     view = view_of(model)
-    looked = view.look(view.read(X)) if looked is None else looked
-    parts, known = view.parts_from(looked)
-    K, rows, component = view.n_components, looked.rows, looked.component
+    scores = view.score(view.read(X)) if scores is None else scores
+    parts, known = view.parts_from(scores)
+    K, rows, component = view.n_components, scores.rows, scores.component
     spread = spread_of(rows)
+    # A missing cell counts as one standard deviation away, as it is on average.
     log_volume, distance = np.zeros(K), np.isnan(rows).sum(axis=1).astype(np.float64)
     centre = np.full((K, rows.shape[1]), np.nan)
     for part in parts:
         log_volume += part.log_volumes(rows[:, part.columns], spread[part.columns])
-        # A cell that was not seen counts as one standard deviation away, as it is on average.
         distance += part.squared_distances(rows[:, part.columns], component)
         centre[:, part.columns] = part.typical()
     log_volume[~known], centre[~known] = np.nan, np.nan
@@ -77,7 +84,7 @@ def component_table(model: Any, X: Any, *, looked: Looked | None = None) -> Comp
     # The nearest one is written last.
     order = np.argsort(-distance, kind="stable")
     typical[component[order]] = order
-    neighbour, separation = neighbours(parts, known)
+    neighbour, separation = _neighbours(parts, known)
     return ComponentTable(
         weight=view.weights,
         rows=np.bincount(component, minlength=K).astype(np.int64),
@@ -86,14 +93,14 @@ def component_table(model: Any, X: Any, *, looked: Looked | None = None) -> Comp
         separation=separation,
         typical=typical,
         centre=view.values(centre),
-        looked=looked,
+        scores=scores,
     )
 
 
-def neighbours(parts: Sequence[Part], known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _neighbours(parts: Sequence[Part], known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The nearest other component (K,) of those known (K,), and how far it is (K,).
 
-    Among some components at near positions, it is the one with the least Bhattacharyya distance B.
+    Among a few components at near positions, it is the one with the least Bhattacharyya distance B.
     The distance is sqrt(8 B): between components of one shape, that of their centres in standard
     deviations.
     """
@@ -118,9 +125,209 @@ def _nearest(points: np.ndarray, n: int) -> np.ndarray:
     """Numbers (K, n) of the points nearest to each one of K, itself not among them."""
     K, d = points.shape
     if d > _FEW_COORDINATES and K > _MOST_PAIRS:
-        random = np.random.default_rng(0)
-        points = points @ random.standard_normal((d, _FEW_COORDINATES))
+        points = points @ np.random.default_rng(0).standard_normal((d, _FEW_COORDINATES))
     # Beyond so many coordinates a tree is slower than all pairs.
     algorithm = "brute" if points.shape[1] > _FEW_COORDINATES else "kd_tree"
     search = NearestNeighbors(n_neighbors=n, algorithm=algorithm).fit(points)
     return np.asarray(search.kneighbors(return_distance=False))
+
+
+# Clusters.
+
+
+@dataclass(frozen=True)
+class Trait:
+    """A column in which a cluster differs from the whole mixture."""
+
+    column: str
+    #: The level that differs most, of a column of levels.
+    level: str | None
+    #: Mean of the column, or probability of the level: in the cluster, and in all.
+    value: float
+    overall: float
+    #: Their difference in standard deviations of the whole.
+    difference: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster of components, and what sets it apart: the largest difference first."""
+
+    weight: float
+    n_components: int
+    n_rows: int
+    traits: tuple[Trait, ...]
+
+
+def cluster_labels(view: View, tree: Any) -> np.ndarray | None:
+    """Labels (K,) of the clusters to describe; None if there are too many to tell apart."""
+    if tree is not None:
+        return np.asarray(tree.labels(min(MOST_CLUSTERS, view.n_components)))
+    few = 1 < view.n_components <= MOST_CLUSTERS
+    return np.argsort(np.argsort(-view.weights, kind="stable")) if few else None
+
+
+def describe_clusters(view: View, scores: RowScores, labels: np.ndarray) -> list[Cluster]:
+    """Describe the clusters of components by labels (K,), 0, 1, 2, ...
+
+    A cluster and the whole are compared by the means of each column, and by the probabilities of
+    each level, in standard deviations of the whole.
+    """
+    parts, known = view.parts_from(scores)
+    weights = np.where(known, view.weights, 0.0)
+    n_clusters = int(labels.max()) + 1
+    share = np.zeros((n_clusters, view.n_components))
+    share[labels, np.arange(view.n_components)] = weights
+    totals = share.sum(axis=1)
+    share /= np.maximum(totals, 1e-300)[:, None]
+    by_place = {column.place: column for column in view.columns}
+    traits: list[list[Trait]] = [[] for _ in range(n_clusters)]
+    for part in parts:
+        means, variances = part.coordinate_means(), part.coordinate_variances()
+        overall = weights @ means / weights.sum()
+        spread = np.sqrt(weights @ (variances + np.square(means - overall)) / weights.sum())
+        values = share @ means
+        differences = (values - overall) / np.where(spread > 0.0, spread, 1.0)
+        first = 0
+        for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
+            last = first + max(n_levels, 1)
+            # Of two levels that differ as much, the one that is frequent in the cluster.
+            sizes = np.abs(differences[:, first:last] + 1e-9)
+            for cluster, level in enumerate(sizes.argmax(axis=1).tolist()):
+                at = first + level
+                numbers = values[cluster, at], overall[at], differences[cluster, at]
+                which = level if n_levels else None
+                traits[cluster].append(_trait(by_place[place], which, *map(float, numbers)))
+            first = last
+    n_rows = np.bincount(labels[scores.component], minlength=n_clusters)
+    return [
+        Cluster(
+            float(totals[cluster] / max(totals.sum(), 1e-300)),
+            int(np.count_nonzero(labels == cluster)),
+            int(n_rows[cluster]),
+            tuple(_largest(traits[cluster])),
+        )
+        for cluster in range(n_clusters)
+    ]
+
+
+def _largest(traits: list[Trait]) -> list[Trait]:
+    order = sorted(traits, key=lambda trait: -abs(trait.difference))
+    return [trait for trait in order if abs(trait.difference) >= _WORTH][:_MOST_TRAITS]
+
+
+def _trait(
+    column: ColumnTerms, level: int | None, value: float, overall: float, difference: float
+) -> Trait:
+    if level is not None:
+        name = column.levels[level]
+        text = f"{column.name} is {name} in {value:.0%} ({overall:.0%} of all)"
+        return Trait(column.name, name, value, overall, difference, text)
+    value, overall = column.values(np.array([value, overall])).tolist()
+    shown, usual = shown_values(column, value, overall)
+    text = f"{column.name} {shown} ({usual} in all)"
+    return Trait(column.name, None, value, overall, difference, text)
+
+
+def shown_values(column: ColumnTerms, *values: float) -> list[str]:
+    """Values of a column of numbers as texts."""
+    if column.start is not None:
+        return column.dates(np.array(values))
+    unit = " days" if column.kind == "date" else ""
+    return [f"{_digits(value)}{unit}" for value in values]
+
+
+def _digits(value: float) -> str:
+    """Three digits or all whole ones, and an exponent only where zeros would be many.
+
+    >>> _digits(51234.7), _digits(0.031234), _digits(3.2e-9), _digits(-0.0)
+    ('51235', '0.0312', '3.2e-09', '0')
+    """
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e15 else f"{value + 0.0:.3g}"
+
+
+# Unusual rows.
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A cell that is a surprise, given the other cells of its row, in the user's terms."""
+
+    column: str
+    observed: Any
+    #: The mean given the other cells, or the most probable level.
+    expected: Any
+    #: Standard deviation given the others; of a level, the probability of the expected one.
+    spread: float
+    #: log p(observed | others)
+    log_conditional: float
+    is_level: bool
+    #: "days" of the spread of dates, else empty.
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class UnusualRow:
+    """A row of low log-density."""
+
+    #: Its number among the rows that were read, from 0.
+    row: int
+    log_density: float
+    #: Its most probable component.
+    component: int
+    #: The most surprising cell first; empty for models that cannot explain.
+    reasons: tuple[Reason, ...]
+
+
+def unusual_rows(
+    model: Any, X: Any, n_rows: int = 10, *, reasons: int = 5, scores: RowScores | None = None
+) -> list[UnusualRow]:
+    """The rows of lowest log-density, the lowest first, with explanations.
+
+    Rows without any value are left out. Rows with gaps have the log-density of fewer columns, so
+    they tend to come later than complete ones.
+
+    >>> from pickmix import GaussianMixture
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> mixture = GaussianMixture(1).fit(X)
+    >>> X[7, 1] = 9.0
+    >>> (row,) = unusual_rows(mixture, X, 1)
+    >>> row.row, row.reasons[0].column, row.reasons[0].observed
+    (7, 'column 1', 9.0)
+    """
+    check_integer("n_rows", n_rows, 0)
+    check_integer("reasons", reasons, 1)
+    view = view_of(model)
+    rows = view.read(X)
+    scores = view.score(rows) if scores is None else scores
+    seen = np.flatnonzero(~np.isnan(scores.rows).all(axis=1))
+    lowest = seen[np.argsort(scores.log_density[seen], kind="stable")[:n_rows]]
+    why: list[tuple[Reason, ...]] = [()] * lowest.shape[0]
+    if lowest.size and view.is_closed_form:
+        explanation = view.explain(rows.take(lowest), reasons)
+        why = [_reasons(explanation, row, view.names) for row in range(lowest.shape[0])]
+    return [
+        UnusualRow(row, float(scores.log_density[row]), int(scores.component[row]), cells)
+        for row, cells in zip(lowest.tolist(), why, strict=True)
+    ]
+
+
+def _reasons(explanation: Any, row: int, names: Sequence[str]) -> tuple[Reason, ...]:
+    return tuple(
+        Reason(
+            names[column],
+            _plain(explanation.values[row, column]),
+            _plain(explanation.expected[row, column]),
+            float(explanation.spread[row, column]),
+            float(explanation.log_conditional[row, column]),
+            explanation.kinds[column] in LEVEL_KINDS,
+            "days" if explanation.kinds[column] == "date" else "",
+        )
+        for column in map(int, explanation.ranked[row])
+        if column >= 0
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -13,21 +13,9 @@ from typing import Any
 import numpy as np
 
 # Scripts in the order in which they run: later ones use what earlier ones define.
-_SCRIPTS = (
-    "base.js",
-    "clusters.js",
-    "charts.js",
-    "map.js",
-    "tree.js",
-    "table.js",
-    "details.js",
-    "columns.js",
-    "summaries.js",
-    "unusual.js",
-    "main.js",
-)
-# Halves of characters, from texts that were read with the wrong encoding: UTF-8 has no place for
-# them.
+_SCRIPTS = ["base", "clusters", "charts", "map", "tree", "table", "details", "columns"]
+_SCRIPTS += ["summaries", "unusual", "main"]
+# Halves of characters, from texts that were read with the wrong encoding: UTF-8 cannot hold them.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Characters of a text from the data that are shown.
 _LONGEST = 120
@@ -35,14 +23,14 @@ _LONGEST = 120
 
 def render(payload: dict[str, Any]) -> str:
     """Fill the template: one text without any reference to another file."""
-    script = "\n".join(_read(name) for name in _SCRIPTS)
+    script = "\n".join(_read(f"{name}.js") for name in _SCRIPTS)
     parts = {
         "TITLE": html.escape(str(payload["title"])),
         "STYLE": _read("report.css"),
         "SCRIPT": f"(() => {{\n'use strict';\n{script}\n}})();",
         "DATA": embeddable(payload),
     }
-    # Filled from pieces, so that nothing is looked for in what was filled in.
+    # Split once, so that nothing is replaced in the data.
     pieces = _read("report.html").split("@@")
     page = "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
     return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", page)

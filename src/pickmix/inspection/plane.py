@@ -1,7 +1,7 @@
 """A plane to look at rows and components in: two columns, or the first two principal axes.
 
-Numbers, counts and dates (in days) have one coordinate there. A column of levels has one for each
-level, 1 for the level that a row has and 0 for all others; a column of very many levels has none.
+Numbers, counts and dates (in days) have one coordinate. A column of levels has one for each level,
+1 for the level that a row has and 0 for all others; a column of very many levels has none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from pickmix.inspection.view import View, view_of
 _MOST_LEVELS = 50
 # Rows or coordinates up to which all principal axes are computed; beyond, only two of them.
 _ALL_AXES = 300
-_ORDINALS = ("first", "second")
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,8 @@ class Plane:
     def project(self, rows: np.ndarray) -> np.ndarray:
         """Points (n, 2) of rows of coordinates (n, C).
 
-        A gap counts as the origin (the mean) among principal axes. In a plane of two columns, a
-        row with a gap there has no place: NaN.
+        A gap counts as the origin (the mean) among principal axes. In a plane of two columns, it is
+        NaN.
         """
         away = np.asarray(rows, dtype=np.float64) - self.origin
         if self.columns:
@@ -53,7 +52,7 @@ class Plane:
 
 
 def coordinates(model: Any, X: Any) -> np.ndarray:
-    """Rows (N, C) in which a `Plane` lies, NaN where nothing was seen.
+    """Rows (N, C) in the space of a `Plane`, NaN where a cell is missing.
 
     >>> from pickmix import FamilyMixture
     >>> rows = np.array([[0.5, 0.0], [1.5, 2.0], [2.0, 1.0]])
@@ -124,15 +123,16 @@ def choose_plane(model: Any, X: Any, columns: Any = None) -> Plane:
     scales = _scales(view, mean, away)
     lengths, axes = _principal_axes(away * scales)
     total = max(float(np.square(away * scales).sum()), 1e-300)
-    basis = np.zeros((points.shape[1], 2))
-    names = ["", ""]
+    basis, names = np.zeros((points.shape[1], 2)), ["", ""]
+    # A single row has a single axis.
     for number, (length, axis) in enumerate(zip(lengths, axes, strict=True)):
-        # An axis has no direction of its own: its largest weight is made positive.
+        # The sign of an axis is arbitrary: its largest weight is made positive.
         sign = np.sign(axis[np.abs(axis).argmax()]) or 1.0
         basis[:, number] = sign * axis * scales
         share = 100.0 * length**2 / total
-        names[number] = f"{_ORDINALS[number]} principal axis ({share:.0f} % of the variance)"
-    return Plane(mean, basis, (names[0], names[1]))
+        ordinal = ("first", "second")[number]
+        names[number] = f"{ordinal} principal axis ({share:.0f} % of the variance)"
+    return Plane(mean, basis, tuple(names))
 
 
 def _principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -147,13 +147,13 @@ def _principal_axes(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def without_empty(points: np.ndarray) -> np.ndarray:
-    """Points with zeros in columns that hold nothing: their mean would warn."""
+    """Points with zeros in empty columns, whose mean would warn."""
     empty = np.isnan(points).all(axis=0)
     return np.where(empty, 0.0, points) if empty.any() else points
 
 
 def plane_of(view: View, columns: np.ndarray) -> Plane:
-    """The plane, or the space, of some columns of numbers, given by their numbers."""
+    """The plane, or the space, of columns of numbers, given by their numbers."""
     levels, starts = _levels(view), _starts(view)
     for column in columns.tolist():
         if levels[column]:
@@ -161,13 +161,13 @@ def plane_of(view: View, columns: np.ndarray) -> Plane:
                 f"columns must hold numbers to span a plane, got {view.names[column]!r}, which "
                 "holds levels."
             )
-    places = starts[columns]
+    at = starts[columns]
     names = tuple(view.columns[column].axis_name for column in columns.tolist())
-    return Plane(np.zeros(starts[-1]), np.eye(starts[-1])[:, places], names, tuple(places.tolist()))
+    return Plane(np.zeros(starts[-1]), np.eye(starts[-1])[:, at], names, tuple(at.tolist()))
 
 
 def _scales(view: View, mean: np.ndarray, away: np.ndarray) -> np.ndarray:
-    """What coordinates are multiplied by before principal axes are found; 0 leaves them out."""
+    """Factors of coordinates before principal axes are computed; 0 leaves a coordinate out."""
     spread = np.sqrt(np.square(away).mean(axis=0))
     # Rounding leaves a constant column a spread that is not quite zero.
     varies = spread > 1e-12 * np.maximum(np.abs(mean), 1e-300)
@@ -177,7 +177,7 @@ def _scales(view: View, mean: np.ndarray, away: np.ndarray) -> np.ndarray:
 
 
 def component_means(model: Any, components: np.ndarray) -> np.ndarray:
-    """Means (n, C) of some components, in `coordinates`; of levels, their probabilities."""
+    """Means (n, C) of components, in `coordinates`; of levels, their probabilities."""
     view = _with_parts(model)
     means = np.zeros((components.shape[0], int(_starts(view)[-1])))
     for part in view.parts:
@@ -188,7 +188,7 @@ def component_means(model: Any, components: np.ndarray) -> np.ndarray:
 
 
 def plane_covariances(model: Any, components: np.ndarray, plane: Plane) -> np.ndarray:
-    """Covariances (n, 2, 2) of some components in a plane, or (n, d, d) in a space of d columns."""
+    """Covariances (n, 2, 2) of components in a plane, or (n, d, d) in a space of d columns."""
     view = _with_parts(model)
     m = plane.basis.shape[1]
     covariances = np.zeros((components.shape[0], m, m))
@@ -210,7 +210,7 @@ def _with_parts(model: Any) -> View:
 
 
 def _coordinates_of(view: View, part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where coordinates (c,) of a part stand, -1 if nowhere; their scales and offsets."""
+    """Numbers of a part's coordinates (c,), -1 if left out; their scales and offsets."""
     number = {column.place: d for d, column in enumerate(view.columns)}
     starts, sizes = _starts(view), _sizes(view)
     at, scale, offset = [], [], []

@@ -18,13 +18,13 @@ from pickmix.inspection.page import render
 from pickmix.inspection.payload import Subject, collect
 from pickmix.inspection.view import Rows, View
 
-# Evaluations of a component on a row: about a second's worth, and some ten.
+# Evaluations of a component on a row: about a second's worth, and about ten.
 _QUICK, _SLOW = 1e7, 3e8
 # Rows: at least, at most, and per component if that is not too slow.
 _FEWEST, _MOST, _PER_COMPONENT = 2_000, 100_000, 10
 # A deep component costs about so many Gaussians.
 _COST_OF_DEPTH = 20
-# Rows of a large source that lie together.
+# Rows of a large source that are read together.
 _BLOCK_ROWS = 500
 
 
@@ -96,12 +96,8 @@ def report(
     id_name, named = _read_ids(X, ids)
     rows = _choose_rows(view, _without_ids(view, X, ids), most)
     fitted = None if X_fit is None else _choose_rows(view, _without_ids(view, X_fit, ids), most)
-    page = make_page(
-        Subject(view, rows, _texts(_chosen_ids(named, rows)), id_name, fitted),
-        title=title,
-        held_out=held_out,
-        n_unusual=n_unusual,
-    )
+    subject = Subject(view, rows, _texts(_chosen_ids(named, rows)), id_name, fitted)
+    page = make_page(subject, title=title, held_out=held_out, n_unusual=n_unusual)
     if target is None:
         return page
     write_page(page, target)
@@ -140,9 +136,9 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def make_page(subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int) -> str:
-    """The text of a report."""
-    return render(collect(subject, title=title, held_out=held_out, n_unusual=n_unusual))
+def make_page(subject: Subject, **settings: Any) -> str:
+    """The text of a report; settings as those of `collect`."""
+    return render(collect(subject, **settings))
 
 
 def write_page(page: str, target: Path) -> None:
@@ -152,11 +148,10 @@ def write_page(page: str, target: Path) -> None:
 
 
 def affordable_rows(model: Any) -> int:
-    """How many rows a report looks at, unless it is told."""
+    """How many rows a report reads by default."""
     K = int(model.weights_.shape[0])
-    cost = float(K)
-    if not hasattr(model, "merge_tree"):
-        cost = _COST_OF_DEPTH * float(getattr(model, "n_paths_", K))
+    deep = not hasattr(model, "merge_tree")
+    cost = _COST_OF_DEPTH * float(getattr(model, "n_paths_", K)) if deep else float(K)
     wished = max(_QUICK / cost, min(_PER_COMPONENT * K, _SLOW / cost))
     return int(min(_MOST, max(_FEWEST, wished)))
 
@@ -177,14 +172,9 @@ def subject_of(
 
 
 def _choose_rows(view: View, X: Any, most: int) -> Rows:
-    """Rows of X that stand for all of them."""
-    if getattr(view.estimator, "_takes_sources", True) and is_large(X):
-        return _sample(view, X, most)
-    return view.read(X, most)
-
-
-def _sample(view: View, X: Any, most: int) -> Rows:
-    """Blocks of rows of a source, evenly spaced; all rows if they are few."""
+    """Rows of X that stand for all of them: of a large source, evenly spaced blocks."""
+    if not (getattr(view.estimator, "_takes_sources", True) and is_large(X)):
+        return view.read(X, most)
     if is_dask(X):
         raise ValueError(
             "X must be rows in memory, files or a source; of a Dask collection, compute some rows "

@@ -1,12 +1,22 @@
-"""Is the fit any good, how did it end, and what to try next: sentences that follow from numbers."""
+"""Is the fit any good, how did it end, and what to try next: sentences that follow from numbers.
+
+`gather` collects the numbers, rules choose sentences from a table, and `judge` fills them in.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from pickmix.inspection.evidence import Evidence
+import numpy as np
+
+from pickmix.families.conditioning import Part
+from pickmix.inspection.columns import Calibration
+from pickmix.inspection.components import ComponentTable
+from pickmix.inspection.view import RowScores, view_of
+from pickmix.model.path import ComponentPath
 
 # Differences of log-likelihoods, in nats per row, that are worth a word; and those that two
 # standard errors must exclude before a fit is said not to overfit.
@@ -19,28 +29,26 @@ _MANY = 0.2
 _FEW_ROWS = 30
 # The share of components that may be too many where the path over K is said to end too early.
 _FEW_LEFT = 0.02
+# Total cost of merges, in nats per row, below which they are called free.
+_FREE_MERGES = 0.01
+# The record of a fit comes from a sample of its rows, seldom fewer than these.
+_FEW_RECORDED = 500.0
 
-#: How a fit ended: a sentence with the passes behind it, and what to give it more of.
-_ENDINGS = {
-    "converged": ("The fit converged{}.", ""),
-    "max_iter": ("The fit ended at its limit of passes{}.", "more passes (a larger max_iter)"),
-    "max_steps": ("The fit ended at its limit of steps{}.", "more steps (a larger max_steps)"),
-    "max_time": ("The fit ended at its time limit{}.", "more time (a larger max_time)"),
-    "callback": ("A callback ended the fit{}.", "a fit that runs to its end"),
-    "interrupted": ("The fit was interrupted{}.", "a fit that runs to its end"),
-    "singular_covariance": ("The fit ended at a singular covariance{}.", ""),
-    "non_finite": ("The fit ended at a value that is not finite{}.", ""),
-}
-_ENDING_WORDS = {
-    "max_iter": "limit of passes",
-    "max_steps": "limit of steps",
-    "max_time": "limit of time",
-    "singular_covariance": "singular covariance",
-    "non_finite": "not finite",
-}
+#: How a fit ended: a word, a sentence with the passes behind it, and what to give it more of.
+_ENDINGS = """
+converged | converged | The fit converged{}. |
+max_iter|limit of passes|The fit ended at its limit of passes{}. | more passes (a larger max_iter)
+max_steps|limit of steps|The fit ended at its limit of steps{}. | more steps (a larger max_steps)
+max_time | limit of time | The fit ended at its time limit{}. | more time (a larger max_time)
+callback | callback | A callback ended the fit{}. | a fit that runs to its end
+interrupted | interrupted | The fit was interrupted{}. | a fit that runs to its end
+singular_covariance | singular covariance | The fit ended at a singular covariance{}. |
+non_finite | not finite | The fit ended at a value that is not finite{}. |
+"""
+_NOT_KNOWN = ["", "How the fit ended is not known.", "a fit that runs to its end"]
 
-#: Findings by rule. A paragraph has the rule, the kind and the subject; what was found; and what to
-#: try, if there is anything. Fields are those of `Evidence`, and what the rule adds.
+#: Sentences by rule. A paragraph has the rule, the kind and the subject; the finding; and what to
+#: try, if there is anything. Fields are those of `Evidence` and of `_words`.
 _TABLE = """
 singular_covariance: act, ending
 {how}
@@ -55,7 +63,7 @@ converged: good, ending
 
 rising: act, ending
 {how} It still rose by {rise:.2g} nats per pass, more than tol = {tol:g}.
-Give it {more}: the curve still rose.
+Give it {more_of_it}: the curve still rose.
 
 interrupted: act, ending
 {how}
@@ -117,23 +125,28 @@ All columns are spread as the mixture says, to within {worst_distance:.3f} ({wor
 chance stays below {chance_distance:.3f}.
 
 more: act, number
-{path} The best number is where the path ends.
+Held-out rows score {enough_score:.3f} nats per row with {n_enough:,} components of the merge \
+tree, and {path_score:.3f} with all {n_components:,}. The best number is where the path ends.
 Try more than {n_components:,} components: held-out rows ask for as many as there are.
 
 fewer: act, number
-{path}
+Held-out rows score {enough_score:.3f} nats per row with {n_enough:,} components of the merge \
+tree, and {path_score:.3f} with all {n_components:,}.
 Try {n_enough:,} components: model.reduce({n_enough}, rows), with rows of the fit.
 
 enough: good, number
-{path}
+Held-out rows score {enough_score:.3f} nats per row with {n_enough:,} components of the merge \
+tree, and {path_score:.3f} with all {n_components:,}.
 
 merges: act, merges
-{merges}
+By the merge tree, {n_after_merges:,} components would do: the merges cost at most \
+{merge_cost:.2g} nats per row in all.
 See whether {n_after_merges:,} components do as well: model.reduce({n_after_merges}), or \
 pickmix.choose_n_components(model, held_out_rows).
 
 few merges: note, merges
-{merges}
+By the merge tree, {n_after_merges:,} components would do: the merges cost at most \
+{merge_cost:.2g} nats per row in all.
 
 no deeper: act, depth
 The validation rows score no better than at the Gaussian start ({validation:.3f} nats per row).
@@ -145,14 +158,209 @@ Validation rows score {validation:.3f} nats per row, {validation_gain:.3f} above
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """Numbers about a fit and about rows; NaN where one is not known."""
+
+    n_components: int
+    #: Components with rows at the end of the fit's record; without one, those that have rows here.
+    n_live: int
+    n_parameters: int
+    #: Components whose weight stands for fewer rows of the fit than `thin_below`.
+    n_thin: int
+    thin_below: int
+    #: Rows of the data, those that were scored, and those of the fit.
+    n_rows: int
+    n_scored: int
+    n_rows_fit: float
+    #: Whether the fit has not seen the rows; None if that is not known.
+    held_out: bool | None
+    #: Mean log-density per row, and its standard error.
+    score: float
+    standard_error: float
+    #: The same above independent columns: one normal distribution, Poisson distribution or list of
+    #: shares for each, fitted to these very rows.
+    gain: float
+    #: How far these rows score below rows of the fit, the standard error, and whether rows of the
+    #: fit were scored for it; else it comes from the fit's record.
+    gap: float = math.nan
+    gap_error: float = math.nan
+    is_gap_scored: bool = False
+    #: How the fit ended; empty if not known.
+    outcome: str = ""
+    #: Passes, nats per row that the last of them brought each, and what is a plateau.
+    passes: float = math.nan
+    rise: float = math.nan
+    tol: float = math.nan
+    #: The column that differs most from the mixture, by how much, and how much chance does.
+    worst_column: str = ""
+    worst_distance: float = math.nan
+    chance_distance: float = math.nan
+    #: Columns that are off by more than chance.
+    n_off: int = 0
+    #: Components that are left if merges may cost `merge_cost` nats per row in all.
+    n_after_merges: int | None = None
+    merge_cost: float = math.nan
+    #: Components that are enough for held-out rows, by the path over K; scores of the path's rows
+    #: with so many, and with all.
+    n_enough: int | None = None
+    enough_score: float = math.nan
+    path_score: float = math.nan
+    #: Of deep mixtures: the validation log-likelihood, and how far it is above the start's.
+    validation: float = math.nan
+    validation_gain: float = math.nan
+
+
+def gather(
+    model: Any,
+    table: ComponentTable,
+    *,
+    calibration: Calibration | None = None,
+    costs: np.ndarray | None = None,
+    path: ComponentPath | None = None,
+    held_out: bool | None = None,
+    n_rows: int | None = None,
+    fitted: RowScores | None = None,
+) -> Evidence:
+    """Collect the numbers about a fitted mixture from rows that were scored.
+
+    `costs` are nats per row that merges cost at most, as `merge_tree().costs`; `path` is how
+    held-out rows score by the number of components. `held_out` says whether the fit has not seen
+    the rows; None: it has if there are as many as it had. There are `n_rows` rows, if those scored
+    are a sample. `fitted` are rows of the fit.
+    """
+    view = view_of(model)
+    estimator, scores, K = view.estimator, table.scores, len(table)
+    n_scored = scores.component.shape[0]
+    n_rows = n_scored if n_rows is None else n_rows
+    n_rows_fit = float(getattr(estimator, "n_rows_seen_", math.nan))
+    if held_out is None and n_rows == n_rows_fit:
+        held_out = False
+    trace: Any = getattr(estimator, "trace_", ())
+    recorded = len(trace) > 0
+    # A component is thin if it has no more rows than columns to describe.
+    thin_below = table.centre.shape[1] + 1
+    known = n_rows_fit if math.isfinite(n_rows_fit) else float(n_rows)
+    n_live = int(trace["live_components"][-1]) if recorded else int(np.count_nonzero(table.rows))
+    encoded = scores.log_density - scores.log_units
+    validation = float(getattr(estimator, "best_validation_", math.nan))
+    gap, gap_error = math.nan, math.nan
+    if held_out is not False:
+        gap, gap_error = _compare(scores, fitted, trace, known)
+    return Evidence(
+        n_components=K,
+        n_live=min(n_live, K),
+        n_parameters=int(view.model.n_parameters),
+        n_thin=int(np.count_nonzero(table.weight * known < thin_below)),
+        thin_below=thin_below,
+        n_rows=n_rows,
+        n_scored=n_scored,
+        n_rows_fit=n_rows_fit,
+        held_out=held_out,
+        score=float(scores.log_density.mean()),
+        standard_error=float(scores.log_density.std() / math.sqrt(n_scored)),
+        gain=float(encoded.mean()) - independent_score(view, scores),
+        gap=gap,
+        gap_error=gap_error,
+        is_gap_scored=fitted is not None,
+        outcome=str(getattr(estimator, "outcome_", "")),
+        passes=float(trace["epoch"][-1]) if recorded else math.nan,
+        rise=_rise(trace) if recorded else math.nan,
+        tol=float(getattr(estimator, "tol", math.nan)),
+        validation=validation,
+        validation_gain=validation - float(getattr(estimator, "start_validation_", math.nan)),
+        **_enough(path),
+        **_worst(calibration),
+        **_free_merges(costs, K),
+    )
+
+
+def _compare(
+    scores: RowScores, fitted: RowScores | None, trace: Any, n_rows_fit: float
+) -> tuple[float, float]:
+    """How far rows score below rows of the fit, and the standard error of that."""
+    if fitted is not None:
+        samples = fitted.log_density, scores.log_density
+        variance = sum(float(sample.var()) / sample.shape[0] for sample in samples)
+        return float(samples[0].mean() - samples[1].mean()), math.sqrt(variance)
+    if not len(trace):
+        return math.nan, math.nan
+    # The record is in the coordinates of the mixture.
+    values = scores.log_density - scores.log_units
+    n_recorded = min(n_rows_fit, _FEW_RECORDED)
+    error = float(values.std()) * math.sqrt(1.0 / values.shape[0] + 1.0 / n_recorded)
+    return float(trace["log_likelihood"][-1] - values.mean()), error
+
+
+def _rise(trace: np.ndarray) -> float:
+    """Nats per row and pass by which the last quarter of the record is above the one before."""
+    values, passes = trace["log_likelihood"], trace["epoch"]
+    n = values.shape[0] // 4
+    if n < 1 or not np.isfinite(values[-2 * n :]).all():
+        return math.nan
+    between = passes[-n:].mean() - passes[-2 * n : -n].mean()
+    if between <= 0.0:
+        return math.nan
+    return float((values[-n:].mean() - values[-2 * n : -n].mean()) / between)
+
+
+def _worst(calibration: Calibration | None) -> dict[str, Any]:
+    if calibration is None or not np.isfinite(calibration.distances).any():
+        return {}
+    limits = calibration.limit()
+    worst = int(np.nanargmax(calibration.distances))
+    return {
+        "worst_column": calibration.names[worst],
+        "worst_distance": float(calibration.distances[worst]),
+        "chance_distance": float(limits[worst]),
+        "n_off": int(np.count_nonzero(calibration.distances > limits)),
+    }
+
+
+def _enough(path: ComponentPath | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    enough = path.choose()
+    at = int(np.searchsorted(path.n_components, enough))
+    return {
+        "n_enough": enough,
+        "enough_score": float(path.log_likelihood[at]),
+        "path_score": float(path.log_likelihood[-1]),
+    }
+
+
+def _free_merges(costs: np.ndarray | None, n_components: int) -> dict[str, Any]:
+    """Components that are left after merges that cost little in all, and what they cost."""
+    if costs is None or not costs.size:
+        return {}
+    totals = np.cumsum(np.maximum(costs, 0.0))
+    n_merges = int(np.searchsorted(totals, _FREE_MERGES, side="right"))
+    cost = float(totals[n_merges - 1]) if n_merges else 0.0
+    return {"n_after_merges": n_components - n_merges, "merge_cost": cost}
+
+
+def independent_score(model: Any, scores: RowScores) -> float:
+    """Mean log-density per row of independent columns.
+
+    Each has one distribution, fitted to its cells: normal, Poisson, or shares of levels.
+    """
+    baselines = {column: part.baseline for part in view_of(model).parts for column in part.columns}
+    total = 0.0
+    for column, values in enumerate(scores.rows.T):
+        seen = values[~np.isnan(values)]
+        if seen.size:
+            total += baselines.get(column, Part.baseline)(seen)
+    return total / len(scores.rows)
+
+
+@dataclass(frozen=True)
 class Finding:
-    """One thing that the numbers say."""
+    """One statement about a fit."""
 
     #: "good": all is well; "note": good to know; "act": there is something to try.
     kind: str
     #: A word or two.
     about: str
-    #: What was found, with its numbers.
+    #: The statement, with its numbers.
     text: str
     #: What to try; empty if nothing.
     advice: str = ""
@@ -160,7 +368,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the numbers say of a fit."""
+    """All statements about a fit."""
 
     #: A sentence or two.
     headline: str
@@ -175,64 +383,84 @@ class Verdict:
 def judge(evidence: Evidence) -> Verdict:
     """Put numbers into words.
 
-    >>> import numpy as np
     >>> from pickmix import GaussianMixture
     >>> from pickmix.inspection.components import component_table
-    >>> from pickmix.inspection.evidence import gather
     >>> X = np.random.default_rng(0).normal(size=(500, 2))
     >>> mixture = GaussianMixture(2, random_state=0).fit(X)
     >>> judge(gather(mixture, component_table(mixture, X))).headline[:27]
     '2 of 2 components are live.'
     """
-    rules = (_ending, _gain, _gap, _components, _calibration, _number, _start)
-    findings = [finding for rule in rules if (finding := rule(evidence)) is not None]
+    words = _words(evidence)
+    names = [name for rule in _RULES if (name := rule(evidence))]
+    findings = [_fill(_FINDINGS[name], words) for name in names]
     findings.sort(key=lambda finding: ("act", "note", "good").index(finding.kind))
     advice = next((finding.advice for finding in findings if finding.advice), "")
     return Verdict(
-        headline=_headline(evidence),
+        headline=_HEADLINE.format(**words),
         next=advice or "Nothing in these numbers calls for another fit.",
         facts=_facts(evidence),
         findings=tuple(findings),
     )
 
 
+_HEADLINE = (
+    "{n_live:,} of {n_components:,} components are live. On {which_rows} the mixture scores "
+    "{score:.3f} nats per row, {size_of_gain:.2f} {side} what the columns score on their own. {how}"
+)
+
+
+def _fill(template: Finding, words: dict[str, Any]) -> Finding:
+    text, advice = template.text.format(**words), template.advice.format(**words)
+    return Finding(template.kind, template.about, text, advice)
+
+
 def _read_table(table: str) -> dict[str, Finding]:
     templates = {}
     for paragraph in table.strip().split("\n\n"):
         heading, text, *advice = paragraph.split("\n")
-        rule, _, rest = heading.partition(": ")
-        kind, about = rest.split(", ")
+        rule, kind, about = re.split(": |, ", heading)
         templates[rule] = Finding(kind, about, text, *advice)
     return templates
 
 
 _FINDINGS = _read_table(_TABLE)
+_BY_OUTCOME = {
+    outcome.strip(): [cell.strip() for cell in cells]
+    for outcome, *cells in (line.split("|") for line in _ENDINGS.strip().split("\n"))
+}
 
 
-def _finding(rule: str, evidence: Evidence, **more: Any) -> Finding:
-    template, fields = _FINDINGS[rule], vars(evidence) | more
-    text, advice = template.text.format(**fields), template.advice.format(**fields)
-    return Finding(template.kind, template.about, text, advice)
-
-
-def _headline(evidence: Evidence) -> str:
-    gain = evidence.gain
-    side = "above" if gain >= 0.0 else "below"
-    rows = "these rows"
-    if evidence.held_out is not None:
-        rows = "rows that the fit has not seen" if evidence.held_out else "the rows of the fit"
-    return (
-        f"{evidence.n_live:,} of {evidence.n_components:,} components are live. On {rows} the "
-        f"mixture scores {evidence.score:.3f} nats per row, {abs(gain):.2f} {side} what the "
-        f"columns score on their own. {_how_it_ended(evidence)}"
-    )
-
-
-def _how_it_ended(evidence: Evidence) -> str:
-    passes = "" if math.isnan(evidence.passes) else f" after {_passes(evidence.passes)}"
-    if evidence.outcome not in _ENDINGS:
-        return "How the fit ended is not known."
-    return _ENDINGS[evidence.outcome][0].format(passes)
+def _words(e: Evidence) -> dict[str, Any]:
+    """Fields of sentences: those of the evidence, and what depends on them."""
+    K = e.n_components
+    _, how, more_of_it = _BY_OUTCOME.get(e.outcome, _NOT_KNOWN)
+    n_dead, others = K - e.n_live, e.n_off - 1
+    also = f", and {others:,} more column{' is' if others == 1 else 's are'} off"
+    direction = _direction(e)
+    lacks_components = direction == "more" or not (direction or _overfits(e) or _is_thin(e))
+    when = "" if e.is_gap_scored else " at its end"
+    score_fit = "Score rows of the fit as well: report(X_fit=...)."
+    remedies = "simpler covariances, or more rows"
+    which_rows = {True: "rows that the fit has not seen", False: "the rows of the fit"}
+    return vars(e) | {
+        "which_rows": "these rows" if e.held_out is None else which_rows[e.held_out],
+        "size_of_gain": abs(e.gain),
+        "side": "above" if e.gain >= 0.0 else "below",
+        "how": how.format("" if math.isnan(e.passes) else f" after {_passes(e.passes)}"),
+        "more_of_it": more_of_it,
+        "rows": "1 row is" if e.n_scored == 1 else f"{e.n_scored} rows are",
+        "scores": f"Rows of the fit scored {e.score + e.gap:.3f} nats per row{when}, these "
+        f"{e.score:.3f} (give or take {e.gap_error:.3f})",
+        "remedies": remedies if direction else f"fewer components than {K:,}, {remedies}",
+        "score_fit": "" if e.is_gap_scored else score_fit,
+        "lower": "no lower" if e.gap <= 0.0 else f"lower by {e.gap:.3f}, as chance may do",
+        "n_thick": max(1, K - e.n_thin),
+        "n_dead": n_dead,
+        "explain": "explains" if n_dead == 1 else "explain",
+        "few": f"; {e.n_thin:,} of them fewer than {e.thin_below:g}" if e.n_thin else "",
+        "also": also if others > 0 else "",
+        "more": "more components, or " if lacks_components else "",
+    }
 
 
 def _passes(number: float) -> str:
@@ -240,112 +468,81 @@ def _passes(number: float) -> str:
     return f"{shown} pass" if shown == "1" else f"{shown} passes"
 
 
-def _facts(evidence: Evidence) -> tuple[tuple[str, str, str], ...]:
-    seen = {True: "held out", False: "rows of the fit", None: "not known if held out"}
-    looked = f"{evidence.n_looked_at:,} row{'' if evidence.n_looked_at == 1 else 's'}"
-    if evidence.n_looked_at < evidence.n_rows:
-        looked = f"{evidence.n_looked_at:,} of {evidence.n_rows:,} rows"
+def _facts(e: Evidence) -> tuple[tuple[str, str, str], ...]:
+    held_out = {True: "held out", False: "rows of the fit", None: "not known if held out"}
+    rows = f"{e.n_scored:,} row{'' if e.n_scored == 1 else 's'}"
+    if e.n_scored < e.n_rows:
+        rows = f"{e.n_scored:,} of {e.n_rows:,} rows"
+    score = f"± {e.standard_error:.3f}; {rows}, {held_out[e.held_out]}"
+    live = f"of {e.n_components:,}; {e.n_parameters:,} parameters"
     facts = [
-        (
-            "score, nats per row",
-            f"{evidence.score:.3f}",
-            f"± {evidence.standard_error:.3f}; {looked}, {seen[evidence.held_out]}",
-        ),
-        ("gain, nats per row", f"{evidence.gain:+.2f}", "over columns on their own"),
-        (
-            "live components",
-            f"{evidence.n_live:,}",
-            f"of {evidence.n_components:,}; {evidence.n_parameters:,} parameters",
-        ),
+        ("score, nats per row", f"{e.score:.3f}", score),
+        ("gain, nats per row", f"{e.gain:+.2f}", "over columns on their own"),
+        ("live components", f"{e.n_live:,}", live),
     ]
-    if evidence.outcome:
-        course = [] if math.isnan(evidence.passes) else [_passes(evidence.passes)]
-        if not math.isnan(evidence.rise):
-            way = "rose" if evidence.rise >= 0.0 else "fell"
-            course.append(f"{way} by {abs(evidence.rise):.2g} per pass in its last quarter")
-        word = _ENDING_WORDS.get(evidence.outcome, evidence.outcome)
+    if e.outcome:
+        course = [] if math.isnan(e.passes) else [_passes(e.passes)]
+        if not math.isnan(e.rise):
+            verb = "rose" if e.rise >= 0.0 else "fell"
+            course.append(f"{verb} by {abs(e.rise):.2g} per pass in its last quarter")
+        word = _BY_OUTCOME.get(e.outcome, [e.outcome])[0]
         facts.append(("how it ended", word, "; ".join(course)))
-    if not math.isnan(evidence.worst_distance):
-        facts.append(
-            (
-                "worst column",
-                f"{evidence.worst_distance:.3f}",
-                f"{evidence.worst_column}: distance from the rows; chance stays below "
-                f"{evidence.chance_distance:.3f}",
-            )
-        )
+    if not math.isnan(e.worst_distance):
+        chance = f"chance stays below {e.chance_distance:.3f}"
+        distance = f"{e.worst_column}: distance from the rows; {chance}"
+        facts.append(("worst column", f"{e.worst_distance:.3f}", distance))
     return tuple(facts)
 
 
-def _ending(evidence: Evidence) -> Finding | None:
-    outcome, rise = evidence.outcome, evidence.rise
-    if not outcome:
-        return None
-    how = _how_it_ended(evidence)
-    if outcome in ("singular_covariance", "non_finite", "converged"):
-        return _finding(outcome, evidence, how=how)
-    if not math.isnan(rise) and rise > evidence.tol:
-        more = _ENDINGS[outcome][1] if outcome in _ENDINGS else "a fit that runs to its end"
-        return _finding("rising", evidence, how=how, more=more)
-    if outcome == "interrupted":
-        return _finding("interrupted", evidence, how=how)
-    return _finding("ended" if math.isnan(rise) else "flat", evidence, how=how)
+# Rules: the name of a paragraph, or an empty one.
 
 
-def _gains_nothing(evidence: Evidence) -> bool:
-    enough = evidence.n_looked_at >= _FEW_ROWS and evidence.n_components > 1
-    return enough and evidence.gain <= _WORTH
+def _ending(e: Evidence) -> str:
+    if e.outcome in ("", "singular_covariance", "non_finite", "converged"):
+        return e.outcome
+    # Comparisons with NaN are false.
+    if e.rise > e.tol:
+        return "rising"
+    if e.outcome == "interrupted":
+        return "interrupted"
+    return "ended" if math.isnan(e.rise) else "flat"
 
 
-def _gain(evidence: Evidence) -> Finding | None:
-    return _finding("no gain", evidence) if _gains_nothing(evidence) else None
+def _gains_nothing(e: Evidence) -> bool:
+    return e.n_scored >= _FEW_ROWS and e.n_components > 1 and e.gain <= _WORTH
 
 
-def _overfits(evidence: Evidence) -> bool:
+def _gain(e: Evidence) -> str:
+    return "no gain" if _gains_nothing(e) else ""
+
+
+def _overfits(e: Evidence) -> bool:
     """Whether these rows score worse than rows of the fit by more than chance does."""
-    if evidence.n_looked_at < _FEW_ROWS or math.isnan(evidence.gap):
-        return False
-    return evidence.gap > max(_WORTH, 3.0 * evidence.gap_error)
+    return e.n_scored >= _FEW_ROWS and e.gap > max(_WORTH, 3.0 * e.gap_error)
 
 
-def _gap(evidence: Evidence) -> Finding | None:
-    if evidence.held_out is False:
-        return _finding("fitted rows", evidence)
-    gap, error = evidence.gap, evidence.gap_error
-    if math.isnan(gap):
-        return None
-    if evidence.n_looked_at < _FEW_ROWS:
-        rows = "1 row is" if evidence.n_looked_at == 1 else f"{evidence.n_looked_at} rows are"
-        return _finding("few rows", evidence, rows=rows)
-    when = "" if evidence.is_gap_scored else " at its end"
-    scores = (
-        f"Rows of the fit scored {evidence.score + gap:.3f} nats per row{when}, these "
-        f"{evidence.score:.3f} (give or take {error:.3f})"
-    )
-    if _overfits(evidence):
-        remedies = "simpler covariances, or more rows"
-        if _direction(evidence) == "":
-            remedies = f"fewer components than {evidence.n_components:,}, {remedies}"
-        return _finding("overfit", evidence, scores=scores, remedies=remedies)
-    if gap > 2.0 * error:
-        return _finding("some overfit", evidence, scores=scores)
-    if gap + 2.0 * error > _LARGE:
-        advice = (
-            "" if evidence.is_gap_scored else "Score rows of the fit as well: report(X_fit=...)."
-        )
-        return _finding("gap not known", evidence, scores=scores, score_fit=advice)
-    lower = "no lower" if gap <= 0.0 else f"lower by {gap:.3f}, as chance may do"
-    return _finding("no overfit", evidence, scores=scores, lower=lower)
+def _gap(e: Evidence) -> str:
+    if e.held_out is False:
+        return "fitted rows"
+    if math.isnan(e.gap):
+        return ""
+    if e.n_scored < _FEW_ROWS:
+        return "few rows"
+    if _overfits(e):
+        return "overfit"
+    if e.gap > 2.0 * e.gap_error:
+        return "some overfit"
+    return "gap not known" if e.gap + 2.0 * e.gap_error > _LARGE else "no overfit"
 
 
-def _direction(evidence: Evidence) -> str:
+def _direction(e: Evidence) -> str:
     """Which number of components is advised: "one", "more", "fewer", "as many", or none ("").
 
     Held-out rows decide if there are any, then merges that cost nothing. All advice follows this,
     so that no two findings contradict each other.
     """
-    K, enough, fewer = evidence.n_components, evidence.n_enough, evidence.n_after_merges
-    if _gains_nothing(evidence):
+    K, enough, fewer = e.n_components, e.n_enough, e.n_after_merges
+    if _gains_nothing(e):
         return "one"
     if enough is not None:
         if enough > (1.0 - _FEW_LEFT) * K:
@@ -354,58 +551,40 @@ def _direction(evidence: Evidence) -> str:
     return "fewer" if fewer is not None and K - fewer > _MANY * K else ""
 
 
-def _components(evidence: Evidence) -> Finding | None:
-    n, K = evidence.n_thin, evidence.n_components
-    if n > _MANY * K:
-        decided = _direction(evidence) != "" or _overfits(evidence)
-        rule = "thin" if decided else "too many thin"
-        return _finding(rule, evidence, n_thick=max(1, K - n))
-    if evidence.n_live < K:
-        n_dead = K - evidence.n_live
-        return _finding(
-            "dead", evidence, n_dead=n_dead, explain="explains" if n_dead == 1 else "explain"
-        )
-    few = f"; {n:,} of them fewer than {evidence.thin_below:g}" if n else ""
-    return _finding("all live", evidence, few=few) if K > 1 else None
+def _is_thin(e: Evidence) -> bool:
+    return e.n_thin > _MANY * e.n_components
 
 
-def _calibration(evidence: Evidence) -> Finding | None:
-    distance = evidence.worst_distance
-    if math.isnan(distance):
-        return None
-    if distance <= max(_FAR_OFF, evidence.chance_distance):
-        return _finding("calibrated", evidence)
-    others = evidence.n_off - 1
-    also = f", and {others:,} more column{' is' if others == 1 else 's are'} off"
-    too_thin = evidence.n_thin > _MANY * evidence.n_components
-    undecided = _direction(evidence) == "" and not _overfits(evidence) and not too_thin
-    more = "more components, or " if undecided or _direction(evidence) == "more" else ""
-    return _finding("off", evidence, also=also if others > 0 else "", more=more)
+def _components(e: Evidence) -> str:
+    if _is_thin(e):
+        return "thin" if _direction(e) or _overfits(e) else "too many thin"
+    if e.n_live < e.n_components:
+        return "dead"
+    return "all live" if e.n_components > 1 else ""
 
 
-def _number(evidence: Evidence) -> Finding | None:
+def _calibration(e: Evidence) -> str:
+    if math.isnan(e.worst_distance):
+        return ""
+    return "calibrated" if e.worst_distance <= max(_FAR_OFF, e.chance_distance) else "off"
+
+
+def _number(e: Evidence) -> str:
     """How many components there should be: by held-out rows, or else by what merges cost."""
-    direction, fewer, K = _direction(evidence), evidence.n_after_merges, evidence.n_components
+    direction, fewer = _direction(e), e.n_after_merges
     if direction == "one":
-        return None
-    if evidence.n_enough is not None:
-        path = (
-            f"Held-out rows score {evidence.enough_score:.3f} nats per row with "
-            f"{evidence.n_enough:,} components of the merge tree, and {evidence.path_score:.3f} "
-            f"with all {K:,}."
-        )
-        rule = {"more": "more", "fewer": "fewer", "as many": "enough"}[direction]
-        return _finding(rule, evidence, path=path)
-    if fewer is None or fewer >= K:
-        return None
-    merges = (
-        f"By the merge tree, {fewer:,} components would do: the merges cost at most "
-        f"{evidence.merge_cost:.2g} nats per row in all."
-    )
-    return _finding("merges" if direction == "fewer" else "few merges", evidence, merges=merges)
+        return ""
+    if e.n_enough is not None:
+        return {"more": "more", "fewer": "fewer", "as many": "enough"}[direction]
+    if fewer is None or fewer >= e.n_components:
+        return ""
+    return "merges" if direction == "fewer" else "few merges"
 
 
-def _start(evidence: Evidence) -> Finding | None:
-    if math.isnan(evidence.validation_gain):
-        return None
-    return _finding("deeper" if evidence.validation_gain > 0.0 else "no deeper", evidence)
+def _start(e: Evidence) -> str:
+    if math.isnan(e.validation_gain):
+        return ""
+    return "deeper" if e.validation_gain > 0.0 else "no deeper"
+
+
+_RULES = (_ending, _gain, _gap, _components, _calibration, _number, _start)

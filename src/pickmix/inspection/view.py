@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,19 +23,19 @@ from pickmix.model.mixture import MixtureModel
 
 #: Rows that are drawn from a model without a closed form.
 N_DRAWS = 20_000
-# Deep components are no narrower than this share of the columns' spread.
-_LEAST_WIDTH = 1e-3
+# Least standard deviation of deep components, as a share of the columns' spread.
+_LEAST_SCALE = 1e-3
 
 
 @dataclass(frozen=True)
 class Rows:
     """Rows that a view has read."""
 
-    #: (N, D), in the coordinates and the order of the model; NaN where nothing was seen.
+    #: (N, D), in the coordinates and the order of the model; NaN is missing.
     values: np.ndarray
     #: (N,), what log-densities gain by the units of a table.
     log_units: np.ndarray
-    #: (N,), their numbers in the data, of which there are `n_data`.
+    #: (N,), their numbers in the data, which have `n_data` rows.
     numbers: np.ndarray
     n_data: int
     #: The table that they were read from; None of arrays.
@@ -50,20 +51,15 @@ class Rows:
 
     def take(self, which: np.ndarray) -> Rows:
         table = None if self.table is None else self.table.take(which)
-        return replace(
-            self,
-            values=self.values[which],
-            log_units=self.log_units[which],
-            numbers=self.numbers[which],
-            table=table,
-        )
+        values, log_units, numbers = self.values[which], self.log_units[which], self.numbers[which]
+        return Rows(values, log_units, numbers, self.n_data, table)
 
 
 @dataclass(frozen=True)
-class Looked:
-    """What one pass over rows shows."""
+class RowScores:
+    """Rows with their log-densities and components."""
 
-    #: (N, D), as in `Rows.values`.
+    #: (N, D), as `Rows.values`.
     rows: np.ndarray
     #: The most probable component (N,) of each row.
     component: np.ndarray
@@ -75,7 +71,7 @@ class Looked:
 class View:
     """The model of a fitted estimator, and its columns in the order and terms of the user.
 
-    `names` are what columns are called, if not as the estimator calls them.
+    `names` replace the estimator's names of columns.
 
     >>> from pickmix import GaussianMixture
     >>> view = View(GaussianMixture(1).fit([[0.0, 1.0], [1.0, 3.0]]))
@@ -94,74 +90,73 @@ class View:
         self.n_components = int(self.weights.shape[0])
         self.parts: list[Part] = self.model.parts()[0]
         self.level_weights: dict[int, np.ndarray] = self._reader.level_weights
-        self.columns = self._described(self._reader.terms())
+        self.columns: list[ColumnTerms] = self._reader.terms()
+        self._describe_columns()
         if names is not None:
             named = zip(self.columns, names, strict=True)
             self.columns = [replace(column, name=name) for column, name in named]
 
-    def _described(self, columns: list[ColumnTerms]) -> list[ColumnTerms]:
-        """Columns with their kinds, and with numbers for levels that have no names."""
-        place = {column.place: number for number, column in enumerate(columns)}
+    def _describe_columns(self) -> None:
+        """Give columns their kinds, and levels without names their numbers."""
+        order = {column.place: d for d, column in enumerate(self.columns)}
         for part in self.parts:
-            for column, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
-                terms = columns[place[column]]
+            for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
+                terms = self.columns[order[place]]
                 levels = terms.levels or tuple(map(str, range(n_levels)))
-                described = replace(terms, kind=terms.kind or part.kind, levels=levels)
-                columns[place[column]] = described
-        return columns
+                kind = terms.kind or part.kind
+                self.columns[order[place]] = replace(terms, kind=kind, levels=levels)
 
     @property
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
-    def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
+    def find(self, columns: Any) -> np.ndarray:
         """Numbers of columns, in the user's order, from names or numbers; None is all."""
         if columns is None:
             return np.arange(len(self.columns))
         named = getattr(self.estimator, "feature_names_in_", None) is not None
-        names = self.names if named else None
-        return find_columns(names, len(self.columns), columns, parameter)
+        return find_columns(self.names if named else None, len(self.columns), columns, "columns")
 
     # Rows.
 
     def read(self, X: Any, most: int | None = None) -> Rows:
-        """Rows as the model has them, at most so many, chosen at random."""
+        """Rows in the model's coordinates, at most so many, chosen at random."""
         most = most or sys.maxsize
         if isinstance(X, Rows):
-            return X if len(X) <= most else X.take(some_rows(len(X), most))
+            return X if len(X) <= most else X.take(sample_rows(len(X), most))
         with self.unnamed(X):
             values, log_units, numbers, n_data, table = self._reader.read_some(
-                X, lambda n_rows: some_rows(n_rows, most)
+                X, lambda n_rows: sample_rows(n_rows, most)
             )
         units = np.zeros(values.shape[0]) if log_units is None else log_units.sum(axis=1)
         return Rows(np.asarray(values, dtype=np.float64), units, numbers, n_data, table)
 
     def values(self, rows: np.ndarray) -> np.ndarray:
         """Rows (N, D) of the model in the user's units and order; levels are codes."""
-        values = [column.values(rows[:, column.place]) for column in self.columns]
-        return np.stack(values, axis=1)
+        return np.stack([column.values(rows[:, column.place]) for column in self.columns], axis=1)
 
     def cells(self, rows: Rows) -> list[list[Any]]:
         """Columns of rows as plain objects, as the user wrote them; None is missing."""
-        if rows.table is None:
-            return [_plain(column) for column in self.values(rows.values).T]
-        cells: list[list[Any]] = self._reader.cells(rows.table)
-        return cells
+        if rows.table is not None:
+            cells: list[list[Any]] = self._reader.cells(rows.table)
+            return cells
+        columns = self.values(rows.values).T.tolist()
+        return [[None if value != value else value for value in column] for column in columns]
 
-    def look(self, rows: Rows) -> Looked:
+    def score(self, rows: Rows) -> RowScores:
         """Log-densities and most probable components, in one pass over the components."""
         if not self.is_closed_form:
             with self.unnamed():
                 best = self.model.top_components(rows.values, 1)[0][:, 0]
-                log_density = np.asarray(self.model.score_samples(rows.values))
-            return Looked(rows.values, best.astype(np.int64), log_density, rows.log_units)
+            log_density = self.log_densities(rows.values)
+            return RowScores(rows.values, best.astype(np.int64), log_density, rows.log_units)
         components, densities = [], []
         for log_joint, log_base, operations in self.model.log_joint_blocks(rows.values):
             likelihood = operations.log_sum_exp(log_joint)
             refuse_overflow(likelihood)
             components.append(operations.top_of_all(log_joint, 1.0, 1)[0][:, 0])
             densities.append(likelihood + log_base)
-        return Looked(
+        return RowScores(
             rows.values,
             np.concatenate(components).astype(np.int64),
             np.concatenate(densities) + rows.log_units,
@@ -173,16 +168,10 @@ class View:
         with self.unnamed():
             return np.asarray(self.model.score_samples(values))
 
-    def predict(self, rows: Rows, level: int) -> np.ndarray:
-        """The most probable cluster (N,) when so many are left."""
-        labels = self.estimator.merge_tree().labels(level)
-        return np.asarray(self.model.predict(rows.values, labels=labels))
-
-    def explain(self, X: Any, top: int | None = None) -> Explanation:
+    def explain(self, rows: Rows, top: int | None = None) -> Explanation:
         """Explain rows, of a mixture in closed form."""
-        source = X.source if isinstance(X, Rows) else X
-        with self.unnamed(source):
-            explanation: Explanation = self.estimator.explain(source, top=top)
+        with self.unnamed(rows.source):
+            explanation: Explanation = self.estimator.explain(rows.source, top=top)
         return explanation
 
     @contextlib.contextmanager
@@ -193,24 +182,24 @@ class View:
                 warnings.filterwarnings("ignore", "X does not have valid feature names")
             yield
 
-    # What the model says.
+    # The model.
 
     @property
     def can_draw(self) -> bool:
         """Whether rows can be drawn: a `Mixture` of a user's component may have no `sample`."""
-        return self.is_closed_form or hasattr(
-            getattr(self.estimator, "component", self.estimator), "sample"
-        )
+        component = getattr(self.estimator, "component", self.estimator)
+        return self.is_closed_form or hasattr(component, "sample")
 
-    def draw(self, n_rows: int, seed: int = 0) -> np.ndarray:
+    def draw(self, n_rows: int) -> np.ndarray:
         """Rows (n, D) drawn from the model; the same at each call."""
         if not self.can_draw:
             raise ValueError(
                 f"model must be able to draw rows, but its component {self.estimator.component!r} "
                 "has no `sample`. Add one, or look at a mixture in closed form."
             )
-        return np.asarray(self.model.sample(n_rows, np.random.RandomState(seed))[0])
+        return np.asarray(self.model.sample(n_rows, np.random.RandomState(0))[0])
 
+    @functools.cached_property
     def distributions(self) -> list[Distribution]:
         """The distribution of each column in the user's units, exact or by draws."""
         if not self.is_closed_form:
@@ -222,26 +211,25 @@ class View:
         }
         return [by_place[c.place].in_units(c.scale, c.offset, c.step) for c in self.columns]
 
-    def parts_from(self, looked: Looked) -> tuple[list[Part], np.ndarray]:
+    def parts_from(self, scores: RowScores) -> tuple[list[Part], np.ndarray]:
         """What describes the components, and flags (K,) of those of which anything is known.
 
-        Components of a deep mixture have no moments in closed form: means and variances of the rows
-        whose most probable component they are stand for them.
+        Components of a deep mixture have no moments in closed form. They are described by means and
+        variances of the rows whose most probable component they are.
         """
         if self.is_closed_form:
             return self.parts, np.ones(self.n_components, dtype=bool)
-        rows, component = looked.rows, looked.component
+        rows, component = scores.rows, scores.component
         seen = ~np.isnan(rows)
         counts, sums, squares = (np.zeros((self.n_components, rows.shape[1])) for _ in range(3))
         np.add.at(counts, component, seen)
         np.add.at(sums, component, np.where(seen, rows, 0.0))
-        least = np.maximum(counts, 1.0)
-        means = sums / least
+        divisor = np.maximum(counts, 1.0)
+        means = sums / divisor
         np.add.at(squares, component, np.where(seen, np.square(rows - means[component]), 0.0))
-        floor = np.square(_LEAST_WIDTH * spread_of(rows))
-        variances = np.maximum(squares / least, floor)
-        centre = np.zeros(rows.shape[1])
-        part = DiagonalPart(np.arange(rows.shape[1]), means, variances, centre, variances)
+        variances = np.maximum(squares / divisor, np.square(_LEAST_SCALE * spread_of(rows)))
+        columns, centre = np.arange(rows.shape[1]), np.zeros(rows.shape[1])
+        part = DiagonalPart(columns, means, variances, centre, variances)
         return [part], np.asarray(counts.any(axis=1))
 
 
@@ -253,10 +241,9 @@ class _DeepColumns:
         self.level_weights: dict[int, np.ndarray] = {}
 
     def terms(self) -> list[ColumnTerms]:
-        n_columns = int(self._estimator.n_features_in_)
         names = getattr(self._estimator, "feature_names_in_", None)
         if names is None:
-            names = [f"column {d}" for d in range(n_columns)]
+            names = [f"column {d}" for d in range(int(self._estimator.n_features_in_))]
         return [ColumnTerms(str(name), d, "number") for d, name in enumerate(names)]
 
     def read_some(self, X: Any, choose: Any) -> tuple[np.ndarray, None, np.ndarray, int, None]:
@@ -271,20 +258,8 @@ def view_of(model: Any) -> View:
     return model if isinstance(model, View) else View(model)
 
 
-def look_at(model: Any, X: Any) -> Looked:
-    """Look at rows through a fitted model.
-
-    >>> from pickmix import GaussianMixture
-    >>> X = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (100, 1)) for c in (0.0, 9.0)])
-    >>> np.bincount(look_at(GaussianMixture(2, random_state=0).fit(X), X).component)
-    array([100, 100])
-    """
-    view = view_of(model)
-    return view.look(view.read(X))
-
-
 def spread_of(rows: np.ndarray) -> np.ndarray:
-    """Standard deviations (D,) of what was seen; one where nothing varies."""
+    """Standard deviations (D,) of columns without their missing cells; 1 where nothing varies."""
     seen = ~np.isnan(rows)
     counts = np.maximum(seen.sum(axis=0), 1)
     means = np.where(seen, rows, 0.0).sum(axis=0) / counts
@@ -292,18 +267,14 @@ def spread_of(rows: np.ndarray) -> np.ndarray:
     return np.where(squares > 0.0, np.sqrt(squares), 1.0)
 
 
-def some_rows(n_rows: int, most: int, seed: int = 0) -> np.ndarray:
+def sample_rows(n_rows: int, most: int, seed: int = 0) -> np.ndarray:
     """Sorted numbers of at most so many rows, drawn without replacement; all if there are few.
 
-    >>> some_rows(3, 10)
+    >>> sample_rows(3, 10)
     array([0, 1, 2])
-    >>> some_rows(1000, 4).shape
+    >>> sample_rows(1000, 4).shape
     (4,)
     """
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(seed).choice(n_rows, most, replace=False))
-
-
-def _plain(values: np.ndarray) -> list[Any]:
-    return [None if value != value else value for value in values.tolist()]

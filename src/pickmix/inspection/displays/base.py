@@ -1,10 +1,10 @@
-"""What all displays share: matplotlib when it is needed, axes, titles and colours of clusters."""
+"""What all displays share: axes, titles, colours of clusters, points and ellipses."""
 
 from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pickmix.inspection.displays.colours import (
     VERMILION,
     WINE,
 )
+from pickmix.optional import require
 
 #: Of rows, behind everything else.
 ROWS = "#8c8c8c"
@@ -30,16 +31,19 @@ ROWS = "#8c8c8c"
 CLUSTER_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, WINE, OLIVE, INDIGO, BLACK)
 #: Of titles and tick labels.
 TITLE_SIZE, TICK_SIZE = 11, 9
+# Ellipses of two standard deviations are drawn if they are few, or if no more than so many lie over
+# each other.
+_FEW, _MOST_OVER_EACH_OTHER = 20, 4.0
+# The light that passes through all ellipses at one point, and how opaque a single one is at most.
+_LIGHT, _MOST_OPAQUE = 0.15, 0.35
+# Centres at which ellipses are counted.
+_N_COUNTED = 300
 
 
 def matplotlib_part(name: str = "pyplot") -> Any:
     """A module of matplotlib, or an error that names the extra."""
-    try:
-        import matplotlib as matplotlib
-
-        return importlib.import_module(f"matplotlib.{name}")
-    except ImportError as error:
-        raise ImportError("Plots need matplotlib: pip install pickmix[plot]") from error
+    require("matplotlib", "Plots need matplotlib: pip install pickmix[plot]")
+    return importlib.import_module(f"matplotlib.{name}")
 
 
 class Display:
@@ -53,8 +57,6 @@ class Display:
         """The axes to draw in: those given, or new ones of pyplot."""
         if ax is None:
             ax = matplotlib_part().subplots(figsize=figsize, layout="constrained")[1]
-        else:
-            matplotlib_part("figure")
         self.ax_, self.figure_ = ax, ax.figure
         return ax
 
@@ -66,33 +68,26 @@ class Display:
         panel: tuple[float, float] = (3.0, 2.4),
         **settings: Any,
     ) -> np.ndarray:
-        """Axes (n,) for some panels: those given, or a new grid of pyplot, `n_across` wide."""
+        """Axes (n,) of panels: those given, or a new grid of pyplot, `n_across` wide."""
         if axes is not None:
-            matplotlib_part("figure")
-            self.axes_ = np.asarray(axes, dtype=object).ravel()
-            if self.axes_.shape[0] < n_panels:
+            given = np.asarray(axes, dtype=object).ravel()
+            if given.shape[0] < n_panels:
                 raise ValueError(
                     f"axes must hold at least {n_panels} axes, one for each panel, got "
-                    f"{self.axes_.shape[0]}."
+                    f"{given.shape[0]}."
                 )
-            self.axes_ = self.axes_[:n_panels]
         else:
             n_across = min(n_across, n_panels)
             n_down = -(-n_panels // n_across)
-            _, grid = matplotlib_part().subplots(
-                n_down,
-                n_across,
-                figsize=(panel[0] * n_across, panel[1] * n_down + 0.5),
-                layout="constrained",
-                squeeze=False,
-                **settings,
-            )
-            for unused in grid.ravel()[n_panels:]:
+            size = panel[0] * n_across, panel[1] * n_down + 0.5
+            settings |= {"figsize": size, "layout": "constrained", "squeeze": False}
+            given = matplotlib_part().subplots(n_down, n_across, **settings)[1].ravel()
+            for unused in given[n_panels:]:
                 unused.set_visible(False)
-            self.axes_ = np.asarray(grid.ravel()[:n_panels])
             # Shared axes have labels in the last row only, which may not be full.
-            for lowest in self.axes_[max(n_panels - n_across, 0) :]:
+            for lowest in given[max(n_panels - n_across, 0) : n_panels]:
                 lowest.xaxis.set_tick_params(labelbottom=True)
+        self.axes_ = given[:n_panels]
         self.figure_ = self.axes_[0].figure
         return np.asarray(self.axes_)
 
@@ -106,7 +101,7 @@ def finish(
     size: float = TITLE_SIZE,
     grid: bool = False,
 ) -> None:
-    """Write a title on the left and names of both axes, and take away what is not needed."""
+    """Write a title on the left and names of both axes, and remove what is not needed."""
     if title is not None:
         axes.set_title(title, loc="left", fontsize=size)
     if x is not None:
@@ -120,8 +115,17 @@ def finish(
     axes.tick_params(colors=INK, labelsize=TICK_SIZE)
 
 
+def annotate(
+    axes: Any, text: str, xy: Any, shift: tuple[float, float], coordinates: Any, **settings: Any
+) -> None:
+    """Write a text beside a point, shifted by points of the font."""
+    axes.annotate(
+        text, xy, xycoords=coordinates, xytext=shift, textcoords="offset points", **settings
+    )
+
+
 def shorten(text: str, most: int = 22) -> str:
-    """A text that is no longer than so many characters: names often differ in how they end.
+    """A text of at most so many characters: names often differ in how they end.
 
     >>> shorten("flipper length in millimetres", 12)
     'flipper …res'
@@ -133,7 +137,7 @@ def shorten(text: str, most: int = 22) -> str:
 
 
 def describe(estimator: Any) -> str:
-    """What a mixture is, in a few words.
+    """A mixture in a few words.
 
     >>> from pickmix import GaussianMixture
     >>> describe(GaussianMixture(2, random_state=0).fit([[0.0], [1.0], [5.0], [6.0]]))
@@ -160,6 +164,10 @@ def refuse_path(X: Any) -> None:
         raise ValueError(f"X must be a table in memory, got the path {str(X)!r}. Read it first.")
 
 
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def check_level(estimator: Any, level: Any) -> int:
     """The number of clusters that are left, checked."""
     if not hasattr(estimator, "merge_tree"):
@@ -168,8 +176,7 @@ def check_level(estimator: Any, level: Any) -> int:
             f"{level!r}. GaussianMixture, FamilyMixture and TableMixture have one."
         )
     n_components = int(estimator.weights_.shape[0])
-    whole = isinstance(level, int | np.integer) and not isinstance(level, bool)
-    if not whole or not 1 <= level <= n_components:
+    if not is_whole(level) or not 1 <= level <= n_components:
         raise ValueError(
             f"level must be a number of clusters from 1 to {n_components}, the number of "
             f"components, got {level!r}."
@@ -199,3 +206,140 @@ def cluster_colours(centers: np.ndarray) -> list[str]:
         distances = np.square(centers - center).sum(axis=1)
         np.minimum(nearest[best], distances, out=nearest[best])
     return chosen
+
+
+# Points and ellipses.
+
+
+def draw_points(axes: Any, points: np.ndarray, colour: Any = ROWS, **settings: Any) -> None:
+    """Scatter points (n, 2), smaller and lighter the more there are."""
+    n = max(points.shape[0], 1)
+    settings = {
+        "s": float(np.clip(4e4 / n, 1.5, 20.0)),
+        "c" if isinstance(colour, list | np.ndarray) else "color": colour,
+        "alpha": float(np.clip(0.45 * (4000.0 / n) ** 0.3, 0.25, 0.45)),
+        "linewidths": 0,
+        "rasterized": True,
+        **settings,
+    }
+    axes.scatter(*points.T, **settings)
+
+
+def limits_of(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Least and largest coordinates (2,) to show of points (n, 2), without a few far-off ones."""
+    if not points.shape[0]:
+        return np.zeros(2), np.ones(2)
+    low, high = np.percentile(points, [0.05, 99.95], axis=0)
+    margin = 0.05 * (high - low)
+    # All rows may share a value.
+    margin = np.where(margin > 0.0, margin, np.maximum(0.05 * np.abs(low), 0.5))
+    return low - margin, high + margin
+
+
+def set_limits(axes: Any, points: np.ndarray) -> None:
+    low, high = limits_of(points)
+    axes.set_xlim(low[0], high[0])
+    axes.set_ylim(low[1], high[1])
+
+
+def shades(weights: np.ndarray) -> np.ndarray:
+    """How dark (n,) components are drawn, 0 to 1: the heaviest 1, and rising with the weight.
+
+    >>> shades(np.array([0.01, 0.04, 0.16]))
+    array([0.25, 0.5 , 1.  ])
+    """
+    return np.asarray(np.sqrt(weights / max(float(weights.max()), 1e-300)))
+
+
+def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.ndarray:
+    """How many ellipses (m,) lie over each other at a sample of the centres; 1 if they are apart.
+
+    >>> overlap(np.array([[0.0, 0.0], [9.0, 0.0]]), np.array([np.eye(2)] * 2), 2.0)
+    array([1, 1])
+    """
+    n = centers.shape[0]
+    counted = centers[np.linspace(0, n - 1, min(n, _N_COUNTED)).astype(np.int64)]
+    # Flat components have no inverse: they are given a little width.
+    width = 1e-6 * np.trace(covariances, axis1=1, axis2=2).mean() + 1e-300
+    precisions = np.linalg.inv(covariances + width * np.eye(2))
+    away = counted[:, None] - centers
+    distances = np.einsum("mni,nij,mnj->mn", away, precisions, away, optimize=True)
+    return np.asarray(np.count_nonzero(distances <= n_std**2, axis=1))
+
+
+def choose_n_std(centers: np.ndarray, covariances: np.ndarray) -> int:
+    """Two standard deviations, or one where more than a few ellipses would hide each other."""
+    if centers.shape[0] <= _FEW:
+        return 2
+    return 2 if overlap(centers, covariances, 2.0).mean() <= _MOST_OVER_EACH_OTHER else 1
+
+
+def draw_ellipses(
+    axes: Any,
+    centers: np.ndarray,
+    covariances: np.ndarray,
+    weights: np.ndarray,
+    n_std: float,
+    colours: Any = BLUE,
+    fill: float = 1.0,
+    **settings: Any,
+) -> None:
+    """Draw ellipses `n_std` standard deviations around the centres, shaded by weight.
+
+    `colours` is one for all, or one for each; `fill` multiplies the opacity inside.
+    """
+    n = centers.shape[0]
+    values, vectors = np.linalg.eigh(covariances)
+    # Rounding may leave a flat component a variance just below zero.
+    lengths = 2.0 * n_std * np.sqrt(np.maximum(values, 0.0))
+    angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+    faces = np.resize(matplotlib_part("colors").to_rgba_array(colours), (n, 4))
+    edges, shade = faces.copy(), shades(weights)
+    # Where ellipses lie over each other each is fainter, so that what is below stays visible.
+    crowd = np.percentile(overlap(centers, covariances, n_std), 90)
+    opacity = min(1.0 - _LIGHT ** (1.0 / crowd), _MOST_OPAQUE)
+    faces[:, 3] = fill * opacity * shade
+    edges[:, 3] = np.clip(4.0 * opacity, 0.12, 1.0) * (0.2 + 0.75 * shade)
+    settings = {
+        "units": "xy",
+        "offset_transform": axes.transData,
+        "linewidths": float(np.clip(20.0 / np.sqrt(max(n, 1)), 0.4, 1.6)),
+        "facecolors": faces,
+        "edgecolors": edges,
+        **settings,
+    }
+    make = matplotlib_part("collections").EllipseCollection
+    axes.add_collection(make(lengths[:, 1], lengths[:, 0], angles, offsets=centers, **settings))
+
+
+def write_numbers(
+    axes: Any,
+    numbers: np.ndarray,
+    centers: np.ndarray,
+    colours: Mapping[int, str],
+    size: float = 9.0,
+) -> None:
+    """Write numbers of clusters at their centres: colours alone are not enough for everybody.
+
+    One that would lie over another, of a heavier cluster, is left out.
+    """
+    box = axes.get_window_extent()
+    pixels = axes.transData.transform(centers)
+    room = size * axes.figure.dpi / 72.0 * np.array([2.6, 2.0])
+    written: list[np.ndarray] = []
+    for number, center, pixel in zip(numbers.tolist(), centers, pixels, strict=True):
+        covered = any((np.abs(pixel - other) < room).all() for other in written)
+        if covered or not box.contains(*pixel):
+            continue
+        written.append(pixel)
+        frame = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 1.5, "alpha": 0.85}
+        axes.annotate(
+            str(number),
+            center,
+            ha="center",
+            va="center",
+            fontsize=size,
+            fontweight="bold",
+            color=INK,
+            bbox={**frame, "edgecolor": colours[number]},
+        )

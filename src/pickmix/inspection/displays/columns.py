@@ -1,4 +1,4 @@
-"""Columns by themselves: rows against the model, and against what chance does."""
+"""Columns one by one: rows against the model, and against what chance does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.estimators.validation import check_choice, check_number
-from pickmix.inspection.calibration import Calibration, calibration
+from pickmix.inspection.columns import Calibration, Marginal, calibration, marginals
 from pickmix.inspection.displays.base import (
     CLUSTER_COLOURS,
     ROWS,
@@ -18,14 +18,9 @@ from pickmix.inspection.displays.base import (
     shorten,
 )
 from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
-from pickmix.inspection.marginals import Marginal, marginals
 
-# Panels of a figure, unless columns are given.
-_MOST_PANELS = 12
-# Characters of a level's name.
-_MOST_CHARACTERS = 16
-# Curves that have a name, and points of a curve.
-_MOST_NAMED, _MOST_POINTS = 8, 1000
+# Panels of a figure unless columns are given, curves that have a name, and points of a curve.
+_MOST_PANELS, _MOST_NAMED, _MOST_POINTS = 12, 8, 1000
 
 
 class MarginalsDisplay(Display):
@@ -88,10 +83,6 @@ class MarginalsDisplay(Display):
             Levels of a category; the rarer ones are put together.
         axes : array of matplotlib Axes, default=None
             One for each column. None makes a figure.
-
-        Returns
-        -------
-        display : MarginalsDisplay
         """
         shown = marginals(model, X, n_bins, columns, max_levels=max_levels)
         title = ""
@@ -102,17 +93,7 @@ class MarginalsDisplay(Display):
         return cls(shown, title).plot(axes)
 
     def plot(self, axes: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        axes : array of matplotlib Axes, default=None
-            One for each column. None makes a figure.
-
-        Returns
-        -------
-        self
-        """
+        """Draw in an array of matplotlib Axes, one for each column; None makes a figure."""
         panels = self._grid(axes, len(self.marginals), 4)
         for panel, marginal in zip(panels, self.marginals, strict=True):
             draw_marginal(panel, marginal)
@@ -123,14 +104,9 @@ class MarginalsDisplay(Display):
             return self
         handles, labels = panels[0].get_legend_handles_labels()
         # Rows first; levels have their marks before the bars.
-        order = np.argsort([label != "rows" for label in labels], kind="stable")
-        self.figure_.legend(
-            [handles[place] for place in order],
-            [labels[place] for place in order],
-            loc="outside lower right",
-            ncols=2,
-            frameon=False,
-        )
+        pairs = sorted(zip(handles, labels, strict=True), key=lambda pair: pair[1] != "rows")
+        legend = {"loc": "outside lower right", "ncols": 2, "frameon": False}
+        self.figure_.legend(*zip(*pairs, strict=True), **legend)
         if self.title:
             self.figure_.suptitle(self.title, fontsize=11)
         return self
@@ -193,15 +169,11 @@ class CalibrationDisplay(Display):
             One for each column, or one for all curves. None makes a figure.
         **settings
             As in `plot`.
-
-        Returns
-        -------
-        display : CalibrationDisplay
         """
         return cls(calibration(model, X, columns, n_bins=n_bins)).plot(axes, **settings)
 
     def plot(self, axes: Any = None, *, kind: str = "histograms", level: float = 0.99) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
@@ -213,19 +185,13 @@ class CalibrationDisplay(Display):
             should be.
         level : float, default=0.99
             Probability of the band.
-
-        Returns
-        -------
-        self
         """
         check_choice("kind", kind, ("histograms", "curves"))
         check_number("level", level, 0.0)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}.")
-        if kind == "curves":
-            self._draw_curves(axes, level)
-        else:
-            self._draw_histograms(axes, level)
+        draw = self._draw_curves if kind == "curves" else self._draw_histograms
+        draw(axes, level)
         return self
 
     def _draw_histograms(self, axes: Any, level: float) -> None:
@@ -234,24 +200,20 @@ class CalibrationDisplay(Display):
         panels = self._grid(axes, kept.shape[0], 4, (3.0, 2.2), sharex=True)
         n_bins = data.shares.shape[1]
         edges = np.linspace(0.0, 1.0, n_bins + 1)
-        low, high = data.band(level)
-        limits = data.limit(level)
+        # Heights are densities, 1 if the model is right, whatever the bins.
+        low, high = (share * n_bins for share in data.band(level))
+        is_off = data.distances > data.limit(level)
         for panel, d in zip(panels, kept.tolist(), strict=True):
-            off = bool(data.distances[d] > limits[d])
-            colour = VERMILION if off else BLUE
-            # Heights are densities, 1 if the model is right, whatever the bins.
-            heights = data.shares[d] * n_bins
+            heights, colour = data.shares[d] * n_bins, VERMILION if is_off[d] else BLUE
             panel.stairs(heights, edges, fill=True, color=colour, alpha=0.55)
             # Behind the bars, so that they do not look stacked.
-            panel.axhspan(
-                low[d] * n_bins, high[d] * n_bins, color=GREY, alpha=0.3, linewidth=0, zorder=0
-            )
+            panel.axhspan(low[d], high[d], color=GREY, alpha=0.3, linewidth=0, zorder=0)
             panel.axhline(1.0, color=INK, linewidth=0.8)
             panel.set_ylim(0.0, max(2.0, 1.08 * float(heights.max(initial=0.0))))
             panel.set_xlim(0.0, 1.0)
             panel.set_xticks([0.0, 0.5, 1.0])
             title = f"{shorten(data.names[d], 20)}: {data.distances[d]:.3f}"
-            finish(panel, f"{title}{' (off)' if off else ''}", size=10)
+            finish(panel, f"{title}{' (off)' if is_off[d] else ''}", size=10)
         if axes is None:
             shown = f"{len(kept)} of {len(data)} columns. " if len(kept) < len(data) else ""
             self.figure_.suptitle(
@@ -295,18 +257,16 @@ class CalibrationDisplay(Display):
 
 
 def _curve(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Places, and the share of sorted u below each minus the place, with the largest distance."""
+    """Probabilities, and the share of sorted u below each minus it, with the largest distance."""
     n = u.shape[0]
     # Where steps begin and end.
-    places = np.repeat(u, 2)
-    heights = np.repeat(np.arange(n + 1) / max(n, 1), 2)[1:-1] - places
+    x = np.repeat(u, 2)
+    y = np.repeat(np.arange(n + 1) / max(n, 1), 2)[1:-1] - x
     kept = np.arange(2 * n)
     if 2 * n > _MOST_POINTS:
         kept = np.linspace(0, 2 * n - 1, _MOST_POINTS).astype(np.int64)
-        kept = np.unique(np.append(kept, np.abs(heights).argmax()))
-    ends = [[0.0], [0.0]], [[1.0], [0.0]]
-    points = np.concatenate([ends[0], np.stack([places[kept], heights[kept]]), ends[1]], axis=1)
-    return points[0], points[1]
+        kept = np.unique(np.append(kept, np.abs(y).argmax()))
+    return np.concatenate([[0.0], x[kept], [1.0]]), np.concatenate([[0.0], y[kept], [0.0]])
 
 
 def _worst(distances: np.ndarray, most: int) -> np.ndarray:
@@ -324,12 +284,12 @@ def draw_marginal(axes: Any, marginal: Marginal) -> None:
     model = "model" if marginal.exact else "drawn from the model"
     observed, expected = marginal.observed, marginal.expected
     if marginal.kind == "levels":
-        places = np.arange(len(marginal.levels))
-        axes.barh(places, observed, color=ROWS, alpha=0.5, label="rows")
-        axes.plot(expected, places, "D", color=BLUE, markersize=5, label=model, clip_on=False)
-        axes.set_yticks(places, [shorten(level, _MOST_CHARACTERS) for level in marginal.levels])
+        at = np.arange(len(marginal.levels))
+        axes.barh(at, observed, color=ROWS, alpha=0.5, label="rows")
+        axes.plot(expected, at, "D", color=BLUE, markersize=5, label=model, clip_on=False)
+        axes.set_yticks(at, [shorten(level, 16) for level in marginal.levels])
         # The first level on top, as in a list.
-        axes.set_ylim(len(places) - 0.5, -0.5)
+        axes.set_ylim(len(at) - 0.5, -0.5)
         axes.set_xlim(left=0.0)
         axes.set_xlabel("share", color=INK)
         return
@@ -350,13 +310,9 @@ def _mark_dates(axes: Any) -> None:
     dates = matplotlib_part("dates")
     locator = dates.AutoDateLocator(minticks=3, maxticks=5)
     # Usual lists end too soon for so few ticks.
-    for unit, longest in (
-        (dates.HOURLY, 24),
-        (dates.MINUTELY, 60),
-        (dates.SECONDLY, 60),
-        (dates.DAILY, 28),
-        (dates.MONTHLY, 12),
-    ):
-        locator.intervald[unit] = [*locator.intervald[unit], longest]
+    longest = {"SECONDLY": 60, "MINUTELY": 60, "HOURLY": 24, "DAILY": 28, "MONTHLY": 12}
+    for unit, steps in longest.items():
+        intervals = locator.intervald[getattr(dates, unit)]
+        locator.intervald[getattr(dates, unit)] = [*intervals, steps]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))

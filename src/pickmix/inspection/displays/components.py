@@ -7,26 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from pickmix.inspection.displays.base import (
-    ROWS,
-    Display,
-    check_level,
-    cluster_colours,
-    describe,
-    finish,
-    refuse_path,
-)
+from pickmix.inspection.columns import Marginal, marginals, read_columns
+from pickmix.inspection.displays import base
+from pickmix.inspection.displays.base import ROWS, Display, describe, finish
 from pickmix.inspection.displays.colours import BLUE
 from pickmix.inspection.displays.columns import draw_marginal
-from pickmix.inspection.displays.ellipses import (
-    choose_n_std,
-    draw_ellipses,
-    draw_points,
-    limits_of,
-    set_limits,
-    write_numbers,
-)
-from pickmix.inspection.marginals import Marginal, marginals, read_columns
 from pickmix.inspection.plane import (
     Plane,
     choose_plane,
@@ -34,17 +19,13 @@ from pickmix.inspection.plane import (
     coordinates,
     plane_covariances,
 )
-from pickmix.inspection.view import View, some_rows
+from pickmix.inspection.view import View, sample_rows
 
 # Rows and ellipses that are drawn.
 _MOST_POINTS, _MOST_ELLIPSES = 20_000, 5_000
-# Components of a single column that have a curve each.
-_MOST_CURVES = 30
+# Components of a single column that have a curve each, and clusters that have a number.
+_MOST_CURVES, _MOST_NUMBERS = 30, 30
 _DEVIATIONS = {1: "one standard deviation", 2: "two standard deviations"}
-# Clusters that have their number written at their centre.
-_MOST_NUMBERS = 30
-
-
 # Percentages of the rows that lie where the density is higher than on a contour.
 _CONTOURS = (99, 90, 70, 50, 30, 10)
 # Components on points of a grid, and points along its side.
@@ -56,31 +37,47 @@ _COARSEST_GRID, _FINEST_GRID = 60, 250
 class Ellipses:
     """Components as means and covariances in a plane, the heaviest first."""
 
-    #: Their numbers (n,) in the model.
-    components: np.ndarray
-    #: (n, 2)
-    centers: np.ndarray
-    #: (n, 2, 2)
-    covariances: np.ndarray
-    #: (n,)
-    weights: np.ndarray
-    #: The cluster (n,) of each, numbered by falling weight.
-    clusters: np.ndarray | None = None
+    components: np.ndarray  # (n,), their numbers in the model
+    centers: np.ndarray  # (n, 2)
+    covariances: np.ndarray  # (n, 2, 2)
+    weights: np.ndarray  # (n,)
+    clusters: np.ndarray | None = None  # (n,), numbered by falling weight
 
     @property
     def n_std(self) -> int:
         """Standard deviations to draw: two, or one where ellipses would hide each other."""
-        return choose_n_std(self.centers, self.covariances)
+        return base.choose_n_std(self.centers, self.covariances)
+
+    def draw(self, axes: Any, n_std: float | None, **settings: Any) -> None:
+        n_std = self.n_std if n_std is None else n_std
+        shapes = self.centers, self.covariances, self.weights, n_std
+        if self.clusters is None:
+            base.draw_ellipses(axes, *shapes, BLUE, **settings)
+            return
+        numbers, which = np.unique(self.clusters, return_inverse=True)
+        totals = np.bincount(which, self.weights)
+        columns = [np.bincount(which, self.weights * c) / totals for c in self.centers.T]
+        centers = np.stack(columns, axis=1)
+        colours = base.cluster_colours(centers)
+        base.draw_ellipses(axes, *shapes, [colours[cluster] for cluster in which], **settings)
+        if numbers.shape[0] <= _MOST_NUMBERS:
+            palette = dict(zip(numbers.tolist(), colours, strict=True))
+            base.write_numbers(axes, numbers, centers, palette)
 
 
 @dataclass
 class Contours:
-    """A density on a grid: values (m, m) at places x (m,) and y (m,), and levels of contours."""
+    """A density on a grid: values (m, m) at coordinates x (m,) and y (m,), and levels."""
 
     x: np.ndarray
     y: np.ndarray
     values: np.ndarray
     levels: np.ndarray
+
+    def draw(self, axes: Any) -> None:
+        if self.levels.size:
+            style = {"colors": BLUE, "linestyles": "solid", "linewidths": 1.2}
+            axes.contour(self.x, self.y, self.values, levels=self.levels, **style)
 
 
 @dataclass
@@ -90,6 +87,14 @@ class Curve:
     grid: np.ndarray
     density: np.ndarray
     parts: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def draw(self, axes: Any, values: np.ndarray) -> None:
+        bins = int(np.clip(2.0 * values.shape[0] ** 0.5, 10, 100))
+        axes.hist(values, bins=bins, density=True, color=ROWS, alpha=0.5, label="rows")
+        for part in self.parts.T if self.parts.shape[1] > 1 else ():
+            axes.plot(self.grid, part, color=BLUE, linewidth=0.8, alpha=0.6)
+        axes.plot(self.grid, self.density, color=BLUE, linewidth=2.0, label="mixture")
+        axes.legend(frameon=False)
 
 
 @dataclass(eq=False, repr=False)
@@ -176,10 +181,6 @@ class ComponentsDisplay(Display):
             None makes a figure. Drawn rows stand beside the rows if there are two axes.
         **settings
             As in `plot`.
-
-        Returns
-        -------
-        display : ComponentsDisplay
         """
         return cls.compute(model, X, columns=columns, level=level).plot(ax, **settings)
 
@@ -188,12 +189,12 @@ class ComponentsDisplay(Display):
         """Compute what `plot` draws, and draw nothing yet; parameters as in `from_estimator`."""
         view = View(model)
         if level is not None:
-            level = check_level(model, level)
+            level = base.check_level(model, level)
         if len(view.columns) == 1 and columns is None:
             if level is not None:
                 raise ValueError("level must be None for a single column, which has no ellipses.")
             return cls._one_column(view, X)
-        refuse_path(X)
+        base.refuse_path(X)
         X = view.read(X, _MOST_POINTS)
         rows = coordinates(view, X)
         plane = choose_plane(view, X, columns)
@@ -254,7 +255,7 @@ class ComponentsDisplay(Display):
         rows_kwargs: dict[str, Any] | None = None,
         ellipse_kwargs: dict[str, Any] | None = None,
     ) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
@@ -267,10 +268,6 @@ class ComponentsDisplay(Display):
             For the scatter of the rows.
         ellipse_kwargs : dict, default=None
             For the `EllipseCollection`.
-
-        Returns
-        -------
-        self
         """
         main, beside = (ax, None) if np.ndim(ax) == 0 else ax
         main = self._single(main)
@@ -280,85 +277,44 @@ class ComponentsDisplay(Display):
             draw_marginal(main, self.bars)
             main.legend(frameon=False)
         elif self.curve is not None:
-            self._draw_curve(main)
+            self.curve.draw(main, self.points[:, 0])
         else:
-            draw_points(main, self.points, **rows_kwargs)
-            set_limits(main, self.points)
+            base.draw_points(main, self.points, **rows_kwargs)
+            base.set_limits(main, self.points)
         title = self.title
         if self.ellipses is not None:
-            self._draw_ellipses(main, n_std, ellipse_kwargs or {})
+            self.ellipses.draw(main, n_std, **(ellipse_kwargs or {}))
         elif self.contours is not None:
-            self._draw_contours(main)
+            self.contours.draw(main)
         elif self.drawn is not None:
-            title = self._draw_drawn(main, beside, rows_kwargs)
+            title = self._draw_drawn(self.drawn, main, beside, rows_kwargs)
         names = () if self.bars is not None else self.names
         finish(main, title, *names)
         return self
 
-    def _draw_curve(self, axes: Any) -> None:
-        assert self.curve is not None
-        bins = int(np.clip(2.0 * self.points.shape[0] ** 0.5, 10, 100))
-        axes.hist(self.points[:, 0], bins=bins, density=True, color=ROWS, alpha=0.5, label="rows")
-        for part in self.curve.parts.T if self.curve.parts.shape[1] > 1 else ():
-            axes.plot(self.curve.grid, part, color=BLUE, linewidth=0.8, alpha=0.6)
-        axes.plot(self.curve.grid, self.curve.density, color=BLUE, linewidth=2.0, label="mixture")
-        axes.legend(frameon=False)
-
-    def _draw_ellipses(self, axes: Any, n_std: float | None, settings: dict[str, Any]) -> None:
-        drawn = self.ellipses
-        assert drawn is not None
-        colours: Any = BLUE
-        if drawn.clusters is not None:
-            numbers, centers = _cluster_centers(drawn)
-            palette = dict(zip(numbers.tolist(), cluster_colours(centers), strict=True))
-            colours = [palette[cluster] for cluster in drawn.clusters.tolist()]
-        n_std = drawn.n_std if n_std is None else n_std
-        draw_ellipses(
-            axes, drawn.centers, drawn.covariances, drawn.weights, n_std, colours, **settings
-        )
-        if drawn.clusters is not None and numbers.shape[0] <= _MOST_NUMBERS:
-            write_numbers(axes, numbers, centers, palette)
-
-    def _draw_contours(self, axes: Any) -> None:
-        drawn = self.contours
-        assert drawn is not None
-        if drawn.levels.size:
-            style = {"colors": BLUE, "linestyles": "solid", "linewidths": 1.2}
-            axes.contour(drawn.x, drawn.y, drawn.values, levels=drawn.levels, **style)
-
-    def _draw_drawn(self, axes: Any, beside: Any, settings: dict[str, Any]) -> str:
-        """Drawn rows, beside the others or among them; and the title of the first axes."""
-        assert self.drawn is not None
+    def _draw_drawn(
+        self, points: np.ndarray, axes: Any, beside: Any, settings: dict[str, Any]
+    ) -> str:
+        """Draw sampled rows beside the others or among them; return the title of the first axes."""
+        base.draw_points(axes if beside is None else beside, points, BLUE, **settings)
         if beside is None:
-            draw_points(axes, self.drawn, BLUE, **settings)
             return f"{self.title}\ngrey: rows; blue: drawn from the model"
-        draw_points(beside, self.drawn, BLUE, **settings)
-        beside.set_xlim(axes.get_xlim())
-        beside.set_ylim(axes.get_ylim())
+        beside.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
         finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
         return "Data"
-
-
-def _cluster_centers(ellipses: Ellipses) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers (k,) of the clusters that are drawn, and their centres (k, 2)."""
-    assert ellipses.clusters is not None
-    numbers, which = np.unique(ellipses.clusters, return_inverse=True)
-    totals = np.bincount(which, ellipses.weights)
-    centers = [np.bincount(which, ellipses.weights * c) / totals for c in ellipses.centers.T]
-    return numbers, np.stack(centers, axis=1)
 
 
 def _find_contours(view: View, points: np.ndarray, plane: Plane) -> Contours:
     """Where the density of two columns is as high as at shares of the rows."""
     n_side = np.sqrt(_GRID_EVALUATIONS / getattr(view.estimator, "n_paths_", view.n_components))
     n_side = int(np.clip(n_side, _COARSEST_GRID, _FINEST_GRID))
-    low, high = limits_of(points)
+    low, high = base.limits_of(points)
     x, y = np.linspace(low, high, n_side).T
     grid = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
     # The plane may show the second column first.
     order = np.argsort(plane.columns)
     values = view.log_densities(grid[:, order]).reshape(n_side, n_side)
-    few = points[some_rows(points.shape[0], 2000)][:, order]
+    few = points[sample_rows(points.shape[0], 2000)][:, order]
     levels = np.unique(np.percentile(view.log_densities(few), [100 - p for p in _CONTOURS]))
     # Data on a line have densities that no point of the grid reaches.
     return Contours(x, y, values, levels[(levels > values.min()) & (levels < values.max())])

@@ -10,7 +10,14 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.estimators.validation import check_integer
-from pickmix.inspection.displays.base import Display, finish, refuse_path, shorten
+from pickmix.inspection.displays.base import (
+    Display,
+    annotate,
+    finish,
+    is_whole,
+    refuse_path,
+    shorten,
+)
 from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
 from pickmix.inspection.view import View
 from pickmix.model.explanation import LEVEL_KINDS
@@ -19,15 +26,9 @@ from pickmix.model.explanation import LEVEL_KINDS
 _THREE_DEVIATIONS = 4.5
 _MOST_COLUMNS = 15
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+(\.\d+)?")
-# Durations as NumPy spells them, in days.
-_UNITS = {
-    "nanoseconds": 1e-9 / 86_400.0,
-    "microseconds": 1e-6 / 86_400.0,
-    "milliseconds": 1e-3 / 86_400.0,
-    "seconds": 1.0 / 86_400.0,
-    "minutes": 1.0 / 1_440.0,
-    "hours": 1.0 / 24.0,
-}
+# Durations as NumPy spells them, in seconds.
+_UNITS = {"nanoseconds": 1e-9, "microseconds": 1e-6, "milliseconds": 1e-3}
+_UNITS |= {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 
 
 @dataclass(eq=False, repr=False)
@@ -89,10 +90,6 @@ class ExplanationDisplay(Display):
             Columns to show, the most surprising ones. None is 15, or as many as there are.
         ax : matplotlib Axes, default=None
             None makes a figure.
-
-        Returns
-        -------
-        display : ExplanationDisplay
         """
         if not hasattr(model, "explain"):
             raise ValueError(
@@ -104,7 +101,7 @@ class ExplanationDisplay(Display):
         rows = view.read(X)
         _check_row(row, len(rows))
         explanation = view.explain(rows.take(np.array([row])))
-        display = cls._look(explanation, 0, top, view.names)
+        display = cls._of(explanation, 0, top, view.names)
         display.title = display.title.replace("row 0", f"row {row}", 1)
         return display.plot(ax)
 
@@ -120,16 +117,12 @@ class ExplanationDisplay(Display):
             As `explain` of a mixture returns it.
         row, top, ax
             As in `from_estimator`.
-
-        Returns
-        -------
-        display : ExplanationDisplay
         """
         _check_row(row, len(explanation))
-        return cls._look(explanation, row, top).plot(ax)
+        return cls._of(explanation, row, top).plot(ax)
 
     @classmethod
-    def _look(
+    def _of(
         cls, explanation: Any, row: int, top: int | None, names: Sequence[str] | None = None
     ) -> Self:
         if top is not None:
@@ -150,62 +143,34 @@ class ExplanationDisplay(Display):
         return cls(names, surprise[order], texts, title)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            None makes a figure.
-
-        Returns
-        -------
-        self
-        """
+        """Draw in matplotlib Axes; None makes a figure."""
         n = len(self.names)
         axes = self._single(ax, (8.0, 1.2 + 0.32 * max(n, 3)))
-        places = np.arange(n)
         # What is less probable than three standard deviations stands out, also without colours.
         large = self.surprise > _THREE_DEVIATIONS
-        axes.barh(
-            places, self.surprise, color=np.where(large, VERMILION, BLUE), alpha=0.8, height=0.7
-        )
+        colours = np.where(large, VERMILION, BLUE)
+        axes.barh(np.arange(n), self.surprise, color=colours, alpha=0.8, height=0.7)
         axes.axvline(0.0, color=INK, linewidth=0.8)
-        axes.set_yticks(places, [shorten(name, 26) for name in self.names])
+        axes.set_yticks(np.arange(n), [shorten(name, 26) for name in self.names])
         axes.set_ylim(max(n, 1) - 0.4, -0.6)
         longest = float(max(self.surprise.max(initial=0.0), _THREE_DEVIATIONS))
         least = min(0.0, float(self.surprise.min(initial=0.0)))
         # Room for the texts beside the bars.
         axes.set_xlim(1.05 * least, 1.85 * longest)
-        for place, value, text in zip(places.tolist(), self.surprise, self.texts, strict=True):
-            axes.annotate(
-                text,
-                (max(float(value), 0.0), place),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=8.5,
-                color=INK,
-                zorder=3,
-                # The dotted line would run through it.
-                bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
-            )
+        # White below the texts: the dotted line would run through them.
+        ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
+        style = {"va": "center", "fontsize": 8.5, "color": INK, "zorder": 3, "bbox": ground}
+        for place, (value, text) in enumerate(zip(self.surprise, self.texts, strict=True)):
+            annotate(axes, text, (max(float(value), 0.0), place), (5, 0), "data", **style)
         axes.axvline(_THREE_DEVIATIONS, color=GREY, linewidth=1.0, linestyle=":", zorder=0)
-        axes.annotate(
-            "three standard deviations",
-            (_THREE_DEVIATIONS, 0.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, 3),
-            textcoords="offset points",
-            fontsize=7.5,
-            color=GREY,
-        )
+        at, mixed = (_THREE_DEVIATIONS, 0.0), ("data", "axes fraction")
+        annotate(axes, "three standard deviations", at, (3, 3), mixed, fontsize=7.5, color=GREY)
         finish(axes, self.title, "surprise given the other cells, in nats")
         return self
 
 
 def _check_row(row: Any, n_rows: int) -> None:
-    whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-    if not whole or not 0 <= row < n_rows:
+    if not is_whole(row) or not 0 <= row < n_rows:
         raise ValueError(f"row must be a number from 0 to {n_rows - 1}, got {row!r}.")
 
 
@@ -248,7 +213,7 @@ def _shown_text(text: str) -> str:
         return text.partition(".")[0]
     number, _, unit = text.partition(" ")
     if unit in _UNITS and number.lstrip("-").isdigit():
-        return f"{int(number) * _UNITS[unit]:.3g} days"
+        return f"{int(number) * _UNITS[unit] / 86_400.0:.3g} days"
     return shorten(text, 22)
 
 

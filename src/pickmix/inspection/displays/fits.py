@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators.validation import check_choice
-from pickmix.inspection.displays.base import TICK_SIZE, Display, finish
+from pickmix.inspection.displays.base import TICK_SIZE, Display, annotate, finish
 from pickmix.inspection.displays.colours import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILION
 from pickmix.model.path import ComponentPath, path
 
@@ -79,10 +79,6 @@ class TraceDisplay(Display):
             None makes a figure.
         **settings
             As in `plot`.
-
-        Returns
-        -------
-        display : TraceDisplay
         """
         check_is_fitted(model)
         return cls(model.trace_, references).plot(ax, **settings)
@@ -95,7 +91,7 @@ class TraceDisplay(Display):
         return bool((values != 1.0).any())
 
     def plot(self, ax: Any = None, *, work: str = "seconds", **line_kwargs: Any) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
@@ -106,10 +102,6 @@ class TraceDisplay(Display):
             a component on a row, or steps.
         **line_kwargs
             For the lines of the log-likelihoods.
-
-        Returns
-        -------
-        self
         """
         check_choice("work", work, tuple(_WORK))
         axes = self._single(ax)
@@ -123,21 +115,14 @@ class TraceDisplay(Display):
         # Kernels compiled on the way would push the curve into the far corner.
         if trace.shape[0] and done[0] < 0.5 * done[-1]:
             axes.set_xlim(left=0.0)
-        for number, (name, value) in enumerate(
-            sorted(self.references.items(), key=lambda item: -item[1])
-        ):
+        highest_first = sorted(self.references.items(), key=lambda item: -item[1])
+        for number, (name, value) in enumerate(highest_first):
             axes.axhline(value, color=GREEN, linewidth=1.5, linestyle=":")
             # Values may be close: the highest has its text above it, the others below.
-            axes.annotate(
-                f"{name}: {value:.3f}",
-                xy=(0.02, value),
-                xycoords=("axes fraction", "data"),
-                xytext=(0, -4 if number else 4),
-                va="top" if number else "bottom",
-                textcoords="offset points",
-                color=GREEN,
-                fontsize=TICK_SIZE,
-            )
+            shift, side = (-4, "top") if number else (4, "bottom")
+            style = {"va": side, "color": GREEN, "fontsize": TICK_SIZE}
+            mixed = ("axes fraction", "data")
+            annotate(axes, f"{name}: {value:.3f}", (0.02, value), (0, shift), mixed, **style)
         axes.margins(y=0.12)
         finish(axes, "Log-likelihood per row over the work", _WORK[work], grid=True)
         axes.set_ylabel("log-likelihood per row", color=BLUE)
@@ -221,10 +206,6 @@ class PathDisplay(Display):
             As in `ComponentPath.choose`.
         ax : matplotlib Axes, or a pair of them, default=None
             As in `plot`.
-
-        Returns
-        -------
-        display : PathDisplay
         """
         computed = path(mixture, X_validation, X, n_components=n_components)
         return cls(computed, rule).plot(ax)
@@ -238,29 +219,19 @@ class PathDisplay(Display):
         Parameters
         ----------
         path : ComponentPath
-        rule : str, default="one-standard-error"
-            As in `ComponentPath.choose`.
-        ax : matplotlib Axes, or a pair of them, default=None
-            As in `plot`.
-
-        Returns
-        -------
-        display : PathDisplay
+        rule, ax
+            As in `from_estimator`.
         """
         return cls(path, rule).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw.
+        """Draw, and return the display.
 
         Parameters
         ----------
         ax : matplotlib Axes, or a pair of them, default=None
             None makes a figure with two panels. A single one has BIC and AIC on an axis of its own
             on the right.
-
-        Returns
-        -------
-        self
         """
         single = ax is not None and np.ndim(ax) == 0
         both = np.array([ax, ax.twinx()], dtype=object) if single else ax
@@ -278,17 +249,14 @@ class PathDisplay(Display):
         if single:
             axes[1].spines["right"].set_visible(True)
             # One legend for both, below: curves cross everywhere in the axes.
-            handles, labels = axes[0].get_legend_handles_labels()
-            more, names = axes[1].get_legend_handles_labels()
-            axes[0].legend(
-                handles + more,
-                labels + names,
-                frameon=False,
-                fontsize=9,
-                ncols=4,
-                loc="upper center",
-                bbox_to_anchor=(0.5, -0.14),
+            handles, labels = (
+                first + second
+                for first, second in zip(
+                    *(panel.get_legend_handles_labels() for panel in axes), strict=True
+                )
             )
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
+            axes[0].legend(handles, labels, frameon=False, fontsize=9, ncols=4, **below)
         axes[0 if single else 1].set_xlabel("components", color=INK)
         return self
 
@@ -304,13 +272,14 @@ class PathDisplay(Display):
         axes.axvline(self.chosen, color=VERMILION, linestyle="--", linewidth=1.2)
         axes.plot([self.chosen], [score[place]], "o", color=VERMILION, markersize=7)
         right = self.chosen <= np.sqrt(float(K[0]) * float(K[-1]))
-        axes.annotate(
+        shift, side = (6, "left") if right else (-6, "right")
+        annotate(
+            axes,
             f"{self.chosen:,} chosen ({self.rule})",
             (self.chosen, 0.04),
-            xycoords=("data", "axes fraction"),
-            xytext=(6 if right else -6, 0),
-            textcoords="offset points",
-            ha="left" if right else "right",
+            (shift, 0),
+            ("data", "axes fraction"),
+            ha=side,
             color=VERMILION,
             fontsize=9,
         )
@@ -347,8 +316,8 @@ def _plain(value: float, _: int) -> str:
 
 def _range(n_components: np.ndarray, values: np.ndarray) -> tuple[float, float]:
     """Limits of an axis on which higher is better: a few bad values must not flatten the rest."""
-    places = np.log(n_components)
-    along = np.interp(np.linspace(places[0], places[-1], 200), places, values)
+    x = np.log(n_components)
+    along = np.interp(np.linspace(x[0], x[-1], 200), x, values)
     low, high = float(np.quantile(along, _LOWEST)), float(values.max())
     margin = 0.08 * (high - low) or 0.5
     return low - margin, high + margin

@@ -8,25 +8,9 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix.families.distributions import NormalMixture
-from pickmix.inspection.displays.base import (
-    ROWS,
-    Display,
-    check_level,
-    cluster_colours,
-    describe,
-    finish,
-    matplotlib_part,
-    refuse_path,
-    shorten,
-)
+from pickmix.inspection.displays import base
+from pickmix.inspection.displays.base import ROWS, Display, finish, shorten
 from pickmix.inspection.displays.colours import INK
-from pickmix.inspection.displays.ellipses import (
-    draw_ellipses,
-    draw_points,
-    limits_of,
-    set_limits,
-    write_numbers,
-)
 from pickmix.inspection.plane import (
     component_means,
     coordinates,
@@ -115,13 +99,9 @@ class PairsDisplay(Display):
             Columns of numbers, two to eight. None are the four in which the clusters differ most.
         figure : matplotlib Figure or SubFigure, default=None
             None makes one.
-
-        Returns
-        -------
-        display : PairsDisplay
         """
         view = View(model)
-        level = check_level(model, min(_LEVEL, view.n_components) if level is None else level)
+        level = base.check_level(model, min(_LEVEL, view.n_components) if level is None else level)
         wanted = number_columns(view) if columns is None else view.find(columns)
         if columns is not None and not 2 <= wanted.shape[0] <= _MOST_COLUMNS:
             raise ValueError(
@@ -131,44 +111,35 @@ class PairsDisplay(Display):
             raise ValueError(
                 f"model must have two columns of numbers to draw pairs of, got {wanted.shape[0]}."
             )
-        refuse_path(X)
+        base.refuse_path(X)
         read = view.read(X, _MOST_POINTS)
         rows = coordinates(view, read)
         reduced, clusters = View(model.reduce(level)), np.arange(level)
         if columns is None:
-            wanted = _telling(reduced, rows, wanted)
+            wanted = _most_different(reduced, rows, wanted)
         plane = plane_of(view, wanted)
+        labels = model.merge_tree().labels(level)
         return cls(
             plane.project(rows),
-            view.predict(read, level),
+            np.asarray(view.model.predict(read.values, labels=labels)),
             np.asarray(reduced.model.weights),
             plane.project(component_means(reduced, clusters)),
             plane_covariances(reduced, clusters, plane),
             list(plane.names),
-            f"{describe(model)}; {level} cluster{'s' if level > 1 else ''} of the merge tree, "
+            f"{base.describe(model)}; {level} cluster{'s' if level > 1 else ''} of the merge tree, "
             "two standard deviations",
         ).plot(figure)
 
     def plot(self, figure: Any = None) -> Self:
-        """Draw.
-
-        Parameters
-        ----------
-        figure : matplotlib Figure or SubFigure, default=None
-            None makes one.
-
-        Returns
-        -------
-        self
-        """
+        """Draw in a Figure or SubFigure of matplotlib; None makes one."""
         d = len(self.names)
         if figure is None:
             size = 2.3 * d + 0.6
-            figure = matplotlib_part().figure(figsize=(size, size), layout="constrained")
+            figure = base.matplotlib_part().figure(figsize=(size, size), layout="constrained")
         self.figure_ = figure
         grid = figure.add_gridspec(d, d)
         self.axes_ = np.full((d, d), None, dtype=object)
-        colours = cluster_colours(self.means)
+        colours = base.cluster_colours(self.means)
         for i in range(d):
             for j in range(i + 1):
                 panel = figure.add_subplot(grid[i, j])
@@ -194,7 +165,7 @@ class PairsDisplay(Display):
         """Rows as a histogram, and each cluster's share of the density."""
         seen = self.rows[:, d]
         seen = seen[~np.isnan(seen)]
-        low, high = limits_of(np.stack([seen, seen], axis=1))
+        low, high = base.limits_of(np.stack([seen, seen], axis=1))
         edges = np.linspace(low[0], high[0], _BINS + 1)
         panel.hist(seen, edges, density=True, color=ROWS, alpha=0.4)
         grid = np.linspace(low[0], high[0], 400)
@@ -211,14 +182,14 @@ class PairsDisplay(Display):
     def _draw_pair(self, panel: Any, x: int, y: int, colours: list[str]) -> None:
         points = self.rows[:, [x, y]]
         seen = ~np.isnan(points).any(axis=1)
-        draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
+        base.draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
         covariances = self.covariances[:, [x, y]][:, :, [x, y]]
         centers = self.means[:, [x, y]]
-        draw_ellipses(panel, centers, covariances, self.weights, 2.0, colours, fill=0.4)
-        set_limits(panel, points[seen])
+        base.draw_ellipses(panel, centers, covariances, self.weights, 2.0, colours, fill=0.4)
+        base.set_limits(panel, points[seen])
         if len(colours) <= _MOST_NAMED:
             numbers = np.arange(len(colours))
-            write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
+            base.write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
 
     def _write_legend(self, grid: Any, colours: list[str]) -> None:
         """Clusters and their weights, where the grid has room: above the diagonal."""
@@ -226,7 +197,7 @@ class PairsDisplay(Display):
         corner = self.figure_.add_subplot(grid[0, d - 1])
         corner.set_axis_off()
         self.legend_ax_ = corner
-        lines = matplotlib_part("lines")
+        lines = base.matplotlib_part("lines")
         shown = list(enumerate(self.weights[:_MOST_NAMED]))
         handles = [
             lines.Line2D([], [], color=colours[n], marker="o", linewidth=0, label=f"{n}: {w:.1%}")
@@ -236,18 +207,14 @@ class PairsDisplay(Display):
         if more:
             rest = f"{more:,} more: {self.weights[len(shown) :].sum():.1%}"
             handles.append(lines.Line2D([], [], linewidth=0, label=rest))
+        sizes = {"fontsize": 8, "title_fontsize": 8}
         corner.legend(
-            handles=handles,
-            title="cluster: weight",
-            frameon=False,
-            fontsize=8,
-            title_fontsize=8,
-            loc="upper right",
+            handles=handles, title="cluster: weight", frameon=False, loc="upper right", **sizes
         )
 
 
 def _label(name: str) -> str:
-    """A name for the side of a small panel, with what a date counts from on a line of its own."""
+    """A name for the side of a small panel; the first day of dates has its own line."""
     start, mark, since = name.partition(" (days")
     return shorten(start, 26) + (f"\n(days{since}" if mark else "")
 
@@ -257,7 +224,7 @@ def _size(seen: np.ndarray) -> float:
     return float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
 
 
-def _telling(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
+def _most_different(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """The few columns in which clusters differ most, and that do not repeat each other."""
     plane = plane_of(reduced, usable)
     means = plane.project(component_means(reduced, np.arange(reduced.n_components)))
@@ -270,11 +237,11 @@ def _telling(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
     n_distinct = np.array([np.unique(column[~np.isnan(column)]).shape[0] for column in points.T])
     explained = np.where(n_distinct < _FEW_VALUES, 1e-3, 1.0) * np.minimum(explained, 1.0)
     scaled = away / np.where(spread > 0.0, spread, 1.0)
-    likeness = np.square(scaled.T @ scaled / max(rows.shape[0], 1))
+    squared_correlation = np.square(scaled.T @ scaled / max(rows.shape[0], 1))
     chosen: list[int] = []
     left = explained.copy()
     for _ in range(min(_CHOSEN_COLUMNS, usable.shape[0])):
         chosen.append(int(left.argmax()))
-        left = explained * (1.0 - likeness[:, chosen].max(axis=1))
+        left = explained * (1.0 - squared_correlation[:, chosen].max(axis=1))
         left[chosen] = -1.0
     return np.asarray(usable[np.sort(chosen)])

@@ -1,0 +1,350 @@
+"""Displays of columns, of one row's explanation, of the trace and of the path over K."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from cases import SETTINGS, flow, mixture, table, two_groups
+from matplotlib.colors import to_rgb
+from scipy import stats
+
+from pickmix import (
+    CalibrationDisplay,
+    ExplanationDisplay,
+    GaussianMixture,
+    MarginalsDisplay,
+    PathDisplay,
+    TraceDisplay,
+    path,
+)
+from pickmix.inspection.columns import Marginal, marginals
+from pickmix.inspection.displays.colours import BLUE, VERMILION
+
+
+def test_bars_are_rows_and_lines_the_model():
+    model, X = mixture(3), two_groups(3)
+    display = MarginalsDisplay.from_estimator(model, X, n_bins=10)
+    for axes, expected in zip(display.axes_, marginals(model, X, 10), strict=True):
+        observed, line = axes.patches
+        np.testing.assert_array_equal(observed.get_data()[0], expected.observed)
+        np.testing.assert_array_equal(line.get_data()[0], expected.expected)
+        np.testing.assert_array_equal(line.get_data()[1], expected.edges)
+        assert axes.get_title(loc="left") == expected.name
+    shown = [text.get_text() for text in display.figure_.legends[0].get_texts()]
+    assert shown == ["rows", "model"]
+
+
+def test_levels_have_bars_with_their_names():
+    model, frame = table()
+    display = MarginalsDisplay.from_estimator(model, frame, columns=["kind", "when"])
+    levels, dates = display.axes_
+    assert [text.get_text() for text in levels.get_yticklabels()] == ["blue", "green", "red"]
+    shares = frame["kind"].value_counts(normalize=True)[["blue", "green", "red"]]
+    np.testing.assert_allclose([bar.get_width() for bar in levels.patches], shares)
+    (marks,) = levels.get_lines()
+    np.testing.assert_allclose(marks.get_xdata().sum(), 1.0)
+    # Ticks are dates, and not days since some year.
+    display.figure_.canvas.draw()
+    said = [text.get_text() for text in dates.get_xticklabels()]
+    assert any(month in "".join(said) for month in ("Jan", "Feb", "Mar", "Apr", "May"))
+
+
+def test_dates_of_any_range_have_ticks():
+    shares, columns = np.full(10, 0.1), []
+    for unit in ("s", "m", "h", "D", "W"):
+        for n_units in (3, 7, 40, 150, 700):
+            seconds = np.timedelta64(n_units, unit).astype("m8[s]").astype(float)
+            steps = np.linspace(0.0, seconds, 11)
+            edges = np.datetime64("2024-02-28T00:00:00") + steps.astype("m8[s]")
+            columns.append(Marginal("when", "number", edges, (), shares, shares, 200, True))
+    display = MarginalsDisplay(columns).plot()
+    # Locators warn of ranges that they do not know; warnings are errors here.
+    display.figure_.canvas.draw()
+    for axes in display.axes_:
+        low, high = axes.get_xlim()
+        assert 2 <= np.count_nonzero(axes.get_xticks() >= low) <= 14
+        assert high > low
+
+
+def test_deep_mixtures_say_that_rows_were_drawn():
+    display = MarginalsDisplay.from_estimator(flow(), two_groups())
+    shown = [text.get_text() for text in display.figure_.legends[0].get_texts()]
+    assert shown == ["rows", "drawn from the model"]
+
+
+def test_of_many_columns_those_that_differ_most_are_drawn():
+    X = np.random.default_rng(0).normal(size=(500, 15))
+    model = GaussianMixture(1).fit(X)
+    other = X.copy()
+    other[:, [2, 13]] = np.square(other[:, [2, 13]])
+    display = MarginalsDisplay.from_estimator(model, other)
+    names = [axes.get_title(loc="left") for axes in display.axes_]
+    assert len(names) == 12
+    assert {"column 2", "column 13"} <= set(names)
+    assert display.figure_.get_suptitle().startswith("12 of 15 columns")
+    given = MarginalsDisplay.from_estimator(model, other, columns=list(range(13)))
+    assert len(given.axes_) == 13
+
+
+def test_axes_are_taken_or_refused():
+    _, grid = plt.subplots(1, 2)
+    with pytest.raises(ValueError, match="axes must hold at least 3 axes"):
+        MarginalsDisplay.from_estimator(mixture(3), two_groups(3), axes=grid)
+    display = MarginalsDisplay.from_estimator(mixture(3), two_groups(3), columns=[2, 0], axes=grid)
+    assert list(display.axes_) == list(grid)
+    assert grid[0].get_legend() is not None
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    model = mixture(3)
+    X = model.sample(3000, 1)[0]
+    X[:, 1] += 3.0
+    return model, X
+
+
+def test_histograms_are_shares_over_what_they_should_be(drawn):
+    display = CalibrationDisplay.from_estimator(*drawn, n_bins=10)
+    for d, axes in enumerate(display.axes_):
+        heights, edges, _ = axes.patches[0].get_data()
+        u = display.calibration.values[d]
+        np.testing.assert_allclose(heights, np.histogram(u, edges, density=True)[0])
+        assert edges.shape == (11,)
+
+
+def test_the_band_is_that_of_chance(drawn):
+    display = CalibrationDisplay.from_estimator(*drawn, n_bins=10, level=0.9)
+    band = display.axes_[0].patches[1]
+    expected = 10 * stats.binom.ppf([0.05, 0.95], 3000, 0.1) / 3000
+    np.testing.assert_allclose([band.get_y(), band.get_y() + band.get_height()], expected)
+
+
+def test_columns_that_are_off_are_marked_in_colour_and_words(drawn):
+    display = CalibrationDisplay.from_estimator(*drawn)
+    titles = [axes.get_title(loc="left") for axes in display.axes_]
+    assert [title.endswith("(off)") for title in titles] == [False, True, False]
+    faces = [axes.patches[0].get_facecolor()[:3] for axes in display.axes_]
+    assert faces == [to_rgb(BLUE), to_rgb(VERMILION), to_rgb(BLUE)]
+    assert titles[1].startswith(f"column 1: {display.calibration.distances[1]:.3f}")
+
+
+def test_curves_hold_the_largest_distance(drawn):
+    display = CalibrationDisplay.from_estimator(*drawn, kind="curves")
+    (axes,) = display.axes_
+    _, *curves = axes.get_lines()
+    order = np.argsort(-display.calibration.distances)
+    for curve, d in zip(curves, order, strict=True):
+        np.testing.assert_allclose(
+            np.abs(curve.get_ydata()).max(), display.calibration.distances[d], atol=1e-12
+        )
+        assert curve.get_label().startswith(f"column {d}: ")
+    limit = stats.kstwobign.ppf(0.99) / np.sqrt(3000)
+    band = axes.patches[0]
+    np.testing.assert_allclose([band.get_y(), band.get_height()], [-limit, 2.0 * limit])
+
+
+def test_many_columns_are_those_farthest_off():
+    X = np.random.default_rng(0).normal(size=(400, 14))
+    model = GaussianMixture(1).fit(X)
+    X[:, 9] += 1.0
+    display = CalibrationDisplay.from_estimator(model, X)
+    assert len(display.axes_) == 12
+    assert any(axes.get_title(loc="left").startswith("column 9: ") for axes in display.axes_)
+    curves = CalibrationDisplay.from_estimator(model, X, kind="curves")
+    labels = [text.get_text() for text in curves.axes_[0].get_legend().get_texts()]
+    assert labels[-1] == "6 more columns"
+    assert len(labels) == 9
+
+
+def test_the_lowest_panel_of_every_column_has_its_ticks_labelled():
+    X = np.random.default_rng(0).normal(size=(200, 6))
+    display = CalibrationDisplay.from_estimator(GaussianMixture(1).fit(X), X)
+    labelled = [axes.xaxis.get_tick_params()["labelbottom"] for axes in display.axes_]
+    assert labelled == [False, False, True, True, True, True]
+
+
+# Explanations.
+
+
+def unusual():
+    X = np.random.default_rng(0).normal(size=(500, 3)) * [1.0, 10.0, 0.1]
+    model = GaussianMixture(1).fit(X)
+    row = np.array([[0.0, 50.0, 0.2]])
+    return model, np.concatenate([X[:4], row])
+
+
+def test_bars_are_surprises_with_the_largest_on_top():
+    model, X = unusual()
+    display = ExplanationDisplay.from_estimator(model, X, row=4)
+    found = model.explain(X)
+    # Of a single Gaussian, half the squared distance in standard deviations.
+    z = (X[4] - found.expected[4]) / found.spread[4]
+    assert display.names == ["column 1", "column 2", "column 0"]
+    np.testing.assert_allclose(display.surprise, 0.5 * np.square(z)[[1, 2, 0]], atol=1e-9)
+    bars = [bar.get_width() for bar in display.ax_.patches]
+    np.testing.assert_allclose(bars, display.surprise)
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == display.names
+    low, high = display.ax_.get_ylim()
+    assert low > high
+    assert display.title == f"row 4: log p(row) = {found.log_density[4]:.2f}"
+    expected, spread = found.expected[4, 1], found.spread[4, 1]
+    assert display.texts[0] == f"50 (expected {expected:.1f} ± {spread:.2g})"
+    assert display.ax_.texts[0].get_text() == display.texts[0]
+
+
+def test_units_do_not_change_the_bars():
+    model, X = unusual()
+    units = np.array([1000.0, 10.0, 1.0])
+    other = GaussianMixture(1).fit(
+        np.random.default_rng(0).normal(size=(500, 3)) * [1, 10, 0.1] * units
+    )
+    first = ExplanationDisplay.from_estimator(model, X, row=4)
+    second = ExplanationDisplay.from_estimator(other, X * units, row=4)
+    np.testing.assert_allclose(second.surprise, first.surprise, rtol=1e-3, atol=1e-4)
+
+
+def test_an_explanation_made_before_is_taken():
+    model, X = unusual()
+    found = model.explain(X)
+    first = ExplanationDisplay.from_explanation(found, row=4)
+    second = ExplanationDisplay.from_estimator(model, X, row=4)
+    np.testing.assert_allclose(first.surprise, second.surprise, atol=1e-9)
+    assert (first.names, first.texts, first.title) == (second.names, second.texts, second.title)
+    assert len(ExplanationDisplay.from_explanation(found, row=4, top=2).names) == 2
+
+
+def test_a_table_keeps_its_terms_and_leaves_gaps_out():
+    model, frame = table()
+    display = ExplanationDisplay.from_estimator(model, frame, row=3)
+    assert set(display.names) == {"when", "kind", "age", "calls", "alive"}
+    found = model.explain(frame)
+    expected = [found.surprise[3, found.names.index(name)] for name in display.names]
+    np.testing.assert_allclose(display.surprise, expected, atol=1e-9)
+    texts = dict(zip(display.names, display.texts, strict=True))
+    assert texts["kind"].startswith(f"{frame['kind'][3]} (expected ")
+    assert texts["kind"].endswith("%)")
+    assert texts["when"].endswith("days)")
+
+
+def test_of_many_columns_the_most_surprising_are_shown():
+    X = np.random.default_rng(0).normal(size=(300, 20))
+    model = GaussianMixture(1).fit(X)
+    display = ExplanationDisplay.from_estimator(model, X, row=7)
+    assert len(display.names) == 15
+    assert "the 15 most surprising of 20 columns" in display.title
+    assert (np.diff(display.surprise) <= 0.0).all()
+
+
+@pytest.mark.parametrize("row", [5, -1, 1.5, True])
+def test_rows_that_are_not_there_are_refused(row):
+    model, X = unusual()
+    with pytest.raises(ValueError, match="row must be a number from 0 to 4"):
+        ExplanationDisplay.from_estimator(model, X, row=row)
+    with pytest.raises(ValueError, match="row must be a number from 0 to 4"):
+        ExplanationDisplay.from_explanation(model.explain(X), row=row)
+
+
+def test_deep_mixtures_are_refused():
+    with pytest.raises(ValueError, match="must be able to explain rows, got FlowMixture"):
+        ExplanationDisplay.from_estimator(flow(), two_groups())
+
+
+# Traces and paths.
+
+
+@pytest.mark.parametrize("work", ["seconds", "epoch", "evaluations", "step"])
+def test_lines_are_the_records(work):
+    model = GaussianMixture(3, proposal="uniform", **SETTINGS).fit(two_groups())
+    display = TraceDisplay.from_estimator(model, work=work, references={"true": -2.0})
+    curve, line = display.ax_.get_lines()
+    np.testing.assert_array_equal(curve.get_xdata(), model.trace_[work])
+    np.testing.assert_array_equal(curve.get_ydata(), model.trace_["log_likelihood"])
+    assert set(line.get_ydata()) == {-2.0}
+    (accepted,) = display.acceptance_ax_.get_lines()
+    np.testing.assert_array_equal(accepted.get_ydata(), model.trace_["acceptance"])
+
+
+def test_acceptance_of_one_by_construction_is_not_drawn():
+    trace = mixture().trace_.copy()
+    trace["acceptance"] = 1.0
+    trace["acceptance"][0] = np.nan
+    display = TraceDisplay(trace).plot()
+    assert display.acceptance_ax_ is None
+    assert len(display.figure_.axes) == 1
+    trace["acceptance"][-1] = 0.999
+    assert TraceDisplay(trace).plot().acceptance_ax_ is not None
+
+
+def test_a_fit_by_blocks_accepts_everything():
+    model = GaussianMixture(40, proposal="partition", **SETTINGS).fit(two_groups(2, 2000))
+    finite = np.isfinite(model.trace_["acceptance"])
+    assert (model.trace_["acceptance"][finite] == 1.0).all()
+    assert not TraceDisplay.from_estimator(model).has_acceptance
+
+
+def test_validation_has_a_line_of_its_own():
+    trace = mixture().trace_.copy()
+    assert len(TraceDisplay(trace).plot().ax_.get_lines()) == 1
+    trace["validation"] = trace["log_likelihood"] - 1.0
+    display = TraceDisplay(trace).plot()
+    training, validation = display.ax_.get_lines()
+    np.testing.assert_array_equal(validation.get_ydata(), training.get_ydata() - 1.0)
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert labels == ["training rows", "validation rows"]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return path(mixture(2, 12), two_groups(2, 300))
+
+
+@pytest.mark.parametrize("rule", ["one-standard-error", "best", "bic"])
+def test_curves_are_those_of_the_path(found, rule):
+    display = PathDisplay.from_path(found, rule=rule)
+    above, below = display.axes_
+    curve = above.get_lines()[0]
+    np.testing.assert_array_equal(curve.get_xdata(), found.n_components)
+    np.testing.assert_array_equal(curve.get_ydata(), found.log_likelihood)
+    band = above.collections[0].get_paths()[0].vertices
+    best = np.argmax(found.log_likelihood)
+    widest = np.argmax(found.standard_error)
+    at = band[band[:, 0] == found.n_components[widest], 1]
+    np.testing.assert_allclose(np.ptp(at), 2.0 * found.standard_error[widest])
+    assert found.standard_error[best] == 0.0
+    bic, _, aic, *_ = below.get_lines()
+    np.testing.assert_array_equal(bic.get_ydata(), found.bic)
+    np.testing.assert_array_equal(aic.get_ydata(), found.aic)
+    labels = [text.get_text() for text in below.get_legend().get_texts()]
+    assert labels[0] == f"BIC, lowest at {found.n_components[np.argmin(found.bic)]}"
+    assert above.get_xscale() == below.get_xscale() == "log"
+
+
+@pytest.mark.parametrize("rule", ["one-standard-error", "aic"])
+def test_the_chosen_number_is_marked(found, rule):
+    display = PathDisplay.from_path(found, rule=rule)
+    assert display.chosen == found.choose(rule)
+    for axes in display.axes_:
+        marks = [line for line in axes.get_lines() if set(line.get_xdata()) == {display.chosen}]
+        assert marks
+    assert display.axes_[0].texts[0].get_text() == f"{display.chosen} chosen ({rule})"
+
+
+def test_an_estimator_gives_the_same_picture(found):
+    display = PathDisplay.from_estimator(mixture(2, 12), two_groups(2, 300))
+    np.testing.assert_allclose(display.path.log_likelihood, found.log_likelihood)
+    few = PathDisplay.from_estimator(mixture(2, 12), two_groups(2, 300), n_components=[2, 4, 8])
+    np.testing.assert_array_equal(few.axes_[0].get_lines()[0].get_xdata(), [2, 4, 8])
+
+
+def test_a_single_axes_has_the_criteria_on_the_right(found):
+    _, axes = plt.subplots()
+    display = PathDisplay.from_path(found, ax=axes)
+    assert display.axes_[0] is axes
+    assert display.axes_[1].get_shared_x_axes().joined(axes, display.axes_[1])
+    np.testing.assert_array_equal(display.axes_[1].get_lines()[0].get_ydata(), found.bic)
+
+
+def test_what_has_no_path_is_named(found):
+    with pytest.raises(TypeError, match="got a pickmix FlowMixture"):
+        PathDisplay.from_estimator(flow(), two_groups())
+    with pytest.raises(ValueError, match="rule"):
+        PathDisplay.from_path(found, rule="mdl")
