@@ -91,16 +91,6 @@ def test_feature_names_and_non_finite_numbers_are_kept(tmp_path, X):
     assert np.isnan(again.lower_bound_)
 
 
-def test_nested_values_are_kept():
-    arrays = {}
-    value = {"layers": [{"w": np.eye(2)}, (None, True, 1, 0.1, "x", float("-inf"))]}
-    text = json.dumps(persistence._encode(value, "v", arrays))
-    again = persistence._decode(json.loads(text), arrays)
-    assert again["layers"][1] == value["layers"][1]
-    assert isinstance(again["layers"][1], tuple)
-    assert same(again["layers"][0]["w"], np.eye(2))
-
-
 def test_objects_and_functions_are_named_and_left_at_their_defaults(tmp_path, X):
     model = fitted(X, callbacks=[lambda info: False], random_state=np.random.RandomState(0))
     model.proposal = UniformProposal()
