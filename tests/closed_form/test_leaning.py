@@ -5,9 +5,9 @@ import pytest
 from known_states import BACKENDS, both_backends, in_use, project, state_of
 from scipy import stats
 
+from pickmix.families.base import Witnesses
 from pickmix.families.gaussian import GAUSSIANS, DiagonalGaussian
 from pickmix.families.layout import Moments
-from pickmix.families.leave_one_out import Witnesses
 from pickmix.sweep.statistics import Statistics
 
 D = 4

@@ -5,7 +5,8 @@ import pytest
 from scipy import optimize, stats
 from scipy.special import logsumexp, softmax
 
-from pickmix.families import leaning_prior
+from pickmix.families import shrinkage
+from pickmix.families.base import Witnesses
 from pickmix.families.categorical import Categorical
 from pickmix.families.gaussian import (
     GAUSSIANS,
@@ -14,9 +15,8 @@ from pickmix.families.gaussian import (
     SphericalGaussian,
 )
 from pickmix.families.layout import Moments
-from pickmix.families.leaning_prior import LeaningPrior, certainties, common_shares
-from pickmix.families.leave_one_out import Witnesses, without_row
 from pickmix.families.product import Product
+from pickmix.families.shrinkage import LeaningPrior, certainties, common_shares, without_row
 
 FAMILIES = ["full", "diag", "spherical"]
 every_form = pytest.mark.parametrize("name", FAMILIES)
@@ -54,7 +54,7 @@ def used(family, prior, moments):
     """The covariances in use (K, D, D), reg_covar included."""
     counts = moments.mass * prior.n_rows
     everyone = np.arange(counts.shape[0])
-    packed = prior.shrink(family.project(moments.scatter), everyone, counts)
+    packed = prior.shrink(moments, everyone, np.ones(4))
     matrices = (
         family.unpack(packed)
         if family.name == "full"
@@ -173,9 +173,10 @@ class TestLeanings:
         expected = [0.5, 0.5, 0.5, 0.25, 0.0, 0.2]
         np.testing.assert_allclose(prior.leanings(everyone, counts), expected, atol=1e-15)
         # That is what covariances are made of: 3.5 rows, a quarter of which is what all share.
-        whole = prior.shrink(moments.scatter, everyone, counts)
+        moments = moments._replace(mass=counts / prior.n_rows)
+        whole = prior.shrink(moments, everyone, np.ones(4))
         prior.pseudo_rows = np.full(6, 1e12)
-        common = prior.shrink(moments.scatter, everyone, counts)
+        common = prior.shrink(moments, everyone, np.ones(4))
         mixed = 0.75 * moments.scatter[3] * 3.5 / 2.5 + 0.25 * common[3]
         np.testing.assert_allclose(whole[3], mixed, rtol=1e-9)
 
@@ -385,13 +386,13 @@ class TestShares:
     def test_every_step_raises_their_likelihood(self, monkeypatch):
         scores, values = self.scores(), []
         for n_steps in range(1, 25):
-            monkeypatch.setattr(leaning_prior, "_SHARE_STEPS", n_steps)
+            monkeypatch.setattr(shrinkage, "_SHARE_STEPS", n_steps)
             values.append(self.objective(common_shares(scores)[0], scores))
         assert (np.diff(values) >= 0.0).all()
         assert values[-1] > values[0] + 0.01
 
     def test_in_the_end_they_are_the_most_probable(self, monkeypatch):
-        monkeypatch.setattr(leaning_prior, "_SHARE_STEPS", 3000)
+        monkeypatch.setattr(shrinkage, "_SHARE_STEPS", 3000)
         scores = self.scores(1)
         shares, posterior = common_shares(scores)
         best = optimize.minimize(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pickmix.families import leave_one_out
-from pickmix.families.leave_one_out import leave_one_out_scores, without_row
+from pickmix.families import shrinkage
+from pickmix.families.shrinkage import leave_one_out_scores, without_row
 
 D = 3
 LEANINGS = [0.0, 1e-4, 0.2, 0.7, 1.0]
@@ -231,7 +231,9 @@ class TestRowsSeenInPart:
     def test_complete_rows_give_the_same_scores(self):
         arguments = self.case()
         expected = leave_one_out_scores(*arguments, kept=0.3)
-        found = leave_one_out._partial_scores(*arguments, 0.3, None)
+        residuals = arguments[3]
+        no_noise = np.zeros((*residuals.shape, residuals.shape[2]))
+        found = leave_one_out_scores(*arguments, kept=0.3, noise=no_noise)
         self.same_but_for_constants(found, expected)
 
     def test_a_column_that_nobody_saw_does_not_matter(self):
@@ -271,8 +273,8 @@ class TestRowsSeenInPart:
         residuals = np.zeros((1, 2, 4))
         residuals[0, 0, :2] = np.nan
         weights = np.array([[3.0, 1.0]])
-        told = leave_one_out.told_shares(np.eye(4)[None], residuals, weights, None)
+        told = shrinkage.told_shares(np.eye(4)[None], residuals, weights, None)
         np.testing.assert_allclose(told, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
         noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
-        told = leave_one_out.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
+        told = shrinkage.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
         np.testing.assert_allclose(told, [0.25])

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.base import Family, Parameters, Part, Prior, RandomSource, Witnesses
 from pickmix.families.cholesky import HALF_LOG_2PI
-from pickmix.families.conditioning import Part
 from pickmix.families.layout import Layout, Model, Moments
-from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Part
 from pickmix.inspection.view import Looked, spread_of, view_of
 
 # Components near another one, by their positions, that are compared with it.

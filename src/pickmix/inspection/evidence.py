@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Part
 from pickmix.inspection.calibration import Calibration
 from pickmix.inspection.components import ComponentTable
 from pickmix.inspection.view import Looked, view_of
