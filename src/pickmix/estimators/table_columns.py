@@ -21,7 +21,7 @@ from pickmix.inputs.encoding import (
 from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed
 from pickmix.inputs.kinds import as_fitted, settled
 from pickmix.inputs.schema import LEVEL_KINDS, ColumnSchema, TableSchema
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
 
 

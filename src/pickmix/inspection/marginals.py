@@ -11,7 +11,7 @@ from pickmix.estimators.validation import check_integer
 from pickmix.families.distributions import Distribution
 from pickmix.inputs.kinds import find_step
 from pickmix.inspection.view import view_of
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 
 # Rows beyond these percentages are in the outer bins, if they would stretch the picture.
 _MIDDLE = (0.1, 99.9)

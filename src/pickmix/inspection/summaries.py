@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.inspection.view import Looked, Rows, View, some_rows
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import explain_rows
 from pickmix.model.rows import QueryRows
 

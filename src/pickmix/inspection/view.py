@@ -17,7 +17,7 @@ from pickmix.estimators.array_columns import find_columns
 from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian_parts import DiagonalPart
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
 
