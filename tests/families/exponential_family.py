@@ -43,6 +43,7 @@ class Exponential(Family):
     """Times with a mean per component and column: log p = -x / mean - log(mean)."""
 
     name = "exponential"
+    has_linear = True
 
     def __init__(self, n_columns):
         self.n_features = n_columns
@@ -105,8 +106,3 @@ class Exponential(Family):
 
     def parts(self, parameters, centre):
         return [ExponentialPart(np.arange(self.n_features), parameters["times"] - centre)]
-
-    def empty_model(self, n_components):
-        shape = n_components, self.n_features
-        model = super().empty_model(n_components)
-        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))

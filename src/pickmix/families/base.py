@@ -100,6 +100,7 @@ class Family(abc.ABC):
 
     name: str  # The user's name for it.
     shared: bool = False  # True if all components share one factor.
+    has_linear: bool = False  # True if components have a linear part.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
     #: place. `check` takes the user's rows, everything else the sweep's.
@@ -278,12 +279,12 @@ class Family(abc.ABC):
     def empty_model(self, n_components: int) -> Model:
         layout = self.layout
         C, K = layout.n_coordinates, n_components
-        n_factors = 1 if self.shared else K
+        n_factors, n_linear = 1 if self.shared else K, K if self.has_linear else 0
         return Model(
             location=np.zeros((K, C)),
             factor=np.zeros((n_factors, layout.n_products)),
-            linear=np.zeros((0, C)),
-            constants=np.zeros((0, C)),
+            linear=np.zeros((n_linear, C)),
+            constants=np.zeros((n_linear, C)),
             tables=np.zeros((K, layout.n_levels)),
             log_normaliser=np.zeros(n_factors),
             log_mass=np.zeros(K),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import abc
-
 import numpy as np
 from scipy.linalg import solve_triangular
 
@@ -57,13 +55,14 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
 
 
 class Gaussian(Family):
-    """N(mean, covariance). Subclasses are forms of covariances, and of how they are packed.
+    """N(mean, covariance). Covariances have one of four forms, and are packed in P numbers each.
 
     `reg_covar`, one number or (D,), is added to the diagonal of every covariance; a spherical
     covariance takes the mean.
     """
 
-    products: str  # "full" or "diagonal": the products of coordinates that a covariance is made of.
+    #: "full" or "diagonal": the products of coordinates that a covariance is made of.
+    products: str = "full"
     averages: bool = False  # True if all variances of a component are one.
 
     def __init__(self, n_columns: int, reg_covar: float | np.ndarray = 1e-6) -> None:
@@ -237,7 +236,7 @@ class Gaussian(Family):
             return [DensePart(columns, means, covariances, centre)]
         return [DiagonalPart(columns, means, self.pack(covariances), centre, covariances)]
 
-    # The form of covariances.
+    # The form of covariances: full ones, unless a subclass overrides it.
 
     def project(self, scatter: np.ndarray) -> np.ndarray:
         """Covariances of this form (K, P) from scatters (K, P)."""
@@ -249,86 +248,35 @@ class Gaussian(Family):
         packed[packed > 0.0] = values
         return packed
 
-    @abc.abstractmethod
-    def identity(self) -> np.ndarray: ...
-
-    @abc.abstractmethod
-    def trace_weights(self, packed: np.ndarray) -> np.ndarray:
-        """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
-
-    @abc.abstractmethod
-    def pack(self, matrices: np.ndarray) -> np.ndarray:
-        """Pack covariances in the user's shape into (K, P), or (1, P) if shared."""
-
-    @abc.abstractmethod
-    def unpack(self, packed: np.ndarray) -> np.ndarray: ...
-
-    @abc.abstractmethod
-    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
-        """Project full covariances (K, D, D) onto the form and pack them, (K, P)."""
-
-    @abc.abstractmethod
-    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
-        """Packed factors as scikit-learn's `precisions_cholesky_`."""
-
-    @abc.abstractmethod
-    def shape(self, n_components: int) -> tuple[int, ...]: ...
-
-    @abc.abstractmethod
-    def invert(self, matrices: np.ndarray) -> np.ndarray:
-        """Covariances from precisions or the other way round, in the user's shape."""
-
-    @abc.abstractmethod
-    def variances(self, packed: np.ndarray) -> np.ndarray:
-        """Variances (D,) of one packed covariance (P,)."""
-
-    @abc.abstractmethod
-    def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
-        """Direction (K, D), times standard deviation, in which each scatter exceeds the pooled."""
-
-    @abc.abstractmethod
-    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
-        """Logarithms (K,) of the determinants of packed covariances (K, P)."""
-
-    @abc.abstractmethod
-    def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
-        """Packed covariances (W' W)^-1 of packed factors W."""
-
-    @abc.abstractmethod
-    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
-        """Turn standard normal noise (n, D) into draws of component k about its mean."""
-
-
-class FullGaussian(Gaussian):
-    """A full covariance per component, (K, D, D)."""
-
-    name = "full"
-    products = "full"
-
     def identity(self) -> np.ndarray:
         return np.asarray(pack(np.eye(self.n_features)[None])[0])
 
     def trace_weights(self, packed: np.ndarray) -> np.ndarray:
+        """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
         inverse = np.linalg.inv(unpack_symmetric(packed[None], self.n_features))
         twice = 2.0 - np.eye(self.n_features)
         return np.asarray(pack(inverse * twice)[0] / self.n_features)
 
     def pack(self, matrices: np.ndarray) -> np.ndarray:
+        """Pack covariances in the user's shape into (K, P), or (1, P) if shared."""
         return pack(matrices)
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
         return unpack_symmetric(packed, self.n_features)
 
     def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
+        """Project full covariances (K, D, D) onto the form and pack them, (K, P)."""
         return pack(matrices)
 
     def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
+        """Packed factors as scikit-learn's `precisions_cholesky_`."""
         return unpack_lower(packed, self.n_features).transpose(0, 2, 1)
 
     def shape(self, n_components: int) -> tuple[int, ...]:
         return (n_components, self.n_features, self.n_features)
 
     def invert(self, matrices: np.ndarray) -> np.ndarray:
+        """Covariances from precisions or the other way round, in the user's shape."""
         inverses = np.empty_like(matrices)
         identity = np.eye(self.n_features)
         for k, matrix in enumerate(matrices):
@@ -340,9 +288,11 @@ class FullGaussian(Gaussian):
         return n_components * (self.n_features + self.layout.n_products)
 
     def variances(self, packed: np.ndarray) -> np.ndarray:
+        """Variances (D,) of one packed covariance (P,)."""
         return np.diagonal(unpack_symmetric(packed[None], self.n_features)[0])
 
     def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+        """Direction (K, D), times standard deviation, in which each scatter exceeds the pooled."""
         directions = np.zeros((scatter.shape[0], self.n_features))
         unwhitener = np.linalg.cholesky(unpack_symmetric(pooled[None], self.n_features)[0])
         whitener = np.linalg.inv(unwhitener)
@@ -363,9 +313,11 @@ class FullGaussian(Gaussian):
         return directions
 
     def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        """Logarithms (K,) of the determinants of packed covariances (K, P)."""
         return np.asarray(np.linalg.slogdet(unpack_symmetric(packed, self.n_features))[1])
 
     def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
+        """Packed covariances (W' W)^-1 of packed factors W."""
         covariance = np.empty_like(packed)
         identity = np.eye(self.n_features)
         for start in range(0, packed.shape[0], _BLOCK):
@@ -375,10 +327,17 @@ class FullGaussian(Gaussian):
         return covariance
 
     def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
+        """Turn standard normal noise (n, D) into draws of component k about its mean."""
         return np.asarray(noise @ np.linalg.cholesky(covariances[k]).T)
 
 
-class TiedGaussian(FullGaussian):
+class FullGaussian(Gaussian):
+    """A full covariance per component, (K, D, D)."""
+
+    name = "full"
+
+
+class TiedGaussian(Gaussian):
     """One full covariance for all components, (D, D)."""
 
     name = "tied"

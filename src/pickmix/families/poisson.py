@@ -72,6 +72,7 @@ class Poisson(Family):
     """
 
     name = "poisson"
+    has_linear = True
 
     def __init__(self, n_columns: int) -> None:
         self.n_features = n_columns
@@ -164,11 +165,6 @@ class Poisson(Family):
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         return [CountPart(np.arange(self.n_features), parameters["rates"], _LEAST_RATE)]
-
-    def empty_model(self, n_components: int) -> Model:
-        shape = n_components, self.n_features
-        model = super().empty_model(n_components)
-        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))
 
 
 class CountPart(Part):
