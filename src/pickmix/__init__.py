@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pickmix.model.conditional import TableConditionals as TableConditionals
     from pickmix.model.explanation import Explanation as Explanation
     from pickmix.model.explanation import TableExplanation as TableExplanation
-    from pickmix.model.merge_tree import MergeTree as MergeTree
+    from pickmix.model.merging import MergeTree as MergeTree
     from pickmix.model.path import ComponentPath as ComponentPath
     from pickmix.model.path import choose_n_components as choose_n_components
     from pickmix.model.path import path as path
@@ -52,7 +52,7 @@ _MODULES = {
     "FlowMixture": "pickmix.estimators.flow_mixture",
     "GaussianMixture": "pickmix.estimators.gaussian_mixture",
     "MarginalsDisplay": "pickmix.inspection.displays.columns",
-    "MergeTree": "pickmix.model.merge_tree",
+    "MergeTree": "pickmix.model.merging",
     "Mixture": "pickmix.estimators.mixture",
     "PairsDisplay": "pickmix.inspection.displays.pairs",
     "PathDisplay": "pickmix.inspection.displays.fits",

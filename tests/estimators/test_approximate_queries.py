@@ -57,34 +57,6 @@ class TestManyComponents:
         assert shares[-1] >= 0.995
         assert shares[0] < shares[CANDIDATES.index(128)]
 
-    @pytest.mark.parametrize("n_components", [1, 2, 20, 32])
-    def test_one_block_holds_all(self, covariance_type, n_components):
-        mixture, X = known_mixture(n_components, covariance_type=covariance_type)
-        exact = mixture.score_samples(X)
-        for n_candidates in (1, 32, 100):
-            found = mixture.score_samples(X, n_candidates=n_candidates)
-            np.testing.assert_allclose(found, exact, rtol=0.0, atol=FLOAT32_ERROR)
-        # Where two components are equally probable to float32, either may win.
-        agreement = np.mean(mixture.predict(X, n_candidates=32) == mixture.predict(X))
-        assert agreement >= 0.999
-
-
-def test_the_same_answer_again():
-    """The trees are the same for every call, every seed and any number of threads."""
-    mixture, X = known_mixture(300, random_state=0, n_jobs=1)
-    other, _ = known_mixture(300, random_state=7, n_jobs=2)
-    for query in ("score_samples", "predict"):
-        first = getattr(mixture, query)(X, n_candidates=96)
-        np.testing.assert_array_equal(getattr(mixture, query)(X, n_candidates=96), first)
-        np.testing.assert_array_equal(getattr(other, query)(X, n_candidates=96), first)
-
-
-def test_answers_do_not_depend_on_the_rows_beside():
-    mixture, X = known_mixture(300)
-    at_once = mixture.score_samples(X, n_candidates=128)
-    one_by_one = [mixture.score_samples(X[i : i + 1], n_candidates=128)[0] for i in range(0, 60, 3)]
-    np.testing.assert_allclose(at_once[:60:3], one_by_one, rtol=0.0, atol=FLOAT32_ERROR)
-
 
 def test_kinds_of_rows():
     """float32 rows, rows in column order and lists are the same rows."""
@@ -106,13 +78,6 @@ class TestRefused:
         mixture, X = known_mixture(40)
         with pytest.raises(ValueError, match=r"n_candidates must be an integer >= 1, got"):
             getattr(mixture, query)(X, n_candidates=n_candidates)
-
-    def test_numpy_integers_are_integers(self, query):
-        mixture, X = known_mixture(40)
-        np.testing.assert_array_equal(
-            getattr(mixture, query)(X, n_candidates=np.int64(64)),
-            getattr(mixture, query)(X, n_candidates=64),
-        )
 
     def test_unfitted(self, query):
         with pytest.raises(NotFittedError, match="not fitted yet"):

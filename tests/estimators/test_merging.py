@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage, leaves_list
+from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage
 from sklearn.metrics import adjusted_rand_score
 from table_cases import mixed_table
 
@@ -64,15 +64,6 @@ def test_the_linkage_is_one_that_scipy_understands(form):
         assert (np.diff(weights) <= 0.0).all()
 
 
-def test_leaves_of_a_cluster_stand_together():
-    tree = fitted().merge_tree()
-    assert sorted(tree.order()) == list(range(12))
-    assert set(leaves_list(tree.linkage)) == set(tree.order())
-    for n_clusters in (2, 5):
-        runs = np.flatnonzero(np.diff(tree.labels(n_clusters)[tree.order()]))
-        assert runs.shape[0] == n_clusters - 1
-
-
 @every_form
 def test_a_smaller_mixture_keeps_mean_and_covariance_of_all_rows(form):
     mixture = fitted(form)
@@ -92,20 +83,6 @@ def test_a_smaller_mixture_keeps_mean_and_covariance_of_all_rows(form):
             assert np.trace(found) == pytest.approx(np.trace(covariance), abs=1e-9)
 
 
-def test_as_many_components_give_the_same_density():
-    mixture = fitted()
-    same = mixture.reduce(12)
-    assert (np.diff(same.weights_) <= 0.0).all()
-    assert same.score_samples(X) == pytest.approx(mixture.score_samples(X), abs=1e-9)
-
-
-def test_groups_of_rows_are_found_from_many_components():
-    truth = np.repeat([0, 0, 1, 1], 400)
-    mixture = fitted(n_components=30)
-    assert adjusted_rand_score(mixture.predict(X, level=2), truth) == 1.0
-    assert adjusted_rand_score(mixture.reduce(2).predict(X), truth) == 1.0
-
-
 def test_levels_add_up_posterior_probabilities():
     mixture = fitted()
     labels = mixture.merge_tree().labels(5)
@@ -115,12 +92,6 @@ def test_levels_add_up_posterior_probabilities():
     assert found == pytest.approx(expected, abs=1e-12)
     assert (mixture.predict(X, level=5) == expected.argmax(axis=1)).all()
     assert (mixture.predict(X, level=1) == 0).all()
-
-
-def test_levels_with_an_approximate_search():
-    mixture = fitted(n_components=30)
-    exact = mixture.predict(X, level=2)
-    assert (mixture.predict(X, level=2, n_candidates=30) == exact).mean() > 0.99
 
 
 def test_passes_over_rows_improve_a_smaller_mixture():
@@ -135,16 +106,6 @@ def test_passes_over_rows_improve_a_smaller_mixture():
         assert (getattr(mixture, name) == value).all()
 
 
-def test_callbacks_watch_the_fit_that_they_were_given_to():
-    seen = []
-    mixture = GaussianMixture(8, callbacks=[seen.append], random_state=0).fit(X)
-    n_seen = len(seen)
-    assert n_seen > 0
-    smaller = mixture.reduce(3, X)
-    assert len(seen) == n_seen
-    assert smaller.callbacks == mixture.callbacks
-
-
 def test_a_marginal_is_refitted_from_where_its_merges_led():
     mixture = fitted(n_components=30)
     merged = mixture.marginal([0, 1]).reduce(4)
@@ -152,33 +113,6 @@ def test_a_marginal_is_refitted_from_where_its_merges_led():
     # The same components, each a little moved: not those of another start.
     assert refitted.means_ == pytest.approx(merged.means_, abs=1.0)
     assert refitted.n_start_evaluations_ == 0
-
-
-def test_one_more_pass_leaves_rows_that_were_not_seen_as_probable():
-    # Few rows for each covariance, which must lean on others from the first pass on.
-    rng = np.random.default_rng(0)
-    centres = rng.normal(0.0, 3.0, (30, 5))
-    rows = centres[rng.integers(30, size=4000)] + rng.normal(size=(4000, 5))
-    mixture = GaussianMixture(40, random_state=0).fit(rows[:1200])
-    before = mixture.score(rows[1200:])
-    mixture.set_params(warm_start=True, max_iter=1).fit(rows[:1200])
-    assert mixture.score(rows[1200:]) > before - 0.1
-
-
-def test_points_that_are_far_apart_can_be_merged():
-    far = np.concatenate([RNG.normal(size=(600, 3)), 1e6 + RNG.normal(size=(5, 3))])
-    far[-2:] += 1e6
-    mixture = GaussianMixture(6, algorithm="em", random_state=0).fit(far)
-    for n_components in range(1, 7):
-        assert np.isfinite(mixture.reduce(n_components).score(far))
-    assert np.isfinite(pickmix.path(mixture, far).log_likelihood).all()
-
-
-def test_what_files_may_hold_does_no_harm():
-    mixture = fitted()
-    mixture._chain = mixture._chain + 100
-    mixture._effective_counts = np.ones(3)
-    assert mixture.reduce(4, X).weights_.shape == (4,)
 
 
 def test_merges_are_not_pickled():
@@ -196,18 +130,6 @@ def test_a_smaller_mixture_is_refitted_behind_the_noise_of_rows():
     before = mixture.reduce(4, noisy)
     widths = [np.linalg.slogdet(found.covariances_)[1].mean() for found in (behind, before)]
     assert widths[0] < widths[1] - 1.0
-
-
-def test_a_smaller_mixture_can_be_fitted_saved_and_reduced_again(tmp_path):
-    means = RNG.normal(size=(12, 3))
-    mixture = GaussianMixture(12, means_init=means, random_state=0).fit(X)
-    smaller = mixture.reduce(6)
-    again = pickmix.load(pickmix.save(smaller, tmp_path / "model"))
-    assert (again.score_samples(X) == smaller.score_samples(X)).all()
-    assert smaller.reduce(3).weights_.shape == (3,)
-    # Not with the start of the larger one, which has other shapes.
-    assert smaller.means_init is None
-    assert smaller.fit(X).means_.shape == (6, 3)
 
 
 def test_the_tree_follows_the_parameters():
@@ -251,10 +173,6 @@ def test_other_columns_are_refused():
     with pytest.raises(ValueError, match="feature names"):
         mixture.reduce(3, frame[["c", "b", "a"]])
     assert mixture.reduce(3, frame).feature_names_in_.tolist() == ["a", "b", "c"]
-
-
-def test_a_tree_says_what_it_is():
-    assert repr(fitted().merge_tree()).startswith("<MergeTree of 12 components; merges cost ")
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,6 @@ def test_every_number_is_as_good_as_its_mixture_says(mixture):
         assert found.aic[place] == pytest.approx(smaller.aic(FITTED), rel=1e-10)
 
 
-def test_without_fitted_rows_criteria_are_those_of_the_held_out_ones(mixture):
-    found = path(mixture, HELD_OUT, n_components=[3, 12])
-    assert found.bic[1] == pytest.approx(mixture.reduce(12).bic(HELD_OUT), rel=1e-10)
-    assert found.aic[0] == pytest.approx(mixture.reduce(3).aic(HELD_OUT), rel=1e-10)
-
-
 def test_standard_errors_are_of_differences_row_by_row(mixture):
     found = path(mixture, HELD_OUT)
     best = int(np.argmax(found.log_likelihood))
@@ -75,11 +69,6 @@ def test_rules():
     assert found.choose("aic") == 8
     certain = made([-3.0, -2.1, -2.0, -2.05], [0.2, 0.01, 0.0, 0.01], [9, 5, 6, 7], [9, 8, 4, 3])
     assert certain.choose() == 4
-
-
-def test_rules_that_are_not_known(mixture):
-    with pytest.raises(ValueError, match="rule must be"):
-        path(mixture, HELD_OUT).choose("elbow")
 
 
 def test_rows_with_gaps_and_covariances_that_are_shared():
@@ -123,20 +112,6 @@ def test_many_components_have_a_path_in_steps():
     assert np.isfinite(found.log_likelihood).all()
 
 
-@pytest.mark.parametrize("numbers", [[], [0], [41], [1.5]])
-def test_numbers_that_are_not_on_the_path(mixture, numbers):
-    with pytest.raises((ValueError, TypeError), match="n_components must"):
-        path(mixture, HELD_OUT, n_components=numbers)
-
-
-def test_more_numbers_than_can_be_compared():
-    mixture = GaussianMixture(4000)
-    mixture.weights_, mixture.means_ = np.full(4000, 1 / 4000), np.zeros((4000, 1))
-    mixture.covariances_, mixture.n_features_in_ = np.ones((4000, 1, 1)), 1
-    with pytest.raises(ValueError, match="at most 3,000 numbers, got 3,500"):
-        path(mixture, HELD_OUT[:, :1], n_components=range(1, 3501))
-
-
 def test_rows_in_a_file(mixture, tmp_path):
     np.save(tmp_path / "rows.npy", HELD_OUT)
     found = path(mixture, tmp_path / "rows.npy")
@@ -145,10 +120,6 @@ def test_rows_in_a_file(mixture, tmp_path):
     dask_array = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="got a Dask collection"):
         path(mixture, dask_array.from_array(HELD_OUT))
-
-
-def test_one_number(mixture):
-    assert path(mixture, HELD_OUT, n_components=7).n_components.tolist() == [7]
 
 
 def test_mixtures_that_cannot_be_merged():

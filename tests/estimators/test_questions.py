@@ -33,28 +33,6 @@ def test_marginal_densities_are_those_of_scipy(case, columns):
     np.testing.assert_allclose(marginal.score_samples(rows[:, columns]), expected, rtol=1e-10)
 
 
-def test_marginal_is_the_integral_of_the_joint():
-    case = make_case("full")
-    row = case.draw(1, 3)[0]
-    grid = np.linspace(-14.0, 14.0, 1401)
-    rows = np.repeat(row[None], grid.size, axis=0)
-    rows[:, 2] = grid
-    integral = np.trapezoid(np.exp(case.mixture.score_samples(rows)), grid)
-    found = case.mixture.marginal([0, 1, 3]).score_samples(row[None, [0, 1, 3]])
-    np.testing.assert_allclose(np.exp(found[0]), integral, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["categorical", "product"])
-def test_marginal_is_the_sum_over_levels(name):
-    case = make_case(name)
-    row = case.draw(1, 3)[0]
-    rows = np.repeat(row[None], 2, axis=0)
-    rows[:, 1] = [0.0, 1.0]
-    total = np.exp(case.mixture.score_samples(rows)).sum()
-    found = case.mixture.marginal([0, 2, 3]).score_samples(row[None, [0, 2, 3]])
-    np.testing.assert_allclose(np.exp(found[0]), total, rtol=1e-10)
-
-
 @pytest.mark.parametrize("name", GAUSSIANS)
 def test_marginals_keep_their_form(name):
     case = make_case(name)
@@ -62,14 +40,6 @@ def test_marginals_keep_their_form(name):
     assert marginal.covariance_type == name
     shape = {"full": (3, 2, 2), "tied": (2, 2), "diag": (3, 2), "spherical": (3,)}[name]
     assert marginal.covariances_.shape == shape
-
-
-def test_marginal_of_a_product_keeps_the_groups_that_are_left():
-    marginal = make_case("product").mixture.marginal([2, 0])
-    assert marginal.family == [("full", [1]), ("poisson", [0])]
-    assert marginal.marginal([0]).family == [("poisson", [0])]
-    draws = marginal.sample(50, random_state=0)[0]
-    assert (draws[:, 0] == np.floor(draws[:, 0])).all()
 
 
 def test_marginal_takes_what_belongs_to_its_columns():
@@ -100,28 +70,6 @@ def test_conditionals_are_the_joint_over_the_marginal(case):
         np.testing.assert_allclose(alone, expected[i], atol=1e-9)
 
 
-def test_chain_rule(case):
-    rows = case.draw(10, 5)
-    mixture = case.mixture
-    for j in range(D):
-        others = [c for c in range(D) if c != j]
-        first = mixture.marginal([j]).score_samples(rows[:, [j]])
-        rest = mixture.conditional({j: rows[:, j]}, others).score_samples(rows[:, others])
-        np.testing.assert_allclose(first + rest, mixture.score_samples(rows), atol=1e-9)
-
-
-def test_conditional_densities_integrate_to_one():
-    case = make_case("full")
-    grid = np.linspace(-20.0, 20.0, 2001)
-    mixtures = case.mixture.conditional(np.tile([0.5, np.nan, -1.0, 2.0], (grid.size, 1)))
-    densities = np.exp(mixtures.score_samples(grid[:, None]))
-    np.testing.assert_allclose(np.trapezoid(densities, grid), 1.0, rtol=1e-9)
-    mean = np.trapezoid(grid * densities, grid)
-    np.testing.assert_allclose(mixtures.mean()[0, 0], mean, rtol=1e-8)
-    variance = np.trapezoid((grid - mean) ** 2 * densities, grid)
-    np.testing.assert_allclose(mixtures.std()[0, 0], np.sqrt(variance), rtol=1e-8)
-
-
 def test_weights_means_and_spreads(case):
     rows = case.draw(12, 4)
     rows[:, [0, 2]] = np.nan
@@ -140,24 +88,6 @@ def test_weights_means_and_spreads(case):
             else:
                 found = mean[i, place], std[i, place]
                 np.testing.assert_allclose(found, brute_mean_std(case, row, column), rtol=1e-9)
-
-
-def test_one_component_is_the_textbook_normal():
-    case = make_case("full", n_components=1)
-    x = np.array([1.0, -2.0])
-    mixtures = case.mixture.conditional({3: x[0], 1: x[1]})
-    S, M = [3, 1], [0, 2]
-    C, m = case.covariances[0], case.means[0]
-    gain = C[np.ix_(M, S)] @ np.linalg.inv(C[np.ix_(S, S)])
-    mean = m[M] + gain @ (x - m[S])
-    covariance = C[np.ix_(M, M)] - gain @ C[np.ix_(S, M)]
-    np.testing.assert_allclose(mixtures.mean()[0], mean, rtol=1e-12)
-    np.testing.assert_allclose(mixtures.covariance()[0], covariance, rtol=1e-11)
-    y = np.array([[0.3, 0.7]])
-    expected = stats.multivariate_normal(mean, covariance).logpdf(y)
-    np.testing.assert_allclose(mixtures.score_samples(y)[0], expected, rtol=1e-11)
-    np.testing.assert_allclose(mixtures[0].means_[0], mean, rtol=1e-12)
-    np.testing.assert_allclose(mixtures.mode()[0], mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", [*GAUSSIANS, "poisson"])
@@ -201,22 +131,6 @@ def test_quantiles_go_back_through_the_distribution_function(name):
                 np.testing.assert_allclose(reached(t), share, rtol=1e-9)
 
 
-def test_quantiles_of_components_far_apart():
-    mixture = GaussianMixture(2)
-    mixture.weights_ = np.array([0.3, 0.7])
-    mixture.means_ = np.array([[0.0, -1e6], [0.0, 1e6]])
-    mixture.covariances_ = np.array([np.diag([1.0, 1e-4]), np.diag([1.0, 1.0])])
-    mixture.n_features_in_ = 2
-    found = mixture.conditional({0: 0.0}).quantile([0.15, 0.29, 0.31, 0.65])[0, 0]
-    expected = [
-        -1e6,
-        -1e6 + 0.01 * stats.norm.ppf(0.29 / 0.3),
-        1e6 + stats.norm.ppf(0.01 / 0.7),
-        1e6,
-    ]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
-
-
 def test_draws_have_the_moments_of_the_mixtures(case):
     rows = case.draw(3, 6)
     rows[:, [0, 2]] = np.nan
@@ -238,15 +152,6 @@ def test_draws_have_the_moments_of_the_mixtures(case):
         assert (error < 4.5 * np.sqrt(fourth / n)).all()
 
 
-def test_draws_of_columns_go_together():
-    case = make_case("full", n_components=1)
-    mixtures = case.mixture.conditional({0: 1.0}, [1, 2, 3])
-    draws = mixtures.sample(100_000, random_state=0)[0]
-    covariance = case.conditional(np.array([1.0, np.nan, np.nan, np.nan]), 0)[1][1:, 1:]
-    spread = np.sqrt(np.diagonal(covariance))
-    assert np.abs((np.cov(draws.T) - covariance) / np.outer(spread, spread)).max() < 0.025
-
-
 # Regression
 
 
@@ -265,16 +170,6 @@ def test_predict_columns_takes_all_columns_or_the_others(case):
             np.testing.assert_allclose(found, brute_mean_std(case, given, 3), rtol=1e-9)
         else:
             assert whole[0][i, 0] == brute_levels(case, given, 3).argmax()
-
-
-def test_regression_allows_holes():
-    case = make_case("full")
-    rows = case.draw(30, 8, missing=0.4)
-    mean = case.mixture.predict_columns(rows, 0)
-    for value, row in zip(mean, rows, strict=True):
-        given = row.copy()
-        given[0] = np.nan
-        np.testing.assert_allclose(value, brute_mean_std(case, given, 0)[0], rtol=1e-9)
 
 
 # What is refused

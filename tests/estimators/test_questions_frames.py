@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-import pickmix
 from pickmix import FamilyMixture, GaussianMixture
 
 pandas = pytest.importorskip("pandas")
@@ -73,13 +72,6 @@ def test_missing_values_of_pandas(mixture):
     np.testing.assert_array_equal(alone, expected[:, 0])
 
 
-def test_predict_columns_finds_columns_by_name(mixture, frame):
-    expected = mixture.predict_columns(frame, "weight")
-    assert expected.shape == (300,)
-    shuffled = frame[["age", "height"]]
-    np.testing.assert_array_equal(mixture.predict_columns(shuffled, "weight"), expected)
-
-
 def test_impute_gives_a_frame_back(mixture, frame, holes):
     before = holes.copy()
     filled = mixture.impute(holes)
@@ -128,32 +120,3 @@ def test_polars(mixture, holes):
     filled = mixture.impute(own)
     assert isinstance(filled, polars.DataFrame)
     np.testing.assert_array_equal(filled.to_numpy(), mixture.impute(holes).to_numpy())
-
-
-def test_marginals_and_conditionals_can_be_saved(mixture, frame, tmp_path):
-    for number, made in enumerate([mixture.marginal("age"), mixture.conditional({"age": 0.0})[0]]):
-        again = pickmix.load(pickmix.save(made, tmp_path / f"{number}.npz"))
-        rows = frame[list(made.feature_names_in_)]
-        np.testing.assert_array_equal(again.score_samples(rows), made.score_samples(rows))
-
-
-def test_questions_after_a_fit_of_a_mixed_table():
-    rng = np.random.default_rng(0)
-    level = rng.integers(3, size=600)
-    frame = pandas.DataFrame(
-        {
-            "size": 5.0 * level + rng.normal(size=600),
-            "kind": level.astype(float),
-            "visits": rng.poisson(2.0 + 6.0 * level).astype(float),
-        }
-    )
-    family = [("full", [0]), ("categorical", [1]), ("poisson", [2])]
-    mixture = FamilyMixture(family, 3, random_state=0).fit(frame)
-    guessed = mixture.predict_columns(frame, "kind")
-    assert (guessed == level).mean() > 0.95
-    holes = frame.mask(rng.uniform(size=frame.shape) < 0.3)
-    filled = mixture.impute(holes)
-    missing = holes["kind"].isna() & holes["size"].notna()
-    assert (filled["kind"] == frame["kind"])[missing].mean() > 0.9
-    shares = mixture.conditional({"size": [0.0, 5.0, 10.0]}).probabilities("kind")
-    np.testing.assert_array_equal(shares.argmax(axis=1), [0, 1, 2])

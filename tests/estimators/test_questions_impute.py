@@ -65,14 +65,6 @@ def test_imputed_draws(case):
             assert np.abs(values.mean() - mean) < 5.0 * std / np.sqrt(4000)
 
 
-def test_order_of_rows_and_columns_does_not_matter(case):
-    rows = case.draw(25, 11, missing=0.4)
-    columns, order = np.array([2, 0, 3, 1]), np.random.default_rng(0).permutation(25)
-    filled = case.mixture.impute(rows)
-    turned = case.mixture.marginal(columns).impute(rows[np.ix_(order, columns)])
-    np.testing.assert_allclose(turned, filled[np.ix_(order, columns)], rtol=1e-9, atol=1e-12)
-
-
 def test_far_from_the_origin_no_digit_is_lost():
     near, far = make_case("full"), make_case("full", shift=2.0**27)
     # Parameters that both hold exactly.
@@ -99,21 +91,6 @@ def test_float32_stays_float32():
     assert filled.dtype == np.float32
     expected = case.mixture.impute(rows.astype(np.float64))
     np.testing.assert_allclose(filled, expected, rtol=1e-6)
-
-
-def test_nothing_missing_changes_nothing():
-    case = make_case("full")
-    rows = case.draw(5, 0)
-    np.testing.assert_array_equal(case.mixture.impute(rows), rows)
-
-
-def test_many_rows_are_answered_in_blocks_as_one_by_one():
-    case = make_case("full", n_components=6)
-    rows = case.draw(3000, 14, missing=0.3)
-    filled = case.mixture.impute(rows)
-    some = np.arange(0, 3000, 173)
-    alone = np.concatenate([case.mixture.impute(rows[[i]]) for i in some])
-    np.testing.assert_allclose(filled[some], alone, rtol=1e-10)
 
 
 # Noise
@@ -150,13 +127,6 @@ def test_noise_on_what_is_seen(name, form):
         np.testing.assert_array_equal(filled[i, ~holes], row[~holes])
 
 
-def test_no_noise_is_zero_noise():
-    case = make_case("full")
-    rows = case.draw(12, 16, missing=0.4)
-    plain = case.mixture.impute(rows)
-    np.testing.assert_allclose(case.mixture.impute(rows, noise=np.zeros(rows.shape)), plain)
-
-
 def test_conditionals_given_noisy_values():
     case = make_case("full", n_components=1)
     noise = np.full((2, D), np.nan)
@@ -175,18 +145,6 @@ def test_conditionals_given_noisy_values():
         y = np.array([0.4, -0.6])
         expected = stats.multivariate_normal(mean, covariance).logpdf(y)
         np.testing.assert_allclose(mixtures.score_samples(y)[i], expected, rtol=1e-10)
-
-
-def test_much_noise_is_nothing_seen():
-    case = make_case("full")
-    rows = case.draw(10, 17)
-    rows[:, 2] = np.nan
-    noise = np.zeros(rows.shape)
-    noise[:, 0] = 1e14
-    blind = rows.copy()
-    blind[:, 0] = np.nan
-    noisy = case.mixture.impute(rows, noise=noise)[:, 2]
-    np.testing.assert_allclose(noisy, case.mixture.impute(blind)[:, 2], rtol=1e-8)
 
 
 def test_memory_does_not_hold_rows_times_components():

@@ -123,17 +123,6 @@ def test_one_of_them_is_a_mixture_of_tables(fitted, answers, tmp_path):
     np.testing.assert_array_equal(turned[1].score_samples(asked), answers[1].score_samples(asked))
 
 
-def test_modes_suit_the_most_probable_component(fitted, answers):
-    best = answers.weights().argmax(axis=1)
-    modes = answers.mode()
-    table = fitted.mixture_.parameters_
-    (name,) = [name for name in table if name.startswith("categorical") and "prob" in name]
-    levels = [column.name for column in fitted.schema_.modelled if column.codes]
-    start = sum(len(set(fitted.schema_[n].codes)) for n in levels[: levels.index("smokes")])
-    smokes = table[name][best, start : start + 2].argmax(axis=1) == 1
-    np.testing.assert_array_equal(modes["smokes"], smokes)
-
-
 def test_tables_of_given_cells(fitted, answers):
     pd = pytest.importorskip("pandas")
     frame = pd.DataFrame(GIVEN | {"weight": np.nan, "note": "x"})
@@ -144,17 +133,6 @@ def test_tables_of_given_cells(fitted, answers):
     everything = fitted.conditional({})
     assert everything.names == list(fitted.schema_.columns)
     np.testing.assert_allclose(everything.weights()[0], fitted.weights_)
-
-
-def test_predictions_are_conditional_means(fitted, table):
-    some = rows_of(table, slice(0, 20))
-    given = {name: some[name] for name in ("age", "city", "since")}
-    mean, spread = fitted.predict_columns(
-        given | {name: [None] * 20 for name in ("visits", "smokes")}, "weight", return_std=True
-    )
-    found = fitted.conditional(given, "weight")
-    np.testing.assert_array_equal(found.mean()["weight"], mean)
-    np.testing.assert_array_equal(found.std()["weight"], spread)
 
 
 def test_marginals_are_the_whole_with_gaps(fitted, table, tmp_path):
@@ -195,11 +173,6 @@ def test_marginals_are_the_whole_with_gaps(fitted, table, tmp_path):
 def test_refused(fitted, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(fitted)
-
-
-def test_names_for_types():
-    assert pickmix.TableConditionals is pickmix.ConditionalMixtures
-    assert pickmix.TableExplanation is pickmix.Explanation
 
 
 def test_covariances_are_in_the_units_of_the_table():

@@ -76,30 +76,6 @@ def test_categories_that_are_no_text_stay_what_they_are(frame):
     assert filled["day"][5] == pd.Timestamp("2020-01-03")
 
 
-def test_samples_of_arrow_tables_have_their_schema(frame):
-    table = pa.Table.from_pandas(frame.drop(columns="note"), preserve_index=False)
-    table = table.replace_schema_metadata()
-    mixture = TableMixture(3, random_state=0).fit(table)
-    assert mixture.sample(5, random_state=0).schema.equals(table.schema)
-    filled = mixture.impute(table)
-    assert filled.schema.equals(table.schema)
-    assert filled.to_pandas().isna().sum().sum() == 0
-
-
-def test_samples_have_the_moments_of_the_mixture(fitted, with_gaps):
-    drawn = fitted.sample(20_000, random_state=1)
-    scale = fitted.schema_["weight"].scale
-    means = fitted.mixture_.parameters_["full0_means"][:, 2] * scale
-    variances = fitted.mixture_.parameters_["full0_covariances"][:, 2, 2] * scale**2
-    mean = fitted.weights_ @ means
-    variance = fitted.weights_ @ (variances + means**2) - mean**2
-    assert drawn["weight"].mean() == pytest.approx(mean, abs=4.0 * np.sqrt(variance / 20_000))
-    assert drawn["weight"].var() == pytest.approx(variance, rel=0.05)
-    assert (drawn["age"] == np.rint(drawn["age"])).all()
-    # Rows do not come grouped by component.
-    assert abs(drawn["weight"][:10_000].mean() - drawn["weight"][10_000:].mean()) < 0.2
-
-
 def test_samples_given_some_columns(fitted):
     drawn = fitted.sample(4000, random_state=0, given={"weight": 6.25, "city": "Rome"})
     assert (drawn["weight"] == 6.25).all()
@@ -138,16 +114,6 @@ def test_imputation_fills_gaps_in_their_types_and_touches_nothing_else(
     assert frame["city"].isna().any(), "the table itself must stay as it was"
 
 
-def test_imputed_numbers_are_conditional_means(fitted, with_gaps):
-    filled = fitted.impute(with_gaps)
-    holes = np.isnan(with_gaps["weight"])
-    expected = fitted.predict_columns(with_gaps, "weight")
-    np.testing.assert_allclose(filled["weight"][holes], expected[holes], rtol=1e-9)
-    holes = np.isnan(with_gaps["age"])
-    expected = fitted.predict_columns(with_gaps, "age")
-    np.testing.assert_array_equal(filled["age"][holes], np.rint(expected[holes]))
-
-
 def test_imputation_of_files(fitted, with_gaps, tmp_path):
     pd.DataFrame(with_gaps).to_csv(tmp_path / "t.csv", index=False)
     pd.DataFrame(with_gaps).to_parquet(tmp_path / "t.parquet")
@@ -160,17 +126,6 @@ def test_imputation_of_files(fitted, with_gaps, tmp_path):
     np.testing.assert_array_equal(from_parquet["age"].to_numpy(), expected["age"])
 
 
-def test_several_draws(fitted, with_gaps):
-    draws = fitted.impute(with_gaps, "draw", n_draws=3, random_state=0)
-    holes = np.isnan(with_gaps["weight"])
-    assert len(draws) == 3
-    assert (draws[0]["weight"][holes] != draws[1]["weight"][holes]).all()
-    first = fitted.sample_conditional(with_gaps, random_state=5)
-    second = fitted.sample_conditional(with_gaps, random_state=5)
-    np.testing.assert_array_equal(first["weight"], second["weight"])
-    assert not any(value is None for value in first["city"])
-
-
 def test_unseen_levels_stay_when_gaps_are_filled(fitted, with_gaps):
     some = rows_of(with_gaps, slice(0, 3))
     some["city"] = np.array(["Bonn", None, "Oslo"], dtype=object)
@@ -179,14 +134,6 @@ def test_unseen_levels_stay_when_gaps_are_filled(fitted, with_gaps):
     assert filled["city"][0] == "Bonn"
     assert filled["city"][1] in ("Lyon", "Oslo", "Rome")
     assert filled["city"][2] == "Oslo"
-
-
-def test_a_column_without_any_value_is_filled(fitted, with_gaps):
-    some = rows_of(with_gaps, slice(0, 5))
-    for name in some:
-        empty = {**some, name: [None] * 5}
-        filled = fitted.impute(empty)
-        assert not pd.isna(pd.Series(filled[name])).any(), name
 
 
 def test_regression_of_a_single_gaussian_is_least_squares():
@@ -219,21 +166,6 @@ def test_predicted_levels_are_ratios_of_densities(fitted, with_gaps):
     np.testing.assert_allclose(probabilities, expected, rtol=1e-6, atol=1e-12)
     best = fitted.predict_columns(some, "city")
     np.testing.assert_array_equal(best, levels[expected.argmax(axis=1)])
-
-
-def test_predicted_columns_of_several_kinds(fitted, with_gaps):
-    some = rows_of(with_gaps, slice(0, 4))
-    without = {name: some[name] for name in ("weight", "age", "visits")}
-    means, stds = fitted.predict_columns(without, ["smokes", "since", "city"], return_std=True)
-    assert means["smokes"].dtype == np.bool_
-    assert means["since"].dtype == np.dtype("M8[D]")
-    assert set(means["city"]) <= {"Lyon", "Oslo", "Rome"}
-    assert (stds["since"] > 1.0).all()
-    assert np.isnan(stds["city"]).all()
-    with pytest.raises(ValueError, match=r"must be part of the model, .* got 'town'"):
-        fitted.predict_columns(some, "town")
-    with pytest.raises(ValueError, match="must be a category or boolean, got the integer 'age'"):
-        fitted.predict_levels(some, "age")
 
 
 def test_explanations_are_differences_of_scores(fitted, with_gaps):

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from pickmix.families.base import Family, Prior, check_not_negative
-from pickmix.families.conditioning import LeftOut, Part
+from pickmix.families.base import Family, LeftOut, Part, Prior, check_not_negative
 from pickmix.families.layout import Moments, make_layout
 
 LEAST = 1e-12
@@ -25,23 +24,14 @@ class ExponentialPart(Part):
     kind = "number"
 
     def __init__(self, columns, means):
-        self.columns, self.means = columns, means
+        self.columns, self.parameters = columns, {"times": means}
+        self.means, self.variances = means, np.square(means)
 
-    def typical(self):
-        return self.means
+    def modes(self, pairs, targets):
+        return np.zeros((pairs.components.shape[0], targets.shape[0]))
 
-    def marginal(self, places):
-        return {"times": self.means[:, places]}
-
-    def moments(self, rows, which, components, places):
-        means = self.means[components[:, None], places]
-        return means, np.square(means)
-
-    def modes(self, rows, which, components, places):
-        return np.zeros((components.shape[0], places.shape[0]))
-
-    def draw(self, rows, which, components, places, random):
-        return random.exponential(self.means[components[:, None], places])
+    def draw(self, pairs, targets, random):
+        return random.exponential(self.moments(pairs, targets)[0])
 
     def leave_out(self, rows):
         seen = np.flatnonzero(rows.seen[0])
@@ -53,6 +43,7 @@ class Exponential(Family):
     """Times with a mean per component and column: log p = -x / mean - log(mean)."""
 
     name = "exponential"
+    has_linear = True
 
     def __init__(self, n_columns):
         self.n_features = n_columns
@@ -115,8 +106,3 @@ class Exponential(Family):
 
     def parts(self, parameters, centre):
         return [ExponentialPart(np.arange(self.n_features), parameters["times"] - centre)]
-
-    def empty_model(self, n_components):
-        shape = n_components, self.n_features
-        model = super().empty_model(n_components)
-        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pickmix.families.conditioning import SeenRows, normal_quantiles, poisson_quantiles
-from pickmix.families.conditioning_dense import DensePart
+from pickmix.families.base import Pairs, SeenRows
+from pickmix.families.distributions import normal_quantiles, poisson_quantiles
+from pickmix.families.gaussian_parts import DensePart
 from pickmix.threads import Threads
 
 
@@ -26,8 +27,8 @@ def test_many_patterns_at_once_are_each_alone():
     rows = SeenRows(rng.normal(size=(40, 5)), seen, np.arange(40))
     which, components = np.repeat(np.arange(40), 3), np.tile(np.arange(3), 40)
     places = np.array([4, 0, 2])
-    means, variances = part.moments(rows, which, components, places)
-    covariances = part.covariances(rows, which, components, places)
+    means, variances = part.moments(Pairs(rows, which, components), places)
+    covariances = part.covariances(Pairs(rows, which, components), places)
     for p, (i, k) in enumerate(zip(which, components, strict=True)):
         S, C, m = np.flatnonzero(seen[i]), part.matrices[k], part.means[k]
         gain = C[:, S] @ np.linalg.pinv(C[np.ix_(S, S)]) if S.size else np.zeros((5, 0))
@@ -46,8 +47,8 @@ def test_units_of_columns_do_not_matter():
     seen = rng.uniform(size=(20, 5)) < 0.5
     values = rng.normal(size=(20, 5))
     which, components, places = np.arange(20), np.arange(20) % 3, np.arange(5)
-    one = plain.moments(SeenRows(values, seen, which), which, components, places)
-    other = scaled.moments(SeenRows(values * scale, seen, which), which, components, places)
+    one = plain.moments(Pairs(SeenRows(values, seen, which), which, components), places)
+    other = scaled.moments(Pairs(SeenRows(values * scale, seen, which), which, components), places)
     np.testing.assert_allclose(other[0] / scale, one[0], rtol=1e-9)
     np.testing.assert_allclose(other[1] / scale**2, one[1], rtol=1e-9, atol=1e-20)
 
@@ -59,7 +60,7 @@ def test_narrow_conditionals_keep_their_digits():
     part = DensePart(np.arange(2), np.zeros((1, 2)), matrices, np.zeros(2))
     rows = SeenRows(np.array([[3.0, 0.0]]), np.array([[True, False]]), np.zeros(1, dtype=int))
     zero = np.zeros(1, dtype=int)
-    mean, spread = part.moments(rows, zero, zero, np.array([1]))
+    mean, spread = part.moments(Pairs(rows, zero, zero), np.array([1]))
     np.testing.assert_allclose(mean, 3.0, rtol=1e-14)
     np.testing.assert_allclose(spread, variance, rtol=1e-12)
 
@@ -76,7 +77,7 @@ def test_leave_out_is_the_conditional_of_each_cell():
         rows = SeenRows(values, np.tile(left, (6, 1)), np.zeros(6, dtype=int))
         for k in range(3):
             components = np.full(6, k)
-            mean, variance = part.moments(rows, np.arange(6), components, np.array([j]))
+            mean, variance = part.moments(Pairs(rows, np.arange(6), components), np.array([j]))
             np.testing.assert_allclose(found.means[k, :, m], mean[:, 0], rtol=1e-8, atol=1e-10)
             np.testing.assert_allclose(found.variances[k, 0, m], variance[0, 0], rtol=1e-9)
             expected = stats.norm(mean[:, 0], np.sqrt(variance[:, 0])).logpdf(values[:, j])
@@ -95,7 +96,7 @@ def test_singular_covariances_are_named():
     rows = SeenRows(np.zeros((1, 2)), np.array([[True, False]]), np.zeros(1, dtype=int))
     zero = np.zeros(1, dtype=int)
     with pytest.raises(ValueError, match="positive definite"):
-        part.moments(rows, zero, zero, np.array([1]))
+        part.moments(Pairs(rows, zero, zero), np.array([1]))
 
 
 @pytest.mark.parametrize("quantile", [1e-9, 0.01, 0.3, 0.5, 0.9, 1.0 - 1e-9])

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.integrate import trapezoid
 
-from pickmix.families.distributions import CountMixture, Draws, Levels, NormalMixture
+from pickmix.families.distributions import CountMixture, Draws, NormalMixture
 
 
 def many_normals(K=20_000):
@@ -25,12 +25,6 @@ def test_grouped_normals_keep_their_probabilities():
     np.testing.assert_allclose(grouped.weights @ grouped.means, law.weights @ law.means)
 
 
-def test_narrow_components_stay_apart():
-    K = 2000
-    law = NormalMixture(np.full(K, 1.0 / K), np.arange(float(K)), np.full(1, 1e-3))
-    assert law.simplified().n_components == K
-
-
 def test_grouped_counts_keep_their_probabilities():
     random = np.random.default_rng(0)
     law = CountMixture(random.dirichlet(np.ones(20_000)), random.gamma(2.0, 20.0, 20_000))
@@ -40,26 +34,11 @@ def test_grouped_counts_keep_their_probabilities():
     np.testing.assert_allclose(grouped.cumulative(counts), law.cumulative(counts), atol=2e-5)
 
 
-def test_few_components_are_left_as_they_are():
-    law = NormalMixture(np.full(2, 0.5), np.zeros(2), np.ones(2))
-    assert law.simplified() is law
-    assert Levels(np.array([0.5, 0.5])).simplified().n_components == 1
-
-
 def test_densities_integrate_to_the_cumulative_distribution():
     law = NormalMixture(np.array([0.3, 0.7]), np.array([0.0, 4.0]), np.array([1.0, 0.5]))
     grid = np.linspace(-8.0, 3.9, 20_001)
     found = trapezoid(law.densities(grid).sum(axis=1), grid)
     np.testing.assert_allclose(found, law.cumulative(grid[-1:])[0], atol=1e-7)
-
-
-def test_shares_of_open_bins_sum_to_one():
-    for law in (
-        NormalMixture(np.ones(1), np.zeros(1), np.ones(1)),
-        CountMixture(np.ones(1), np.full(1, 3.0)),
-        Draws(np.random.default_rng(0).normal(size=99)),
-    ):
-        np.testing.assert_allclose(law.shares(np.array([0.5, 1.5, 2.5])).sum(), 1.0)
 
 
 @pytest.mark.parametrize("count", [0.0, 1.0, 7.0])

@@ -109,20 +109,6 @@ def test_a_prior_makes_few_rows_lean_on_the_others(name):
 
 
 @every_family
-def test_priors_follow_copies_and_rows(name):
-    mixture = known(name, 100)
-    prior = mixture.family.make_prior(mixture.moments(), "pooled", 100.0)
-    other = prior.copy()
-    other.n_rows = 5.0
-    moments, _ = mixture.rough_moments(np.random.default_rng(4))
-    before = mixture.family.widths(prior).copy()
-    other.pool(moments, moments.mass)
-    assert prior.n_rows == 100.0
-    assert other.n_rows == 5.0
-    np.testing.assert_array_equal(mixture.family.widths(prior), before)
-
-
-@every_family
 def test_halves_of_a_split_find_two_components(name):
     mixture = known(name, 20)
     random = np.random.default_rng(9)

@@ -6,16 +6,12 @@ from family_cases import BACKENDS, K, Source, both_backends, every_family, known
 from scipy import stats
 from scipy.special import softmax
 
-from pickmix.closed_form.state import MixtureState
-from pickmix.families.categorical import Categorical
 from pickmix.families.gaussian import (
     DiagonalGaussian,
     FullGaussian,
     SphericalGaussian,
     TiedGaussian,
 )
-from pickmix.families.poisson import Poisson
-from pickmix.families.product import Product
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.compiled import Compiled
@@ -261,49 +257,3 @@ def test_far_and_narrow_components(family, origin, narrow):
     own = np.sqrt(other.scatter.max(axis=1) / other.mass)[:, None]
     assert (np.abs(one.mean - other.mean) < 5e-3 * own + 1e-15 * abs(origin)).all()
     assert (np.abs(one.scatter - other.scatter) < 1e-2 * own**2 * other.mass[:, None]).all()
-
-
-@pytest.mark.parametrize("rate", [1e3, 1e5, 1e7])
-def test_large_counts_keep_their_digits(rate):
-    """Log-joints of large counts are large, what components differ by is not."""
-    random = np.random.default_rng(0)
-    family = Poisson(6)
-    parameters = {"rates": rate + np.sqrt(rate) * random.standard_normal((K, 6))}
-    rows = np.concatenate([family.sample(parameters, k, 60, random) for k in range(K)])
-    moments = family.moments_of(parameters, np.zeros(6))._replace(mass=np.full(K, 1.0 / K))
-    prior = family.make_prior(moments, "none", 420.0)
-    model = MixtureState(family, moments, Reference(), prior).model
-    start = random.integers(0, K, 420).astype(np.int32)
-    expected, found = (
-        _sweep(engine, family.layout, model, rows, start, beta=0.7)
-        for engine in (Reference(), Compiled(Threads(1)))
-    )
-    assert np.mean(found.components != expected.components) < 0.005
-    np.testing.assert_allclose(found.log_sums, expected.log_sums, rtol=1e-9, atol=1e-3)
-    np.testing.assert_allclose(found.statistics.mass, expected.statistics.mass, rtol=1e-4)
-    error = np.abs(found.statistics.mean - expected.statistics.mean)
-    assert (error < 1e-4 * np.sqrt(rate)).all()
-
-
-def test_levels_count_for_the_rows_that_count():
-    """Narrow components skip rows of no weight, in all their sums."""
-    family = Product([(DiagonalGaussian(1, 0.0), [0]), (Categorical([2]), [1])])
-    parameters = {
-        "diag0_means": np.array([[0.0], [3.0]]),
-        "diag0_covariances": np.array([[1.0], [1e-10]]),
-        "categorical1_probabilities": np.full((2, 2), 0.5),
-    }
-    random = np.random.default_rng(3)
-    rows = family.sample(parameters, 0, 5000, random)
-    # A single row that is at home in the narrow component, but hardly.
-    rows[0] = 3.0 + 6e-5, 1.0
-    moments = family.moments_of(parameters, np.zeros(2))._replace(mass=np.array([1.0, 1e-3]))
-    prior = family.make_prior(moments, "none", 5000.0)
-    state = MixtureState(family, moments, Reference(), prior)
-    whole = Partition.of_blocks(np.arange(2), 2)
-    start = np.zeros(5000, dtype=np.int32)
-    for engine in (Reference(), Compiled(Threads(1))):
-        swept = _sweep(engine, state.layout, state.model, rows, start, partition=whole)
-        found = swept.statistics
-        assert found.mass[1] > 0.0
-        np.testing.assert_allclose(found.counts.sum(axis=1), found.mass, rtol=1e-5)

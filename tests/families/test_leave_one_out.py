@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pickmix.families import leave_one_out
-from pickmix.families.leave_one_out import leave_one_out_scores, without_row
+from pickmix.families import shrinkage
+from pickmix.families.shrinkage import leave_one_out_scores, without_row
 
 D = 3
 LEANINGS = [0.0, 1e-4, 0.2, 0.7, 1.0]
@@ -73,31 +73,12 @@ def test_a_row_falls_by_what_the_others_make_of_it(name, leaning):
     assert (falls[weights == 1.0] > 0.0).all()
 
 
-def test_a_row_that_weighs_nothing_is_not_missed():
-    falls = without_row(np.array([0.0, 3.0, 1e6]), 0.0, 5.0, 1.0)
-    np.testing.assert_array_equal(falls, 0.0)
-
-
 def test_without_its_only_row_a_component_is_not_there():
     counts = np.array([0.7, 1.0, 1.4, 2.0])
     falls = without_row(np.zeros(4), 1.0, counts, 0.0)
     # Of 1.4 rows without one less than half a row is left.
     assert (falls[:3] == 1e4).all()
     assert falls[3] == 0.0
-
-
-def test_a_row_that_makes_up_the_covariance_is_no_surprise_to_arithmetic():
-    """Two rows in three columns: each has all of the covariance in its direction."""
-    rows, target = some_rows(2, 5)
-    mean, matrix = in_use(rows, np.ones(2), target, 1e-9)
-    away = rows - mean
-    distances = np.einsum("nd,nd->n", away, np.linalg.solve(matrix, away.T).T)
-    falls = without_row(distances, 1.0, 2.0, 1.0 - 1e-9)
-    assert np.isfinite(falls).all()
-    # 1 - b d is held at a fiftieth, and (n / (n - 1))^2 = 4.
-    np.testing.assert_allclose(
-        falls, 0.5 * (np.log(0.02) + distances * (4.0 / 0.02 - 1.0)), rtol=1e-12
-    )
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
@@ -156,41 +137,6 @@ def test_a_target_may_be_made_of_the_same_rows(kept):
     assert found + constant == pytest.approx(np.mean(expected), rel=1e-9)
 
 
-def test_a_row_without_which_there_is_no_covariance_rules_a_choice_out():
-    """Its density is e^-10000 where G - b w r r' is not positive definite."""
-    n, leanings = 8, np.array([0.0, 0.05, 0.3, 1.0])
-    rows, target = some_rows(n, 4)
-    weights = np.ones(n)
-    weights[0] = 3.0
-    count = weights.sum()
-    mean, covariance = in_use(rows, weights, target, 0.0)
-    away = rows - mean
-    # Far from the others of its component.
-    away[0] *= 3.0
-    found = leave_one_out_scores(
-        covariance[None], target[None], np.array([count]), away[None], weights[None], leanings[None]
-    )[0]
-    constant = -0.5 * (D * np.log(2.0 * np.pi) + np.linalg.slogdet(target)[1])
-    ruled_out = []
-    for leaning, score in zip(leanings, found, strict=True):
-        matrix = (1.0 - leaning) * covariance + leaning * target
-        b = (1.0 - leaning) * count / (count - 1.0) ** 2
-        values = []
-        for x, w in zip(away, weights, strict=True):
-            left = matrix - b * w * np.outer(x, x)
-            if np.linalg.eigvalsh(left)[0] <= 0.0:
-                values.append(-1e4)
-                continue
-            # About the mean without the row.
-            moved = x * count / (count - w)
-            values.append(multivariate_normal(np.zeros(D), left).logpdf(moved) - constant)
-        ruled_out.append(values[0] == -1e4)
-        assert -1e4 not in values[1:]
-        assert score == pytest.approx(weights @ values / count, rel=1e-9)
-    assert ruled_out[0]
-    assert not ruled_out[-1]
-
-
 @pytest.mark.parametrize("n_columns", [5, 20])
 def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
     """Four rows in more columns: without leaning nothing explains a row that is left out."""
@@ -231,7 +177,9 @@ class TestRowsSeenInPart:
     def test_complete_rows_give_the_same_scores(self):
         arguments = self.case()
         expected = leave_one_out_scores(*arguments, kept=0.3)
-        found = leave_one_out._partial_scores(*arguments, 0.3, None)
+        residuals = arguments[3]
+        no_noise = np.zeros((*residuals.shape, residuals.shape[2]))
+        found = leave_one_out_scores(*arguments, kept=0.3, noise=no_noise)
         self.same_but_for_constants(found, expected)
 
     def test_a_column_that_nobody_saw_does_not_matter(self):
@@ -271,8 +219,8 @@ class TestRowsSeenInPart:
         residuals = np.zeros((1, 2, 4))
         residuals[0, 0, :2] = np.nan
         weights = np.array([[3.0, 1.0]])
-        told = leave_one_out.told_shares(np.eye(4)[None], residuals, weights, None)
+        told = shrinkage.told_shares(np.eye(4)[None], residuals, weights, None)
         np.testing.assert_allclose(told, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
         noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
-        told = leave_one_out.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
+        told = shrinkage.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
         np.testing.assert_allclose(told, [0.25])

@@ -94,13 +94,6 @@ def test_joined_layouts_are_those_of_groups():
         np.testing.assert_array_equal(found, array)
 
 
-def test_as_many_products_as_coordinates_need_not_be_squares():
-    full_and_linear = make_layout([("full", 3), ("linear", 3)])
-    assert full_and_linear.n_products == full_and_linear.n_coordinates
-    assert not full_and_linear.is_diagonal
-    assert make_layout([("diagonal", 3)]).is_diagonal
-
-
 def test_empirical_bayes_finds_the_spread_of_rates():
     """Means of a few rows are nearer to the true rates with the prior than without."""
     random = np.random.default_rng(0)
@@ -199,26 +192,3 @@ def test_a_component_without_an_estimate_keeps_all_its_parameters():
     for array, old in zip(model[:5], kept[:5], strict=True):
         np.testing.assert_array_equal(array[:2], old[:2])
     np.testing.assert_array_equal(model.location[2], moments.mean[2])
-
-
-def test_a_product_is_split_group_by_group():
-    one, other = Poisson(2), Categorical([3, 2])
-    family = Product([(one, [0, 1]), (other, [2, 3])])
-    random = np.random.default_rng(5)
-    K = 6
-    tables = np.hstack([random.dirichlet(np.ones(n), K) for n in (3, 2)])
-    parameters = {
-        "poisson0_rates": random.gamma(2.0, 2.0, (K, 2)),
-        "categorical1_probabilities": tables,
-    }
-    moments = family.moments_of(parameters, np.zeros(4))
-    prior = family.make_prior(moments, "pooled", 9.0)
-    model = family.empty_model(K)
-    uniforms = random.random((K, 7))
-    halves = family.split(model, moments, prior, uniforms)
-    for number, (part, own) in enumerate([(one, uniforms[:, :2]), (other, uniforms[:, 2:])]):
-        group = family.groups[number]
-        expected = part.split(group.model(model), group.moments(moments), prior.parts[number], own)
-        for found, half in zip(halves, expected, strict=True):
-            for array, other_array in zip(group.moments(found), half, strict=True):
-                np.testing.assert_array_equal(array, other_array)

@@ -19,10 +19,11 @@ from cases import (
     payload_of,
     report_of,
 )
+from pickmix.families.base import Part
 
 import pickmix
-from pickmix.families.conditioning import DiagonalPart, Part
 from pickmix.families.gaussian import DiagonalGaussian
+from pickmix.families.gaussian_parts import DiagonalPart
 from pickmix.inspection.view import sample_rows
 
 
@@ -314,23 +315,9 @@ class Plain(Part):
     kind = "number"
 
     def __init__(self, whole):
-        self.columns = whole.columns
+        self.columns, self.parameters = whole.columns, whole.parameters
+        self.means, self.variances = whole.means, whole.variances
         self.whole = whole
-
-    def typical(self):
-        return self.whole.typical()
-
-    def marginal(self, places):
-        return self.whole.marginal(places)
-
-    def moments(self, rows, which, components, places):
-        return self.whole.moments(rows, which, components, places)
-
-    def modes(self, rows, which, components, places):
-        return self.whole.modes(rows, which, components, places)
-
-    def draw(self, rows, which, components, places, random):
-        return self.whole.draw(rows, which, components, places, random)
 
     def leave_out(self, rows):
         return self.whole.leave_out(rows)

@@ -11,7 +11,7 @@ import numpy as np
 from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
-from pickmix.families.leave_one_out import Witnesses
+from pickmix.families.base import Witnesses
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Backend, Rows

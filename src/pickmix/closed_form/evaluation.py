@@ -8,7 +8,7 @@ import numpy as np
 
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Model
-from pickmix.families.leave_one_out import FEWEST_ROWS
+from pickmix.families.shrinkage import FEWEST_ROWS
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Rows

@@ -30,7 +30,7 @@ from pickmix.closed_form.pairing import (
 )
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
-from pickmix.families.leave_one_out import FEWEST_ROWS
+from pickmix.families.shrinkage import FEWEST_ROWS
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 

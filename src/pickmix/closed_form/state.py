@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.families.base import NO_MASS, Family, Prior
+from pickmix.families.base import NO_MASS, Family, Prior, Witnesses
 from pickmix.families.layout import (
     LOG_FLOOR,
     LOG_SCALE,
@@ -26,7 +26,6 @@ from pickmix.families.layout import (
     log_weights,
     merge_pairs,
 )
-from pickmix.families.leave_one_out import Witnesses
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics
 

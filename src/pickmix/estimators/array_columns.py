@@ -14,7 +14,7 @@ import numpy as np
 from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family, RandomSource
 from pickmix.inputs.arrays import check_noise, is_lazy_frame, read_numbers
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import LEVEL_KINDS, Explanation
 
 

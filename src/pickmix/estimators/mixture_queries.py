@@ -32,8 +32,7 @@ from pickmix.inputs.arrays import check_noise, read_numbers
 from pickmix.inputs.open_rows import is_dask, is_source
 from pickmix.model.conditional import ConditionalMixtures, check_quantiles, impute_rows
 from pickmix.model.explanation import Explanation, explain_rows
-from pickmix.model.merge_tree import MergeTree
-from pickmix.model.merging import Merges, merge_model, score_levels
+from pickmix.model.merging import Merges, MergeTree, merge_model, score_levels
 from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
 

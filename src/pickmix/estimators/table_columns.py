@@ -25,7 +25,7 @@ from pickmix.inputs.errors import InputError, listed, shown
 from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed, zone_of
 from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, settled
 from pickmix.inputs.schema import LEVEL_KINDS, UNITS, ColumnSchema, TableSchema
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
 
 

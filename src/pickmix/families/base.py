@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import abc
 import copy
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.families.conditioning import Part
+from pickmix.families.distributions import Distribution, NormalMixture, normal_quantiles
 from pickmix.families.layout import Layout, Model, Moments
-from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
 NO_MASS = 1e-140  # Masses at or below this are none: their squares would leave float64.
@@ -27,6 +27,17 @@ def check_not_negative(name: str, values: np.ndarray) -> None:
         raise ValueError(
             f"{name} must not be negative, got a smallest value of {float(values.min())!r}."
         )
+
+
+class Witnesses(NamedTuple):
+    """Rows of some components, about their means."""
+
+    components: np.ndarray  # (M,)
+    residuals: np.ndarray  # (M, m, C) NaN where a value is missing.
+    #: (M, m) How much of a row belongs to the component, in units of a mean row; 0 where there is
+    #: none.
+    weights: np.ndarray
+    noise: np.ndarray | None = None  # (M, m, C, C) Covariances.
 
 
 class Prior(abc.ABC):
@@ -104,6 +115,7 @@ class Family(abc.ABC):
 
     name: str  # The user's name for it.
     shared: bool = False  # True if all components share one factor.
+    has_linear: bool = False  # True if components have a linear part.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
     #: place. `check` takes the user's rows, everything else the sweep's.
@@ -282,14 +294,190 @@ class Family(abc.ABC):
     def empty_model(self, n_components: int) -> Model:
         layout = self.layout
         C, K = layout.n_coordinates, n_components
-        n_factors = 1 if self.shared else K
+        n_factors, n_linear = 1 if self.shared else K, K if self.has_linear else 0
         return Model(
             location=np.zeros((K, C)),
             factor=np.zeros((n_factors, layout.n_products)),
-            linear=np.zeros((0, C)),
-            constants=np.zeros((0, C)),
+            linear=np.zeros((n_linear, C)),
+            constants=np.zeros((n_linear, C)),
             tables=np.zeros((K, layout.n_levels)),
             log_normaliser=np.zeros(n_factors),
             log_mass=np.zeros(K),
             decay=np.array([1.0, 1.0, 0.0, -np.inf]),
         )
+
+
+# Conditioning: given the component, the columns fall into independent parts, which condition pairs
+# of a row and a component, exactly.
+
+
+class SeenRows(NamedTuple):
+    """Rows of which some cells are seen."""
+
+    values: np.ndarray  # (R, D) About the parts' centres; anything where nothing is seen.
+    seen: np.ndarray  # (R, D)
+    patterns: np.ndarray  # (R,) Rows of one number have seen the same cells.
+    noise: np.ndarray | None = None  # (R, D, D) Covariances, for Gaussian parts.
+
+    def of(self, columns: np.ndarray) -> SeenRows:
+        """The rows restricted to these columns."""
+        noise = None if self.noise is None else self.noise[:, columns[:, None], columns]
+        return SeenRows(self.values[:, columns], self.seen[:, columns], self.patterns, noise)
+
+
+class Pairs(NamedTuple):
+    """Pairs of a row and a component."""
+
+    rows: SeenRows
+    which: np.ndarray  # (P,) The row of each pair, 0 to R - 1.
+    components: np.ndarray  # (P,)
+
+    def of(self, columns: np.ndarray) -> Pairs:
+        return self._replace(rows=self.rows.of(columns))
+
+
+class LeftOut(NamedTuple):
+    """Conditionals of each cell given the row's other cells, under every component."""
+
+    log_densities: np.ndarray  # (K, R, s) log p_k(x_j | x_-j).
+    means: np.ndarray  # (K, R, s) About the centres. Those of levels are NaN.
+    variances: np.ndarray  # (K, 1, s)
+
+
+class Part(abc.ABC):
+    """Columns that depend on each other, given the component, and on no others.
+
+    By default they are independent given the component. What describes components treats columns as
+    normal with these means and variances; parts that know better override it. `targets` (m,) are
+    columns of the part, numbered 0 to d - 1.
+    """
+
+    kind: str  # "number", "count" or "level".
+    columns: np.ndarray  # (d,) In the user's rows.
+    #: (K, d) Of each component, about the centre. NaN for levels.
+    means: np.ndarray
+    variances: np.ndarray
+    parameters: dict[str, np.ndarray]  # The user's. The first has a typical value per column.
+    label: str = ""  # Prefix of the names of its parameters.
+    tables: Sequence[Any] = ()  # Probabilities (K, L) of the levels of each column.
+    has_kernel: bool = False  # Whether `leave_out_of` explains any rows by a compiled kernel.
+
+    def typical(self) -> np.ndarray:
+        """Mean or best level (K, d) of each component, in the user's units."""
+        return next(iter(self.parameters.values()))
+
+    def marginal(self, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """Parameters over some of the part's columns."""
+        return {
+            # One number per component serves all columns.
+            name: values[:, targets] if values.ndim > 1 else values.copy()
+            for name, values in self.parameters.items()
+        }
+
+    def conditional(self, rows: SeenRows, targets: np.ndarray) -> dict[str, np.ndarray]:
+        """Parameters over some unseen columns given the seen cells of a single row."""
+        return self.marginal(targets)
+
+    def moments(self, pairs: Pairs, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means and variances (P, m) of columns, about the centre, given the row's seen cells."""
+        cells = pairs.components[:, None], targets
+        return self.means[cells], self.variances[cells]
+
+    def covariances(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
+        """Covariances (P, m, m) of columns within the components of pairs."""
+        return self.moments(pairs, targets)[1][:, :, None] * np.eye(targets.shape[0])
+
+    def modes(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
+        """Modes (P, m) of columns within the components of pairs, about the centre."""
+        return self.moments(pairs, targets)[0]
+
+    def draw(self, pairs: Pairs, targets: np.ndarray, random: RandomSource) -> np.ndarray:
+        """One draw of columns (P, m) for each pair, about the centre."""
+        means, variances = self.moments(pairs, targets)
+        return np.asarray(means + np.sqrt(variances) * random.standard_normal(means.shape))
+
+    @abc.abstractmethod
+    def leave_out(self, rows: SeenRows) -> LeftOut:
+        """Each seen cell given the row's other seen cells. All rows have one pattern."""
+
+    def quantiles(
+        self,
+        weights: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        starts: np.ndarray,
+        share: float,
+    ) -> np.ndarray:
+        """Quantiles (R,) of mixtures of one column, about the centre.
+
+        The components of mixture r are the pairs from starts[r] on, with weights (P,), and the
+        means and variances (P,) that `moments` returned.
+        """
+        return normal_quantiles(weights, means, np.sqrt(variances), starts, share)
+
+    def with_noise(self) -> Part:
+        """The same columns as a part that accepts correlated noise."""
+        return self
+
+    def distribution(self, column: int, weights: np.ndarray) -> Distribution:
+        """The distribution of one column, 0 to d - 1, in a mixture with weights (K,)."""
+        deviations = np.sqrt(self.variances[:, column])
+        return NormalMixture(weights, self.typical()[:, column], deviations)
+
+    def n_levels(self) -> list[int]:
+        """The number of levels of each column, 0 if it holds numbers.
+
+        A column of numbers has one coordinate in the methods below, a column of levels one for each
+        level: 1 for the level that a row has, 0 for all others.
+        """
+        return [table.shape[1] for table in self.tables] or [0] * self.columns.shape[0]
+
+    def coordinate_means(self) -> np.ndarray:
+        """Means (K, c) of the coordinates: of numbers, or probabilities of levels."""
+        return self.typical()
+
+    def coordinate_variances(self) -> np.ndarray:
+        return self.variances
+
+    def covariances_along(self, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        """Covariances (n, m, m) of components along the columns of a basis (c, m)."""
+        return np.asarray((basis.T * self.variances[components][:, None, :]) @ basis)
+
+    def log_volumes(self, rows: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        """How much smaller components (K,) are than all rows (N, d) with this spread (d,), in nats.
+
+        Half the log-determinant of the covariance in units of the spread; of levels, the entropy in
+        the component less that among the rows. Both are differences of entropies, so they add up.
+        """
+        return np.asarray((0.5 * np.log(self.variances) - np.log(spread)).sum(axis=1))
+
+    def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
+        """Squares (N,) of distances of rows (N, d) from a component each, in its deviations.
+
+        Missing cells (NaN) count for nothing.
+        """
+        variances = np.maximum(self.variances[component], 1e-300)
+        away = np.nan_to_num(rows - self.typical()[component])
+        return np.asarray((np.square(away) / variances).sum(axis=1))
+
+    def positions(self) -> np.ndarray:
+        """Points (K, m) whose distances are about those of components of typical size."""
+        return np.asarray(self.typical() / np.sqrt(np.median(self.variances, axis=0)))
+
+    def bhattacharyya(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """-log of the integral of sqrt(p q), (P,), for pairs of components (P,)."""
+        means, variances = self.typical(), self.variances
+        middle = 0.5 * (variances[first] + variances[second])
+        logs = np.log(variances)
+        away = 0.125 * np.square(means[first] - means[second]) / middle
+        return np.asarray(
+            (away + 0.5 * np.log(middle) - 0.25 * (logs[first] + logs[second])).sum(axis=1)
+        )
+
+    @staticmethod
+    def baseline(values: np.ndarray) -> float:
+        """Log-density of values (n,), in all, under one distribution fitted to them."""
+        mean = float(values.mean())
+        # One value over and over fits a normal distribution of any narrowness; this one is narrow.
+        variance = max(float(values.var()), 1e-12 * max(1.0, mean**2))
+        return -0.5 * len(values) * (math.log(2.0 * math.pi * variance) + 1.0)

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource, check_not_negative
-from pickmix.families.conditioning import LevelPart, Part
+from pickmix.families.base import (
+    Family,
+    LeftOut,
+    Pairs,
+    Parameters,
+    Part,
+    Prior,
+    RandomSource,
+    SeenRows,
+    check_not_negative,
+)
+from pickmix.families.distributions import Distribution, Levels
 from pickmix.families.layout import SCALE, Model, Moments, make_layout
 from pickmix.threads import Threads
 
@@ -216,3 +226,111 @@ class Categorical(Family):
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         columns, offsets = np.arange(len(self.n_levels)), self.layout.offsets
         return [LevelPart(columns, parameters["probabilities"], offsets, _LEAST_PROBABILITY)]
+
+
+class LevelPart(Part):
+    """Levels of categories; probabilities[:, offsets[j]:offsets[j + 1]] are column j's."""
+
+    kind = "level"
+
+    def __init__(
+        self, columns: np.ndarray, probabilities: np.ndarray, offsets: np.ndarray, least: float
+    ) -> None:
+        self.columns = columns
+        self._user_tables = np.split(probabilities, offsets[1:-1], axis=1)
+        #: A (K, n) array per column.
+        self.tables = [
+            np.maximum(table / table.sum(axis=1, keepdims=True), least)
+            for table in self._user_tables
+        ]
+        shape = probabilities.shape[0], columns.shape[0]
+        self.means = self.variances = np.broadcast_to(np.nan, shape)
+
+    def typical(self) -> np.ndarray:
+        best = [table.argmax(axis=1) for table in self._user_tables]
+        return np.stack(best, axis=1).astype(np.float64)
+
+    def marginal(self, targets: np.ndarray) -> dict[str, np.ndarray]:
+        tables = [self._user_tables[target] for target in targets]
+        return {"probabilities": np.concatenate(tables, axis=1)}
+
+    def modes(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
+        best = [self.tables[target].argmax(axis=1)[pairs.components] for target in targets]
+        return np.stack(best, axis=1).astype(np.float64)
+
+    def draw(self, pairs: Pairs, targets: np.ndarray, random: RandomSource) -> np.ndarray:
+        components = pairs.components
+        drawn = np.empty((components.shape[0], targets.shape[0]))
+        for m, target in enumerate(targets):
+            cumulative = np.cumsum(self.tables[target], axis=1)
+            marks = random.uniform(size=components.shape[0]) * cumulative[components, -1]
+            drawn[:, m] = (marks[:, None] >= cumulative[components, :-1]).sum(axis=1)
+        return drawn
+
+    def leave_out(self, rows: SeenRows) -> LeftOut:
+        seen = np.flatnonzero(rows.seen[0])
+        n_components = self.tables[0].shape[0]
+        log_densities = np.empty((n_components, rows.values.shape[0], seen.shape[0]))
+        for m, column in enumerate(seen.tolist()):
+            levels = rows.values[:, column].astype(np.int64)
+            log_densities[:, :, m] = np.log(self.tables[column])[:, levels]
+        nothing = np.full((n_components, 1, seen.shape[0]), np.nan)
+        return LeftOut(log_densities, nothing, nothing)
+
+    def distribution(self, column: int, weights: np.ndarray) -> Distribution:
+        return Levels(weights @ self.tables[column])
+
+    def coordinate_means(self) -> np.ndarray:
+        return np.concatenate(self.tables, axis=1)
+
+    def coordinate_variances(self) -> np.ndarray:
+        means = self.coordinate_means()
+        return np.asarray(means * (1.0 - means))
+
+    def covariances_along(self, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
+        # diag(p) - p p' for the levels of each column.
+        covariances = np.zeros((components.shape[0], basis.shape[1], basis.shape[1]))
+        first = 0
+        for table in self.tables:
+            shares, axes = table[components], basis[first : first + table.shape[1]]
+            along = shares @ axes
+            covariances += (axes.T * shares[:, None, :]) @ axes
+            covariances -= along[:, :, None] * along[:, None, :]
+            first += table.shape[1]
+        return covariances
+
+    def log_volumes(self, rows: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        volumes = np.zeros(self.tables[0].shape[0])
+        for table, column in zip(self.tables, rows.T, strict=True):
+            levels = column[~np.isnan(column)].astype(np.int64)
+            shares = np.bincount(levels, minlength=table.shape[1]) / max(1, levels.size)
+            volumes += _entropy(table) - _entropy(shares[None])
+        return volumes
+
+    def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
+        distances = np.zeros(rows.shape[0])
+        for table, column in zip(self.tables, rows.T, strict=True):
+            seen = np.flatnonzero(~np.isnan(column))
+            logs = np.log(table)[component[seen]]
+            observed = logs[np.arange(seen.size), column[seen].astype(np.int64)]
+            distances[seen] += 2.0 * (logs.max(axis=1) - observed)
+        return distances
+
+    def positions(self) -> np.ndarray:
+        return np.asarray(2.0 * np.sqrt(self.coordinate_means()))
+
+    def bhattacharyya(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        roots = [np.sqrt(table) for table in self.tables]
+        overlaps = [np.einsum("pl,pl->p", root[first], root[second]) for root in roots]
+        return np.asarray(-np.log(overlaps).sum(axis=0))
+
+    @staticmethod
+    def baseline(values: np.ndarray) -> float:
+        counts = np.bincount(values.astype(np.int64))
+        counts = counts[counts > 0]
+        return float((counts * np.log(counts / values.shape[0])).sum())
+
+
+def _entropy(shares: np.ndarray) -> np.ndarray:
+    logs = np.log(np.where(shares > 0.0, shares, 1.0))
+    return np.asarray(-(shares * logs).sum(axis=1))

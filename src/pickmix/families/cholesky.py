@@ -1,9 +1,8 @@
 """Factors of many small covariances: W with W' W = (C + diag(floors))^-1, packed as a layout says.
 
-In NumPy, or compiled, LANES matrices side by side, with the shrinkage of `GaussianPrior`, so that a
-covariance is loaded once. In loops over lanes the compiler must assume that rows of one array
-overlap, and falls back to scalar code; the intrinsics load whole rows of LANES numbers, compute,
-and store.
+In NumPy, or compiled, LANES matrices side by side. In loops over lanes the compiler must assume
+that rows of one array overlap, and falls back to scalar code; the intrinsics load whole rows of
+LANES numbers, compute, and store.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from pickmix.compiled import kernel, part
-from pickmix.families.layout import SCALE, SQUARE_SCALE
 from pickmix.prefetch import prefetch_row
 
 LANES = 8
@@ -29,66 +27,54 @@ _NOISE = 1e-15  # A pivot below this share of its diagonal is noise: singular.
 _FAST_SUMS = {"reassoc", "contract", "nsz"}
 
 
-def _row_pointer(context, builder, array_type, array, index):
-    """Pointer to row `index` of a C-ordered (n, LANES) float64 array, as a vector."""
-    data = context.make_array(array_type)(context, builder, array).data
-    first = builder.mul(index, ir.Constant(index.type, LANES))
-    return builder.bitcast(builder.gep(data, [first]), _VECTOR.as_pointer())
+def _row_intrinsic(signature, compute):
+    """What an intrinsic returns: compute(builder, rows, numbers) is stored in the first row.
 
+    Arguments are rows of C-ordered (n, LANES) float64 arrays, as (array, index), then numbers.
+    """
+    n_rows = sum(isinstance(kind, types.Array) for kind in signature.args)
 
-def _load(builder, pointer):
-    # Rows are as aligned as their numbers, not as vectors.
-    return builder.load(pointer, align=8)
+    def codegen(context, builder, signature, args):
+        pointers = []
+        for n in range(0, 2 * n_rows, 2):
+            data = context.make_array(signature.args[n])(context, builder, args[n]).data
+            first = builder.mul(args[n + 1], ir.Constant(args[n + 1].type, LANES))
+            pointers.append(builder.bitcast(builder.gep(data, [first]), _VECTOR.as_pointer()))
+        # Rows are as aligned as their numbers, not as vectors.
+        rows = [builder.load(pointer, align=8) for pointer in pointers]
+        builder.store(compute(builder, rows, args[2 * n_rows :]), pointers[0], align=8)
+        return context.get_dummy_value()
+
+    return signature, codegen
 
 
 @intrinsic
 def subtract_product(typing_context, target, t, left, i, right, j):
     """target[t] -= left[i] * right[j]."""
-    signature = types.void(target, types.int64, left, types.int64, right, types.int64)
 
-    def codegen(context, builder, signature, args):
-        pointers = [
-            _row_pointer(context, builder, signature.args[n], args[n], args[n + 1])
-            for n in (0, 2, 4)
-        ]
-        old, first, second = (_load(builder, pointer) for pointer in pointers)
-        product = builder.fmul(first, second, flags=("contract",))
-        builder.store(builder.fsub(old, product, flags=("contract",)), pointers[0], align=8)
-        return context.get_dummy_value()
+    def compute(builder, rows, numbers):
+        product = builder.fmul(rows[1], rows[2], flags=("contract",))
+        return builder.fsub(rows[0], product, flags=("contract",))
 
-    return signature, codegen
+    row = types.int64
+    return _row_intrinsic(types.void(target, row, left, row, right, row), compute)
 
 
 @intrinsic
 def multiply(typing_context, target, t, left, i, right, j):
     """target[t] = left[i] * right[j]."""
-    signature = types.void(target, types.int64, left, types.int64, right, types.int64)
-
-    def codegen(context, builder, signature, args):
-        target_pointer = _row_pointer(context, builder, signature.args[0], args[0], args[1])
-        first, second = (
-            _load(builder, _row_pointer(context, builder, signature.args[n], args[n], args[n + 1]))
-            for n in (2, 4)
-        )
-        builder.store(builder.fmul(first, second), target_pointer, align=8)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    row = types.int64
+    return _row_intrinsic(
+        types.void(target, row, left, row, right, row),
+        lambda builder, rows, numbers: builder.fmul(rows[1], rows[2]),
+    )
 
 
 @intrinsic
 def copy_row(typing_context, target, t, source, i):
     """target[t] = source[i]."""
     signature = types.void(target, types.int64, source, types.int64)
-
-    def codegen(context, builder, signature, args):
-        pointers = [
-            _row_pointer(context, builder, signature.args[n], args[n], args[n + 1]) for n in (0, 2)
-        ]
-        builder.store(_load(builder, pointers[1]), pointers[0], align=8)
-        return context.get_dummy_value()
-
-    return signature, codegen
+    return _row_intrinsic(signature, lambda builder, rows, numbers: rows[1])
 
 
 @intrinsic
@@ -98,28 +84,23 @@ def invert_pivots(typing_context, factor, i, diagonal, j, reg_covar):
     NaN where that pivot is lost in the rounding of diagonal[j] + reg_covar: a singular matrix, not
     a tiny variance.
     """
-    signature = types.void(factor, types.int64, diagonal, types.int64, types.float64)
 
-    def codegen(context, builder, signature, args):
-        pointer = _row_pointer(context, builder, signature.args[0], args[0], args[1])
-        original = _load(
-            builder, _row_pointer(context, builder, signature.args[2], args[2], args[3])
-        )
+    def compute(builder, rows, numbers):
         reg = ir.Constant(_VECTOR, None)
         for lane in range(LANES):
-            reg = builder.insert_element(reg, args[4], ir.Constant(ir.IntType(32), lane))
-        noise = builder.fmul(builder.fadd(original, reg), ir.Constant(_VECTOR, [1e-15] * LANES))
-        pivot = builder.fadd(_load(builder, pointer), reg)
+            reg = builder.insert_element(reg, numbers[0], ir.Constant(ir.IntType(32), lane))
+        noise = builder.fmul(builder.fadd(rows[1], reg), ir.Constant(_VECTOR, [_NOISE] * LANES))
+        pivot = builder.fadd(rows[0], reg)
         sound = builder.fcmp_ordered(">", pivot, noise)
         pivot = builder.select(sound, pivot, ir.Constant(_VECTOR, [float("nan")] * LANES))
         square_root = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(_VECTOR, [_VECTOR]), f"llvm.sqrt.v{LANES}f64"
         )
         one = ir.Constant(_VECTOR, [1.0] * LANES)
-        builder.store(builder.fdiv(one, builder.call(square_root, [pivot])), pointer, align=8)
-        return context.get_dummy_value()
+        return builder.fdiv(one, builder.call(square_root, [pivot]))
 
-    return signature, codegen
+    signature = types.void(factor, types.int64, diagonal, types.int64, types.float64)
+    return _row_intrinsic(signature, compute)
 
 
 @part(fastmath=_FAST_SUMS)
@@ -169,66 +150,30 @@ def _factorise_lanes(layout, factor, floors, log_normaliser):
 
 @kernel()
 def factorise_components(
-    layout,
-    scatter,
-    mass,
-    squares,
-    decay,
-    members,
-    in_order,
-    least_count,
-    pooled,
-    averages,
-    floors,
-    factor,
-    log_normaliser,
-    failures,
-    start,
-    stop,
+    layout, covariances, members, floors, factor, log_normaliser, failures, start, stop
 ):
-    """Factorise the covariances of the components members[start:stop].
+    """Factorise the covariances (U, P) of the components members[start:stop].
 
-    With a least count, components of fewer effective rows are shrunk to the pooled covariance (P,).
-    `in_order`: row u of the scatter is that of members[u]. `averages`: all variances of a component
-    are equal. Where there is no factor, failures[u] is True and the old one stays.
+    Where there is no factor, failures[u] is True and the old one stays.
     """
-    n_packed = scatter.shape[1]
+    n_packed = covariances.shape[1]
     lanes = np.ones((n_packed, LANES))
-    found = np.empty(LANES)
+    log_normalisers = np.empty(LANES)
     for begin in range(start, stop, LANES):
         n_lanes = min(LANES, stop - begin)
         for lane in range(n_lanes):
-            k = members[begin + lane]
             if begin + lane + LANES < stop:
-                ahead = members[begin + lane + LANES]
-                prefetch_row(factor, ahead)
-                if not in_order:
-                    prefetch_row(scatter, ahead)
-            source = begin + lane if in_order else k
+                prefetch_row(factor, members[begin + lane + LANES])
             for p in range(n_packed):
-                lanes[p, lane] = scatter[source, p]
-            if averages:
-                total = 0.0
-                for p in range(n_packed):
-                    total += scatter[source, p]
-                for p in range(n_packed):
-                    lanes[p, lane] = total / n_packed
-            trust = 1.0
-            if least_count > 0.0:
-                weight = mass[k] * decay[SCALE]
-                spread = squares[k] * decay[SQUARE_SCALE] * least_count
-                trust = min(1.0, weight * weight / spread) if spread > 0.0 else 0.0
-            if trust < 1.0:
-                for p in range(n_packed):
-                    lanes[p, lane] = trust * lanes[p, lane] + (1.0 - trust) * pooled[p]
-        _factorise_lanes(layout, lanes, floors, found)
+                lanes[p, lane] = covariances[begin + lane, p]
+        _factorise_lanes(layout, lanes, floors, log_normalisers)
         for lane in range(n_lanes):
             k = members[begin + lane]
-            failures[begin + lane] = not found[lane] < np.inf
+            failures[begin + lane] = not log_normalisers[lane] < np.inf
             if not failures[begin + lane]:
                 for p in range(n_packed):
                     factor[k, p] = lanes[p, lane]
-                log_normaliser[k] = found[lane]
+                log_normaliser[k] = log_normalisers[lane]
 
 
 def factorise(
@@ -253,13 +198,19 @@ def factorise(
     sound = np.square(pivots) > _NOISE * matrices[:, diagonal, diagonal]
     failures = ~sound.all(axis=1)
     lower[failures] = np.eye(n_features)
+    inverse = invert_lower(lower)
+    log_normaliser = np.log(inverse[:, diagonal, diagonal]).sum(axis=1) - n_features * HALF_LOG_2PI
+    return np.ascontiguousarray(inverse[:, rows, columns]), log_normaliser, failures
+
+
+def invert_lower(lower: np.ndarray) -> np.ndarray:
+    """Inverses of lower triangles (K, D, D)."""
     inverse = np.zeros_like(lower)
-    for i in range(n_features):
+    for i in range(lower.shape[1]):
         inverse[:, i, i] = 1.0 / lower[:, i, i]
         row = np.einsum("kj,kjl->kl", lower[:, i, :i], inverse[:, :i, :i])
         inverse[:, i, :i] = -row * inverse[:, i, i, None]
-    log_normaliser = np.log(inverse[:, diagonal, diagonal]).sum(axis=1) - n_features * HALF_LOG_2PI
-    return np.ascontiguousarray(inverse[:, rows, columns]), log_normaliser, failures
+    return inverse
 
 
 def _cholesky(matrices: np.ndarray) -> np.ndarray:

@@ -1,79 +1,28 @@
-"""Gaussian components: full, tied, diagonal and spherical covariances."""
+"""Gaussian components: full, tied, diagonal and spherical covariances, packed in P numbers."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource
-from pickmix.families.cholesky import factorise, factorise_components, unpack_symmetric
-from pickmix.families.conditioning import DiagonalPart, Part
-from pickmix.families.conditioning_dense import DensePart
-from pickmix.families.covariance_forms import (
-    CovarianceForm,
-    DiagonalForm,
-    FullForm,
-    SphericalForm,
-    TiedForm,
+from pickmix.families.base import Family, Parameters, Part, Prior, RandomSource
+from pickmix.families.cholesky import (
+    factorise,
+    factorise_components,
+    pack,
+    unpack_lower,
+    unpack_symmetric,
 )
-from pickmix.families.layout import SCALE, SQUARE_SCALE, Model, Moments, make_layout
-from pickmix.families.leaning_prior import LeaningPrior, pooled_floor
-from pickmix.families.leave_one_out import without_row
+from pickmix.families.gaussian_parts import DensePart, DiagonalPart
+from pickmix.families.layout import Model, Moments, make_layout
+from pickmix.families.shrinkage import CovariancePrior, LeaningPrior, without_row
+from pickmix.families.shrinkage import GaussianPrior as GaussianPrior
 from pickmix.threads import Threads
 
 _SPLIT_DISTANCE = 0.8  # Standard deviations of halves from the mean of the whole.
-
-
-@dataclass
-class GaussianPrior(Prior):
-    """The pooled covariance and the rules of shrinkage towards it."""
-
-    form: CovarianceForm
-    pooled: np.ndarray  # (P,) Covariance that the components have in common.
-    n_rows: float  # Rows behind all statistics together.
-    least_count: float  # Components of fewer effective rows are shrunk; 0: none.
-    #: Sum of mass times covariance, and sums of mass, squared weights and degrees of freedom,
-    #: each with forgetting: what the pooled covariance comes from without pseudo-rows.
-    scatter: np.ndarray
-    totals: np.ndarray
-    is_shared: bool  # Whether the pooled covariance is that of every component.
-
-    def floor(self) -> np.ndarray:
-        """A lower bound (P,) of the pooled covariance."""
-        return pooled_floor(self.form, self.pooled)
-
-    def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        """The pooled covariance is learnt from updates."""
-
-    def shrink(
-        self, covariances: np.ndarray, masses: np.ndarray, squares: np.ndarray
-    ) -> np.ndarray:
-        """Covariances in use (U, P), before reg_covar; masses (U,) are shares of all rows."""
-        if self.least_count == 0.0:
-            return covariances
-        spread = squares * self.least_count
-        ratio = np.divide(masses**2, spread, out=np.zeros_like(masses), where=spread > 0.0)
-        trust = np.minimum(1.0, ratio)[:, None]
-        return np.asarray(trust * covariances + (1.0 - trust) * self.pooled)
-
-    @property
-    def needs_gains(self) -> bool:
-        return 0.0 < self.least_count < np.inf or self.is_shared
-
-    def absorb(
-        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
-    ) -> None:
-        self.scatter = kept * self.scatter + self.form.project(scatter[None])[0]
-        self.totals = np.array([kept, kept * kept, kept]) * self.totals + [mass, squares, freedom]
-        trust, divisor = 1.0, self.totals[0]
-        if self.least_count > 0.0:
-            divisor = self.totals[2]
-            spread = self.totals[1] * self.least_count
-            trust = min(1.0, self.totals[0] * self.totals[2] / spread) if spread > 0.0 else 0.0
-        if divisor > 1e-140 and trust > 0.0:
-            self.pooled = trust * self.scatter / divisor + (1.0 - trust) * self.pooled
+_DIRECTION_STEPS = 8  # Power iterations to the direction of a split.
+_BLOCK = 4096  # Matrices inverted at a time, so that K of them are never in memory at once.
+_LEAST_VARIANCE = 1e-300  # Logarithms of variances must be finite.
 
 
 def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: str) -> np.ndarray:
@@ -105,16 +54,27 @@ def check_positive_definite(name: str, matrices: np.ndarray, covariance_type: st
     return matrices
 
 
-class Gaussian(CovarianceForm, Family):
-    """N(mean, covariance), with one of four forms of covariances.
+class Gaussian(Family):
+    """N(mean, covariance). Covariances have one of four forms, and are packed in P numbers each.
 
     `reg_covar`, one number or (D,), is added to the diagonal of every covariance; a spherical
     covariance takes the mean.
     """
 
+    #: "full" or "diagonal": the products of coordinates that a covariance is made of.
+    products: str = "full"
+    averages: bool = False  # True if all variances of a component are one.
+
     def __init__(self, n_columns: int, reg_covar: float | np.ndarray = 1e-6) -> None:
         self.n_features = n_columns
-        self.floors = self.project_floors(reg_covar)
+        floors = np.asarray(reg_covar, dtype=np.float64)
+        if floors.shape not in ((), (n_columns,)):
+            raise ValueError(
+                f"reg_covar must be a number or of shape ({n_columns},), got {floors.shape}"
+            )
+        #: (D,) Added to the variance of each column; `reg_covar` is the largest. Components that
+        #: have one variance have one floor.
+        self.floors = np.full(n_columns, floors.mean() if self.averages else floors)
         self.reg_covar = float(self.floors.max())
         self.layout = make_layout([(self.products, n_columns)])
 
@@ -133,32 +93,23 @@ class Gaussian(CovarianceForm, Family):
         return model.location
 
     def widths(self, prior: Prior) -> np.ndarray:
-        assert isinstance(prior, GaussianPrior | LeaningPrior)
+        assert isinstance(prior, CovariancePrior)
         variances = self.variances(prior.pooled) + self.floors
         return np.asarray(np.sqrt(np.maximum(variances, 1e-12 * variances.max() + 1e-280)))
 
-    def make_prior(
-        self, moments: Moments, shrinkage: str, n_rows: float
-    ) -> GaussianPrior | LeaningPrior:
+    def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> CovariancePrior:
         mass, squares = moments.mass, moments.squares
         least_count = 0.0 if shrinkage == "none" else self.n_features + 1.0
         covariances = self.project(moments.scatter)
         # Divided by the largest first: masses may be at the edge of float64.
         shares = mass / mass.max()
         pooled = shares @ covariances / shares.sum()
-        own = np.divide(squares, mass, out=np.zeros_like(mass), where=mass > 0.0)
-        totals = np.array([mass.sum(), squares.sum(), (mass - own).sum()])
         if shrinkage == "pooled" and not self.shared:
             return LeaningPrior.of(self, pooled, mass.shape[0], n_rows)
-        return GaussianPrior(
-            form=self,
-            pooled=pooled,
-            n_rows=n_rows,
-            least_count=least_count,
-            scatter=pooled * totals[2 if least_count > 0.0 else 0],
-            totals=totals,
-            is_shared=self.shared,
-        )
+        own = np.divide(squares, mass, out=np.zeros_like(mass), where=mass > 0.0)
+        totals = np.array([mass.sum(), squares.sum(), (mass - own).sum()])
+        scatter = pooled * totals[2 if least_count > 0.0 else 0]
+        return GaussianPrior(self, n_rows, pooled, least_count, scatter, totals, self.shared)
 
     def maximise(
         self,
@@ -168,65 +119,39 @@ class Gaussian(CovarianceForm, Family):
         model: Model,
         threads: Threads | None,
     ) -> np.ndarray:
-        assert isinstance(prior, GaussianPrior | LeaningPrior)
+        assert isinstance(prior, CovariancePrior)
+        U, D = members.shape[0], self.n_features
         if self.shared:
-            factor, log_normaliser, failed = factorise(
-                prior.pooled[None], self.n_features, self.floors
-            )
+            factor, log_normaliser, failed = factorise(prior.pooled[None], D, self.floors)
             if not failed[0]:
                 model.factor[:], model.log_normaliser[:] = factor, log_normaliser
                 model.location[members] = moments.mean[members]
-            return np.full(members.shape[0], failed[0])
-        failures = np.empty(members.shape[0], dtype=np.bool_)
-        covariances, least_count, in_order = moments.scatter, 0.0, False
-        if isinstance(prior, LeaningPrior):
-            counts = moments.mass[members] * (model.decay[SCALE] * prior.n_rows)
-            covariances = prior.shrink(self.project(moments.scatter[members]), members, counts)
-            in_order = True
-        else:
-            least_count = prior.least_count
+            return np.full(U, failed[0])
+        covariances = prior.shrink(moments, members, model.decay)
         if threads is None:
-            if not isinstance(prior, LeaningPrior):
-                covariances = prior.shrink(
-                    self.project(moments.scatter[members]),
-                    moments.mass[members] * model.decay[SCALE],
-                    moments.squares[members] * model.decay[SQUARE_SCALE],
-                )
-            factor, log_normaliser, failures = factorise(covariances, self.n_features, self.floors)
+            factor, log_normaliser, failures = factorise(covariances, D, self.floors)
             model.factor[members[~failures]] = factor[~failures]
             model.log_normaliser[members[~failures]] = log_normaliser[~failures]
         else:
+            failures = np.empty(U, dtype=np.bool_)
             threads.run(
                 factorise_components,
-                members.shape[0],
-                members.shape[0] * self.layout.n_products * (self.n_features + 10.0),
+                U,
+                U * self.layout.n_products * (D + 10.0),
                 self.layout,
                 covariances,
-                moments.mass,
-                moments.squares,
-                model.decay,
                 members,
-                in_order,
-                least_count,
-                prior.pooled,
-                self.averages,
                 self.floors,
                 model.factor,
                 model.log_normaliser,
                 failures,
             )
         good = members[~failures] if failures.any() else members
-        self._locate(moments, good, prior, model)
-        return failures
-
-    @staticmethod
-    def _locate(
-        moments: Moments, members: np.ndarray, prior: GaussianPrior | LeaningPrior, model: Model
-    ) -> None:
-        """Put components on their means, and the background on the mean of all rows."""
-        model.location[members] = moments.mean[members]
-        if isinstance(prior, LeaningPrior) and prior.background >= 0:
+        model.location[good] = moments.mean[good]
+        if prior.background >= 0:
+            # The background is about the mean of all rows.
             model.location[prior.background] = 0.0
+        return failures
 
     def falls(
         self,
@@ -237,27 +162,21 @@ class Gaussian(CovarianceForm, Family):
         log_densities: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:
+        assert isinstance(prior, CovariancePrior)
         factors = np.zeros_like(components) if self.shared else components
         distances = 2.0 * np.maximum(model.log_normaliser[factors] - log_densities, 0.0)
-        own = np.zeros(counts.shape[0])
-        if isinstance(prior, LeaningPrior):
-            own = prior.own_shares(counts)
-        found = without_row(distances, weights, counts[components], own[components])
-        if isinstance(prior, LeaningPrior):
-            found = np.where(components == prior.background, 0.0, found)
-        return found
+        own = prior.own_shares(counts)[components]
+        falls = without_row(distances, weights, counts[components], own)
+        return np.where((components == prior.background) & (components >= 0), 0.0, falls)
 
     def has_background(self, prior: Prior) -> bool:
-        return isinstance(prior, LeaningPrior) and bool((prior.reach > 0.0).any())
+        return isinstance(prior, CovariancePrior) and prior.allows_background
 
     def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
         assert isinstance(prior, LeaningPrior)
         variances = self.variances(prior.broad()) + self.floors
-        values, noise = rows[:, : self.n_features], rows[:, self.n_features :]
-        if noise.shape[1] == 0 and not np.isnan(values).any():
-            constant = np.log(variances).sum() + self.n_features * np.log(2.0 * np.pi)
-            return np.asarray(-0.5 * (constant + (np.square(values) / variances).sum(axis=1)))
         # Of what was seen; noise of all columns together counts by its variances.
+        values, noise = rows[:, : self.n_features], rows[:, self.n_features :]
         if noise.shape[1] > self.n_features:
             noise = noise[:, np.cumsum(np.arange(1, self.n_features + 1)) - 1]
         if noise.shape[1]:
@@ -268,8 +187,9 @@ class Gaussian(CovarianceForm, Family):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        assert isinstance(prior, GaussianPrior | LeaningPrior)
-        shift = _SPLIT_DISTANCE * self.directions(moments.scatter, prior.pooled + prior.floor())
+        assert isinstance(prior, CovariancePrior)
+        typical = prior.pooled + prior.lower_bound()
+        shift = _SPLIT_DISTANCE * self.directions(moments.scatter, typical)
         halved = moments._replace(
             mass=0.5 * moments.mass, squares=0.5 * moments.squares, scatter=0.5 * moments.scatter
         )
@@ -316,29 +236,216 @@ class Gaussian(CovarianceForm, Family):
             return [DensePart(columns, means, covariances, centre)]
         return [DiagonalPart(columns, means, self.pack(covariances), centre, covariances)]
 
+    # The form of covariances: full ones, unless a subclass overrides it.
 
-class FullGaussian(FullForm, Gaussian):
+    def project(self, scatter: np.ndarray) -> np.ndarray:
+        """Covariances of this form (K, P) from scatters (K, P)."""
+        return scatter
+
+    def on_diagonal(self, values: np.ndarray) -> np.ndarray:
+        """The packed diagonal matrix (P,) of values (D,)."""
+        packed = self.identity()
+        packed[packed > 0.0] = values
+        return packed
+
+    def identity(self) -> np.ndarray:
+        return np.asarray(pack(np.eye(self.n_features)[None])[0])
+
+    def trace_weights(self, packed: np.ndarray) -> np.ndarray:
+        """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
+        inverse = np.linalg.inv(unpack_symmetric(packed[None], self.n_features))
+        twice = 2.0 - np.eye(self.n_features)
+        return np.asarray(pack(inverse * twice)[0] / self.n_features)
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        """Pack covariances in the user's shape into (K, P), or (1, P) if shared."""
+        return pack(matrices)
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        return unpack_symmetric(packed, self.n_features)
+
+    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
+        """Project full covariances (K, D, D) onto the form and pack them, (K, P)."""
+        return pack(matrices)
+
+    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
+        """Packed factors as scikit-learn's `precisions_cholesky_`."""
+        return unpack_lower(packed, self.n_features).transpose(0, 2, 1)
+
+    def shape(self, n_components: int) -> tuple[int, ...]:
+        return (n_components, self.n_features, self.n_features)
+
+    def invert(self, matrices: np.ndarray) -> np.ndarray:
+        """Covariances from precisions or the other way round, in the user's shape."""
+        inverses = np.empty_like(matrices)
+        identity = np.eye(self.n_features)
+        for k, matrix in enumerate(matrices):
+            half = solve_triangular(np.linalg.cholesky(matrix), identity, lower=True)
+            inverses[k] = half.T @ half
+        return inverses
+
+    def n_parameters(self, n_components: int) -> int:
+        return n_components * (self.n_features + self.layout.n_products)
+
+    def variances(self, packed: np.ndarray) -> np.ndarray:
+        """Variances (D,) of one packed covariance (P,)."""
+        return np.diagonal(unpack_symmetric(packed[None], self.n_features)[0])
+
+    def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+        """Direction (K, D), times standard deviation, in which each scatter exceeds the pooled."""
+        directions = np.zeros((scatter.shape[0], self.n_features))
+        unwhitener = np.linalg.cholesky(unpack_symmetric(pooled[None], self.n_features)[0])
+        whitener = np.linalg.inv(unwhitener)
+        for start in range(0, scatter.shape[0], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            matrices = unpack_symmetric(scatter[part], self.n_features)
+            white = whitener @ matrices @ whitener.T
+            widest = np.diagonal(white, axis1=1, axis2=2).argmax(axis=1)
+            vector = white[np.arange(white.shape[0]), :, widest]
+            variance = np.zeros(white.shape[0])
+            for _ in range(_DIRECTION_STEPS):
+                norm = np.sqrt(np.einsum("kd,kd->k", vector, vector))
+                vector = vector / np.where(norm > 0.0, norm, 1.0)[:, None]
+                following = np.einsum("kde,ke->kd", white, vector)
+                variance = np.einsum("kd,kd->k", vector, following)
+                vector, last = following, vector
+            directions[part] = np.sqrt(np.maximum(variance, 0.0))[:, None] * (last @ unwhitener.T)
+        return directions
+
+    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        """Logarithms (K,) of the determinants of packed covariances (K, P)."""
+        return np.asarray(np.linalg.slogdet(unpack_symmetric(packed, self.n_features))[1])
+
+    def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
+        """Packed covariances (W' W)^-1 of packed factors W."""
+        covariance = np.empty_like(packed)
+        identity = np.eye(self.n_features)
+        for start in range(0, packed.shape[0], _BLOCK):
+            part = slice(start, start + _BLOCK)
+            lower = np.linalg.solve(unpack_lower(packed[part], self.n_features), identity)
+            covariance[part] = pack(lower @ lower.transpose(0, 2, 1))
+        return covariance
+
+    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
+        """Turn standard normal noise (n, D) into draws of component k about its mean."""
+        return np.asarray(noise @ np.linalg.cholesky(covariances[k]).T)
+
+
+class FullGaussian(Gaussian):
     """A full covariance per component, (K, D, D)."""
 
     name = "full"
 
 
-class TiedGaussian(TiedForm, Gaussian):
+class TiedGaussian(Gaussian):
     """One full covariance for all components, (D, D)."""
 
     name = "tied"
+    shared = True
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        return pack(matrices[None])
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        return np.asarray(super().unpack(packed)[0])
+
+    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
+        return np.asarray(super().unpack_factor(packed)[0])
+
+    def shape(self, n_components: int) -> tuple[int, ...]:
+        return (self.n_features, self.n_features)
+
+    def invert(self, matrices: np.ndarray) -> np.ndarray:
+        return np.asarray(super().invert(matrices[None])[0])
+
+    def n_parameters(self, n_components: int) -> int:
+        return n_components * self.n_features + self.layout.n_products
+
+    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
+        return super().scale_noise(covariances[None], 0, noise)
 
 
-class DiagonalGaussian(DiagonalForm, Gaussian):
+class DiagonalGaussian(Gaussian):
     """D variances per component, (K, D)."""
 
     name = "diag"
+    products = "diagonal"
+
+    def identity(self) -> np.ndarray:
+        return np.ones(self.n_features)
+
+    def trace_weights(self, packed: np.ndarray) -> np.ndarray:
+        return np.asarray(1.0 / (packed * packed.shape[0]))
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(matrices)
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        return packed
+
+    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(np.diagonal(matrices, axis1=1, axis2=2))
+
+    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
+        return packed
+
+    def shape(self, n_components: int) -> tuple[int, ...]:
+        return (n_components, self.n_features)
+
+    def invert(self, matrices: np.ndarray) -> np.ndarray:
+        return 1.0 / matrices
+
+    def n_parameters(self, n_components: int) -> int:
+        return 2 * n_components * self.n_features
+
+    def variances(self, packed: np.ndarray) -> np.ndarray:
+        return packed
+
+    def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
+        widest = (scatter / pooled).argmax(axis=1)
+        components = np.arange(scatter.shape[0])
+        directions = np.zeros(scatter.shape)
+        directions[components, widest] = np.sqrt(scatter[components, widest])
+        return directions
+
+    def log_determinants(self, packed: np.ndarray) -> np.ndarray:
+        return np.asarray(np.log(np.maximum(packed, _LEAST_VARIANCE)).sum(axis=1))
+
+    def covariance_of_factor(self, packed: np.ndarray) -> np.ndarray:
+        # Where the square leaves float64, the variance is zero and an error names it.
+        with np.errstate(over="ignore"):
+            return np.asarray(1.0 / np.square(packed))
+
+    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
+        return np.asarray(noise * np.sqrt(covariances[k]))
 
 
-class SphericalGaussian(SphericalForm, Gaussian):
-    """One variance per component, (K,)."""
+class SphericalGaussian(DiagonalGaussian):
+    """One variance per component, (K,). It is held as D equal ones."""
 
     name = "spherical"
+    averages = True
+
+    def project(self, scatter: np.ndarray) -> np.ndarray:
+        return np.repeat(scatter.mean(axis=1, keepdims=True), self.n_features, axis=1)
+
+    def pack(self, matrices: np.ndarray) -> np.ndarray:
+        return np.repeat(matrices[:, None], self.n_features, axis=1)
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        return packed[:, 0].copy()
+
+    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
+        return self.project(super().pack_matrices(matrices))
+
+    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
+        return packed[:, 0].copy()
+
+    def shape(self, n_components: int) -> tuple[int, ...]:
+        return (n_components,)
+
+    def n_parameters(self, n_components: int) -> int:
+        return n_components * (self.n_features + 1)
 
 
 GAUSSIANS: dict[str, type[Gaussian]] = {

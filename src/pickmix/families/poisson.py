@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource, check_not_negative
-from pickmix.families.conditioning import CountPart, Part
+from pickmix.families.base import (
+    Family,
+    LeftOut,
+    Pairs,
+    Parameters,
+    Part,
+    Prior,
+    RandomSource,
+    SeenRows,
+    check_not_negative,
+)
+from pickmix.families.distributions import CountMixture, Distribution, poisson_quantiles
 from pickmix.families.layout import SCALE, Model, Moments, make_layout
 from pickmix.threads import Threads
 
@@ -61,6 +72,7 @@ class Poisson(Family):
     """
 
     name = "poisson"
+    has_linear = True
 
     def __init__(self, n_columns: int) -> None:
         self.n_features = n_columns
@@ -154,7 +166,50 @@ class Poisson(Family):
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         return [CountPart(np.arange(self.n_features), parameters["rates"], _LEAST_RATE)]
 
-    def empty_model(self, n_components: int) -> Model:
-        shape = n_components, self.n_features
-        model = super().empty_model(n_components)
-        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))
+
+class CountPart(Part):
+    """Poisson counts of rates (K, d), at least `least`."""
+
+    kind = "count"
+
+    def __init__(self, columns: np.ndarray, rates: np.ndarray, least: float) -> None:
+        self.columns, self.parameters = columns, {"rates": rates}
+        self.means = self.variances = np.maximum(rates, least)
+
+    def modes(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
+        return np.asarray(np.floor(super().modes(pairs, targets)))
+
+    def draw(self, pairs: Pairs, targets: np.ndarray, random: RandomSource) -> np.ndarray:
+        rates, _ = self.moments(pairs, targets)
+        return np.asarray(random.poisson(rates), dtype=np.float64)
+
+    def leave_out(self, rows: SeenRows) -> LeftOut:
+        seen = np.flatnonzero(rows.seen[0])
+        rates, counts = self.means[:, None, seen], rows.values[:, seen]
+        log_densities = counts * np.log(rates) - rates - gammaln(counts + 1.0)
+        return LeftOut(log_densities, rates, rates)
+
+    def quantiles(
+        self,
+        weights: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        starts: np.ndarray,
+        share: float,
+    ) -> np.ndarray:
+        return poisson_quantiles(weights, means, starts, share)
+
+    def distribution(self, column: int, weights: np.ndarray) -> Distribution:
+        return CountMixture(weights, self.means[:, column])
+
+    def positions(self) -> np.ndarray:
+        return np.asarray(2.0 * np.sqrt(self.means))
+
+    def bhattacharyya(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        roots = np.sqrt(self.means)
+        return np.asarray(0.5 * np.square(roots[first] - roots[second]).sum(axis=1))
+
+    @staticmethod
+    def baseline(values: np.ndarray) -> float:
+        rate = max(float(values.mean()), 1e-300)
+        return float((values * math.log(rate) - rate - gammaln(values + 1.0)).sum())

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.base import Family, Parameters, Prior, RandomSource
+from pickmix.families.base import Family, Parameters, Part, Prior, RandomSource, Witnesses
 from pickmix.families.cholesky import HALF_LOG_2PI
-from pickmix.families.conditioning import Part
 from pickmix.families.layout import Layout, Model, Moments
-from pickmix.families.leave_one_out import Witnesses
 from pickmix.threads import Threads
 
 
@@ -38,16 +36,23 @@ class Group:
             np.ascontiguousarray(whole.counts[:, self.levels]),
         )
 
+    def parameters(self, whole: Parameters) -> dict[str, np.ndarray]:
+        start = f"{self.label}_"
+        named = {name: values for name, values in whole.items() if name.startswith(start)}
+        return {name.removeprefix(start): values for name, values in named.items()}
+
     def model(self, whole: Model) -> Model:
         """The group's view of a model, without normalisers: those of a product are sums."""
         own = self.family.empty_model(0)
-        has_linear = self.family.empty_model(1).linear.shape[0] > 0
+        if self.family.has_linear:
+            linear, constants = whole.linear, whole.constants
+            own = own._replace(
+                linear=linear[:, self.coordinates], constants=constants[:, self.coordinates]
+            )
         factor = whole.factor[:1] if self.family.shared else whole.factor
         return own._replace(
             location=whole.location[:, self.coordinates],
             factor=factor[:, self.products],
-            linear=whole.linear[:, self.coordinates] if has_linear else own.linear,
-            constants=whole.constants[:, self.coordinates] if has_linear else own.constants,
             tables=whole.tables[:, self.levels],
             log_mass=whole.log_mass,
             decay=whole.decay,
@@ -146,7 +151,7 @@ class Product(Family):
         self.layout = join_layouts([family.layout for family in families])
         self.reg_covar = max(float(getattr(family, "reg_covar", 0.0)) for family in families)
         self.groups = _place(groups, self.layout.n_coordinates)
-        self._has_linear = any(family.empty_model(1).linear.shape[0] for family in families)
+        self.has_linear = any(family.has_linear for family in families)
         self.column_order = np.empty(self.layout.n_columns, dtype=np.int64)
         for group in self.groups:
             self.column_order[group.places] = group.columns
@@ -226,7 +231,7 @@ class Product(Family):
             log_normaliser += own.log_normaliser
             model.location[good, group.coordinates] = own.location[sound]
             model.tables[good, group.levels] = own.tables[sound]
-            if own.linear.shape[0]:
+            if group.family.has_linear:
                 model.linear[good, group.coordinates] = own.linear[sound]
                 model.constants[good, group.coordinates] = own.constants[sound]
             if not group.family.shared:
@@ -280,21 +285,9 @@ class Product(Family):
         )
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
-        return {
-            f"{group.label}_{name}": values
-            for group in self.groups
-            for name, values in group.family.parameters(
-                group.model(model), centre[group.places]
-            ).items()
-        }
-
-    def _parameters_of(self, group: Group, parameters: Parameters) -> dict[str, np.ndarray]:
-        start = f"{group.label}_"
-        return {
-            name.removeprefix(start): values
-            for name, values in parameters.items()
-            if name.startswith(start)
-        }
+        return self.join_parameters(
+            [g.family.parameters(g.model(model), centre[g.places]) for g in self.groups]
+        )
 
     def join_parameters(self, parts: Sequence[Parameters]) -> dict[str, np.ndarray]:
         return {
@@ -312,12 +305,12 @@ class Product(Family):
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         for group in self.groups:
-            own = self._parameters_of(group, parameters)
+            own = group.parameters(parameters)
             group.family.check_parameters(own, f"{prefix}{group.label}_")
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
         parts = [
-            group.family.moments_of(self._parameters_of(group, parameters), centre[group.places])
+            group.family.moments_of(group.parameters(parameters), centre[group.places])
             for group in self.groups
         ]
         return self._join_moments(parts)
@@ -330,25 +323,18 @@ class Product(Family):
     ) -> np.ndarray:
         rows = np.empty((n, self.layout.n_columns))
         for group in self.groups:
-            own = self._parameters_of(group, parameters)
+            own = group.parameters(parameters)
             rows[:, group.places] = group.family.sample(own, component, n, random)
         return rows
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         found = []
         for group in self.groups:
-            own = self._parameters_of(group, parameters)
+            own = group.parameters(parameters)
             for part in group.family.parts(own, centre[group.columns]):
                 part.columns, part.label = group.columns[part.columns], f"{group.label}_"
                 found.append(part)
         return found
-
-    def empty_model(self, n_components: int) -> Model:
-        model = super().empty_model(n_components)
-        if not self._has_linear:
-            return model
-        shape = n_components, self.layout.n_coordinates
-        return model._replace(linear=np.zeros(shape), constants=np.zeros(shape))
 
 
 def join_layouts(layouts: Sequence[Layout]) -> Layout:

@@ -10,9 +10,9 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from pickmix.estimators.validation import check_integer
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Part
 from pickmix.inspection.view import RowScores, View, spread_of, view_of
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import LEVEL_KINDS
 
 # Components at near positions that are compared with each one.

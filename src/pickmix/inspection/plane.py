@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import svds
 
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Part
 from pickmix.inspection.view import View, view_of
 
 # Columns with more levels have no part in planes.

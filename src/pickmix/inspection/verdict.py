@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Part
 from pickmix.inspection.columns import Calibration
 from pickmix.inspection.components import ComponentTable
 from pickmix.inspection.view import RowScores, view_of

@@ -15,9 +15,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.checks import refuse_overflow
 from pickmix.estimators.array_columns import find_columns
-from pickmix.families.conditioning import DiagonalPart, Part
+from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
-from pickmix.model.column_terms import ColumnTerms
+from pickmix.families.gaussian_parts import DiagonalPart
+from pickmix.model.conditional import ColumnTerms
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
 

@@ -4,15 +4,54 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pickmix.checks import check_integer
-from pickmix.families.base import RandomSource
+from pickmix.families.base import Pairs, RandomSource
 from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
+
+
+@dataclass(frozen=True)
+class ColumnTerms:
+    """How one column of a model reads in the terms of the user's table.
+
+    A value is coordinate * scale + offset; of dates, days since `start`.
+    """
+
+    name: str
+    #: Number of the column in the model's rows.
+    place: int
+    #: As the schema of a table has it; empty for arrays.
+    kind: str = ""
+    scale: float = 1.0
+    offset: float = 0.0
+    #: What values are multiples of, if the model knows that they are rounded.
+    step: float | None = None
+    #: Names of the codes of a column of levels.
+    levels: tuple[str, ...] = ()
+    #: The date that days are counted from; None of durations and of what is no date.
+    start: Any = None
+
+    def values(self, coordinates: np.ndarray) -> np.ndarray:
+        return coordinates if self.levels else np.asarray(coordinates * self.scale + self.offset)
+
+    @property
+    def axis_name(self) -> str:
+        """The name, and what days of a date are counted from."""
+        if self.kind != "date":
+            return self.name
+        since = "" if self.start is None else f" since {self.start.astype('datetime64[D]')}"
+        return f"{self.name} (days{since})"
+
+    def dates(self, days: np.ndarray) -> list[str]:
+        """Days as dates; of a column with a `start`."""
+        whole = np.rint(days).astype("timedelta64[D]")
+        return [str(date) for date in (self.start + whole).astype("datetime64[D]")]
 
 
 class Columns(Protocol):
@@ -127,7 +166,7 @@ class ConditionalMixtures:
         model = self._rows.model.over_columns(
             self._terms.in_model_order(self.columns),
             alone.weights()[0],
-            lambda part, places: part.conditional(row.of(part.columns), places),
+            lambda part, targets: part.conditional(row.of(part.columns), targets),
         )
         return self._make_mixture(self.columns, model)
 
@@ -162,13 +201,11 @@ class ConditionalMixtures:
         for block in self._rows.posteriors(d * d):
             P = block.weights.shape[0]
             inner, within = np.empty((P, d)), np.zeros((P, d, d))
-            for part, places, among in self._parts:
-                rows = block.rows.of(part.columns)
-                inner[:, among] = part.moments(rows, block.which, block.components, places)[0]
-                within[:, among[:, None], among] = part.covariances(
-                    rows, block.which, block.components, places
-                )
-            inner -= block.average(inner)[block.which]
+            for part, targets, among in self._parts:
+                pairs = block.pairs.of(part.columns)
+                inner[:, among] = part.moments(pairs, targets)[0]
+                within[:, among[:, None], among] = part.covariances(pairs, targets)
+            inner -= block.average(inner)[block.pairs.which]
             within += inner[:, :, None] * inner[:, None, :]
             covariances[block.numbers] = block.average(within)
         scales = self._terms.scales(self.columns)
@@ -196,14 +233,13 @@ class ConditionalMixtures:
         self._refuse_levels("quantile")
         quantiles = np.empty((len(self), self.columns.shape[0], wanted.shape[0]))
         for block in self._rows.posteriors(self.columns.shape[0]):
-            for part, places, among in self._parts:
-                rows = block.rows.of(part.columns)
-                means, variances = part.moments(rows, block.which, block.components, places)
-                for place, target in enumerate(among):
-                    centre = self._rows.centre[self.columns[target]]
+            for part, targets, among in self._parts:
+                means, variances = part.moments(block.pairs.of(part.columns), targets)
+                for m, column in enumerate(among):
+                    centre = self._rows.centre[self.columns[column]]
                     for number, share in enumerate(wanted.tolist()):
-                        quantiles[block.numbers, target, number] = centre + part.quantiles(
-                            block.weights, means[:, place], variances[:, place], block.starts, share
+                        quantiles[block.numbers, column, number] = centre + part.quantiles(
+                            block.weights, means[:, m], variances[:, m], block.starts, share
                         )
         return self._terms.values(quantiles, self.columns)
 
@@ -223,10 +259,10 @@ class ConditionalMixtures:
 
     def _shares(self, number: int) -> np.ndarray | None:
         """Probabilities (n, L) of a column's codes; None without codes or if not queried."""
-        for part, places, among in self._parts:
+        for part, targets, among in self._parts:
             where = np.flatnonzero(self.columns[among] == number)
             if where.size and part.tables:
-                table = part.tables[places[where[0]]]
+                table = part.tables[targets[where[0]]]
                 shares = np.empty((len(self), table.shape[1]))
                 for block in self._rows.posteriors():
                     shares[block.numbers] = block.average_components(table)
@@ -273,20 +309,21 @@ def conditional_moments(
     means, variances = np.empty(shape), np.full(shape, np.nan)
     parts = query.parts_of(columns)
     for block in query.posteriors(shape[1]):
-        for part, places, among in parts:
+        for part, targets, among in parts:
             if part.tables:
-                for place, target in zip(places, among, strict=True):
-                    shares = block.average_components(part.tables[place])
-                    shares *= query.weights_of(columns[target])
-                    means[block.numbers, target] = shares.argmax(axis=1)
+                for target, column in zip(targets, among, strict=True):
+                    shares = block.average_components(part.tables[target])
+                    shares *= query.weights_of(columns[column])
+                    means[block.numbers, column] = shares.argmax(axis=1)
                 continue
             cells = block.numbers[:, None], among
-            rows = block.rows.of(part.columns)
-            inner, spread = part.moments(rows, block.which, block.components, places)
+            inner, spread = part.moments(block.pairs.of(part.columns), targets)
             mean = block.average(inner)
-            means[cells] = mean + query.centre[part.columns[places]]
+            means[cells] = mean + query.centre[part.columns[targets]]
             if with_std:
-                variances[cells] = block.average(spread + np.square(inner - mean[block.which]))
+                variances[cells] = block.average(
+                    spread + np.square(inner - mean[block.pairs.which])
+                )
     return means, np.sqrt(variances)
 
 
@@ -295,14 +332,14 @@ def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
     modes = np.empty((query.rows.shape[0], columns.shape[0]))
     parts = query.parts_of(columns)
     for block in query.posteriors():
-        numbers = np.arange(block.numbers.shape[0])
-        for part, places, among in parts:
-            inner = part.modes(block.rows.of(part.columns), numbers, block.best, places)
+        pairs = Pairs(block.pairs.rows, np.arange(block.numbers.shape[0]), block.best)
+        for part, targets, among in parts:
+            inner = part.modes(pairs.of(part.columns), targets)
             if part.tables:
-                for m, (place, target) in enumerate(zip(places, among, strict=True)):
-                    shares = part.tables[place][block.best] * query.weights_of(columns[target])
+                for m, (target, column) in enumerate(zip(targets, among, strict=True)):
+                    shares = part.tables[target][block.best] * query.weights_of(columns[column])
                     inner[:, m] = shares.argmax(axis=1)
-            centre = query.centre[part.columns[places]]
+            centre = query.centre[part.columns[targets]]
             modes[block.numbers[:, None], among] = inner + centre
     return modes
 
@@ -315,11 +352,10 @@ def conditional_draws(
     for block in query.posteriors():
         R = block.numbers.shape[0]
         components = block.choose(random.uniform(size=(R, n_draws))).ravel()
-        which = np.repeat(np.arange(R), n_draws)
-        for part, places, among in parts:
-            rows = block.rows.of(part.columns)
-            values = part.draw(rows, which, components, places, random)
-            values += query.centre[part.columns[places]]
+        pairs = Pairs(block.pairs.rows, np.repeat(np.arange(R), n_draws), components)
+        for part, targets, among in parts:
+            values = part.draw(pairs.of(part.columns), targets, random)
+            values += query.centre[part.columns[targets]]
             cells = block.numbers[:, None, None], np.arange(n_draws)[:, None], among
             drawn[cells] = values.reshape(R, n_draws, -1)
     return drawn

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pickmix.checks import refuse_overflow
-from pickmix.families.conditioning import Part
-from pickmix.families.conditioning_dense import DensePart
+from pickmix.families.base import Part
+from pickmix.families.gaussian_parts import DensePart
 from pickmix.model.conditional import conditional_moments
 from pickmix.model.rows import QueryRows, log_sum_exp
 from pickmix.threads import Threads, resolve_n_jobs

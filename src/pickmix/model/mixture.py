@@ -17,8 +17,7 @@ from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.families.base import Family, RandomSource
-from pickmix.families.conditioning import Part
+from pickmix.families.base import Family, Part, RandomSource
 from pickmix.families.layout import Moments
 from pickmix.families.registry import restrict_family
 from pickmix.selection.operations import Operations
@@ -266,27 +265,26 @@ class MixtureModel:
     ) -> MixtureModel:
         """A mixture over some columns; `parameters` makes those of a part, as in `parts_of`."""
         family = restrict_family(self.family, columns)
-        found = [parameters(part, places) for part, places, _ in parts_of(self.parts()[0], columns)]
-        return replace(
-            self, family=family, weights=weights, parameters=family.join_parameters(found)
-        )
+        found = [parameters(part, some) for part, some, _ in parts_of(self.parts()[0], columns)]
+        joined = family.join_parameters(found)
+        return replace(self, family=family, weights=weights, parameters=joined)
 
     def marginal(self, columns: np.ndarray) -> MixtureModel:
         """The mixture of some columns (d,), in their order."""
         return self.over_columns(
-            columns, self.weights.copy(), lambda part, places: part.marginal(places)
+            columns, self.weights.copy(), lambda part, some: part.marginal(some)
         )
 
 
 def parts_of(
     parts: Sequence[Part], targets: np.ndarray
 ) -> list[tuple[Part, np.ndarray, np.ndarray]]:
-    """Parts with target columns, places of these in the part and among the ordered targets."""
+    """Parts with target columns, numbers of these in the part and among the ordered targets."""
     with_targets = []
     for part in parts:
         among = np.flatnonzero(np.isin(targets, part.columns))
         if among.size:
             in_order = np.argsort(part.columns)
-            places = np.searchsorted(part.columns, targets[among], sorter=in_order)
-            with_targets.append((part, in_order[places], among))
+            ranks = np.searchsorted(part.columns, targets[among], sorter=in_order)
+            with_targets.append((part, in_order[ranks], among))
     return with_targets

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pickmix.checks import refuse_overflow
-from pickmix.families.conditioning import Part, SeenRows
+from pickmix.families.base import Pairs, Part, SeenRows
 from pickmix.model.mixture import MixtureModel, parts_of
 
 _LITTLE = 1e-14  # Smaller shares of a row are below the resolution of float64.
@@ -20,10 +20,7 @@ class Posterior(NamedTuple):
     """Some rows and their relevant components: pairs, row after row."""
 
     numbers: np.ndarray  # (R,) Rows among all of the query.
-    rows: SeenRows
-    #: Row (0 to R - 1) and component of each pair, (P,).
-    which: np.ndarray
-    components: np.ndarray
+    pairs: Pairs
     weights: np.ndarray  # Posterior probabilities (P,). Those of a row sum to one.
     starts: np.ndarray  # Where the pairs of each row start, (R,).
     best: np.ndarray  # The most probable components (R,).
@@ -37,7 +34,7 @@ class Posterior(NamedTuple):
         """Weighted means (R, L) over components (K, L)."""
         bounds = np.append(self.starts, self.weights.shape[0])
         shape = self.starts.shape[0], values.shape[0]
-        shares = csr_array((self.weights, self.components, bounds), shape=shape)
+        shares = csr_array((self.weights, self.pairs.components, bounds), shape=shape)
         return np.asarray(shares @ values)
 
     def choose(self, uniforms: np.ndarray) -> np.ndarray:
@@ -46,9 +43,9 @@ class Posterior(NamedTuple):
         ends = np.append(self.starts[1:], self.weights.shape[0])
         before = cumulative[ends - 1] - np.add.reduceat(self.weights, self.starts)
         marks = before[:, None] + uniforms * (cumulative[ends - 1] - before)[:, None]
-        pairs = np.searchsorted(cumulative, marks, side="right")
-        pairs = np.clip(pairs, self.starts[:, None], ends[:, None] - 1)
-        return np.asarray(self.components[pairs])
+        chosen = np.searchsorted(cumulative, marks, side="right")
+        chosen = np.clip(chosen, self.starts[:, None], ends[:, None] - 1)
+        return np.asarray(self.pairs.components[chosen])
 
 
 class QueryRows:
@@ -135,11 +132,9 @@ class QueryRows:
             kept = weights[which, components]
             starts = np.searchsorted(which, np.arange(numbers.shape[0]))
             kept /= np.add.reduceat(kept, starts)[which]
-            rows = self.seen_rows(numbers)
-            yield from _cut(
-                Posterior(numbers, rows, which, components, kept, starts, best),
-                max(1, _BLOCK_NUMBERS // width),
-            )
+            pairs = Pairs(self.seen_rows(numbers), which, components)
+            whole = Posterior(numbers, pairs, kept, starts, best)
+            yield from _cut(whole, max(1, _BLOCK_NUMBERS // width))
 
     def log_densities(self) -> np.ndarray:
         """log p of the observed cells of each row, (N,); 0 if there are none."""
@@ -181,17 +176,14 @@ def _cut(whole: Posterior, most: int) -> Iterator[Posterior]:
     while first < n_rows:
         last = int(np.searchsorted(bounds, bounds[first] + most, side="right")) - 1
         last = min(max(last, first + 1), n_rows)
-        pairs = slice(bounds[first], bounds[last])
-        rows = slice(first, last)
-        values, seen, patterns, noise = whole.rows
+        some, rows = slice(bounds[first], bounds[last]), slice(first, last)
+        values, seen, patterns, noise = whole.pairs.rows
+        noise = None if noise is None else noise[rows]
+        seen_rows = SeenRows(values[rows], seen[rows], patterns[rows], noise)
         yield Posterior(
             whole.numbers[rows],
-            SeenRows(
-                values[rows], seen[rows], patterns[rows], None if noise is None else noise[rows]
-            ),
-            whole.which[pairs] - first,
-            whole.components[pairs],
-            whole.weights[pairs],
+            Pairs(seen_rows, whole.pairs.which[some] - first, whole.pairs.components[some]),
+            whole.weights[some],
             whole.starts[rows] - bounds[first],
             whole.best[rows],
         )

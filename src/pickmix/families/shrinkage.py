@@ -1,22 +1,39 @@
-"""Covariances by leave-one-out shrinkage towards what all components share.
+"""Priors of Gaussian covariances: how far each component is shrunk towards what all share.
 
-A component's correlations are shrunk to those that all components share, with the weight under
-which its rows, each left out once, are most probable (leave_one_out.py). Its variances are shrunk
-to typical ones, in logarithms, so that a narrow direction stays narrow: by as much as the variances
-of different components are alike (empirical Bayes).
+`LeaningPrior` is that of most fits. A component's correlations are shrunk to those that all
+components share, with the weight under which its rows, each left out once, are most probable. Its
+variances are shrunk to typical ones, in logarithms, so that a narrow direction stays narrow: by as
+much as the variances of different components are alike (empirical Bayes).
+
+For a component of n rows with residuals r about their mean, S their covariance (divisor n), a
+target T and a weight lambda, the covariance in use is
+
+    G = (1 - lambda) n / (n - 1) S + lambda T.
+
+Without one row of weight w it is G - b w r r', b = (1 - lambda) n / (n - 1)^2, and the mean moves
+away from that row by the factor n / (n - w). With d = r' G^-1 r the log-density of the row under
+the component estimated from the others is, up to a constant,
+
+    -1/2 [ log|G| + log(1 - b w d) + (n / (n - w))^2 d / (1 - b w d) ]
+
+(after Hoffbeck and Landgrebe 1996, and Theiler 2012). Its sum over the rows is maximised over
+lambda. S and T have a common eigenbasis, so that all lambdas cost little more than one.
 """
 
 from __future__ import annotations
 
+import abc
 import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pickmix.families.base import Prior
-from pickmix.families.covariance_forms import CovarianceForm
-from pickmix.families.layout import Moments
-from pickmix.families.leave_one_out import Witnesses, leave_one_out_scores, told_shares
+from pickmix.families.base import NO_MASS, Prior, Witnesses
+from pickmix.families.layout import SCALE, SQUARE_SCALE, Moments
+
+if TYPE_CHECKING:
+    from pickmix.families.gaussian import Gaussian
 
 _FIRST_PSEUDO_ROWS = 10.0  # Pseudo-rows before shrinkage has been estimated.
 _ALL = 1e12  # Stands for complete shrinkage.
@@ -37,15 +54,91 @@ _NO_VARIANCE = 1e-304  # Stands for no variance at all.
 _LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
 _SIZE_ROWS = 2.0  # Pseudo-rows of a component's size.
 _REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
+_MOST_LEVERAGE = 0.98  # A row that makes up this much of a covariance, or more, has all of it.
+_WHOLE = 1.0 - 1e-9  # Leverage of a row without which there is no covariance.
+_LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
+FEWEST_ROWS = 0.5  # With fewer effective rows there is no component.
+_NOTHING = 1e4  # Decrease of its log-density then.
+_FIRMNESS = 1e-10  # Added to targets, whose variances are about one.
+_BLOCK = 256  # Matrices decomposed at a time.
+_PARTIAL_NUMBERS = 2_000_000  # Numbers in matrices of partial rows.
+_LEAST_COUNT = 2.5  # Effective rows of a component at least, of which little was seen.
 
 
 @dataclass
-class LeaningPrior(Prior):
+class CovariancePrior(Prior):
+    """What priors of Gaussian components have in common."""
+
+    form: Gaussian
+    n_rows: float  # Rows behind all statistics together.
+    pooled: np.ndarray  # (P,) Covariance that the components have in common.
+
+    @property
+    def allows_background(self) -> bool:
+        return False
+
+    def lower_bound(self) -> np.ndarray:
+        """A lower bound (P,) of the pooled covariance."""
+        unit = self.form.identity()
+        mean_variance = float(self.pooled @ unit) / float(unit @ unit)
+        return self.form.on_diagonal(self.form.floors + 1e-10 * mean_variance + 1e-280)
+
+    def own_shares(self, counts: np.ndarray) -> np.ndarray:
+        """Share (K,) of a covariance in use that comes from the component's rows."""
+        return np.zeros_like(counts)
+
+    @abc.abstractmethod
+    def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
+        """Covariances in use (U, P) of some components, before reg_covar."""
+
+
+@dataclass
+class GaussianPrior(CovariancePrior):
+    """The pooled covariance, towards which components of few rows are shrunk."""
+
+    least_count: float  # Components of fewer effective rows are shrunk; 0: none.
+    #: Sum of mass times covariance, and sums of mass, squared weights and degrees of freedom,
+    #: each with forgetting: what the pooled covariance comes from without pseudo-rows.
+    scatter: np.ndarray
+    totals: np.ndarray
+    is_shared: bool  # Whether the pooled covariance is that of every component.
+
+    def pool(self, moments: Moments, masses: np.ndarray) -> None:
+        """The pooled covariance is learnt from updates."""
+
+    def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
+        covariances = self.form.project(moments.scatter[members])
+        if self.least_count == 0.0:
+            return covariances
+        masses = moments.mass[members] * decay[SCALE]
+        spread = moments.squares[members] * decay[SQUARE_SCALE] * self.least_count
+        ratio = np.divide(masses**2, spread, out=np.zeros_like(masses), where=spread > 0.0)
+        trust = np.minimum(1.0, ratio)[:, None]
+        return np.asarray(trust * covariances + (1.0 - trust) * self.pooled)
+
+    @property
+    def needs_gains(self) -> bool:
+        return 0.0 < self.least_count < np.inf or self.is_shared
+
+    def absorb(
+        self, kept: float, mass: float, squares: float, freedom: float, scatter: np.ndarray
+    ) -> None:
+        self.scatter = kept * self.scatter + self.form.project(scatter[None])[0]
+        self.totals = np.array([kept, kept * kept, kept]) * self.totals + [mass, squares, freedom]
+        trust, divisor = 1.0, self.totals[0]
+        if self.least_count > 0.0:
+            divisor = self.totals[2]
+            spread = self.totals[1] * self.least_count
+            trust = min(1.0, self.totals[0] * self.totals[2] / spread) if spread > 0.0 else 0.0
+        if divisor > NO_MASS and trust > 0.0:
+            self.pooled = trust * self.scatter / divisor + (1.0 - trust) * self.pooled
+
+
+@dataclass
+class LeaningPrior(CovariancePrior):
     """Shared covariance structure, and the shrinkage of each component towards it."""
 
-    form: CovarianceForm
-    n_rows: float  # Rows behind all statistics together.
-    pooled: np.ndarray  # (P,) A typical covariance: mean shape, geometric mean size.
+    # The pooled covariance has a mean shape and a geometric mean size.
     log_variances: np.ndarray  # (D,) Logarithms of typical variances, relative to size.
     freedoms: np.ndarray  # (D,) Pseudo-rows of the shrinkage of variances to these.
     correlations: np.ndarray  # (P,) Shared correlations; ones on the diagonal.
@@ -56,7 +149,7 @@ class LeaningPrior(Prior):
     undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @classmethod
-    def of(cls, form: CovarianceForm, pooled: np.ndarray, n: int, n_rows: float) -> LeaningPrior:
+    def of(cls, form: Gaussian, pooled: np.ndarray, n: int, n_rows: float) -> LeaningPrior:
         """Initial prior of n components, before shrinkage has been estimated."""
         i, j = form.layout.pairs()
         D = form.n_features
@@ -90,6 +183,10 @@ class LeaningPrior(Prior):
     def chooses(self) -> bool:
         return self.form.products != "diagonal"
 
+    @property
+    def allows_background(self) -> bool:
+        return bool((self.reach > 0.0).any())
+
     def allow_background(self, extent: np.ndarray) -> None:
         reaching = extent[extent > 0.0]
         # In a constant column a new row may be as far off as in the others.
@@ -107,10 +204,6 @@ class LeaningPrior(Prior):
     def broad(self) -> np.ndarray:
         """The packed covariance (P,) of a background, before reg_covar."""
         return np.asarray(self.form.pack_matrices(np.diag(np.square(self.reach))[None])[0])
-
-    def floor(self) -> np.ndarray:
-        """A lower bound (P,) of the pooled covariance."""
-        return pooled_floor(self.form, self.pooled)
 
     def _floored(self, covariances: np.ndarray) -> np.ndarray:
         """Variances (K, D), bounded away from zero so that their logarithm is finite."""
@@ -136,7 +229,7 @@ class LeaningPrior(Prior):
 
     def _pool_shapes(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
         """Mean covariance / size, times the geometric mean size: no wide component dominates."""
-        weights = self.form.trace_weights(self.pooled + self.floor())
+        weights = self.form.trace_weights(self.pooled + self.lower_bound())
         sizes = covariances @ weights
         good = sizes > 1e-280
         freedom, sizes = freedom[good], sizes[good]
@@ -189,7 +282,6 @@ class LeaningPrior(Prior):
         return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
     def own_shares(self, counts: np.ndarray) -> np.ndarray:
-        """Share (K,) of a covariance in use that comes from the component's rows, > 0."""
         leanings = np.ones_like(counts)
         if self.form.products != "diagonal":
             leanings = self.leanings(np.arange(counts.shape[0]), counts)
@@ -216,15 +308,12 @@ class LeaningPrior(Prior):
         trust = freedom / (freedom + self.freedoms)
         return np.asarray(np.exp(trust * logs + (1.0 - trust) * (sizes + self.log_variances)))
 
-    def shrink(
-        self, covariances: np.ndarray, members: np.ndarray, counts: np.ndarray
-    ) -> np.ndarray:
-        """Covariances in use (U, P), before reg_covar, of components of counts (U,) rows."""
-        own, target = self._parts(covariances, counts)
-        leanings = self.leanings(members, counts)[:, None]
-        found = own + leanings * (target - own)
-        found[members == self.background] = self.broad()
-        return np.asarray(found)
+    def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
+        counts = moments.mass[members] * (decay[SCALE] * self.n_rows)
+        own, target = self._parts(self.form.project(moments.scatter[members]), counts)
+        used = own + self.leanings(members, counts)[:, None] * (target - own)
+        used[members == self.background] = self.broad()
+        return np.asarray(used)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sample covariances, and variances in use with shared correlations, before reg_covar."""
@@ -353,13 +442,6 @@ def _pseudo_rows(leanings: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(counts * leanings / np.maximum(1.0 - leanings, 1e-12), _ALL))
 
 
-def pooled_floor(form: CovarianceForm, pooled: np.ndarray) -> np.ndarray:
-    """A lower bound (P,) of a pooled covariance (P,)."""
-    unit = form.identity()
-    mean_variance = float(pooled @ unit) / float(unit @ unit)
-    return form.on_diagonal(form.floors + 1e-10 * mean_variance + 1e-280)
-
-
 def common_shares(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shares (L,) of the choices among components, and each component's posterior (M, L).
 
@@ -375,3 +457,140 @@ def common_shares(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         shares = posterior.sum(axis=0) + _SHARE_START
         shares /= shares.sum()
     return shares, posterior
+
+
+def without_row(
+    distances: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray,
+    own: np.ndarray,
+    most: float = _MOST_LEVERAGE,
+) -> np.ndarray:
+    """Decrease of the log-density of a row when its component is estimated without it.
+
+    distances d = r' G^-1 r, weights w of the rows in the component, its effective rows n, and the
+    share 1 - lambda of the sample covariance; all broadcast. No row has more leverage than `most`.
+
+    >>> float(without_row(np.array(0.0), np.array(1.0), np.array(1e9), np.array(1.0))) < 1e-8
+    True
+    """
+    rest = np.maximum(counts - weights, _LEAST_REST)
+    moved = np.square(counts / rest)
+    shares = own * counts / np.square(np.maximum(counts - 1.0, _LEAST_REST)) * weights
+    leverage = np.minimum(shares * distances, most)
+    fall = 0.5 * (np.log1p(-leverage) + distances * (moved / (1.0 - leverage) - 1.0))
+    # Without its only row a component is not there.
+    return np.asarray(np.where(counts - weights > FEWEST_ROWS, fall, _NOTHING))
+
+
+def leave_one_out_scores(
+    covariances: np.ndarray,
+    targets: np.ndarray,
+    counts: np.ndarray,
+    residuals: np.ndarray,
+    weights: np.ndarray,
+    leanings: np.ndarray,
+    kept: float = 0.0,
+    noise: np.ndarray | None = None,
+) -> np.ndarray:
+    """Mean log-density (M, L) of left-out rows, for each shrinkage, up to a constant.
+
+    covariances (M, D, D) are n / (n - 1) S, targets (M, D, D) have variances of about one, counts
+    (M,) are n > 1, residuals (M, m, D) have weights (M, m), 0 for padding; noise is (M, m, D, D).
+    `kept` is the effect of a row on a target made of the same rows, relative to that on their
+    covariance.
+    """
+    n_components, m, D = residuals.shape
+    is_partial = noise is not None or bool(np.isnan(residuals).any())
+    size = max(1, _PARTIAL_NUMBERS // max(1, m * D * D)) if is_partial else _BLOCK
+    # A little more on the diagonal, as correlations that all share may be singular.
+    targets = targets + _FIRMNESS * np.eye(D)
+    scores = np.empty(leanings.shape)
+    for start in range(0, n_components, size):
+        part = slice(start, start + size)
+        n, w = counts[part], weights[part]
+        arguments = covariances[part], targets[part], residuals[part], leanings[part]
+        if is_partial:
+            part_noise = None if noise is None else noise[part]
+            observed = told_shares(targets[part], residuals[part], w, part_noise)
+            n = np.maximum(n * observed, _LEAST_COUNT)
+            distances, log_determinants = _partial_distances(*arguments, part_noise)
+        else:
+            distances, log_determinants = _complete_distances(*arguments)
+        own, n, w = 1.0 - leanings[part][:, None, :], n[:, None, None], w[:, :, None]
+        falls = without_row(distances, w, n, own + (1.0 - own) * kept, _WHOLE)
+        densities = -0.5 * (log_determinants + distances) - falls
+        # A row without which there is no covariance rules the choice out.
+        densities[own * n / np.square(n - 1.0) * w * distances >= _WHOLE] = -_NOTHING
+        scores[part] = np.einsum("kml,km->kl", densities, weights[part])
+    return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
+
+
+def _complete_distances(
+    covariances: np.ndarray, targets: np.ndarray, residuals: np.ndarray, leanings: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distances d (M, m, L) of rows and log|G| (M, 1, L), for all shrinkages."""
+    whitener = np.linalg.inv(np.linalg.cholesky(targets))
+    white = whitener @ covariances @ whitener.transpose(0, 2, 1)
+    eigenvalues, vectors = np.linalg.eigh(white)
+    squares = np.square(residuals @ (whitener.transpose(0, 2, 1) @ vectors))
+    # Variances (M, L, D) along the common axes.
+    leanings = leanings[:, :, None]
+    variances = (1.0 - leanings) * np.maximum(eigenvalues, 0.0)[:, None, :] + leanings
+    variances = np.maximum(variances, 1e-14)
+    distances = squares @ (1.0 / variances).transpose(0, 2, 1)
+    return distances, np.log(variances).sum(axis=2)[:, None, :]
+
+
+def _partial_distances(
+    covariances: np.ndarray,
+    targets: np.ndarray,
+    residuals: np.ndarray,
+    leanings: np.ndarray,
+    noise: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distances d and log|G| (M, m, L) of the seen cells: NaN is missing, and values have noise.
+
+    Rows completed by a component's expectation would speak for the component as it is.
+    """
+    seen = ~np.isnan(residuals)
+    both = seen[:, :, :, None] & seen[:, :, None, :]
+    # A value that was not seen has a row and column of the unit matrix, and no distance. A
+    # covariance of few rows may be singular.
+    identity = np.eye(residuals.shape[2])
+    rest = identity * ~seen[:, :, None, :]
+    if noise is not None:
+        rest = rest + np.where(both, noise, 0.0)
+    away = np.where(seen, residuals, 0.0)[..., None]
+    distances, log_determinants = (np.empty((*seen.shape[:2], leanings.shape[1])) for _ in range(2))
+    for choice in range(leanings.shape[1]):
+        leaning = leanings[:, choice, None, None]
+        if choice and np.array_equal(leanings[:, choice], leanings[:, choice - 1]):
+            distances[..., choice] = distances[..., choice - 1]
+            log_determinants[..., choice] = log_determinants[..., choice - 1]
+            continue
+        mixed = covariances + leaning * (targets - covariances) + 1e-12 * identity
+        roots = np.linalg.cholesky(np.where(both, mixed[:, None], 0.0) + rest)
+        distances[..., choice] = np.square(np.linalg.solve(roots, away)[..., 0]).sum(axis=2)
+        diagonals = np.diagonal(roots, axis1=2, axis2=3)
+        log_determinants[..., choice] = 2.0 * np.log(diagonals).sum(axis=2)
+    return distances, log_determinants
+
+
+def told_shares(
+    covariances: np.ndarray,
+    residuals: np.ndarray,
+    weights: np.ndarray,
+    noise: np.ndarray | None,
+) -> np.ndarray:
+    """Observed information (M,) of rows (M, m, D) on a covariance, relative to complete rows.
+
+    It is the share of pairs of columns that were seen, less for values with wide noise.
+    """
+    told = (~np.isnan(residuals)).astype(np.float64)
+    if noise is not None:
+        own = np.diagonal(covariances, axis1=1, axis2=2)[:, None, :]
+        told *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
+    pairs = np.square(told.sum(axis=2))
+    total = np.maximum(weights.sum(axis=1) * residuals.shape[2] ** 2, 1e-300)
+    return np.asarray((pairs * weights).sum(axis=1) / total)

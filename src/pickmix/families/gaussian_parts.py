@@ -1,4 +1,7 @@
-"""Conditionals of Gaussian columns with full covariances, many patterns of seen cells at once."""
+"""Conditionals of Gaussian columns: independent ones, and those with full covariances.
+
+Of the latter, many patterns of seen cells at once.
+"""
 
 # Numba infers types in the kernels.
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
@@ -12,8 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from pickmix.compiled import kernel, part
-from pickmix.families.cholesky import LANES, copy_row, invert_pivots, multiply, subtract_product
-from pickmix.families.conditioning import LeftOut, Part, RandomSource, SeenRows
+from pickmix.families.base import LeftOut, Pairs, Part, RandomSource, SeenRows
+from pickmix.families.cholesky import (
+    LANES,
+    copy_row,
+    invert_lower,
+    invert_pivots,
+    multiply,
+    subtract_product,
+)
 from pickmix.threads import Threads
 
 ROWS_AT_A_TIME = 8  # Rows that are worked on together.
@@ -176,6 +186,38 @@ def leave_out_groups(
                     out[n, row, cells[a]] = answers[n]
 
 
+class DiagonalPart(Part):
+    """Gaussian columns that are independent given the component.
+
+    means, variances (K, d); `covariances` are the variances in the user's shape, (K, d) or (K,).
+    """
+
+    kind = "number"
+
+    def __init__(
+        self,
+        columns: np.ndarray,
+        means: np.ndarray,
+        variances: np.ndarray,
+        centre: np.ndarray,
+        covariances: np.ndarray,
+    ) -> None:
+        self.columns = columns
+        self.parameters = {"means": means, "covariances": covariances}
+        self.means, self.variances = means - centre, variances
+
+    def leave_out(self, rows: SeenRows) -> LeftOut:
+        seen = np.flatnonzero(rows.seen[0])
+        means, variances = self.means[:, None, seen], self.variances[:, None, seen]
+        squares = np.square(rows.values[:, seen] - means) / variances
+        return LeftOut(-0.5 * (squares + np.log(2.0 * np.pi * variances)), means, variances)
+
+    def with_noise(self) -> Part:
+        d = self.columns.shape[0]
+        matrices = self.variances[:, :, None] * np.eye(d)
+        return DensePart(self.columns, self.means, matrices, np.zeros(d))
+
+
 class _Given(NamedTuple):
     """Conditionals of m columns given seen cells, for Q pairs of a pattern and a component.
 
@@ -205,70 +247,56 @@ class DensePart(Part):
         self, columns: np.ndarray, means: np.ndarray, covariances: np.ndarray, centre: np.ndarray
     ) -> None:
         self.columns = columns
+        self.parameters = {"means": means, "covariances": covariances}
         self._centre = centre
-        self._own_means = means
         self._shared = covariances.ndim == 2
         self.means = means - centre
         self.matrices = covariances[None] if self._shared else covariances
+        self.variances = np.broadcast_to(
+            np.diagonal(self.matrices, axis1=1, axis2=2), self.means.shape
+        )
         self._last_seen = self._last_whitener = np.zeros(0)
         self._lanes: tuple[np.ndarray, np.ndarray] | None = None
 
-    def typical(self) -> np.ndarray:
-        return self._own_means
-
-    def marginal(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        matrices = self.matrices[:, places[:, None], places]
+    def marginal(self, targets: np.ndarray) -> dict[str, np.ndarray]:
+        matrices = self.matrices[:, targets[:, None], targets]
         covariances = matrices[0] if self._shared else matrices
-        return {"means": self._own_means[:, places], "covariances": covariances}
+        return {"means": self.parameters["means"][:, targets], "covariances": covariances}
 
-    def conditional(self, rows: SeenRows, places: np.ndarray) -> dict[str, np.ndarray]:
+    def conditional(self, rows: SeenRows, targets: np.ndarray) -> dict[str, np.ndarray]:
         components = np.arange(self.means.shape[0])
-        row = np.zeros(components.shape[0], dtype=np.int64)
-        means, _ = self.moments(rows, row, components, places)
-        few = slice(0, 1 if self._shared else None)
-        covariances = self.covariances(rows, row[few], components[few], places)
+        pairs = Pairs(rows, np.zeros_like(components), components)
+        means, _ = self.moments(pairs, targets)
+        if self._shared:
+            pairs = Pairs(rows, pairs.which[:1], components[:1])
+        covariances = self.covariances(pairs, targets)
         return {
-            "means": means + self._centre[places],
+            "means": means + self._centre[targets],
             "covariances": covariances[0] if self._shared else covariances,
         }
 
-    def moments(
-        self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        shape = components.shape[0], places.shape[0]
+    def moments(self, pairs: Pairs, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        shape = pairs.which.shape[0], targets.shape[0]
         means, variances = np.empty(shape), np.empty(shape)
-        for pairs, kind, given in self._given(rows, which, components, places):
-            means[pairs] = self._means(rows, which[pairs], components[pairs], places, kind, given)
-            variances[pairs] = given.variances[kind]
+        for some, kind, given in self._given(pairs, targets):
+            means[some] = self._means(pairs, some, targets, kind, given)
+            variances[some] = given.variances[kind]
         return means, variances
 
-    def covariances(
-        self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
-    ) -> np.ndarray:
-        m = places.shape[0]
-        covariances = np.empty((components.shape[0], m, m))
-        for pairs, kind, given in self._given(rows, which, components, places):
-            covariances[pairs] = (given.factors @ given.factors.transpose(0, 2, 1))[kind]
+    def covariances(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
+        m = targets.shape[0]
+        covariances = np.empty((pairs.which.shape[0], m, m))
+        for some, kind, given in self._given(pairs, targets):
+            covariances[some] = (given.factors @ given.factors.transpose(0, 2, 1))[kind]
         return covariances
 
-    def modes(
-        self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
-    ) -> np.ndarray:
-        return self.moments(rows, which, components, places)[0]
-
-    def draw(
-        self,
-        rows: SeenRows,
-        which: np.ndarray,
-        components: np.ndarray,
-        places: np.ndarray,
-        random: RandomSource,
-    ) -> np.ndarray:
-        normals = random.standard_normal((components.shape[0], self.means.shape[1]))
-        drawn = np.empty((components.shape[0], places.shape[0]))
-        for pairs, kind, given in self._given(rows, which, components, places):
-            means = self._means(rows, which[pairs], components[pairs], places, kind, given)
-            drawn[pairs] = means + _multiply(given.factors, kind, normals[pairs])
+    def draw(self, pairs: Pairs, targets: np.ndarray, random: RandomSource) -> np.ndarray:
+        n_pairs = pairs.which.shape[0]
+        normals = random.standard_normal((n_pairs, self.means.shape[1]))
+        drawn = np.empty((n_pairs, targets.shape[0]))
+        for some, kind, given in self._given(pairs, targets):
+            means = self._means(pairs, some, targets, kind, given)
+            drawn[some] = means + _multiply(given.factors, kind, normals[some])
         return drawn
 
     def leave_out(self, rows: SeenRows) -> LeftOut:
@@ -324,10 +352,6 @@ class DensePart(Part):
             raise ValueError(_SINGULAR)
         return answers
 
-    def variances_of(self) -> np.ndarray:
-        variances = np.diagonal(self.matrices, axis1=1, axis2=2)
-        return np.broadcast_to(variances, self.means.shape)
-
     def covariances_along(self, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
         matrices = self.matrices[self._matrix_of(components)]
         return np.asarray(basis.T @ matrices @ basis)
@@ -338,8 +362,8 @@ class DensePart(Part):
         return np.broadcast_to(volumes, self.means.shape[:1])
 
     def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
-        away = np.nan_to_num(rows - self._own_means[component])
-        whiteners = _invert_lower(_cholesky(self.matrices))
+        away = np.nan_to_num(rows - self.typical()[component])
+        whiteners = invert_lower(_cholesky(self.matrices))
         matrix = self._matrix_of(component)
         distances = np.empty(rows.shape[0])
         for block in _blocks(rows.shape[0], rows.shape[1]):
@@ -370,16 +394,17 @@ class DensePart(Part):
         matrices = self.matrices[:, seen[:, None], seen]
         if noise is not None:
             matrices = matrices + noise[seen[:, None], seen]
-        whitener = _invert_lower(_cholesky(matrices))
+        whitener = invert_lower(_cholesky(matrices))
         if noise is None:
             # Blocks of rows with one pattern follow each other.
             self._last_seen, self._last_whitener = seen, whitener
         return whitener
 
     def _given(
-        self, rows: SeenRows, which: np.ndarray, components: np.ndarray, places: np.ndarray
+        self, pairs: Pairs, targets: np.ndarray
     ) -> Iterator[tuple[np.ndarray, np.ndarray, _Given]]:
-        """Yield (pairs, their places among Q conditionals, these conditionals)."""
+        """Yield (numbers of pairs, which of Q conditionals each has, these conditionals)."""
+        rows, which, components = pairs
         d = self.means.shape[1]
         alike = rows.patterns if rows.noise is None else np.arange(rows.patterns.shape[0])
         matrices = self._matrix_of(components)
@@ -391,32 +416,33 @@ class DensePart(Part):
             chosen = first[begin : begin + size]
             noise = None if rows.noise is None else rows.noise[which[chosen]]
             seen = rows.seen[which[chosen]]
-            given = _condition(self.matrices[matrices[chosen]], seen, noise, places)
+            given = _condition(self.matrices[matrices[chosen]], seen, noise, targets)
             ends = np.searchsorted(kinds[in_order], [begin, begin + size])
             for start in range(ends[0], ends[1], size):
-                pairs = in_order[start : min(start + size, ends[1])]
-                yield pairs, kinds[pairs] - begin, given
+                some = in_order[start : min(start + size, ends[1])]
+                yield some, kinds[some] - begin, given
 
     def _means(
         self,
-        rows: SeenRows,
-        which: np.ndarray,
-        components: np.ndarray,
-        places: np.ndarray,
+        pairs: Pairs,
+        some: np.ndarray,
+        targets: np.ndarray,
         kind: np.ndarray,
         given: _Given,
     ) -> np.ndarray:
+        """Conditional means (n, m) for `some` (n,) of the pairs."""
+        rows, which, components = pairs.rows, pairs.which[some], pairs.components[some]
         seen = rows.seen[which]
         away = np.where(seen, rows.values[which] - self.means[components], 0.0)
-        unseen = ~seen[:, places]
+        unseen = ~seen[:, targets]
         if unseen.all():
-            own = self.means[components[:, None], places]
-            return np.asarray(own + _multiply(given.gains, kind, away))
+            means = self.means[components[:, None], targets]
+            return np.asarray(means + _multiply(given.gains, kind, away))
         # Most rows may have seen most of the queried columns.
-        means = rows.values[which[:, None], places]
-        pairs, targets = np.nonzero(unseen)
-        pulls = np.einsum("ed,ed->e", given.gains[kind[pairs], targets], away[pairs])
-        means[pairs, targets] = self.means[components[pairs], places[targets]] + pulls
+        means = rows.values[which[:, None], targets]
+        cells, columns = np.nonzero(unseen)
+        pulls = np.einsum("ed,ed->e", given.gains[kind[cells], columns], away[cells])
+        means[cells, columns] = self.means[components[cells], targets[columns]] + pulls
         return np.asarray(means)
 
 
@@ -432,18 +458,18 @@ def _multiply(matrices: np.ndarray, kind: np.ndarray, vectors: np.ndarray) -> np
 
 
 def _condition(
-    matrices: np.ndarray, seen: np.ndarray, noise: np.ndarray | None, places: np.ndarray
+    matrices: np.ndarray, seen: np.ndarray, noise: np.ndarray | None, targets: np.ndarray
 ) -> _Given:
-    """Conditionals of the columns `places` under covariances (Q, d, d), given cells seen (Q, d)."""
+    """Conditionals of columns under covariances (Q, d, d), given the cells seen (Q, d)."""
     d = seen.shape[1]
     order = np.argsort(~seen, axis=1, kind="stable")
     if noise is not None:
         matrices = matrices + np.where(seen[:, :, None] & seen[:, None, :], noise, 0.0)
     rows = np.arange(seen.shape[0])[:, None, None]
     lower = _cholesky(matrices[rows, order[:, :, None], order[:, None, :]])
-    place = np.argsort(order, axis=1)
+    rank = np.argsort(order, axis=1)
     # The factor's rows of the queried columns.
-    wanted = np.take_along_axis(lower, place[:, places, None], axis=1)
+    wanted = np.take_along_axis(lower, rank[:, targets, None], axis=1)
     is_seen = (np.arange(d) < seen.sum(axis=1)[:, None])[:, None, :]
     factors = np.where(is_seen, 0.0, wanted)
     # Solve gains L_SS = L_MS from the last column on; unseen ones have a zero on the right.
@@ -451,7 +477,7 @@ def _condition(
     for j in range(d - 1, -1, -1):
         rest[:, :, j] /= lower[:, j, None, j]
         rest[:, :, :j] -= rest[:, :, j, None] * lower[:, None, j, :j]
-    gains = np.take_along_axis(rest, place[:, None, :], axis=2)
+    gains = np.take_along_axis(rest, rank[:, None, :], axis=2)
     return _Given(gains, factors, np.einsum("qmd,qmd->qm", factors, factors))
 
 
@@ -460,13 +486,3 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
         return np.asarray(np.linalg.cholesky(matrices))
     except np.linalg.LinAlgError as error:
         raise ValueError(_SINGULAR) from error
-
-
-def _invert_lower(lower: np.ndarray) -> np.ndarray:
-    """Inverses of lower triangles (K, d, d)."""
-    inverse = np.zeros_like(lower)
-    for i in range(lower.shape[1]):
-        inverse[:, i, i] = 1.0 / lower[:, i, i]
-        row = np.matmul(lower[:, i, None, :i], inverse[:, :i, :i])[:, 0]
-        inverse[:, i, :i] = -row * inverse[:, i, i, None]
-    return inverse
