@@ -10,6 +10,7 @@ import math
 import pickle
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from pickmix.data.partial_rows import fill
 from pickmix.estimators.checkpointing import fingerprint_of
-from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
+from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
 from pickmix.fitting.checkpoint import Checkpoints, say_resumed
@@ -41,6 +42,17 @@ from pickmix.model.frame import Frame, find_frame
 
 # With fewer rows than this, there are no validation rows.
 _FEWEST_SPLIT = 20
+# With "auto": the most components that are tried, and the rows that each must have on average.
+_MOST_CHOSEN = 128
+_ROWS_PER_COMPONENT = 2
+# Numbers of components that may be worse, one after the other, before the search ends.
+_FALLS = 2
+# Share of the rows that choose if there are no validation rows.
+_SHARE_LEFT_OUT = 0.2
+# A component that bends does the work of several Gaussians: so much fewer are tried as well.
+_FEWER = 4
+# Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
+_SPREADS = (1e-2, 1e2)
 
 
 @dataclass(frozen=True)
@@ -195,7 +207,7 @@ class DeepTraining:
         if kept is None:
             frame, start = self._start(network, candidate)
         else:
-            frame, tables = Frame(*kept["frame"]), kept["engine"]["state"][: len(network.shapes)]
+            frame, tables = Frame(*kept["frame"]), kept["engine"]["tables"]
             chain = np.zeros((self.X.shape[0], network.n_slots), np.int32)
             start = Start(tables, np.zeros(network.n_children), chain)
         engine = self._make_engine(network, frame, start)
@@ -210,7 +222,7 @@ class DeepTraining:
             if not self.is_stream:
                 engine.remember()
         else:
-            engine.take_up(kept["engine"])
+            engine.restore(kept["engine"])
             first_value, start_seconds = kept["first_value"], kept["start_seconds"]
         best_before = -math.inf if first_value is None else first_value
         plateau = None
@@ -220,7 +232,12 @@ class DeepTraining:
         done = 0 if kept is None else kept["moment"].step - first_step + 1
         keeper = None
         if checkpoints is not None:
-            keeper = _Keeper(checkpoints, engine, frame, first_value, start_seconds)
+            begun = {
+                "frame": (frame.center, frame.scale, frame.whitening),
+                "first_value": first_value,
+                "start_seconds": start_seconds,
+            }
+            keeper = _Keeper(checkpoints, engine, begun)
         n_batches = engine.batches.n_batches
         passes_before = 0.0 if former is None else former.passes
         result = loop.run(
@@ -254,14 +271,14 @@ class DeepTraining:
             end = replace(end, chain=end.chain[:0], moments=engine.moments())
             if result.outcome == Outcome.NON_FINITE:
                 # A batch that the model cannot learn from leaves it as it was.
-                begun = DeepFit(
+                unchanged = DeepFit(
                     frame,
                     tuple(map(np.array, start.tables)),
                     np.exp(start.log_weights),
                     start.chain[:0],
                     split_seed=self.split_seed,
                 )
-                end = former or begun
+                end = former or unchanged
         n_drawn = 0
         if self.is_stream and former is not None and self._draws_chain:
             n_drawn = self.X.shape[0] * network.n_evaluated_by_all
@@ -375,26 +392,18 @@ def _snapshot(frame: Frame, engine: GradientEngine) -> DeepFit:
 
 @dataclass
 class _Keeper:
-    """Writes the loop's moments with the engine's state, as arrays and numbers."""
+    """Writes checkpoints of the loop: what the fit began with, and the engine's state."""
 
     checkpoints: Checkpoints
     engine: GradientEngine
-    frame: Frame
-    first_value: float | None
-    start_seconds: float
+    begun: dict[str, Any]
 
     def due(self) -> bool:
         return self.checkpoints.due()
 
     def keep(self, moment: loop.Moment) -> None:
-        values = {
-            "engine": self.engine.export(),
-            "moment": moment,
-            "frame": (self.frame.center, self.frame.scale, self.frame.whitening),
-            "first_value": self.first_value,
-            "start_seconds": self.start_seconds,
-        }
-        self.checkpoints.write(values, {})
+        state = {"engine": self.engine.state_dict(), "moment": moment}
+        self.checkpoints.write(self.begun | state, {})
 
 
 def _resume(checkpoints: Checkpoints) -> dict[str, Any] | None:
@@ -415,7 +424,7 @@ def _check_keepable(proposal: TreeProposal) -> None:
     with tempfile.TemporaryDirectory() as folder:
         trial = Checkpoints(folder, 0.0, {})
         try:
-            trial.write(proposal.export(), {})
+            trial.write(proposal.state_dict(), {})
             trial.read({})
         except (ValueError, TypeError, AttributeError, pickle.PicklingError) as error:
             raise ValueError(
@@ -434,3 +443,97 @@ def check_memory(network: Network, dtype: np.dtype) -> None:
             f"parameters and their moments; this machine has {memory() / 1e9:.3g} GB. Take fewer "
             "components, children or layers."
         )
+
+
+# -- Gaussian mixtures to begin with --------------------------------------------------------
+
+
+def fit_gaussians(
+    X: np.ndarray, weights: np.ndarray | None, n_components: int, frame: Frame, settings: Settings
+) -> Gaussians:
+    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
+
+    It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
+    The Gaussians come in the coordinates of the frame.
+    """
+    n_fitted = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
+    is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
+    units = np.where(is_usual, 1.0, frame.scale)
+    with warnings.catch_warnings():
+        # What a start has not reached, the fit that follows may.
+        warnings.simplefilter("ignore")
+        mixture = GaussianMixture(
+            n_fitted,
+            covariance_type=settings.gaussian_form,
+            reg_covar=settings.reg_covar,
+            random_state=settings.gaussian_seed,
+        ).fit(X / units, sample_weight=weights)
+    factors = mixture.precisions_cholesky_
+    if settings.gaussian_form == "diag":
+        cholesky = factors[:, :, None] * np.eye(X.shape[1])
+    else:
+        cholesky = np.swapaxes(factors, 1, 2)
+    means = frame.to_model(mixture.means_ * units)
+    return Gaussians(mixture.weights_, means, _cholesky_in_frame(cholesky / units, frame))
+
+
+def _cholesky_in_frame(cholesky: np.ndarray, frame: Frame) -> np.ndarray:
+    """Lower triangular factors (K, D, D) of precisions in the coordinates of the frame."""
+    scaled = cholesky * frame.scale
+    if frame.whitening is None:
+        return np.ascontiguousarray(scaled)
+    # Rows are multiplied by W, so factors by the inverse of W'; then made triangular again.
+    mixed = scaled @ np.linalg.inv(frame.whitening).T
+    upper = np.asarray(np.linalg.qr(mixed[:, :, ::-1], mode="r"))
+    lower = upper[:, ::-1, ::-1]
+    signs = np.sign(np.diagonal(lower, axis1=1, axis2=2))
+    return np.ascontiguousarray(lower * signs[:, :, None])
+
+
+def choose_gaussians(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray | None,
+    frame: Frame,
+    settings: Settings,
+) -> list[Gaussians]:
+    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
+
+    Numbers of components are powers of two. The second mixture has a quarter of the components.
+    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
+    """
+    if validation is not None:
+        mixtures = _search(X, weights, validation, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
+        return [mixtures[number][1] for number in numbers]
+    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
+    if n_left_out:
+        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
+        kept = np.sort(order[n_left_out:])
+        kept_weights = None if weights is None else weights[kept]
+        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+    return [fit_gaussians(X, weights, best, frame, settings)]
+
+
+def _search(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray,
+    frame: Frame,
+    settings: Settings,
+) -> dict[int, tuple[float, Gaussians]]:
+    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
+    mixtures: dict[int, tuple[float, Gaussians]] = {}
+    rows = frame.to_model(validation)
+    best, falls, number = -np.inf, 0, 1
+    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
+    while falls < _FALLS and (number == 1 or number <= most):
+        gaussians = fit_gaussians(X, weights, number, frame, settings)
+        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
+        mixtures[number] = (value, gaussians)
+        falls = 0 if value > best else falls + 1
+        best = max(best, value)
+        number *= 2
+    return mixtures

@@ -108,7 +108,7 @@ class TreeProposal:
         )
         return drawn
 
-    def export(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """What the proposals have learnt: their attributes, but for how they do their work."""
         learnt = {}
         for number, group in enumerate(self._groups):
@@ -117,7 +117,7 @@ class TreeProposal:
                     learnt[f"{name}:{number}" if number else name] = value
         return learnt
 
-    def take_up(self, learnt: dict[str, Any]) -> None:
+    def restore(self, learnt: dict[str, Any]) -> None:
         """Go on with what others have learnt."""
         for name, value in learnt.items():
             attribute, _, number = name.partition(":")
