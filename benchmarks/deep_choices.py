@@ -18,7 +18,7 @@ from reporting import parser_for, print_machine, print_table, write_lines
 
 from pickmix import FlowMixture, SumProductTransformNetwork
 from pickmix.data import uci
-from pickmix.estimators.deep_gaussians import choose_gaussians
+from pickmix.estimators.deep_fit import choose_gaussians
 from pickmix.gradient.settings import Settings
 from pickmix.model.frame import find_frame
 from pickmix.selection.schedules import CosineRate

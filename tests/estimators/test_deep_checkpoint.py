@@ -263,22 +263,6 @@ def test_max_time_ends_a_call_and_not_the_fit(tmp_path, monkeypatch):
     assert_same_bits(resumed, expected)
 
 
-def test_ctrl_c_writes_a_checkpoint(tmp_path):
-    expected = flow().fit(rows())
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def interrupt(info):
-        signal.raise_signal(signal.SIGINT)
-
-    try:
-        with pytest.warns(UserWarning, match="was interrupted after"):
-            early = flow(checkpoint=tmp_path, callbacks=interrupt).fit(rows())
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert early.outcome_ == "interrupted"
-    assert_same_bits(flow(checkpoint=tmp_path).fit(rows()), expected)
-
-
 SCRIPT = """
     import os, signal, sys
     import numpy as np
@@ -303,8 +287,8 @@ def rate(step):
 rate.__module__, rate.__qualname__ = "__main__", "rate"
 
 
-@pytest.mark.parametrize(("number", "every"), [(signal.SIGKILL, 0.0), (signal.SIGTERM, 300.0)])
-def test_a_killed_process_goes_on_in_another(number, every, tmp_path):
+def test_a_terminated_process_goes_on_in_another(tmp_path):
+    number, every = signal.SIGTERM, 300.0
     np.save(tmp_path / "X.npy", rows())
     script = textwrap.dedent(SCRIPT).replace("SETTINGS", repr(SETTINGS))
     arguments = [tmp_path / "X.npy", int(number), tmp_path / "checkpoints", every]
@@ -318,7 +302,7 @@ def test_a_killed_process_goes_on_in_another(number, every, tmp_path):
     assert done.returncode == -number, done.stderr
     assert done.stderr == ""
     names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names[-1:] == ["checkpoint-000001.pickmix"] if every else len(names) == 2
+    assert names[-1:] == ["checkpoint-000001.pickmix"]
     resumed = flow(learning_rate=rate, checkpoint=tmp_path / "checkpoints").fit(rows())
     assert_same_bits(resumed, flow(learning_rate=rate).fit(rows()))
 
@@ -340,12 +324,6 @@ class TestRowsFromElsewhere:
                 assert_same_bits(found, expected)
                 assert not hasattr(found, "feature_names_in_")
             assert source.read(0, 1).tolist() == X[:1].tolist()
-
-    def test_columns_are_chosen(self, tmp_path):
-        X = rows()
-        write_table(tmp_path / "X.csv", {"c": X[:, 0], "b": X[:, 1], "a": X[:, 0]})
-        found = flow().fit(tmp_path / "X.csv", columns=["a", "b"])
-        assert_same_bits(found, flow().fit(X))
 
     def test_numbers_that_are_missing_are_named(self, tmp_path):
         X = rows()

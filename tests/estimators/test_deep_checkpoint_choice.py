@@ -1,14 +1,11 @@
 """Checkpoints of deep fits that choose their number of components: the search, then the fits."""
 
-import math
-
 import numpy as np
 import pytest
 from killing import Killed
 
 from pickmix import FlowMixture, SumProductTransformNetwork
-from pickmix.estimators import deep_fit, deep_gaussians
-from pickmix.fitting.checkpoint import Checkpoints
+from pickmix.estimators import deep_fit
 from pickmix.gradient import engine as engine_module
 from pickmix.gradient.engine import GradientEngine
 
@@ -20,7 +17,7 @@ SETTINGS |= {"init_params": "gaussian", "patience": None}
 def short_search(quick_compilation):
     with pytest.MonkeyPatch.context() as patch:
         # Four groups need no longer search.
-        patch.setattr(deep_gaussians, "MOST_CHOSEN", 4)
+        patch.setattr(deep_fit, "_MOST_CHOSEN", 4)
         yield
 
 
@@ -57,8 +54,8 @@ def expected():
     return bits(network().fit(rows()))
 
 
-# After the search; amid the first fit; after its end, the 23rd checkpoint; amid the second one.
-@pytest.mark.parametrize(("n_written", "folders"), [(1, []), (8, [4]), (23, [4]), (28, [4, 1])])
+# Amid the first fit; after its end, the 23rd checkpoint; amid the second one.
+@pytest.mark.parametrize(("n_written", "folders"), [(8, [4]), (23, [4]), (28, [4, 1])])
 def test_killed_and_resumed_gives_the_same_bits(
     n_written, folders, expected, tmp_path, kill, capfd
 ):
@@ -89,48 +86,10 @@ def test_the_search_is_not_repeated(expected, tmp_path, monkeypatch, kill):
     assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
 
 
-@pytest.mark.parametrize("make", [network, flow], ids=["network", "flow"])
-def test_a_finished_fit_is_there_at_once(make, tmp_path, monkeypatch):
-    first = make(checkpoint=tmp_path).fit(rows())
+def test_a_finished_fit_is_there_at_once(tmp_path, monkeypatch):
+    first = flow(checkpoint=tmp_path).fit(rows())
     for name in ("compile", "advance", "log_likelihood", "validation"):
         monkeypatch.setattr(GradientEngine, name, None)
     for name in ("choose_gaussians", "gaussian_start"):
         monkeypatch.setattr(deep_fit, name, None)
-    assert bits(make(checkpoint=tmp_path).fit(rows())) == bits(first)
-
-
-def test_without_a_random_state_the_seed_of_the_search_is_kept(tmp_path, kill):
-    kill(12)
-    with pytest.raises(Killed):
-        network(random_state=None, checkpoint=tmp_path, checkpoint_every=0).fit(rows())
-    seeds = list(Checkpoints.read_notes(_checkpoints(tmp_path))["seeds"])
-    kill(None)
-    resumed = network(random_state=None, checkpoint=tmp_path).fit(rows())
-
-    class Seeds(np.random.RandomState):
-        def randint(self, *args):
-            return seeds.pop(0)
-
-    assert bits(resumed) == bits(network(random_state=Seeds()).fit(rows()))
-
-
-def _checkpoints(folder):
-    """The checkpoints in a folder, whatever call they belong to."""
-    checkpoints = Checkpoints(folder, 0.0, {})
-    checkpoints._compare = lambda path, call: None
-    return checkpoints
-
-
-def test_another_call_is_refused(tmp_path):
-    network(checkpoint=tmp_path).fit(rows())
-    with pytest.raises(ValueError, match=r"parameters\.max_steps was 24, is 25"):
-        network(checkpoint=tmp_path, max_steps=25).fit(rows())
-
-
-def test_max_time_ends_a_call_and_not_the_fit(expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_module, "_CHUNK_SECONDS", 1e-9)
-    for _ in range(3):
-        found = network(checkpoint=tmp_path, max_time=1e-9).fit(rows())
-        assert found.outcome_ == "max_time"
-        assert math.isfinite(found.best_validation_)
-    assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
+    assert bits(flow(checkpoint=tmp_path).fit(rows())) == bits(first)

@@ -6,7 +6,7 @@ from quick_jit import quick_jit
 from scipy import stats
 from scipy.special import logsumexp
 
-from pickmix.gradient import gaussians_below
+from pickmix.gradient import start as starts
 from pickmix.gradient.compilation import precision
 from pickmix.gradient.sptn import SumProductTransform
 from pickmix.gradient.start import Gaussians, gaussian_start
@@ -105,7 +105,7 @@ def at_node(network, found, depth, slot, node, y):
 
 @pytest.fixture
 def no_noise(monkeypatch):
-    monkeypatch.setattr(gaussians_below, "_NOISE", 0.0)
+    monkeypatch.setattr(starts, "_NOISE", 0.0)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -113,7 +113,7 @@ def test_density_is_that_of_the_small_mixtures(name, monkeypatch, no_noise):
     network = SumProductTransform(*SHAPES[name])
     root, tables, chain, rows = begin(network)
     recorder = Recorder()
-    monkeypatch.setattr(gaussians_below, "better_mixture", recorder)
+    monkeypatch.setattr(starts, "better_mixture", recorder)
     # Which component is copied does not matter, but the test must know it.
     monkeypatch.setattr(Gaussians, "repeated", lambda self, n, seed: fill(self, n))
     with precision("float64"):
@@ -143,7 +143,7 @@ def test_chains_stand_where_the_posterior_says(name, monkeypatch, no_noise):
     network = SumProductTransform(*SHAPES[name])
     _, tables, chain, rows = begin(network)
     recorder = Recorder()
-    monkeypatch.setattr(gaussians_below, "better_mixture", recorder)
+    monkeypatch.setattr(starts, "better_mixture", recorder)
     with precision("float64"):
         after, moved = network.take_gaussians_below(tables, chain, rows, 3)
         named = network.unpack([table[:, None] for table in after])

@@ -1,6 +1,5 @@
 """Networks that start where a Gaussian mixture ends."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from quick_jit import quick_jit
@@ -14,7 +13,6 @@ SHAPES = [
     (s, b, n_layers, n_features, transforms)
     for transforms in ("triangular", "rotations", False)
     for s, b, n_layers, n_features in (
-        (3, 1, 1, 4),
         (2, 1, 2, 3),
         (2, 2, 3, 5),
         ((3, 2), 8, 2, 2),
@@ -64,28 +62,6 @@ def test_children_of_the_root_are_the_gaussians(shape):
         expected = stats.multivariate_normal(mean, covariance).logpdf(rows)
         # Far from a narrow Gaussian log-densities are large.
         np.testing.assert_allclose(found[:, child], expected, rtol=1e-9, atol=1e-7)
-
-
-@pytest.mark.parametrize("b", [1, 2])
-def test_rotations_pass_on_what_triangles_pass_on(b):
-    """With products below, the coordinates that arrive there are the same."""
-    shape = (3, b, 2, 4)
-    outputs = []
-    for transforms in ("triangular", "rotations"):
-        network = SumProductTransform(*shape, transforms)
-        means, _, cholesky = random_gaussians(network)
-        x = np.random.default_rng(1).normal(size=(3, 1, 4)) + means[:, None]
-        with precision("float64"):
-            tables = network.take_gaussians(network.start(1, np.float64), means, cholesky, 2)
-            by_slot = network.kinds[0].unflatten(tables[0][:, None])
-            outputs.append(np.asarray(network.kinds[0].forward(by_slot, jnp.asarray(x))))
-    one, other = outputs
-    expected = (cholesky @ (x - means[:, None]).swapaxes(1, 2)).swapaxes(1, 2)
-    np.testing.assert_allclose(one, expected, rtol=1e-9, atol=1e-9)
-    if b > 1:
-        np.testing.assert_allclose(other, expected, rtol=1e-9, atol=1e-9)
-    # Without products all that counts is the distance from zero.
-    np.testing.assert_allclose((other**2).sum(-1), (expected**2).sum(-1), rtol=1e-9)
 
 
 def test_a_narrow_child_far_away_keeps_its_digits_in_float32():

@@ -126,34 +126,11 @@ class TestWeights:
                 chosen = chosen[:, 0]
                 np.testing.assert_allclose(beta * found.log_joint, tempered[chosen], atol=1e-10)
 
-    @pytest.mark.parametrize("block_size", [K, 100])
-    def test_one_block_of_all_is_the_exact_posterior(self, block_size):
-        network = MODELS["located"]
-        tables, logits = parameters("located")
-        rng = np.random.default_rng(5)
-        x = rng.normal(size=(50, D))
-        partitions = make_partitions(network, block_size)
-        assert (partitions.n_blocks, partitions.block_size) == (1, K)
-        state = make_state(tables, logits, rng.integers(K, size=(50, 1)))
-        state = state._replace(blocks=draw_blocks(partitions, 0, tables))
-        found = selector(network)(state, one_batch(50, rng.random((50, 2))), x)
-        log_joint = gaussian_log_joint(tables, logits, x).T
-        posterior = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
-        order = found.trees[:, :, 0].argsort(axis=1)
-        weights = np.take_along_axis(found.weights, order, axis=1)
-        np.testing.assert_allclose(weights, posterior, atol=1e-12)
-
 
 @pytest.mark.parametrize("beta", [1.0, 0.5])
 @pytest.mark.parametrize(
     ("name", "block_size", "shuffle"),
-    [
-        ("located", 2, 0.02),
-        ("located", 3, 0.5),
-        ("located", 4, 0.0),
-        ("unlocated", 3, 0.02),
-        ("trees", 2, 0.02),
-    ],
+    [("located", 3, 0.5), ("unlocated", 3, 0.02), ("trees", 2, 0.02)],
 )
 def test_the_chain_settles_on_the_exact_posterior(name, block_size, shuffle, beta):
     """From one component for all rows, with a new partition every few steps."""
@@ -167,7 +144,7 @@ def test_the_chain_settles_on_the_exact_posterior(name, block_size, shuffle, bet
     state = make_state(tables, logits, np.zeros((N_ROWS, network.n_slots)))
     batches = make_batches(network, N_ROWS, 2, 1, beta=beta)
     # By exact products of transitions all settings are within 1e-4 of the posterior then.
-    for number in range(200 if name == "located" and block_size == 2 else 40):
+    for number in range(40):
         state = state._replace(blocks=draw_blocks(partitions, number, tables))
         uniforms = rng.random((2, N_ROWS, 2))
         state, summary = program(x, state, batches._replace(uniforms=uniforms))
@@ -180,7 +157,6 @@ def test_the_chain_settles_on_the_exact_posterior(name, block_size, shuffle, bet
     posteriors = np.exp(tempered - logsumexp(tempered, axis=0)).T
     halves = np.split(numbers_of(network, state.chain), 2)
     values = [p_value(*pair) for pair in zip(halves, posteriors, strict=True)]
-    # Ten settings with two kinds of rows each: one in five hundred runs would be so unlucky.
     assert min(values) > 1e-4
 
 
@@ -318,8 +294,8 @@ class TestStep:
 
 
 class TestPartitions:
-    @pytest.mark.parametrize("block_size", [2, 3, 4, 5, 7, 9])
-    @pytest.mark.parametrize("n_children", [1, 2, 7, 24, 53])
+    @pytest.mark.parametrize("block_size", [2, 3, 9])
+    @pytest.mark.parametrize("n_children", [1, 7, 53])
     def test_every_child_is_in_one_block(self, n_children, block_size):
         network = ComponentMixture(LocatedGaussian(), n_children, D)
         tables = (np.random.default_rng(n_children).normal(size=(n_children, 2 * D)),)

@@ -18,7 +18,6 @@ from pickmix.gradient.rotations import (
     rotate,
     rotate_back,
     rotation_mask,
-    sine_cosine,
 )
 
 
@@ -76,23 +75,6 @@ def test_every_rotation_is_a_wall(n):
         np.testing.assert_allclose(wall(found, n), rotation, atol=1e-13)
 
 
-@pytest.mark.parametrize("n", [3, 6])
-def test_no_angle_of_a_wall_is_idle(n):
-    """The map from angles to matrices has full rank: walls have as much freedom as SO(n)."""
-    places = np.argwhere(rotation_mask(n, n))
-    base = random_angles(n, n, 1)
-    step = 1e-5
-    directions = np.zeros((*base.shape[:2], len(places)))
-    directions[places[:, 0], places[:, 1], np.arange(len(places))] = step
-    with precision("float64"):
-        moved = matrices(jnp.asarray(np.concatenate([base + directions, base - directions], 2)), n)
-    ahead, behind = np.split(np.asarray(moved), 2)
-    jacobian = ((ahead - behind) / (2 * step)).reshape(len(places), -1)
-    singular = np.linalg.svd(jacobian, compute_uv=False)
-    # Differences are exact to about 1e-10.
-    assert (singular > 1e-6).sum() == n * (n - 1) // 2
-
-
 @pytest.mark.parametrize(("n", "n_real"), [(1, 1), (2, 2), (5, 5), (5, 3), (6, 6)])
 def test_ways_back_and_gradients(n, n_real):
     angles = random_angles(n, n_real, 3)
@@ -124,16 +106,3 @@ def test_ways_back_and_gradients(n, n_real):
             expected = objective(layer, place, column)
             for gradient in (gradients[0], pulled[0]):
                 assert gradient[layer, place, column] == pytest.approx(expected, abs=1e-12)
-
-
-def test_sine_and_cosine_to_the_precision_of_the_type():
-    angles = np.concatenate([np.linspace(-100.0, 100.0, 200_001), np.arange(-64, 65) * np.pi / 4])
-    single = angles.astype(np.float32)
-    sine, cosine = sine_cosine(jnp.asarray(single))
-    assert sine.dtype == cosine.dtype == np.float32
-    np.testing.assert_allclose(sine, np.sin(single.astype(np.float64)), atol=1e-6)
-    np.testing.assert_allclose(cosine, np.cos(single.astype(np.float64)), atol=1e-6)
-    with precision("float64"):
-        sine, cosine = sine_cosine(jnp.asarray(angles))
-    np.testing.assert_allclose(sine, np.sin(angles), atol=1e-15)
-    np.testing.assert_allclose(cosine, np.cos(angles), atol=1e-15)

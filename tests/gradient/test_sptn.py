@@ -1,9 +1,5 @@
 """Sum-product-transform networks against the enumeration of their trees."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,21 +17,15 @@ from pickmix.gradient.sptn import SumProductTransform
 # s, b, l, D, transforms. Scopes are uneven or shorter than b in some.
 SHAPES = {
     "one layer": (3, 1, 1, 2, True),
-    "even": (2, 2, 2, 4, True),
     "uneven": (2, 2, 3, 5, True),
     "clipped": (2, 8, 2, 3, True),
     "one coordinate": (3, 2, 2, 1, True),
-    "no products": (2, 1, 2, 3, True),
-    "triangular, one layer": (3, 1, 1, 2, "triangular"),
-    "triangular, even": (2, 2, 2, 4, "triangular"),
     "triangular, uneven": (2, 2, 3, 5, "triangular"),
     "triangular, clipped": (2, 8, 2, 3, "triangular"),
     "triangular, no products": (2, 1, 2, 3, "triangular"),
     "children by layer": ((3, 2, 1), 2, 3, 5, "triangular"),
     "children by layer, rotations": ((2, 3), 2, 2, 3, True),
-    "children by layer, no transforms": ((1, 3), 2, 2, 3, False),
     "no transforms": (2, 2, 3, 5, False),
-    "no transforms, one layer": (3, 2, 1, 2, False),
 }
 N_POINTS = 2
 N_DRAWS = 20_000
@@ -131,14 +121,6 @@ def case(request, cases):
 # -- what there is ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("s", "b", "n_layers"), [(3, 1, 3), (2, 2, 3), (5, 4, 2), (2, 3, 3)])
-def test_trees_are_as_many_as_the_recursion_says(s, b, n_layers):
-    expected = s
-    for _ in range(n_layers - 1):
-        expected = s * expected**b
-    assert SumProductTransform(s, b, n_layers, b**n_layers).n_trees == expected
-
-
 @pytest.mark.parametrize("name", SHAPES)
 def test_trees_and_parameters_are_counted_where_scopes_are_short(name):
     s, b, n_layers, n_features, transforms = SHAPES[name]
@@ -226,20 +208,6 @@ def test_the_gradient_written_by_hand_is_the_derivative(case):
         for gradient, direction in zip(case.gradient, directions, strict=True)
     )
     np.testing.assert_allclose(differences, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["uneven", "triangular, uneven", "triangular, no products"])
-def test_the_gradient_written_by_hand_is_the_one_jax_derives(name, cases):
-    case = cases[name]
-    network = case.network
-
-    def objective(parameters):
-        return jnp.sum(case.weights * network.log_density(parameters, case.choices, case.points))
-
-    with precision("float64"):
-        derived = quick_jit(jax.grad(objective))(network.unpack(case.records))
-    for by_hand, by_jax in zip(case.gradient, network.pack(derived), strict=True):
-        np.testing.assert_allclose(by_hand, by_jax, atol=1e-10)
 
 
 # Scopes (5), (3, 2), (2, 1, 1, 1): two rotations above, one in the last layer, or a triangle each.
@@ -351,32 +319,6 @@ def test_densities_integrate_to_one(shape):
     assert density.sum() * volume == pytest.approx(1.0, abs=1e-4)
 
 
-def test_columns_that_are_not_observed_are_integrated_out(cases):
-    case = cases["no transforms"]
-    network = case.network
-    observed = [np.array(mask) == 1 for mask in ([1, 1, 1, 1, 0], [1, 0, 1, 0, 1], [0] * 5)]
-
-    def marginals(tables, x):
-        return [network.upward(tables, x, observed=mask)[0][0].T for mask in observed]
-
-    integrals = []
-    # As many points for one column as for two, so that one program serves both.
-    for mask, ticks in zip(
-        observed, (np.linspace(-20, 20, 161**2), np.linspace(-20, 20, 161)), strict=False
-    ):
-        missing = np.flatnonzero(~mask)
-        places = np.stack(np.meshgrid(*[ticks] * len(missing)), -1).reshape(-1, len(missing))
-        grid = np.tile(case.x[0], (len(places), 1))
-        grid[:, missing] = places
-        density, _ = case.over_all(grid, 1.0)
-        integrals.append(np.exp(density).sum(axis=0) * (ticks[1] - ticks[0]) ** len(missing))
-    with precision("float64"):
-        one, two, every = quick_jit(marginals)(case.tables, case.x[:1])
-    np.testing.assert_allclose(np.exp(one[0]), integrals[0], rtol=1e-6)
-    np.testing.assert_allclose(np.exp(two[0]), integrals[1], rtol=1e-6)
-    np.testing.assert_allclose(every, 0.0, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", ["uneven", "clipped", "children by layer"])
 def test_draws_follow_the_posterior_of_trees(name, cases):
     case = cases[name]
@@ -415,7 +357,7 @@ def test_the_start_is_the_papers():
             np.testing.assert_array_equal(params["logits"], 0.0)
 
 
-@pytest.mark.parametrize("name", ["even", "triangular, even", "no transforms"])
+@pytest.mark.parametrize("name", ["clipped", "triangular, clipped", "no transforms"])
 def test_placed_trees_lie_around_the_centre_of_their_first_choice(name):
     shape = SHAPES[name]
     network = SumProductTransform(*shape)
@@ -434,32 +376,8 @@ def test_placed_trees_lie_around_the_centre_of_their_first_choice(name):
         assert abs(volume) < network.n_features
 
 
-def test_placed_trees_are_the_same_in_every_process():
-    code = (
-        "import numpy as np\n"
-        "from pickmix.gradient.sptn import SumProductTransform\n"
-        "network = SumProductTransform(3, 2, 2, 4)\n"
-        "start = network.start(1, np.dtype('float32'))\n"
-        "tables = network.place(start, np.ones((3, 4)), np.ones((3, 4)), 2)\n"
-        "print([float(table.sum()) for table in tables])"
-    )
-    # The hashes of strings, and with them the order of sets, differ between these two.
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            text=True,
-        ).stdout
-        for seed in ("0", "1")
-    }
-    assert len(said) == 1
-
-
-@pytest.mark.parametrize("transforms", ["rotations", "triangular"])
-def test_a_network_of_the_papers_largest_size_is_evaluated(transforms):
-    network = SumProductTransform(128, 8, 2, 30, transforms)
+def test_a_network_of_the_papers_largest_size_is_evaluated():
+    network = SumProductTransform(128, 8, 2, 30)
     assert network.n_trees == 128**9
     rng = np.random.default_rng(0)
     tables = tuple(0.3 * rng.normal(size=shape).astype(np.float32) for shape in network.shapes)

@@ -34,7 +34,7 @@ def test_what_is_learnt_of_one_slot_stays_there_and_can_be_taken_up():
     for _ in range(30):
         taught.observe(rows, np.repeat(visited[:, None], 2, axis=1), 0.5)
     other = make(TableProposal())
-    other.take_up(taught.export())
+    other.restore(taught.content())
     results = [each.propose(rows, visited, 2, 0, 7) for each in (taught, other)]
     for one, two in zip(*results, strict=True):
         np.testing.assert_array_equal(one, two)
@@ -53,4 +53,4 @@ def test_equal_numbers_need_one_proposal(kind):
     proposal = kind()
     make(proposal, (3, 3, 3))
     assert proposal.n_components == 3
-    assert all(":" not in name for name in make(kind(), (3, 3)).export())
+    assert all(":" not in name for name in make(kind(), (3, 3)).content())

@@ -19,9 +19,9 @@ from cases import (
     payload_of,
     report_of,
 )
-from pickmix.families.base import Part
 
 import pickmix
+from pickmix.families.base import Part
 from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
 from pickmix.inspection.view import sample_rows

@@ -24,7 +24,12 @@ from pickmix.estimators.mixture_queries import MixtureQueries
 from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
-from pickmix.fitting.checkpoint import Checkpoints, fingerprint_of, open_checkpoints
+from pickmix.fitting.checkpoint import (
+    Checkpoints,
+    check_proposal,
+    fingerprint_of,
+    open_checkpoints,
+)
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -219,6 +224,7 @@ class ClosedFormMixture(
                     facts |= {"noise": fingerprint_of(noise)}
                 if warm:
                     facts |= {"before": fingerprint_of(self.weights_)}
+                check_proposal(self.proposal)
                 checkpoints = open_checkpoints(self, checkpoint, facts, weights, seeds)
                 checkpoints.read()
                 seeds = checkpoints.notes["seeds"]

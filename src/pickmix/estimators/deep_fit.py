@@ -7,9 +7,8 @@ number of components does so for each candidate.
 from __future__ import annotations
 
 import math
-import pickle
-import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,15 +16,15 @@ from typing import Any
 import numpy as np
 
 from pickmix.data.partial_rows import fill
-from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
+from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
-from pickmix.fitting.checkpoint import Checkpoints, fingerprint_of, say_resumed
+from pickmix.fitting.checkpoint import Checkpoints, check_proposal, fingerprint_of
+from pickmix.fitting.loop import LoopState
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.gradient.engine import GradientEngine, Moments, rises
 from pickmix.gradient.network import Network
-from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import draw_chain
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import (
@@ -40,6 +39,17 @@ from pickmix.model.frame import Frame, find_frame
 
 # With fewer rows than this, there are no validation rows.
 _FEWEST_SPLIT = 20
+# With "auto": the most components that are tried, and the rows that each must have on average.
+_MOST_CHOSEN = 128
+_ROWS_PER_COMPONENT = 2
+# Numbers of components that may be worse, one after the other, before the search ends.
+_FALLS = 2
+# Share of the rows that choose if there are no validation rows.
+_SHARE_LEFT_OUT = 0.2
+# A component that bends does the work of several Gaussians: so much fewer are tried as well.
+_FEWER = 4
+# Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
+_SPREADS = (1e-2, 1e2)
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ class DeepTraining:
     def _fit_best(self, checkpoints: Checkpoints | None) -> DeepFit:
         """Fit from several Gaussian mixtures; keep the fit that explains validation rows best."""
         started = time.perf_counter()
-        search = None if checkpoints is None else checkpoints.read({})
+        search = None if checkpoints is None else checkpoints.read()
         if search is None:
             frame = find_frame(self.X, self.settings.frames[0])
             candidates = choose_gaussians(
@@ -151,7 +161,7 @@ class DeepTraining:
                 "seconds": time.perf_counter() - started,
             }
             if checkpoints is not None:
-                checkpoints.write(search, {})
+                checkpoints.write(search)
         frame = Frame(*search["frame"])
         candidates = [Gaussians(*arrays) for arrays in search["candidates"]]
         training = self
@@ -194,14 +204,15 @@ class DeepTraining:
         if kept is None:
             frame, start = self._start(network, candidate)
         else:
-            frame, tables = Frame(*kept["frame"]), kept["engine"]["state"][: len(network.shapes)]
+            frame, tables = Frame(*kept["frame"]), kept["engine"]["tables"]
             chain = np.zeros((self.X.shape[0], network.n_slots), np.int32)
             start = Start(tables, np.zeros(network.n_children), chain)
         engine = self._make_engine(network, frame, start)
         if checkpoints is not None and engine.proposal is not None:
-            _check_keepable(engine.proposal)
+            check_proposal(engine.proposal.proposal)
         start_seconds = time.perf_counter() - started
-        has_ended = kept is not None and kept["moment"].outcome is not None
+        resumed = None if kept is None else LoopState.of_content(kept["loop"])
+        has_ended = resumed is not None and resumed.outcome is not None
         compile_seconds = 0.0 if has_ended else engine.compile()
         if kept is None:
             # On few rows a start may be better than all that follows it.
@@ -209,17 +220,27 @@ class DeepTraining:
             if not self.is_stream:
                 engine.remember()
         else:
-            engine.take_up(kept["engine"])
+            assert checkpoints is not None
+            with checkpoints.about_damage():
+                engine.restore(kept["engine"])
             first_value, start_seconds = kept["first_value"], kept["start_seconds"]
         best_before = -math.inf if first_value is None else first_value
         plateau = None
         if settings.patience is not None:
             plateau = Plateau(settings.tol, patience=settings.patience, reference=best_before)
         first_step = self.n_steps_before + 1
-        done = 0 if kept is None else kept["moment"].step - first_step + 1
-        keeper = None
-        if checkpoints is not None:
-            keeper = _Keeper(checkpoints, engine, frame, first_value, start_seconds)
+        done = 0 if resumed is None else resumed.step - first_step + 1
+        begun = {
+            "frame": (frame.center, frame.scale, frame.whitening),
+            "first_value": first_value,
+            "start_seconds": start_seconds,
+        }
+
+        def save(state: LoopState, must: bool) -> None:
+            if checkpoints is not None and (must or checkpoints.due()):
+                now = {"engine": engine.content(), "loop": state.content()}
+                checkpoints.write(begun | now)
+
         n_batches = engine.batches.n_batches
         passes_before = 0.0 if former is None else former.passes
         result = loop.run(
@@ -235,8 +256,8 @@ class DeepTraining:
             remember=engine.remember,
             best_before=best_before,
             first_step=first_step,
-            keeper=keeper,
-            resumed=None if kept is None else kept["moment"],
+            save=None if checkpoints is None else save,
+            resumed=resumed,
         )
         n_new_steps = result.n_steps - self.n_steps_before
         best = engine.best()
@@ -253,14 +274,14 @@ class DeepTraining:
             end = replace(end, chain=end.chain[:0], moments=engine.moments())
             if result.outcome == Outcome.NON_FINITE:
                 # A batch that the model cannot learn from leaves it as it was.
-                begun = DeepFit(
+                unchanged = DeepFit(
                     frame,
                     tuple(map(np.array, start.tables)),
                     np.exp(start.log_weights),
                     start.chain[:0],
                     split_seed=self.split_seed,
                 )
-                end = former or begun
+                end = former or unchanged
         n_drawn = 0
         if self.is_stream and former is not None and self._draws_chain:
             n_drawn = self.X.shape[0] * network.n_evaluated_by_all
@@ -372,55 +393,13 @@ def _snapshot(frame: Frame, engine: GradientEngine) -> DeepFit:
     return DeepFit(frame, engine.parameters(), np.exp(engine.log_weights()), np.empty((0, 0)))
 
 
-@dataclass
-class _Keeper:
-    """Writes the loop's moments with the engine's state, as arrays and numbers."""
-
-    checkpoints: Checkpoints
-    engine: GradientEngine
-    frame: Frame
-    first_value: float | None
-    start_seconds: float
-
-    def due(self) -> bool:
-        return self.checkpoints.due()
-
-    def keep(self, moment: loop.Moment) -> None:
-        values = {
-            "engine": self.engine.export(),
-            "moment": moment,
-            "frame": (self.frame.center, self.frame.scale, self.frame.whitening),
-            "first_value": self.first_value,
-            "start_seconds": self.start_seconds,
-        }
-        self.checkpoints.write(values, {})
-
-
 def _resume(checkpoints: Checkpoints) -> dict[str, Any] | None:
     """Read where an earlier fit of the same call has ended, if there is one; print that."""
-    kept: dict[str, Any] | None = checkpoints.read({})
+    kept = checkpoints.read()
     if kept is not None:
-        moment = kept["moment"]
-        ended = "" if moment.outcome is None else f", where it had ended ({moment.outcome})"
-        say_resumed(checkpoints.folder, f"step {moment.step}{ended}")
+        with checkpoints.about_damage():
+            checkpoints.say_resumed(LoopState.of_content(kept["loop"]))
     return kept
-
-
-def _check_keepable(proposal: TreeProposal) -> None:
-    """Refuse a user's own proposal that checkpoints cannot hold: now, not when one is needed."""
-    kind = type(proposal.proposal)
-    if kind.__module__.startswith("pickmix."):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        trial = Checkpoints(folder, 0.0, {})
-        try:
-            trial.write(proposal.export(), {})
-            trial.read({})
-        except (ValueError, TypeError, AttributeError, pickle.PicklingError) as error:
-            raise ValueError(
-                "checkpoint must be None, or the attributes of the proposal must be numbers, "
-                f"strings, arrays or containers of them; a {kind.__name__} cannot be kept: {error}"
-            ) from error
 
 
 def check_memory(network: Network, dtype: np.dtype) -> None:
@@ -433,3 +412,97 @@ def check_memory(network: Network, dtype: np.dtype) -> None:
             f"parameters and their moments; this machine has {memory() / 1e9:.3g} GB. Take fewer "
             "components, children or layers."
         )
+
+
+# -- Gaussian mixtures to begin with --------------------------------------------------------
+
+
+def fit_gaussians(
+    X: np.ndarray, weights: np.ndarray | None, n_components: int, frame: Frame, settings: Settings
+) -> Gaussians:
+    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
+
+    It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
+    The Gaussians come in the coordinates of the frame.
+    """
+    n_fitted = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
+    is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
+    units = np.where(is_usual, 1.0, frame.scale)
+    with warnings.catch_warnings():
+        # What a start has not reached, the fit that follows may.
+        warnings.simplefilter("ignore")
+        mixture = GaussianMixture(
+            n_fitted,
+            covariance_type=settings.gaussian_form,
+            reg_covar=settings.reg_covar,
+            random_state=settings.gaussian_seed,
+        ).fit(X / units, sample_weight=weights)
+    factors = mixture.precisions_cholesky_
+    if settings.gaussian_form == "diag":
+        cholesky = factors[:, :, None] * np.eye(X.shape[1])
+    else:
+        cholesky = np.swapaxes(factors, 1, 2)
+    means = frame.to_model(mixture.means_ * units)
+    return Gaussians(mixture.weights_, means, _cholesky_in_frame(cholesky / units, frame))
+
+
+def _cholesky_in_frame(cholesky: np.ndarray, frame: Frame) -> np.ndarray:
+    """Lower triangular factors (K, D, D) of precisions in the coordinates of the frame."""
+    scaled = cholesky * frame.scale
+    if frame.whitening is None:
+        return np.ascontiguousarray(scaled)
+    # Rows are multiplied by W, so factors by the inverse of W'; then made triangular again.
+    mixed = scaled @ np.linalg.inv(frame.whitening).T
+    upper = np.asarray(np.linalg.qr(mixed[:, :, ::-1], mode="r"))
+    lower = upper[:, ::-1, ::-1]
+    signs = np.sign(np.diagonal(lower, axis1=1, axis2=2))
+    return np.ascontiguousarray(lower * signs[:, :, None])
+
+
+def choose_gaussians(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray | None,
+    frame: Frame,
+    settings: Settings,
+) -> list[Gaussians]:
+    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
+
+    Numbers of components are powers of two. The second mixture has a quarter of the components.
+    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
+    """
+    if validation is not None:
+        mixtures = _search(X, weights, validation, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
+        return [mixtures[number][1] for number in numbers]
+    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
+    if n_left_out:
+        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
+        kept = np.sort(order[n_left_out:])
+        kept_weights = None if weights is None else weights[kept]
+        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+    return [fit_gaussians(X, weights, best, frame, settings)]
+
+
+def _search(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray,
+    frame: Frame,
+    settings: Settings,
+) -> dict[int, tuple[float, Gaussians]]:
+    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
+    mixtures: dict[int, tuple[float, Gaussians]] = {}
+    rows = frame.to_model(validation)
+    best, falls, number = -np.inf, 0, 1
+    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
+    while falls < _FALLS and (number == 1 or number <= most):
+        gaussians = fit_gaussians(X, weights, number, frame, settings)
+        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
+        mixtures[number] = (value, gaussians)
+        falls = 0 if value > best else falls + 1
+        best = max(best, value)
+        number *= 2
+    return mixtures

@@ -13,18 +13,28 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.estimators import validation
-from pickmix.estimators.deep_rows import (
-    check_seen,
-    read_batch,
-    read_table,
-    read_validation,
-    refuse_dask,
-)
 from pickmix.estimators.deep_settings import DeepParameters
 from pickmix.estimators.queries import DensityQueries
-from pickmix.estimators.row_sources import by_chunks, is_large, learn_by_chunks
+from pickmix.estimators.row_sources import (
+    by_chunks,
+    is_large,
+    learn_by_chunks,
+    learn_names,
+    open_fitted,
+    open_for,
+    read_all,
+)
 from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
 from pickmix.fitting.stopping import Outcome
+from pickmix.inputs.arrays import (
+    check_partial_table,
+    read_numbers,
+    refuse_empty_columns,
+    warn_about_unseen,
+    without_weightless,
+)
+from pickmix.inputs.open_rows import is_dask
+from pickmix.inputs.sources import RowSource, refuse_bad
 from pickmix.model.deep import DeepModel
 from pickmix.model.frame import Frame
 from pickmix.optional import require
@@ -159,8 +169,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         require_jax()
         n_children = self._check()
         random = validation.check_randomness(self.random_state)
-        X, weights = read_table(self, X, sample_weight, columns)
-        validation_rows = read_validation(self, validation_data)
+        X, weights = _read_table(self, X, sample_weight, columns)
+        validation_rows = _read_validation(self, validation_data)
         seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
         former = self._former(X.shape[1], n_children) if self.warm_start else None
         n_rows_seen = 0.0 if former is None else float(getattr(self, "n_rows_seen_", 0.0))
@@ -173,8 +183,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
             if former is not None:
                 rows["before"] = former.fingerprint()
             checkpoints = open_checkpoints(self, self.checkpoint, rows, weights, seeds)
-            notes = checkpoints.read_notes()
-            seeds = seeds if notes is None else notes["seeds"]
+            checkpoints.read()
+            seeds = checkpoints.notes["seeds"]
         seed = seeds[0] * 2**31 + seeds[1]
         self._train(n_children, X, weights, validation_rows, seed, former, checkpoints=checkpoints)
         self.n_rows_seen_ = n_rows_seen
@@ -214,7 +224,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """
         require_jax()
         if is_large(X):
-            refuse_dask("X", X)
+            _refuse_dask("X", X)
             learn_by_chunks(self, X, sample_weight, hasattr(self, "tables_"))
             return self
         n_children = self._check()
@@ -224,7 +234,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
                 f"end, and {self.learning_rate!r} falls to zero at max_steps."
             )
         begun = hasattr(self, "tables_")
-        rows, weights = read_batch(self, X, sample_weight, reset=not begun)
+        rows, weights = _read_batch(self, X, sample_weight, reset=not begun)
         if rows.shape[0] == 0:
             return self
         former, evaluations, n_before = None, 0, 0.0
@@ -383,7 +393,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
     def _read(self, X: Any) -> np.ndarray:
         require_jax()
         check_is_fitted(self)
-        return check_seen(self, X)
+        return _check_seen(self, X)
 
     @by_chunks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -435,3 +445,101 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
 
     def _n_parameters(self) -> int:
         return self.model_.n_parameters
+
+
+# -- rows, which deep fits need in memory ---------------------------------------------------
+
+
+def _read_table(
+    estimator: Any, X: Any, sample_weight: Any, columns: Any
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows to fit (N, D) and their weights (N,), without those of weight zero.
+
+    The estimator learns the columns. `columns` are chosen of rows that do not come as an array.
+    NaN stands for a missing value, for estimators that take them.
+    """
+    if columns is None and not is_large(X):
+        return _check(estimator, X, sample_weight)
+    _refuse_dask("X", X)
+    source = open_for(X, columns)
+    # A source that the user has opened is the user's to close.
+    rows = _read(estimator, "X", source, closes=source is not X)
+    rows, weights = _check(estimator, rows, sample_weight)
+    learn_names(estimator, source.n_columns, source.names)
+    return rows, weights
+
+
+def _read_batch(
+    estimator: Any, X: Any, sample_weight: Any, reset: bool
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Rows (B, D) of a batch of a stream, and their weights; none if nothing was seen of them."""
+    if reset:
+        return _check(estimator, X, sample_weight)
+    rows = read_numbers(estimator, X)
+    if estimator._takes_missing() and np.isnan(rows).all():
+        warn_about_unseen(rows.shape[0], stacklevel=3)
+        return rows[:0], None
+    return _check(estimator, X, sample_weight, reset=False)
+
+
+def _check_seen(estimator: Any, X: Any, parameter: str = "X") -> np.ndarray:
+    """Rows (N, D) with the columns that an estimator has learnt, with NaN if it takes them."""
+    rows = read_numbers(estimator, X)
+    if not estimator._takes_missing():
+        _refuse_missing(estimator, rows, parameter)
+    return rows
+
+
+def _check(
+    estimator: Any, X: Any, sample_weight: Any, reset: bool = True
+) -> tuple[np.ndarray, np.ndarray | None]:
+    if estimator._takes_missing():
+        rows, weights, _ = check_partial_table(estimator, X, sample_weight, None, reset)
+        if reset:
+            refuse_empty_columns(rows)
+        return rows, weights
+    rows = read_numbers(estimator, X, reset)
+    _refuse_missing(estimator, rows, "X")
+    return without_weightless(rows, sample_weight, None)[:2]
+
+
+def _refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
+    missing = np.isnan(rows)
+    if missing.any():
+        row, column = np.argwhere(missing)[0].tolist()
+        raise ValueError(
+            f"{parameter} must hold no missing values for this {type(estimator).__name__}, got "
+            f"NaN in row {row}, column {column}. GaussianMixture, TableMixture and "
+            "SumProductTransformNetwork with transforms=False (not whitened) take them."
+        )
+
+
+def _read_validation(estimator: Any, validation_data: Any) -> np.ndarray | None:
+    """Validation rows (V, D) with the columns that an estimator has learnt, if there are any."""
+    if validation_data is None:
+        return None
+    if not is_large(validation_data):
+        return _check_seen(estimator, validation_data, "validation_data")
+    _refuse_dask("validation_data", validation_data)
+    source = open_fitted(estimator, validation_data)
+    return _read(estimator, "validation_data", source, closes=source is not validation_data)
+
+
+def _refuse_dask(parameter: str, data: Any) -> None:
+    """Refuse rows that are on a cluster."""
+    if is_dask(data):
+        raise TypeError(
+            f"{parameter} must not be a Dask collection: deep fits need their rows in memory. If "
+            f"they fit there, pass {parameter}.compute(); GaussianMixture takes them as they are."
+        )
+
+
+def _read(estimator: Any, parameter: str, source: RowSource, closes: bool) -> np.ndarray:
+    """All rows of a source, without infinite values."""
+    try:
+        rows = read_all(source, "deep fits need their rows in memory")
+        refuse_bad(source, 0, rows, parameter, allow_nan=estimator._takes_missing())
+    finally:
+        if closes:
+            source.close()
+    return rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from pickmix.checks import check_integer, check_randomness, refuse_overflow
+from pickmix.checks import check_integer, check_randomness
 from pickmix.estimators.deep_mixture import DeepMixture, require_jax
 from pickmix.inputs.arrays import naming_cells, without_mask
 
@@ -182,13 +182,7 @@ class SumProductTransformNetwork(DeepMixture):
             Values of those columns.
         columns : list of int
         """
-        from pickmix.gradient.queries import score_marginal
-
-        network, rows, observed = self._prepare_marginal(X, columns)
-        tables, log_weights = self.model_.tables, self.model_.log_weights
-        scores = score_marginal(network, tables, log_weights, rows, observed, self.dtype)
-        refuse_overflow(scores)
-        return scores - float(np.log(self.scale_[observed]).sum())
+        return self.model_.score_samples(self._with_gaps(X, columns))
 
     def score_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
         """Log-density of the other columns, given some, (N,).
@@ -224,29 +218,28 @@ class SumProductTransformNetwork(DeepMixture):
         rows : (N, D) array
         """
         from pickmix.gradient.queries import sample_conditional
+        from pickmix.gradient.sptn import SumProductTransform
 
-        network, rows, observed = self._prepare_marginal(X, columns)
+        rows, model = self._with_gaps(X, columns), self.model_
+        network, rows = model.in_frame(rows)
+        assert isinstance(network, SumProductTransform)
         random = check_randomness(self.random_state)
         uniforms = random.random_sample((rows.shape[0], network.n_slots))
         seed = int(random.randint(2**31 - 1))
-        model = self.model_
         drawn = sample_conditional(
-            network, model.tables, model.log_weights, rows, observed, uniforms, seed, self.dtype
+            network, model.tables, model.log_weights, rows, uniforms, seed, self.dtype
         )
-        full = np.asarray(drawn * self.scale_ + self.center_)
+        full = model.frame.from_model(drawn)
         # To the last bit what was given.
         full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(without_mask(X))
         return full
 
-    def _prepare_marginal(
-        self, X: Any, columns: Sequence[int]
-    ) -> tuple[SumProductTransform, np.ndarray, np.ndarray]:
-        """Check columns, and put X (N, len(columns)) into rows (N, D) of the model's frame."""
+    def _with_gaps(self, X: Any, columns: Sequence[int]) -> np.ndarray:
+        """Check columns, and put X (N, len(columns)) into rows (N, D), with NaN elsewhere."""
         require_jax()
         check_is_fitted(self)
         n_features = self.center_.shape[0]
-        network = self._network(n_features)
-        if n_features > 1 and (self.transforms or self.whitening_ is not None):
+        if n_features > 1 and (self.whitening_ is not None or not self._takes_missing()):
             raise ValueError(
                 "Marginals and conditionals are exact only without transforms across columns: fit "
                 "with transforms=False and standardize='columns' (or 'auto'), got "
@@ -267,8 +260,6 @@ class SumProductTransformNetwork(DeepMixture):
                 f"X must have one column for each of the {chosen.size} columns asked for, "
                 f"got {X.shape[1]}."
             )
-        rows = np.zeros((X.shape[0], n_features))
-        rows[:, chosen] = (X.astype(np.float64) - self.center_[chosen]) / self.scale_[chosen]
-        observed = np.zeros(n_features, dtype=bool)
-        observed[chosen] = True
-        return network, rows, observed
+        rows = np.full((X.shape[0], n_features), np.nan)
+        rows[:, chosen] = X
+        return rows

@@ -168,6 +168,19 @@ def open_checkpoints(
     return Checkpoints(folder, float(estimator.checkpoint_every), call, notes)
 
 
+def check_proposal(proposal: Any) -> None:
+    """Raise for a user's proposal that checkpoints cannot hold: now, not when one is needed."""
+    if not isinstance(proposal, Proposal) or type(proposal).__module__.startswith("pickmix."):
+        return
+    try:
+        archive.encode(proposal.content())
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(
+            "checkpoint must be None, or the attributes of the proposal must be numbers, strings, "
+            f"arrays or containers of them; a {type(proposal).__name__} cannot be kept: {error}"
+        ) from error
+
+
 def describe(value: Any, depth: int = 4) -> Any:
     """A value as JSON for comparison, nested objects to `depth` levels."""
     if value is None or isinstance(value, bool | int | float | str):

@@ -135,7 +135,7 @@ class Selection(NamedTuple):
 def select(
     network: Network, settings: Settings, state: State, batch: Batch, x: jax.Array
 ) -> Selection:
-    """Run the chains of the batch for M moves: the S-step, Algorithm 1's loop over i and j."""
+    """Run the chains of the batch for M moves: the S-step, its loop over i and j."""
     log_weights = log_weights_of(state.root)
     # Set z^0_{i,t} := z^M_{i,t-1}.
     current = state.chain[batch.rows]

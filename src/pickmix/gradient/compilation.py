@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,6 @@ def precision(dtype: DType) -> contextlib.AbstractContextManager[object]:
 
     JAX turns float64 into float32 unless 64-bit types are enabled. That setting is global for
     most users; here it holds inside the context and in this thread only, whatever the user chose.
-
-    Examples
-    --------
-    >>> import jax.numpy as jnp
-    >>> with precision("float64"):
-    ...     print(jnp.ones(3, "float64").dtype)
-    float64
-    >>> jax.config.jax_enable_x64
-    False
     """
     context: contextlib.AbstractContextManager[object] = jax.enable_x64(
         np.dtype(dtype) == np.float64
@@ -76,3 +68,9 @@ def _make(folder: Path) -> bool:
     except OSError:
         return False
     return os.access(folder, os.W_OK)
+
+
+@lru_cache(maxsize=256)
+def compiled(function: Callable[..., Any], *static: Hashable) -> Callable[..., Any]:
+    """Compile a function of a network, and perhaps of more, and of arrays; the same one once."""
+    return jax.jit(partial(function, *static))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pickmix.gradient.compilation import DType
+from pickmix.gradient.compilation import DType, compiled
 from pickmix.gradient.network import (
     LOCATION_DRAWS,
     Network,
@@ -114,16 +113,15 @@ class ComponentMixture(Network):
 
     def start(self, seed: int, dtype: np.dtype) -> Tables:
         keys = jax.random.split(jax.random.key(seed % 2**32), self.n_children)
-        return _compiled_start(self, np.dtype(dtype))(keys)
+        tables: Tables = compiled(_start, self, np.dtype(dtype))(keys)
+        return tables
 
     @property
     def places(self) -> bool:
         return getattr(self.component, "place", None) is not None
 
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
-        dtype = tables[0].dtype
-        place = _compiled_method(self, "place")
-        return place(tables, jnp.asarray(centres, dtype), jnp.asarray(scales, dtype))
+        return self._apply("place", tables, centres, scales)
 
     @property
     def takes_gaussians(self) -> bool:
@@ -133,9 +131,12 @@ class ComponentMixture(Network):
     def take_gaussians(
         self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
     ) -> Tables:
-        dtype = tables[0].dtype
-        take = _compiled_method(self, "from_gaussian")
-        return take(tables, jnp.asarray(means, dtype), jnp.asarray(cholesky, dtype))
+        return self._apply("from_gaussian", tables, means, cholesky)
+
+    def _apply(self, method: str, tables: Tables, *arrays: np.ndarray) -> Tables:
+        given = [jnp.asarray(array, tables[0].dtype) for array in arrays]
+        applied: Tables = compiled(_apply, self, method)(tables, *given)
+        return applied
 
     @property
     def location_draws(self) -> int:
@@ -186,28 +187,18 @@ class ComponentMixture(Network):
         return drawn
 
 
-@lru_cache(maxsize=64)
-def _compiled_start(network: ComponentMixture, dtype: np.dtype) -> Callable[[jax.Array], Tables]:
-    @jax.jit
-    def start(keys: jax.Array) -> Tables:
-        params = jax.vmap(lambda key: network.component.init(key, network.n_features))(keys)
-        return network.tables_of(params, dtype)
-
-    return start
+def _start(network: ComponentMixture, dtype: np.dtype, keys: jax.Array) -> Tables:
+    params = jax.vmap(lambda key: network.component.init(key, network.n_features))(keys)
+    return network.tables_of(params, dtype)
 
 
-@lru_cache(maxsize=64)
-def _compiled_method(
-    network: ComponentMixture, name: str
-) -> Callable[[Tables, jax.Array, jax.Array], Tables]:
-    """Compile a method of the component, (params, array, array) -> params, for all components."""
-    method = jax.vmap(getattr(network.component, name))
-
-    @jax.jit
-    def apply(tables: Tables, first: jax.Array, second: jax.Array) -> Tables:
-        return network.tables_of(method(network.params_of(tables), first, second), tables[0].dtype)
-
-    return apply
+def _apply(
+    network: ComponentMixture, method: str, tables: Tables, first: jax.Array, second: jax.Array
+) -> Tables:
+    """Apply a method (params, array, array) -> params of the component to all components."""
+    by_component = jax.vmap(getattr(network.component, method))
+    params = by_component(network.params_of(tables), first, second)
+    return network.tables_of(params, tables[0].dtype)
 
 
 def standard_normal(y: jax.Array) -> jax.Array:

@@ -53,12 +53,6 @@ def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
     """Whether the mean of scores (V,) is above that of others by more than chance.
 
     By one standard error of the differences, row by row: few rows say little.
-
-    Examples
-    --------
-    >>> before = np.zeros(4)
-    >>> rises(np.array([1.0, 1.1, 0.9, 1.0]), before), rises(np.array([4.0, -1, -1, -1]), before)
-    (True, False)
     """
     if scores is None or before is None or scores.shape != before.shape:
         return False
@@ -72,13 +66,7 @@ def rises(scores: np.ndarray | None, before: np.ndarray | None) -> bool:
 
 
 def padded_rows(n_rows: int) -> int:
-    """Rows that a program for `n_rows` rows is compiled for: few programs serve all batches.
-
-    Examples
-    --------
-    >>> [padded_rows(n_rows) for n_rows in (1, 16, 17, 1000)]
-    [16, 16, 32, 1024]
-    """
+    """Rows that a program for `n_rows` rows is compiled for: few programs serve all batches."""
     return max(16, 1 << (n_rows - 1).bit_length())
 
 
@@ -262,31 +250,42 @@ class GradientEngine:
         """The tree that each row's chain stands on, (N, n_slots)."""
         return np.array(self.state.chain)
 
-    def export(self) -> dict[str, Any]:
-        """All that the next step needs beyond rows, settings and seed: copies, to the last bit."""
+    def content(self) -> dict[str, Any]:
+        """All that the next step needs beyond rows, settings and seed: copies of the arrays."""
+        state, blocks = self.state, self.state.blocks
         return {
-            "state": [np.array(leaf) for leaf in jax.tree.leaves(self.state)],
+            "tables": self.parameters(),
+            "moments": self.moments(),
+            "logits": np.array(state.root.logits),
+            "chain": self.chain(),
+            "log_joint": np.array(state.log_joint),
+            "blocks": None if blocks is None else tuple(map(np.array, blocks)),
             "partition_number": self._partition_number,
             "counters": vars(self.counters).copy(),
             "first": None if self._first is None else tuple(self._first),
             "remembered": None if self._remembered is None else tuple(self._remembered),
-            "proposal": None if self.proposal is None else self.proposal.export(),
+            "proposal": None if self.proposal is None else self.proposal.content(),
         }
 
-    def take_up(self, exported: dict[str, Any]) -> None:
-        """Continue where another engine, for the same rows, settings and seed, has ended."""
-        leaf = jnp.zeros(0)
-        blocks = None if self.partitions is None else Blocks(leaf, leaf)
-        structure = jax.tree.structure(self.state._replace(blocks=blocks))
+    def restore(self, kept: dict[str, Any]) -> None:
+        """Continue from the `content` of an engine for the same rows, settings and seed."""
+        blocks, first, remembered = kept["blocks"], kept["first"], kept["remembered"]
         with precision(self.dtype):
-            self.state = jax.tree.unflatten(structure, map(jnp.array, exported["state"]))
-        self._partition_number = exported["partition_number"]
-        self.counters = Counters(**exported["counters"])
-        first, last = exported["first"], exported["remembered"]
+            self.state = State(
+                tuple(map(jnp.array, kept["tables"])),
+                (),
+                Root(jnp.array(kept["logits"]), self.state.root.adam),
+                jnp.array(kept["chain"]),
+                jnp.array(kept["log_joint"]),
+                None if blocks is None else Blocks(*map(jnp.array, blocks)),
+            )
+        self.set_moments(kept["moments"])
+        self._partition_number = kept["partition_number"]
+        self.counters = Counters(**kept["counters"])
         self._first = None if first is None else Remembered(*first)
-        self._remembered = None if last is None else Remembered(*last)
+        self._remembered = None if remembered is None else Remembered(*remembered)
         if self.proposal is not None:
-            self.proposal.take_up(exported["proposal"])
+            self.proposal.restore(kept["proposal"])
 
     def moments(self) -> Moments:
         """Copies of Adam's moments, of the tables that learn and of the root."""

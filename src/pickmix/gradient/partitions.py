@@ -9,8 +9,7 @@ chosen, do not depend on where the chains stand. A plain mixture has one node, i
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +17,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from pickmix.data.rows import Batches
+from pickmix.gradient.compilation import compiled
 from pickmix.gradient.network import Network, Tables
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.partitions import Partition, draw_partition
@@ -123,14 +123,11 @@ class Partitions:
         return Blocks(jnp.asarray(members), jnp.asarray(block_of))
 
     def _locations(self, tables: Tables) -> np.ndarray:
-        points = np.asarray(_compiled_locations(self.network)(tables), np.float64)
+        points = np.asarray(
+            compiled(type(self.network).locations, self.network)(tables), np.float64
+        )
         # A component may be fine where rows are and overflow elsewhere; any place will do for it.
         return np.nan_to_num(points, posinf=0.0, neginf=0.0)
-
-
-@lru_cache(maxsize=64)
-def _compiled_locations(network: Network) -> Any:
-    return jax.jit(network.locations)
 
 
 def _fill(members: np.ndarray, partition: Partition) -> None:

@@ -108,20 +108,14 @@ class TreeProposal:
         )
         return drawn
 
-    def export(self) -> dict[str, Any]:
-        """What the proposals have learnt: their attributes, but for how they do their work."""
-        learnt = {}
-        for number, group in enumerate(self._groups):
-            for name, value in vars(group.proposal).items():
-                if name != "operations":
-                    learnt[f"{name}:{number}" if number else name] = value
-        return learnt
+    def content(self) -> dict[str, Any]:
+        """What the proposals have learnt."""
+        return {"groups": [group.proposal.content() for group in self._groups]}
 
-    def take_up(self, learnt: dict[str, Any]) -> None:
-        """Go on with what others have learnt."""
-        for name, value in learnt.items():
-            attribute, _, number = name.partition(":")
-            setattr(self._groups[int(number or 0)].proposal, attribute, value)
+    def restore(self, content: dict[str, Any]) -> None:
+        """Continue with what others have learnt."""
+        for group, learnt in zip(self._groups, content["groups"], strict=True):
+            group.proposal.restore(learnt)
 
     def uniforms(self, rows: np.ndarray, step: int) -> np.ndarray:
         """Uniforms (B, M) for acceptance."""

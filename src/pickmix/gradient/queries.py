@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from pickmix.gradient.compilation import DType, kept_programs, precision
+from pickmix.gradient.compilation import DType, compiled, kept_programs, precision
 from pickmix.gradient.network import AnyTables, Network, Tables, draw_columns, to_jax
 from pickmix.selection.randomness import StepRandomness, Stream
 
@@ -25,11 +25,8 @@ _BLOCK_NUMBERS = 4_000_000
 # Rows of a block in queries of trees.
 _TREE_ROWS = 256
 
-#: (tables, log-weights of the root (s,), rows (R, D)) -> results with R rows.
-Query = Callable[[Tables, jax.Array, jax.Array], Any]
 
-
-def block_rows(network: Network, n_rows: int) -> int:
+def _block_rows(network: Network, n_rows: int) -> int:
     """Rows of a block in which all components are evaluated."""
     per_row = network.n_evaluated_by_all * max(network.n_features, 8)
     # Powers of two: few different sizes, so few programs are compiled.
@@ -65,13 +62,10 @@ def _by_blocks(
 # -- all components -------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def _compiled_scores(network: Network) -> Query:
-    @jax.jit
-    def scores(tables: Tables, log_weights: jax.Array, rows: jax.Array) -> jax.Array:
-        return log_weights + network.log_density_all(tables, rows)
-
-    return scores
+def _log_joint(
+    network: Network, tables: Tables, log_weights: jax.Array, rows: jax.Array
+) -> jax.Array:
+    return log_weights + network.log_density_all(tables, rows)
 
 
 def map_blocks(
@@ -83,8 +77,7 @@ def map_blocks(
     dtype: DType,
 ) -> list[Any]:
     """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D)."""
-    scores = _compiled_scores(network)
-    size = block_rows(network, len(rows))
+    scores, size = compiled(_log_joint, network), _block_rows(network, len(rows))
     return _by_blocks(
         lambda *values: function(scores(*values)), size, tables, log_weights, rows, dtype=dtype
     )
@@ -125,18 +118,15 @@ def top(log_joint: jax.Array, m: int) -> tuple[jax.Array, jax.Array, jax.Array]:
 # -- draws ----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)
-def _compiled_draws(
+def _draw_rows(
     network: Network,
-) -> Callable[[Tables, jax.Array, jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
-    @jax.jit
-    def draws(
-        tables: Tables, log_weights: jax.Array, uniforms: jax.Array, key: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        trees = network.draw_prior(tables, log_weights, uniforms)
-        return network.sample(tables, trees, key), trees
-
-    return draws
+    tables: Tables,
+    log_weights: jax.Array,
+    uniforms: jax.Array,
+    key: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    trees = network.draw_prior(tables, log_weights, uniforms)
+    return network.sample(tables, trees, key), trees
 
 
 def draw_rows(
@@ -149,7 +139,7 @@ def draw_rows(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows (R, D) drawn from the network, and their trees (R, n_slots), as uniforms decide."""
     with precision(dtype):
-        rows, trees = _compiled_draws(network)(
+        rows, trees = compiled(_draw_rows, network)(
             to_jax(tables, dtype),
             jnp.asarray(log_weights, dtype),
             jnp.asarray(uniforms, dtype),
@@ -158,17 +148,14 @@ def draw_rows(
         return np.asarray(rows, np.float64), np.asarray(trees)
 
 
-@lru_cache(maxsize=64)
-def _compiled_posterior(
+def _draw_trees(
     network: Network,
-) -> Callable[[Tables, jax.Array, jax.Array, jax.Array], jax.Array]:
-    @jax.jit
-    def draw(
-        tables: Tables, log_weights: jax.Array, rows: jax.Array, uniforms: jax.Array
-    ) -> jax.Array:
-        return network.draw(tables, log_weights, rows, uniforms[:, None])[:, 0]
-
-    return draw
+    tables: Tables,
+    log_weights: jax.Array,
+    rows: jax.Array,
+    uniforms: jax.Array,
+) -> jax.Array:
+    return network.draw(tables, log_weights, rows, uniforms[:, None])[:, 0]
 
 
 def draw_chain(
@@ -182,16 +169,11 @@ def draw_chain(
     """Trees (N, n_slots) of rows (N, D), each drawn from p(tree | x) over all trees."""
     random = StepRandomness(seed, 0)
     uniforms = random.uniforms(Stream.POSTERIOR, np.arange(rows.shape[0]), network.n_slots)
-    draw, size = _compiled_posterior(network), block_rows(network, rows.shape[0])
+    draw, size = compiled(_draw_trees, network), _block_rows(network, rows.shape[0])
     return np.concatenate(_by_blocks(draw, size, tables, log_weights, rows, uniforms, dtype=dtype))
 
 
 # -- trees of sum-product-transform networks ------------------------------------------------
-
-
-@lru_cache(maxsize=64)
-def _compiled_trees(network: SumProductTransform) -> Query:
-    return jax.jit(network.most_probable_tree)
 
 
 def most_probable_trees(
@@ -202,53 +184,26 @@ def most_probable_trees(
     dtype: DType,
 ) -> np.ndarray:
     """Choices (N, n_slots) of the most probable tree of each row (N, D)."""
-    query = _compiled_trees(network)
+    query = compiled(type(network).most_probable_tree, network)
     return np.concatenate(_by_blocks(query, _TREE_ROWS, tables, log_weights, rows, dtype=dtype))
 
 
-@lru_cache(maxsize=64)
-def _compiled_marginal(network: SumProductTransform, observed: tuple[bool, ...]) -> Query:
-    @jax.jit
-    def score(tables: Tables, weights: jax.Array, rows: jax.Array) -> jax.Array:
-        values = network.upward(tables, rows, observed=np.array(observed))
-        return logsumexp(values[0][0].T + weights, axis=1)
-
-    return score
-
-
-@lru_cache(maxsize=64)
-def _compiled_conditional(
-    network: SumProductTransform, observed: tuple[bool, ...]
-) -> Callable[..., jax.Array]:
-    @jax.jit
-    def draw(
-        tables: Tables, weights: jax.Array, rows: jax.Array, uniforms: jax.Array, key: jax.Array
-    ) -> jax.Array:
-        seen = np.array(observed)
-        values = network.upward(tables, rows, observed=seen)
-        first = draw_columns(values[0][0].T + weights, uniforms[:, :1])[:, 0]
-
-        def choose(scores: jax.Array, place: int) -> jax.Array:
-            return draw_columns(scores, uniforms[:, place, None])[:, 0]
-
-        trees = network.downward(tables, values, first, choose, 1.0)
-        return jnp.where(seen, rows, network.sample(tables, trees, key))
-
-    return draw
-
-
-def score_marginal(
+def _draw_others(
     network: SumProductTransform,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray,
-    observed: np.ndarray,
-    dtype: DType,
-) -> np.ndarray:
-    """Log-density (N,) of the observed columns of rows (N, D); the others may hold anything."""
-    score = _compiled_marginal(network, tuple(observed.tolist()))
-    parts = _by_blocks(score, _TREE_ROWS, tables, log_weights, rows, dtype=dtype)
-    return np.concatenate(parts).astype(np.float64)
+    tables: Tables,
+    log_weights: jax.Array,
+    rows: jax.Array,
+    uniforms: jax.Array,
+    key: jax.Array,
+) -> jax.Array:
+    values = network.upward(tables, rows)
+    first = draw_columns(values[0][0].T + log_weights, uniforms[:, :1])[:, 0]
+
+    def choose(scores: jax.Array, place: int) -> jax.Array:
+        return draw_columns(scores, uniforms[:, place, None])[:, 0]
+
+    trees = network.downward(tables, values, first, choose, 1.0)
+    return jnp.where(jnp.isnan(rows), network.sample(tables, trees, key), rows)
 
 
 def sample_conditional(
@@ -256,20 +211,20 @@ def sample_conditional(
     tables: AnyTables,
     log_weights: np.ndarray,
     rows: np.ndarray,
-    observed: np.ndarray,
     uniforms: np.ndarray,
     seed: int,
     dtype: DType,
 ) -> np.ndarray:
-    """Rows (N, D) with the columns that are not observed drawn, given those that are.
+    """Rows (N, D) with missing values (NaN) drawn, given the others.
 
-    A tree from its posterior given the observed columns, then the leaves of the others.
+    A tree from its posterior given what was observed, then the leaves of the rest.
     """
-    draw = _compiled_conditional(network, tuple(observed.tolist()))
+    draw = compiled(_draw_others, network)
     numbers = itertools.count()
 
     def draw_block(*values: jax.Array) -> jax.Array:
-        return draw(*values, jax.random.fold_in(jax.random.key(seed), next(numbers)))
+        drawn: jax.Array = draw(*values, jax.random.fold_in(jax.random.key(seed), next(numbers)))
+        return drawn
 
     parts = _by_blocks(draw_block, _TREE_ROWS, tables, log_weights, rows, uniforms, dtype=dtype)
     return np.concatenate(parts).astype(np.float64)

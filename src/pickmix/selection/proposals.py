@@ -79,13 +79,12 @@ class Proposal(abc.ABC):
         """Learn from the chain states (B, M) that the rows visited. Does nothing by default."""
 
     def content(self) -> dict[str, Any]:
-        """What a checkpoint keeps of the proposal: its attributes that are arrays or numbers.
+        """What a checkpoint keeps of the proposal: its attributes.
 
-        A subclass that learns anything else returns it here, as arrays, numbers, texts, lists and
-        dictionaries of them, and takes it back in `restore`.
+        They must be arrays, numbers, texts, or lists, tuples and dictionaries of them. A subclass
+        that learns anything else overrides this, and takes it back in `restore`.
         """
-        kept = (np.ndarray, np.generic, bool, int, float, str)
-        return {name: value for name, value in vars(self).items() if isinstance(value, kept)}
+        return {name: value for name, value in vars(self).items() if name != "operations"}
 
     def restore(self, content: dict[str, Any]) -> None:
         """Continue with the content of a checkpoint, after `start`."""
