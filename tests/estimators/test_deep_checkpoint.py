@@ -14,9 +14,8 @@ import pytest
 from killing import Killed
 
 import pickmix
-from pickmix import FlowMixture, Mixture, SumProductTransformNetwork
+from pickmix import FlowMixture, Mixture, SumProductTransformNetwork, archive
 from pickmix.estimators import deep_fit
-from pickmix.fitting.checkpoint import Checkpoints
 from pickmix.gradient import engine as engine_module
 from pickmix.gradient.engine import GradientEngine
 from pickmix.inputs.files import write_table
@@ -194,18 +193,14 @@ def test_a_proposal_that_cannot_be_kept_is_refused_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_random_state_the_seed_is_kept(tmp_path, kill, monkeypatch):
+def test_without_a_random_state_the_seed_is_kept(tmp_path, kill):
     kill(2)
     with pytest.raises(Killed):
         flow(random_state=None, checkpoint=tmp_path, checkpoint_every=0).fit(rows())
-    noted = []
-    read = Checkpoints.read_notes
-    monkeypatch.setattr(
-        Checkpoints, "read_notes", lambda self: noted.append(read(self)) or noted[-1]
-    )
+    (newest, *_) = sorted(tmp_path.iterdir(), reverse=True)
+    seeds = archive.read(newest, kind="checkpoint")["notes"]["seeds"]
     kill(None)
     resumed = flow(random_state=None, checkpoint=tmp_path).fit(rows())
-    seeds = list(noted[0]["seeds"])
     assert resumed._split_seed == seeds[0] * 2**31 + seeds[1]
 
     class Seeds(np.random.RandomState):
