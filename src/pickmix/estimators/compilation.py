@@ -28,7 +28,7 @@ from pickmix.families.gaussian import FullGaussian
 from pickmix.model.mixture import make_backend
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
-from pickmix.sweep import partial_sweep
+from pickmix.sweep.partial_sweep import sweep_partial_blocks
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.contract import Backend
 from pickmix.sweep.pair_kernels import evaluate_all, evaluate_candidates
@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[str, Any, Any]] = {
     "partial": (
         "mhsaem",
         RandomPartition(block_size=2, shuffle=0.5),
-        partial_sweep.sweep_partial_blocks,
+        sweep_partial_blocks,
     ),
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}

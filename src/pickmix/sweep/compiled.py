@@ -13,6 +13,7 @@ from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
 from pickmix.sweep import pair_kernels
+from pickmix.sweep.block_setup import make_workspace
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.contract import Rows, Swept
 from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
@@ -63,34 +64,15 @@ class Compiled:
         drawn = np.empty_like(components)
         log_sums = np.empty(numbers.shape[0] if wants_log_sums else 0)
 
-        run, patterns = self._kernel(source)
+        outputs = float(beta), key, greedy, drawn, sums, log_sums
 
         def work_on(*bounds: int) -> None:
             """Gather and sweep chunks of pieces."""
+            run = self._make_sweep(layout, model, source, pieces, *outputs)
             for chunk in range(*bounds):
                 first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
-                here = order[pieces.ends[first] : pieces.ends[last]]
-                chosen = numbers[here]
-                run(
-                    layout,
-                    model,
-                    source.gather(chosen),
-                    source.weights_of(chosen)[0],
-                    chosen,
-                    *patterns(chosen),
-                    pieces.members,
-                    pieces.places,
-                    pieces.ends,
-                    first,
-                    last,
-                    float(beta),
-                    key,
-                    greedy,
-                    here,
-                    drawn,
-                    sums,
-                    log_sums,
-                )
+                places = order[pieces.ends[first] : pieces.ends[last]]
+                run(numbers[places], places, first, last)
 
         evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
         self._threads.run(
@@ -116,9 +98,31 @@ class Compiled:
         order, place_ends = self.operations.group_rows(components, position, n_places)
         return order, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
 
-    def _kernel(self, source: Rows) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
-        """The kernel for the source's kind of rows, and its extra arguments."""
-        return sweep_blocks, lambda numbers: ()
+    def _make_sweep(
+        self, layout: Layout, model: Model, source: Rows, pieces: Pieces, *outputs: Any
+    ) -> Callable[..., None]:
+        """Make a function of rows, their places in the output and pieces, for one thread."""
+        work = make_workspace(layout, int(np.diff(pieces.places).max()))
+
+        def run(numbers: np.ndarray, order: np.ndarray, first: int, last: int) -> None:
+            sweep_blocks(
+                layout,
+                model,
+                source.gather(numbers),
+                source.weights_of(numbers)[0],
+                numbers,
+                pieces.members,
+                pieces.places,
+                pieces.ends,
+                first,
+                last,
+                *outputs[:3],
+                order,
+                *outputs[3:],
+                work,
+            )
+
+        return run
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
@@ -265,7 +269,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class Pieces:
     """Blocks cut into pieces of at most _PIECE_ROWS rows, and chunks of pieces to gather.
 
     Piece q: components members[places[q]:places[q + 1]], rows ends[q]..ends[q + 1]. Chunk c: pieces
@@ -278,7 +282,7 @@ class _Pieces:
     chunks: np.ndarray
 
 
-def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
+def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> Pieces:
     """Cut blocks whose rows lie between bounds (n_blocks + 1,) into chunks of `chunk_rows` rows."""
     counts = np.diff(bounds)
     n_pieces = np.maximum(1, -(-counts // _PIECE_ROWS))
@@ -297,4 +301,4 @@ def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
     cuts = np.unique(np.searchsorted(ends[1:-1], wished) + 1) if ends.shape[0] > 2 else wished[:0]
     cuts = cuts[cuts < ends.shape[0] - 1]
     chunks = np.concatenate([[0], cuts, [ends.shape[0] - 1]]).astype(np.int64)
-    return _Pieces(members, places, ends, chunks)
+    return Pieces(members, places, ends, chunks)
