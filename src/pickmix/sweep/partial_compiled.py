@@ -224,7 +224,7 @@ class PartialCompiled(Compiled):
             2.0 * joint.size * self._work_of(layout),
         )
         back = np.argsort(order)
-        return joint[:, back], squares[:, back]
+        return joint.take(back, axis=1), squares.take(back, axis=1)
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
         if not is_partial(layout, rows):
