@@ -22,7 +22,8 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function that Python calls. It is kept on disk."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        KERNELS.append(njit(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function))
+        settings = {"cache": True, "nogil": True, "no_cfunc_wrapper": True} | options
+        KERNELS.append(njit(**settings)(function))
         return KERNELS[-1]
 
     return decorate

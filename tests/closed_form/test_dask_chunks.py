@@ -18,7 +18,7 @@ from cluster_tasks import Setting
 from pickmix.closed_form.chunks import LocalChunks
 from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.inputs.open_rows import is_dask, open_rows
-from pickmix.sweep.partial_reference import PartialReference
+from pickmix.sweep.reference import Reference
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -85,7 +85,7 @@ def array(rows=ROWS, cut=CUT):
 
 
 def local(rows=ROWS, cut=CUT, weights=None):
-    return LocalChunks(open_rows(rows), cut, PartialReference(), weights)
+    return LocalChunks(open_rows(rows), cut, Reference(), weights)
 
 
 def check_equal(one, other):
@@ -165,7 +165,7 @@ def test_results_in_order_and_sums_in_the_order_of_pairs(client, n):
 def test_the_order_of_the_additions_matters_here():
     setting = Setting()
     _, parts = zip(
-        *(tasks.weigh(setting, PartialReference(), local()._read(c), None) for c in ALL),
+        *(tasks.weigh(setting, Reference(), local()._read(c), None) for c in ALL),
         strict=True,
     )
     in_a_row = sum(part[0] for part in parts)
@@ -193,7 +193,7 @@ def test_the_number_of_parts_changes(client):
 
 def test_a_task_has_one_thread(client):
     chunks = DaskChunks(array())
-    for compiled, expected in ((True, ("PartialCompiled", 1)), (False, ("PartialReference", None))):
+    for compiled, expected in ((True, ("Compiled", 1)), (False, ("Reference", None))):
         setting = Setting(compiled=compiled)
         (result,), _ = chunks.run(tasks.weigh, [3], setting, [None], tasks.plus)
         assert (result["backend"], result["threads"]) == expected
