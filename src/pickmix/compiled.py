@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from numba import njit
 from numba.extending import register_jitable
 
 F = TypeVar("F")
 
-#: Decorates a function that Python calls. It is kept on disk.
-kernel = partial(njit, cache=True, nogil=True, no_cfunc_wrapper=True)
+KERNELS: list[Any] = []  # All functions that `kernel` has decorated.
+
+
+def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function that Python calls. It is kept on disk."""
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        settings = {"cache": True, "nogil": True, "no_cfunc_wrapper": True} | options
+        KERNELS.append(njit(**settings)(function))
+        return KERNELS[-1]
+
+    return decorate
+
 
 #: Decorates a function that kernels call. For Python it stays what it is, so that a test or a
 #: debugger can run it uncompiled; it is kept on disk inside of the kernels.

@@ -17,7 +17,7 @@ from cluster_tasks import Setting
 from pickmix.closed_form.chunks import LocalChunks
 from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.inputs.open_rows import is_dask, open_rows
-from pickmix.sweep.partial_reference import PartialReference
+from pickmix.sweep.reference import Reference
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -65,7 +65,7 @@ def array(rows=ROWS, cut=CUT):
 
 
 def local(rows=ROWS, cut=CUT, weights=None):
-    return LocalChunks(open_rows(rows), cut, PartialReference(), weights)
+    return LocalChunks(open_rows(rows), cut, Reference(), weights)
 
 
 def check_equal(one, other):
@@ -165,7 +165,7 @@ def test_the_number_of_parts_changes(client):
 
 def test_a_task_has_one_thread(client):
     chunks = DaskChunks(array())
-    for compiled, expected in ((True, ("PartialCompiled", 1)), (False, ("PartialReference", None))):
+    for compiled, expected in ((True, ("Compiled", 1)), (False, ("Reference", None))):
         setting = Setting(compiled=compiled)
         (result,), _ = chunks.run(tasks.weigh, [3], setting, [None], tasks.plus)
         assert (result["backend"], result["threads"]) == expected

@@ -5,15 +5,15 @@ import pytest
 from scipy import stats
 
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.partial_rows import PartialRows, fill, fill_from, find_patterns, make_rows
+from pickmix.data.partial_rows import PartialRows, fill, fill_from, find_patterns
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
 from pickmix.families.registry import make_family
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.partial_compiled import PartialCompiled
-from pickmix.sweep.partial_reference import PartialReference, condition
+from pickmix.sweep.compiled import Compiled
+from pickmix.sweep.partial_reference import condition
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
@@ -78,14 +78,14 @@ def partial_source(noise, seed=1):
 
 @pytest.fixture(scope="module")
 def compiled():
-    return PartialCompiled(Threads(2))
+    return Compiled(Threads(2))
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("name", list(GAUSSIANS))
 def test_log_joints_are_those_of_the_marginals(name, noise):
     family, parameters = gaussian_case(name)
-    state = state_of(family, parameters, PartialReference())
+    state = state_of(family, parameters, Reference())
     source, matrices = partial_source(noise)
     rows = source.gather(np.arange(N))
     found = state.backend.log_joint_all(state.layout, state.model, rows)
@@ -108,7 +108,7 @@ def test_log_joints_are_those_of_the_marginals(name, noise):
 def test_rows_are_completed_as_the_joint_distribution_says(name, noise):
     """Mean and covariance of the complete row, from the joint of it and what was seen."""
     family, parameters = gaussian_case(name)
-    state = state_of(family, parameters, PartialReference())
+    state = state_of(family, parameters, Reference())
     source, matrices = partial_source(noise)
     rows = source.gather(np.arange(N))
     covariances = dense_covariances(name, parameters["covariances"])
@@ -131,7 +131,7 @@ def test_rows_are_completed_as_the_joint_distribution_says(name, noise):
 @pytest.mark.parametrize("name", list(GAUSSIANS))
 def test_compiled_equals_reference(name, noise, compiled):
     family, parameters = gaussian_case(name)
-    check_backends(state_of(family, parameters, PartialReference()), noise, compiled)
+    check_backends(state_of(family, parameters, Reference()), noise, compiled)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_compiled_equals_reference_for_counts_and_levels(description, compiled):
     )
     moments = moments._replace(mass=rng.dirichlet(np.ones(K)))
     prior = family.make_prior(moments, "none", N)
-    state = MixtureState(family, moments, PartialReference(), prior, 1e-300)
+    state = MixtureState(family, moments, Reference(), prior, 1e-300)
     with_gaps = complete[:, order].copy()
     with_gaps[rng.random((N, D)) < 0.3] = np.nan
     source = PartialRows(with_gaps, rng.uniform(0.5, 2.0, N), np.zeros(D), compiled=False)
@@ -245,24 +245,6 @@ def same_statistics(one, two, close):
     assert one.total_weight == two.total_weight
 
 
-@pytest.mark.parametrize("make", [PartialReference, lambda: PartialCompiled(Threads(1))])
-def test_without_gaps_and_noise_the_bits_are_those_of_the_complete_sweep(make):
-    family, parameters = gaussian_case("full")
-    backend = make()
-    plain = Reference() if backend.threads is None else type(backend).__bases__[0](Threads(1))
-    state = state_of(family, parameters, backend)
-    rows = np.random.default_rng(6).normal(size=(N, D))
-    source = make_rows(rows, None, np.zeros(D), compiled=backend.threads is not None)
-    assert type(source) is ArrayRows
-    partition = Partition.of_blocks(np.arange(K, dtype=np.int32), 7)
-    chain = (np.arange(N) % K).astype(np.int32)
-    arguments = state.layout, state.model, source, np.arange(N), chain, partition, KEY
-    one, two = plain.sweep(*arguments), backend.sweep(*arguments)
-    np.testing.assert_array_equal(one.components, two.components)
-    for a, b in zip(one.statistics.sums, two.statistics.sums, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 class TestPartialRows:
     def test_centre_extent_and_spread_are_of_what_was_seen(self):
         rows = np.array([[1.0, np.nan], [3.0, 10.0], [np.nan, 30.0]])
@@ -342,7 +324,7 @@ def test_rows_that_miss_little_are_evaluated_as_complete_ones(groups, compiled):
         np.zeros((n_components, 0)),
     )
     prior = family.make_prior(moments, "none", n_rows)
-    state = MixtureState(family, moments, PartialReference(), prior, 1e-300).require_sound()
+    state = MixtureState(family, moments, Reference(), prior, 1e-300).require_sound()
     source = PartialRows(rows, rng.uniform(0.5, 2.0, n_rows), np.zeros(n_columns), compiled=False)
     partition = Partition.of_blocks(rng.permutation(n_components).astype(np.int32), 19)
     chain = np.zeros(n_rows, dtype=np.int32)

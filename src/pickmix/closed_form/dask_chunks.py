@@ -24,8 +24,8 @@ from pickmix.closed_form.chunks import Add, Chunk, Task, add_in_pairs
 from pickmix.inputs.files import working_dtype
 from pickmix.inputs.open_rows import is_dask
 from pickmix.optional import require
-from pickmix.sweep.partial_compiled import PartialCompiled
-from pickmix.sweep.partial_reference import PartialReference
+from pickmix.sweep.compiled import Compiled
+from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
 # A run is tried so many times if workers die; at last one chunk after the other, which leaves each
@@ -425,7 +425,7 @@ def _work(
 ) -> list[Any]:
     """Return the result of a task, and its parts. `before` has only been waited for."""
     # A worker gives each of its threads a task, so a task has one thread.
-    backend = PartialCompiled(Threads(1)) if shared.compiled else PartialReference()
+    backend = Compiled(Threads(1)) if shared.compiled else Reference()
     result, parts = task(shared, backend, Chunk(rows, first, weights), state)
     return [result, *parts]
 

@@ -1,109 +1,195 @@
-"""Compile before the clock starts: work time must not measure Numba's compiler."""
+"""Compile before the clock starts: work time must not measure Numba's compiler.
+
+Kernels are compiled for explicit signatures, one each: all families and covariances share them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Iterable
-from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+import numba
 import numpy as np
 
 from pickmix import compiled
-from pickmix.closed_form.cells import draw_cells
-from pickmix.closed_form.fit import fit_mixture
-from pickmix.closed_form.seeding import PlacedRows, seed_in_cells
-from pickmix.data.partial_rows import PartialRows, make_rows
-from pickmix.data.rows import ArrayRows
-from pickmix.families.gaussian import FullGaussian
-from pickmix.fitting.settings import ClosedFormSettings, FitSettings, resolve
-from pickmix.model.mixture import make_backend
-from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.settings import RandomPartition
-from pickmix.sweep import partial_sweep
+from pickmix.closed_form import cells, seeding
+from pickmix.data import rows
+from pickmix.data.partial_rows import PartialRows
+from pickmix.families import cholesky
+from pickmix.families.layout import Model, Moments, make_layout
+from pickmix.fitting.settings import FitSettings
+from pickmix.selection import kernels, sparse
+from pickmix.sweep import block_setup, pair_kernels, partial_workspace
 from pickmix.sweep.blocks import sweep_blocks
-from pickmix.sweep.contract import Backend
-from pickmix.sweep.pair_kernels import evaluate_all, evaluate_candidates
-from pickmix.threads import Threads
+from pickmix.sweep.partial_sweep import sweep_partial_blocks
+from pickmix.sweep.statistics import no_sums
 
 _logger = logging.getLogger("pickmix")
 
-# Kinds of fits that compile the same kernels: algorithm, proposal, and a kernel that shows whether
-# they are there.
-KINDS: dict[str, tuple[str, Any, Any]] = {
-    "partition": ("mhsaem", RandomPartition(block_size=2, shuffle=0.5), sweep_blocks),
-    "em": ("em", "auto", evaluate_all),
-    "ssaem": ("ssaem", "auto", evaluate_all),
-    "tsaem": ("tsaem", "auto", evaluate_candidates),
-    "mcsaem": ("mcsaem", "auto", evaluate_all),
-    "uniform": ("mhsaem", "uniform", evaluate_candidates),
-    "table": ("mhsaem", "table", evaluate_candidates),
-    "partial": (
-        "mhsaem",
-        RandomPartition(block_size=2, shuffle=0.5),
-        partial_sweep.sweep_partial_blocks,
+# Types of arguments: numbers, arrays in C order by type and dimension (i4 is one of 32 bits; a2s
+# may have strides), and tuples. "range" are two integers, start and stop.
+_SIGNATURES: dict[Any, str] = {
+    rows._gather: "f2 i1 f1 f2",
+    cholesky.factorise_components: ("layout f2 f1 f1 f1 s1 bool float f1 bool f1 f2 f1 b1 range"),
+    seeding._find_nearest: "f2 f2 s1 range",
+    seeding._plus_plus: "f2 f1 f2 i1",
+    seeding.seed_cells: "f2 s1 i1 i1 f2 i1 range",
+    seeding.nearest_in_cell: "f2 s1 f2 i1 s1 range",
+    cells._find_nearest: "g2 g2 i1 s2 s2 range",
+    kernels.group_rows: "s1 s1 i1 i1",
+    kernels.root: "int int key",
+    kernels.split_widest: "i2 f2 s1 f1 key f1 i1 tree",
+    kernels.split_all: "i2 f2 s1 f1 key f1 i1 tree range",
+    kernels.descend: "f2 int tree s1 range",
+    kernels.exchange: "s1 float key",
+    kernels.normalise_all: "f2 float f1 range",
+    kernels.log_sum_exp: "f2 f1 range",
+    kernels.top_of_all: "f2 float s2 f2 range",
+    kernels.top_of_candidates: "f2 s2 float s2 f2 range",
+    kernels.draw_from_posterior: "f2 float i1 key s2 range",
+    kernels.accept_or_stay: "s1 s2 f1 f2a f1 f2 float i1 key int s2 f1 range",
+    kernels.count_states: "s2 f1 s2 f2",
+    kernels.draw_uniformly: "i1 int key int s2",
+    sparse.draw_from_table: "i1 s1 int i1 f1 s1 f1 i1 key int s2 f2 f1",
+    sparse.update_table: "i1 s2 int float float i1 f1 s1 f1 i1",
+    sparse._collect: "i1 s2 s2 int key s2",
+    sparse.learn_distances: "s2 f2 s1a s2 f2 i2",
+    pair_kernels.evaluate_candidates: "layout model f2 s2 f2 range",
+    pair_kernels.evaluate_all: "layout model f2 f2 range",
+    pair_kernels.group_by_component: "s2 f2 f1 s1 s1 i1 i1 f1",
+    pair_kernels.accumulate_pairs: "layout f2 i1 i1 f1 sums range",
+    pair_kernels.accumulate_all: "layout f2 f1 f2 sums range",
+    pair_kernels.blend: "layout moments model s1 sums float f2 f1 range",
+    sweep_blocks: "layout model f2 f1 i1 s1 i1 i1 range float key bool i1 s1 sums f1 work",
+    sweep_partial_blocks: (
+        "layout model f2 f1 i1 s1 s1 i1 i1 i1 int range float key bool i1 s1 sums f1 i1 f2 f2 f2 "
+        "partial_work"
+    ),
+}
+# What starts, M-steps and the queries after a fit need.
+_ALWAYS = (
+    rows._gather,
+    cholesky.factorise_components,
+    seeding._find_nearest,
+    seeding._plus_plus,
+    kernels.log_sum_exp,
+    pair_kernels.evaluate_candidates,
+    pair_kernels.evaluate_all,
+    pair_kernels.group_by_component,
+    pair_kernels.accumulate_pairs,
+    pair_kernels.blend,
+)
+_CHAINS = kernels.accept_or_stay, kernels.count_states
+_TREES = kernels.group_rows, kernels.root, kernels.split_widest, kernels.exchange, kernels.descend
+#: Kernels of each kind of fit.
+KINDS: dict[str, tuple[Any, ...]] = {
+    "partition": (*_ALWAYS, *_TREES, sweep_blocks),
+    "em": (*_ALWAYS, kernels.normalise_all, pair_kernels.accumulate_all),
+    "ssaem": (*_ALWAYS, kernels.normalise_all, kernels.top_of_all),
+    "tsaem": (
+        *_ALWAYS,
+        kernels.normalise_all,
+        kernels.top_of_candidates,
+        sparse._collect,
+        sparse.learn_distances,
+    ),
+    "mcsaem": (*_ALWAYS, kernels.normalise_all, kernels.draw_from_posterior, kernels.count_states),
+    "uniform": (*_ALWAYS, *_CHAINS, kernels.normalise_all, kernels.draw_uniformly),
+    "table": (*_ALWAYS, *_CHAINS, sparse.draw_from_table, sparse.update_table),
+    "partial": (sweep_partial_blocks,),
+    # Trees that threads grow, seeds in cells, and searches for rows that come later.
+    "many": (
+        kernels.split_all,
+        seeding.seed_cells,
+        seeding.nearest_in_cell,
+        cells._find_nearest,
     ),
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
-_N_ROWS = 24
+# More leaves than this are grown by `split_all`.
+_MOST_LEAVES = 16
 _compiled: set[str] = set()
 
 
-def compile_kernels(settings: FitSettings, source: ArrayRows) -> float:
-    """Compile what a plan needs for these rows; return the seconds it took.
+def compile_kernels(settings: FitSettings, source: rows.ArrayRows) -> float:
+    """Compile what a fit needs for these rows; return the seconds it took.
 
-    One compilation serves all families and covariances, and is kept on disk. Nothing is done for
-    problems that run in NumPy.
+    Nothing is done for problems that run in NumPy.
     """
     if not settings.compiled:
         return 0.0
     kind = _SAME_KERNELS.get(settings.proposal_name, settings.proposal_name)
-    if kind not in KINDS:
-        # A user's proposal has seen no rows yet, and should not see made-up ones.
-        kind = "uniform"
-    seconds = ensure_compiled(kind)
+    # A user's proposal may need any kernel of chains.
+    kinds = [kind if kind in KINDS else "uniform"]
+    block_size = (
+        settings.partition.block_size if settings.partition is not None else settings.n_components
+    )
+    if settings.n_components > _MOST_LEAVES * block_size:
+        kinds.append("many")
     if isinstance(source, PartialRows):
-        seconds += ensure_compiled("partial")
+        kinds.append("partial")
+    seconds = ensure_compiled(*kinds)
     if seconds:
         # Gathering is compiled for every type and layout of rows.
         source.gather(np.arange(1))
     return seconds
 
 
-def ensure_compiled(kind: str) -> float:
-    """Run a small fit of a kind on made-up rows, once in a process; return the seconds it took."""
-    if kind in _compiled:
+def ensure_compiled(*kinds: str) -> float:
+    """Load the kernels of some kinds of fits, once in a process; return the seconds it took.
+
+    Another process compiles those that are not on disk yet.
+    """
+    needed = [kind for kind in kinds if kind not in _compiled]
+    if not needed:
         return 0.0
     started = time.perf_counter()
-    if not _is_on_disk(KINDS[kind][2]):
+    missing = [kind for kind in needed if not _is_on_disk(kind)]
+    if missing:
+        loaded = {each for kind in KINDS if _is_on_disk(kind) for each in KINDS[kind]}
+        new = {each for kind in missing for each in KINDS[kind]} - loaded
+        seconds = sum(_SECONDS.get(each, 1.0) for each in new)
         _logger.warning(
-            "pickmix compiles its kernels, once on this machine: about 20 seconds. "
-            "(`pickmix compile` does it ahead of the first fit.)"
+            "pickmix compiles its kernels, once on this machine: about %.0f seconds. "
+            "(`pickmix compile` does it ahead of the first fit.)",
+            seconds,
         )
-        _compile_elsewhere(kind)
-    compile_kinds([kind])
+        _compile_elsewhere(missing)
+    compile_kinds(needed)
     return time.perf_counter() - started
 
+
+# Processor seconds that take longer than one, on one quiet core of 2026.
+_SECONDS: dict[Any, float] = {
+    sweep_blocks: 17.0,
+    sweep_partial_blocks: 18.0,
+    cholesky.factorise_components: 2.0,
+    cells._find_nearest: 2.0,
+    kernels.split_widest: 2.0,
+    seeding._plus_plus: 1.5,
+}
 
 compiled.before_first_use = ensure_compiled
 
 
-def _compile_elsewhere(kind: str) -> None:
-    """Let another process compile the kernels of a kind, for this one to load from disk.
+def _compile_elsewhere(kinds: list[str]) -> None:
+    """Let another process compile the kernels of some kinds, for this one to load from disk.
 
     A process that compiles a kernel also holds its callees compiled separately, and may use those.
     They are optimised differently, so its results would differ in their last bits from those of
     processes that load the kernel. If nothing can be kept on disk, or no other process started,
     this one compiles.
     """
-    code = f"from pickmix.estimators.compilation import compile_kinds; compile_kinds([{kind!r}])"
+    code = f"from pickmix.estimators.compilation import compile_kinds; compile_kinds({kinds!r})"
     paths = os.pathsep.join(path for path in sys.path if path)
     # Without a cache, as with NUMBA_DISABLE_JIT, there is no folder either.
     with contextlib.suppress(AttributeError, OSError, subprocess.SubprocessError):
@@ -123,11 +209,40 @@ def _compile_elsewhere(kind: str) -> None:
 
 def compile_kinds(kinds: Iterable[str]) -> None:
     """Compile the kernels of some kinds of fits, or load them from disk."""
+    types = _types()
     for kind in kinds:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            _fit_made_up_rows(kind)
+        for kernel in KINDS[kind] if not numba.config.DISABLE_JIT else ():
+            names = _SIGNATURES[kernel].replace("range", "int int").split()
+            kernel.compile(tuple(types[name] for name in names))
         _compiled.add(kind)
+        with contextlib.suppress(AttributeError, OSError):
+            _marker(kind).touch()
+
+
+def _types() -> dict[str, Any]:
+    """Numba's types by the names that `_SIGNATURES` uses."""
+    layout = make_layout([("full", 2)])
+    f1, f2 = np.empty(0), np.empty((0, 0))
+    examples = {
+        "layout": layout,
+        "model": Model(f2, f2, f2, f2, f2, f1, f1, f1),
+        "moments": Moments(f1, f1, f2, f2, f2),
+        "sums": no_sums(1, layout),
+        "tree": (f2, f1, np.empty((0, 2), dtype=np.int32)),
+        "work": block_setup.make_workspace(layout, 1),
+        "partial_work": partial_workspace.make_workspace(layout, 0, 1),
+        "key": np.uint64(0),
+        "b1": np.empty(0, dtype=np.bool_),
+        "f2a": np.empty((4, 4))[::2, ::2],
+        "s1a": np.empty(4, dtype=np.int32)[::2],
+        "g2": np.empty((0, 0), dtype=np.float32),
+    }
+    types = {name: numba.typeof(value) for name, value in examples.items()}
+    types |= {"int": numba.int64, "float": numba.float64, "bool": numba.boolean}
+    for letter, number in {"f": np.float64, "i": np.int64, "s": np.int32}.items():
+        for n in (1, 2):
+            types[f"{letter}{n}"] = numba.typeof(np.empty((0,) * n, dtype=number))
+    return types
 
 
 def cache_folder() -> str:
@@ -135,65 +250,18 @@ def cache_folder() -> str:
     return str(sweep_blocks.stats.cache_path)
 
 
-def _is_on_disk(kernel: Any) -> bool:
-    """Whether Numba has a compiled version of a kernel in its cache."""
+def _marker(kind: str) -> Path:
+    """The file that says that the kernels of a kind, as they are now, have been compiled."""
+    files = sorted({Path(sys.modules[each.__module__].__file__ or "") for each in KINDS[kind]})
+    stamps = [(file.stat().st_mtime, file.stat().st_size) for file in files]
+    machine = llvmlite.binding.get_host_cpu_name(), sys.version, numba.__version__
+    digest = hashlib.sha256(repr((stamps, machine)).encode()).hexdigest()
+    return Path(cache_folder()) / f"pickmix-{kind}-{digest[:16]}"
+
+
+def _is_on_disk(kind: str) -> bool:
+    """Whether a process has compiled the kernels of a kind, and kept them."""
     try:
-        return bool(kernel._cache._cache_file._load_index())
+        return _marker(kind).exists()
     except (AttributeError, OSError):
         return False
-
-
-def _fit_made_up_rows(kind: str) -> None:
-    algorithm, proposal, _ = KINDS[kind]
-    parameters = SimpleNamespace(
-        n_components=5,
-        **vars(ClosedFormSettings())
-        | {
-            "algorithm": algorithm,
-            "proposal": proposal,
-            "batch_size": "auto" if kind in ("partition", "partial") else 4,
-            "step_size": 0.5,
-            # Twice through all rows: the second visit of a row may take another path.
-            "max_steps": 12,
-            "tol": 0.0,
-            "evaluate_every": 6,
-            "n_init": 2,
-        },
-    )
-    family = FullGaussian(2, 1.0)
-    settings = resolve(parameters, family, _N_ROWS, start_is_given=False)
-    threads = Threads()
-    made_up = np.random.default_rng(0).normal(size=(_N_ROWS, 2))
-    if kind == "partial":
-        made_up[::3, 1] = np.nan
-    source = make_rows(made_up)
-    if settings.partition is None:
-        settings.init_params = "k-means++"
-    fit_mixture(source, family, replace(settings, compiled=True), make_backend(True, threads), [0])
-    if kind == "partial":
-        _ask_about(family, made_up, make_backend(True, threads))
-    elif settings.partition is not None:
-        # What only very many components need: trees grown in parts, seeds in cells.
-        backend = make_backend(True, threads)
-        rows = np.random.default_rng(0).normal(size=(256, 2))
-        backend.operations.grow_tree(rows, 1, np.uint64(1), np.ones(2))
-        # Searches for rows that come later, and the background there.
-        draw_cells(rows, np.ones(2), 32, StepRandomness(0, 0), backend)
-        nobody = np.full((1, 1), -1, dtype=np.int32)
-        backend.log_joint(family.layout, family.empty_model(2), rows[:1], nobody)
-        # And what the first query after a fit needs.
-        backend.log_joint_all(family.layout, family.empty_model(2), rows)
-        placed, numbers = PlacedRows(source, family), np.arange(_N_ROWS)
-        seed_in_cells(placed, numbers, 2, np.uint64(1), np.random.default_rng(0), backend)
-
-
-def _ask_about(family: FullGaussian, rows: np.ndarray, backend: Backend) -> None:
-    """Compile for other algorithms, and for queries after a fit, on partial rows."""
-    layout, model = family.layout, family.empty_model(2)
-    model.factor[:] = 1.0
-    pairs = np.zeros((rows.shape[0], 1), dtype=np.int32)
-    ones = np.ones(rows.shape[0])
-    backend.log_joint(layout, model, rows, pairs)
-    backend.log_joint_all(layout, model, rows)
-    backend.sums_of_all(layout, rows, ones, np.ones((2, rows.shape[0])), model)
-    backend.pair_statistics(layout, 2, rows, ones, pairs, ones[:, None], 1.0, model)

@@ -22,9 +22,9 @@ from pickmix.families.layout import Moments
 from pickmix.families.registry import restrict_family
 from pickmix.selection.operations import Operations
 from pickmix.selection.randomness import StepRandomness
+from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.contract import MOST_COMPONENTS, Backend, needs_compiled
-from pickmix.sweep.partial_compiled import PartialCompiled
-from pickmix.sweep.partial_reference import PartialReference
+from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads, resolve_n_jobs
 
 _SEARCH_CELL = 32  # Components per cell of an approximate search.
@@ -33,7 +33,7 @@ LEAST_WEIGHT = 1e-300  # A component of weight zero stays one that can be evalua
 
 def make_backend(compiled: bool, threads: Threads) -> Backend:
     """NumPy, or compiled kernels on threads; for rows that may have missing cells."""
-    return PartialCompiled(threads) if compiled else PartialReference()
+    return Compiled(threads) if compiled else Reference()
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,26 +12,36 @@ from pickmix.selection.randomness import uniforms
 
 
 class ArrayOperations:
-    """Implements `Operations`; see there."""
+    """The array work of selection. B rows, K components, M draws or kept components."""
 
     def normalise_all(self, log_joint: np.ndarray, beta: float) -> np.ndarray:
+        """Replace log_joint (K, B) by responsibilities, p(x, k)^beta normalised over k.
+
+        Returns log sum_k p(x, k), (B,), at beta = 1 whatever beta is.
+        """
         log_likelihood = self.log_sum_exp(log_joint)
         log_joint[:] = _unnormalised(log_joint, beta)
         log_joint /= log_joint.sum(axis=0)
         return log_likelihood
 
     def log_sum_exp(self, log_joint: np.ndarray) -> np.ndarray:
+        """Log sum_k exp(log_joint (K, B)), as (B,)."""
         return np.asarray(log_joint.max(axis=0) + np.log(_unnormalised(log_joint, 1.0).sum(axis=0)))
 
     def top_of_all(
         self, log_joint: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Each row's M largest of all log-joints (K, B) and their renormalised weights.
+
+        Components (B, M) int32 by decreasing log-joint, padded with -1 of weight 0.
+        """
         every = np.broadcast_to(np.arange(log_joint.shape[0]), log_joint.shape[::-1])
         return self.top_of_candidates(log_joint.T, every, beta, n_kept)
 
     def top_of_candidates(
         self, log_joint: np.ndarray, candidates: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
+        """`top_of_all` among the candidates (B, C) of each row, padded with -1."""
         shape = (candidates.shape[0], n_kept)
         components, weights = np.full(shape, -1, dtype=np.int32), np.zeros(shape)
         # Neither -inf nor NaN is larger than anything.
@@ -49,6 +59,7 @@ class ArrayOperations:
     def draw_from_posterior(
         self, log_joint: np.ndarray, beta: float, rows: np.ndarray, key: np.uint64, n_draws: int
     ) -> np.ndarray:
+        """States (B, M) int32: independent draws from p(k | x)^beta given log-joints (K, B)."""
         cumulative = np.cumsum(_unnormalised(log_joint, beta), axis=0)
         targets = uniforms(key, rows, n_draws) * cumulative[-1][:, None]
         states = np.empty(targets.shape, dtype=np.int32)
@@ -72,6 +83,14 @@ class ArrayOperations:
         states: np.ndarray,
         acceptance: np.ndarray,
     ) -> None:
+        """Metropolis-Hastings: run each row's chain over its M candidates (B, M).
+
+        Per row i and draw j, with z_bar the current state: draw u, accept z = candidates[i, j]
+        if u < alpha(z_bar, z) = min(1, [p(x, z) / p(x, z_bar)]^beta q(z_bar) / q(z)).
+
+        current, log_joint_current, log_q_current (B,) are replaced by their values after the last
+        draw; states (B, M) receives the chain, and acceptance (B,) is raised by the alphas.
+        """
         drawn = uniforms(key, rows, candidates.shape[1], first_draw)
         for draw in range(candidates.shape[1]):
             with np.errstate(invalid="ignore"):
@@ -88,6 +107,7 @@ class ArrayOperations:
     def count_states(
         self, states: np.ndarray, acceptance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
+        """Distinct components (B, M) of states (B, M), weights n/M, and the sum of acceptance."""
         n_rows, n_draws = states.shape
         every = np.arange(n_rows)
         weights = np.zeros(states.shape)
@@ -108,6 +128,11 @@ class ArrayOperations:
     def grow_tree(
         self, points: np.ndarray, leaf_size: int, key: np.uint64, scales: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, Tree]:
+        """Split points (n, D) until at most `leaf_size` are together.
+
+        Directions are normal with the standard deviations `scales` (D,). Returns the points'
+        numbers (n,) int32 leaf by leaf, the leaves' offsets among them (int64), and the tree.
+        """
         n_points, n_features = points.shape
         n_leaves = -(-n_points // leaf_size)
         order = np.arange(n_points, dtype=np.int32)
@@ -151,6 +176,7 @@ class ArrayOperations:
         return order, offsets, Tree(*arrays, root(0, n_leaves))
 
     def leaf_of(self, tree: Tree, rows: np.ndarray) -> np.ndarray:
+        """Leaf of each row (B, D), as (B,) int32."""
         node = np.full(rows.shape[0], tree.root, dtype=np.int32)
         inside = np.flatnonzero(node >= 0)
         while inside.size:
@@ -161,6 +187,7 @@ class ArrayOperations:
         return np.asarray(-1 - node)
 
     def exchange(self, members: np.ndarray, share: float, key: np.uint64) -> None:
+        """Exchange about `share` of the members at random (Fisher and Yates)."""
         drawn = uniforms(key, np.arange(members.shape[0]), 2, EXCHANGE_DRAW)
         chosen = np.flatnonzero(drawn[:, 0] < share)
         for i in range(chosen.shape[0] - 1, 0, -1):
@@ -170,6 +197,11 @@ class ArrayOperations:
     def group_rows(
         self, components: np.ndarray, position: np.ndarray, n_places: int
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Sort rows by the place of their component, position[components[i]], keeping their order.
+
+        Returns order (B,) int64, indices into `components`, and ends (n_places,) int64: those at
+        place p end at ends[p]. Components (B,) are not negative.
+        """
         places = position[components]
         ends = np.cumsum(np.bincount(places, minlength=n_places))
         return np.argsort(places, kind="stable"), ends
@@ -178,6 +210,7 @@ class ArrayOperations:
         return DenseTable(n_rows, n_components)
 
     def start_neighbours(self, lists: np.ndarray) -> DenseNeighbours:
+        """Begin with guessed lists (K, G): any distance that is learnt replaces a guess."""
         return DenseNeighbours(lists)
 
 
@@ -190,7 +223,10 @@ def _unnormalised(log_joint: np.ndarray, beta: float) -> np.ndarray:
 
 
 class DenseTable:
-    """Implements `Table` as an array (N, K) of the excess over 1/K."""
+    """A table n (N, K) whose rows are proposal distributions, 1/K everywhere at first.
+
+    Here an array of the excess over 1/K.
+    """
 
     def __init__(self, n_rows: int, n_components: int) -> None:
         self._excess = np.zeros((n_rows, n_components))
@@ -198,6 +234,7 @@ class DenseTable:
     def draw(
         self, rows: np.ndarray, current: np.ndarray, key: np.uint64, first_draw: int, n_draws: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Candidates (B, n_draws) int32 from n / sum n, their log q, and log q of `current`."""
         n_components = self._excess.shape[1]
         table = self._excess[rows] + 1.0 / n_components
         cumulative = np.cumsum(table, axis=1)
@@ -215,6 +252,7 @@ class DenseTable:
     def raise_visited(
         self, rows: np.ndarray, states: np.ndarray, decay: float, gain: float
     ) -> None:
+        """Excess over 1/K <- decay * excess + gain, for every state of states (B, M) in turn."""
         for draw in range(states.shape[1]):
             visited = rows, states[:, draw]
             self._excess[visited] = decay * self._excess[visited] + gain
@@ -227,7 +265,12 @@ class DenseTable:
 
 
 class DenseNeighbours:
-    """Implements `Neighbours` with the distances of all pairs (K, K)."""
+    """Lists of each component's G nearest, learnt from log-joints.
+
+    d(c, k) is the mean over rows that c wins of log p(x, c) - log p(x, k).
+
+    Here from the distances of all pairs (K, K).
+    """
 
     def __init__(self, lists: np.ndarray) -> None:
         self.lists = np.array(lists, dtype=np.int32)
@@ -251,6 +294,11 @@ class DenseNeighbours:
     def collect(
         self, rows: np.ndarray, held: np.ndarray, n_explore: int, key: np.uint64
     ) -> tuple[np.ndarray, int]:
+        """Search sets: candidates (B, C) int32, padded with -1, and their total number.
+
+        A row's set is the union of the lists of the components held (B, M), padded with -1, and of
+        `n_explore` uniform draws.
+        """
         n_components = self.lists.shape[0]
         known = np.where(held[:, :, None] >= 0, self.lists[held], -1)
         drawn = (uniforms(key, rows, n_explore, held.shape[1]) * n_components).astype(np.int32)
@@ -261,6 +309,7 @@ class DenseNeighbours:
         return candidates, int((candidates >= 0).sum())
 
     def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
+        """Update the lists of each row's winner, winners (B,), from log-joints (B, C)."""
         won = winners >= 0
         candidates, log_joint, winners = candidates[won], log_joint[won], winners[won, None]
         best = np.where(candidates == winners, log_joint, -np.inf).max(axis=1, keepdims=True)

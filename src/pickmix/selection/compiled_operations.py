@@ -15,7 +15,7 @@ _FIRST_SPLITS = 15  # Nodes of a tree split one after another before the rest is
 
 
 class CompiledOperations:
-    """Implements `Operations`; see there."""
+    """The methods of `ArrayOperations`; see there."""
 
     def __init__(self, threads: Threads) -> None:
         self.threads = threads

@@ -162,7 +162,7 @@ def learn_distances(candidates, log_joint, winners, neighbours, distances, count
 
 
 class SparseTable:
-    """Implements `Table` with the visited entries only, as a linked list per row in one pool.
+    """`DenseTable` with the visited entries only, as a linked list per row in one pool.
 
     Entries only rise above their start value, so n is uniform plus a non-negative *excess*.
     """
@@ -237,7 +237,7 @@ class SparseTable:
 
 
 class SparseNeighbours:
-    """Implements `Neighbours`; distances of components that leave a list are forgotten."""
+    """`DenseNeighbours`; distances of components that leave a list are forgotten."""
 
     def __init__(self, lists: np.ndarray) -> None:
         self.lists = np.array(lists, dtype=np.int32, order="C")

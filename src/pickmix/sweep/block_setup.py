@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import namedtuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,128 +23,120 @@ _REPEATED = 1.0 / 16.0
 
 PRODUCTS, FACTOR, EXACT = range(3)
 
-Workspace = namedtuple(
-    "Workspace",
-    [
-        # Of the layout: for every four coordinates (first of their factor's columns, how many,
-        # where they are in a panel).
-        "bands",
-        # Of the block: its origin (C,), locations about it (G, C), natural parameters about it
-        # (G, P + C + 1), factors, linear parts and constants (G, ...), tables (G, L), how each
-        # component is evaluated (G,), sums about the origin (G, P + C) and their weights (G, 2).
-        # Slopes and a constant that linear parts have in common, taken off them (C + 1,).
-        "origin",
-        "common",
-        "shifts",
-        "parameters",
-        "factors",
-        "linear",
-        "constants",
-        "tables",
-        "way",
-        "sums",
-        "totals",
-        # Of narrow components: a row that each has seen (G, C), and for four rows of the matrix at
-        # a time the moments of (x - that row, 1), (G * height, width).
-        "anchors",
-        "moments",
-        # The same parameters and factors in columns of four, as products of matrices take them:
-        # four components that are evaluated by products, four rows of a factor, and in float64.
-        "wide",
-        "parameter_panels",
-        "factor_panels",
-        "exact_panels",
-        # Of the tile: coordinates about the origin and about one location, features, levels.
-        "columns",
-        "exact_columns",
-        "features",
-        "levels",
-        # Four rows of a product, and rows of a narrow component with and without their weights.
-        "four",
-        "kept",
-        "weighted",
-        # Posterior weights (G, TILE), and what is known of each row.
-        "values",
-        "exact_values",
-        "largest",
-        "floor",
-        "exact_floor",
-        "total",
-        "running",
-        "uniforms",
-        "row_weights",
-        "drawn",
-    ],
-)
+
+class Workspace(NamedTuple):
+    """Arrays of a thread, for blocks of at most G components and tiles of rows."""
+
+    #: Of the layout: for every four coordinates, the first of their factor's columns, how many,
+    #: and where they are in a panel.
+    bands: np.ndarray
+    scratch: np.ndarray  # (3, C)
+    origin: np.ndarray  # (C,) Of the block.
+    common: np.ndarray  # (C + 1,) Slopes and a constant that linear parts have in common.
+    shifts: np.ndarray  # (G, C) Locations about the origin.
+    parameters: np.ndarray  # (G, P + C + 1) Natural parameters about the origin.
+    factors: np.ndarray  # (G, P)
+    linear: np.ndarray  # (G, C) Without what is common.
+    constants: np.ndarray  # (G,)
+    tables: np.ndarray  # (G, L)
+    way: np.ndarray  # (G,) How each component is evaluated.
+    sums: np.ndarray  # (G, P + C) Sums of features about the origin.
+    totals: np.ndarray  # (G, 2) Sums of weights and of squared weights.
+    #: Of narrow components: a row that each has seen (G, C), and for four rows of the matrix at a
+    #: time the moments of (x - that row, 1), (G * height, width).
+    anchors: np.ndarray
+    moments: np.ndarray
+    #: Components evaluated by products, their parameters in columns of four, and factors of the
+    #: others likewise, in float32 and float64.
+    wide: np.ndarray
+    parameter_panels: np.ndarray
+    factor_panels: np.ndarray
+    exact_panels: np.ndarray
+    #: Of the tile: coordinates about the origin in float32 and float64, features, levels.
+    columns: np.ndarray
+    exact_columns: np.ndarray
+    features: np.ndarray
+    levels: np.ndarray
+    four: np.ndarray  # (4, TILE) Four rows of a product.
+    #: Rows of a narrow component without and with their weights.
+    kept: np.ndarray
+    weighted: np.ndarray
+    #: (G, TILE) Log-joints, and then posterior weights.
+    values: np.ndarray
+    exact_values: np.ndarray
+    #: (TILE,) What is known of each row.
+    largest: np.ndarray
+    floor: np.ndarray
+    exact_floor: np.ndarray
+    total: np.ndarray
+    running: np.ndarray
+    uniforms: np.ndarray
+    row_weights: np.ndarray
+    drawn: np.ndarray
 
 
-@part()
 def _find_bands(layout: Layout) -> np.ndarray:
     """For coordinates i..i + 3: the first column of their factor, how many, where in a panel."""
-    first, _, starts, _ = layout
-    C = first.shape[0]
-    bands = np.empty(((C + 3) // 4, 3), dtype=np.int64)
-    total = 0
+    n, total = layout.n_coordinates, 0
+    bands = np.empty(((n + 3) // 4, 3), dtype=np.int64)
     for band in range(bands.shape[0]):
-        i, end = 4 * band, min(4 * band + 4, C)
-        begin = end
-        for c in range(i, end):
-            begin = min(begin, first[c])
-        bands[band, 0], bands[band, 2] = begin, total
-        bands[band, 1] = end - begin if starts[end] > starts[i] else 0
-        total += bands[band, 1] + 1
+        i, end = 4 * band, min(4 * band + 4, n)
+        begin = min(end, int(layout.first[i:end].min()))
+        size = end - begin if layout.starts[end] > layout.starts[i] else 0
+        bands[band] = begin, size, total
+        total += size + 1
     return bands
 
 
-@part()
 def make_workspace(layout: Layout, block_size: int) -> Workspace:
-    n = layout[0].shape[0]
-    n_products, n_columns = layout[2][n], layout[3].shape[0] - 1
-    n_levels = layout[3][n_columns]
-    n_features = n_products + n
+    """Arrays for blocks of at most `block_size` components."""
+    n, n_columns = layout.n_coordinates, layout.n_columns - layout.n_coordinates
+    n_features = layout.n_products + n
     n_tiled = n_features if n_features <= _MOST_FEATURES else 0
     bands = _find_bands(layout)
-    last = bands.shape[0] - 1
-    height = bands[last, 2] + bands[last, 1] + 1 if last >= 0 else 0
-    n_fours = (block_size + 3) // 4
+    height = int(bands[-1, 1:].sum()) + 1 if n else 0
     n_moments, width = (n + 4) // 4 * 4, (n + DOUBLE) // DOUBLE * DOUBLE
-    single = np.float32
+
+    def single(*shape: int) -> np.ndarray:
+        return np.empty(shape, dtype=np.float32)
+
     return Workspace(
-        bands,
-        np.empty(n),
-        np.zeros(n + 1),
-        np.empty((block_size, n)),
-        np.empty((block_size, n_tiled + 1), dtype=single),
-        np.empty((block_size, n_products)),
-        np.empty((block_size, n)),
-        np.empty(block_size),
-        np.empty((block_size, n_levels), dtype=single),
-        np.empty(block_size, dtype=np.int64),
-        np.empty((block_size, n_tiled)),
-        np.empty((block_size, 2)),
-        np.empty((block_size, n)),
-        np.empty((block_size * n_moments, width)),
-        np.empty(block_size, dtype=np.int64),
-        np.empty((n_fours * n_tiled, 4), dtype=single),
-        np.empty((block_size * height, 4), dtype=single),
-        np.empty((block_size * height, 4)),
-        np.empty((n, TILE), dtype=single),
-        np.empty((n, TILE)),
-        np.empty((n_tiled, TILE), dtype=single),
-        np.empty((n_columns, TILE), dtype=np.int64),
-        np.empty((4, TILE), dtype=single),
-        np.empty((TILE, width)),
-        np.empty((TILE, width)),
-        np.empty((block_size, TILE), dtype=single),
-        np.empty((block_size, TILE)),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE, dtype=single),
-        np.empty(TILE, dtype=np.int32),
+        bands=bands,
+        scratch=np.empty((3, n)),
+        origin=np.empty(n),
+        common=np.zeros(n + 1),
+        shifts=np.empty((block_size, n)),
+        parameters=single(block_size, n_tiled + 1),
+        factors=np.empty((block_size, layout.n_products)),
+        linear=np.empty((block_size, n)),
+        constants=np.empty(block_size),
+        tables=single(block_size, layout.n_levels),
+        way=np.empty(block_size, dtype=np.int64),
+        sums=np.empty((block_size, n_tiled)),
+        totals=np.empty((block_size, 2)),
+        anchors=np.empty((block_size, n)),
+        moments=np.empty((block_size * n_moments, width)),
+        wide=np.empty(block_size, dtype=np.int64),
+        parameter_panels=single((block_size + 3) // 4 * n_tiled, 4),
+        factor_panels=single(block_size * height, 4),
+        exact_panels=np.empty((block_size * height, 4)),
+        columns=single(n, TILE),
+        exact_columns=np.empty((n, TILE)),
+        features=single(n_tiled, TILE),
+        levels=np.empty((n_columns, TILE), dtype=np.int64),
+        four=single(4, TILE),
+        kept=np.empty((TILE, width)),
+        weighted=np.empty((TILE, width)),
+        values=single(block_size, TILE),
+        exact_values=np.empty((block_size, TILE)),
+        largest=single(TILE),
+        floor=single(TILE),
+        exact_floor=np.empty(TILE),
+        total=single(TILE),
+        running=single(TILE),
+        uniforms=single(TILE),
+        row_weights=single(TILE),
+        drawn=np.empty(TILE, dtype=np.int32),
     )
 
 
@@ -189,7 +181,7 @@ def prepare(
             total += model.location[members[place + g], c]
         work.origin[c] = total / n
     _find_common(model, members, place, n, beta, work)
-    row = np.empty(C)
+    row = work.scratch[0]
     root = math.sqrt(beta)
     for g in range(n):
         k = members[place + g]
@@ -240,7 +232,10 @@ def choose_ways(
     first, _, starts, _ = layout
     C, P = first.shape[0], starts[first.shape[0]]
     # How far rows are from the origin, and how many are like the row before, by coordinate.
-    reach, repeats = np.zeros(C), np.zeros(C)
+    reach, repeats = work.scratch[1], work.scratch[2]
+    for c in range(C):
+        reach[c] = 0.0
+        repeats[c] = 0.0
     for i in range(begin, end):
         before = max(i - 1, begin)
         for c in range(C):

@@ -28,7 +28,6 @@ from pickmix.sweep.block_setup import (
     FACTOR,
     PRODUCTS,
     choose_ways,
-    make_workspace,
     pack,
     prepare,
 )
@@ -309,6 +308,7 @@ def sweep_blocks(
     drawn,
     sums,
     log_sums,
+    work,
 ):
     """Draw a component for all rows of some blocks, and sum up the statistics of the components.
 
@@ -317,13 +317,9 @@ def sweep_blocks(
     ends[first_block] .. ends[b + 1] - ends[first_block]. `greedy` takes the best component of the
     block instead of a draw. order (B,): where the results of each row go. Written to: drawn, each
     row's component; sums (mass, squares, mean, scatter, counts) by place; log_sums, log sum_k p(x,
-    k)^beta over the row's block. Empty sums or log_sums are not computed.
+    k)^beta over the row's block. Empty sums or log_sums are not computed. `work` is scratch memory.
     """
     wanted, wants_log_sums = sums[0].shape[0] > 0, log_sums.shape[0] > 0
-    block_size = 1
-    for b in range(first_block, last_block):
-        block_size = max(block_size, places[b + 1] - places[b])
-    work = make_workspace(layout, block_size)
     C, has_linear = layout[0].shape[0], model.linear.shape[0] > 0
     for b in range(first_block, last_block):
         place, n = places[b], places[b + 1] - places[b]

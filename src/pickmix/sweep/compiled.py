@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from pickmix.data.partial_rows import find_patterns
 from pickmix.families.layout import Layout, Model, Moments, log_weights
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
-from pickmix.sweep import pair_kernels
+from pickmix.sweep import block_setup, pair_kernels, partial_workspace
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.partial_reference import as_complete, is_partial
+from pickmix.sweep.partial_sweep import sweep_partial_blocks
 from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
 from pickmix.threads import Threads
 
@@ -23,10 +26,34 @@ from pickmix.threads import Threads
 _PIECE_ROWS = 8192
 # Rows that a thread gathers at a time, at most and at least. How many changes no result.
 _MOST_GATHERED, _LEAST_GATHERED = 16384, 512
+_TOGETHER = 32  # Components evaluated together in dense E-steps.
+_NO_NUMBERS, _NO_MATRIX = np.empty(0), np.empty((0, 0))
+_NO_DRAWS = np.empty(0, dtype=np.int32)
+
+
+class _Blocks(NamedTuple):
+    """Components members[places[b]:places[b + 1]] and rows begins[b]..ends[b] for every block b.
+
+    Weights or log-joints of block b begin in row tops[b] of an array.
+    """
+
+    members: np.ndarray
+    places: np.ndarray
+    begins: np.ndarray
+    ends: np.ndarray
+    tops: np.ndarray
+
+    @classmethod
+    def of_all(cls, n_components: int, n_rows: int) -> _Blocks:
+        """All components, a few at a time, with all rows."""
+        places = np.append(np.arange(0, n_components, _TOGETHER), n_components)
+        begins = np.zeros(len(places) - 1, dtype=np.int64)
+        members = np.arange(n_components, dtype=np.int32)
+        return cls(members, places, begins, begins + n_rows, places[:-1])
 
 
 class Compiled:
-    """The sweep and its parts in Numba; see `Backend`."""
+    """The sweep and its parts in Numba; see `Reference`."""
 
     def __init__(self, threads: Threads) -> None:
         self.threads: Threads | None = threads
@@ -63,34 +90,15 @@ class Compiled:
         drawn = np.empty_like(components)
         log_sums = np.empty(numbers.shape[0] if wants_log_sums else 0)
 
-        run, patterns = self._kernel(source)
+        outputs = float(beta), key, greedy, drawn, sums, log_sums
 
         def work_on(*bounds: int) -> None:
             """Gather and sweep chunks of pieces."""
+            run = self._make_sweep(layout, model, source, pieces, *outputs)
             for chunk in range(*bounds):
                 first, last = int(pieces.chunks[chunk]), int(pieces.chunks[chunk + 1])
-                here = order[pieces.ends[first] : pieces.ends[last]]
-                chosen = numbers[here]
-                run(
-                    layout,
-                    model,
-                    source.gather(chosen),
-                    source.weights_of(chosen)[0],
-                    chosen,
-                    *patterns(chosen),
-                    pieces.members,
-                    pieces.places,
-                    pieces.ends,
-                    first,
-                    last,
-                    float(beta),
-                    key,
-                    greedy,
-                    here,
-                    drawn,
-                    sums,
-                    log_sums,
-                )
+                places = order[pieces.ends[first] : pieces.ends[last]]
+                run(numbers[places], places, first, last)
 
         evaluations = int(np.diff(pieces.ends) @ np.diff(pieces.places))
         self._threads.run(
@@ -109,20 +117,73 @@ class Compiled:
         partition: Partition,
         n_components: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """An order (B,) of rows by the blocks of their components, and where each block ends."""
+        """An order (B,) of rows by the blocks of their components, and where each block ends.
+
+        Partial rows are sorted by their missing cells within blocks.
+        """
+        patterns = source.patterns_of(numbers)
+        if patterns is not None:
+            n_patterns = int(patterns.max(initial=0)) + 1
+            order = self.operations.group_rows(
+                patterns, np.arange(n_patterns, dtype=np.int32), n_patterns
+            )[0]
+            block = np.full(n_components, -1, dtype=np.int32)
+            block[partition.members] = partition.block_of_position()
+            by_block, ends = self.operations.group_rows(
+                components[order], block, partition.n_blocks
+            )
+            return order[by_block], np.concatenate([[0], ends])
         n_places = partition.members.shape[0]
         position = np.full(n_components, -1, dtype=np.int32)
         position[partition.members] = np.arange(n_places, dtype=np.int32)
         order, place_ends = self.operations.group_rows(components, position, n_places)
         return order, np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
 
-    def _kernel(self, source: Rows) -> tuple[Callable[..., None], Callable[..., tuple[Any, ...]]]:
-        """The kernel for the source's kind of rows, and its extra arguments."""
-        return sweep_blocks, lambda numbers: ()
+    def _make_sweep(
+        self, layout: Layout, model: Model, source: Rows, pieces: Pieces, *outputs: Any
+    ) -> Callable[..., None]:
+        """Make a function of rows, their places in the output and pieces, for one thread."""
+        block_size = int(np.diff(pieces.places).max())
+        partial = source.patterns_of(np.empty(0, dtype=np.int64)) is not None
+        if partial:
+            n_noise = source.gather(np.arange(1)).shape[1] - layout.n_columns
+            partial_work = partial_workspace.make_workspace(layout, n_noise, block_size)
+            blocks = pieces.members, pieces.places, pieces.ends[:-1], pieces.ends[1:]
+            tops = np.zeros(pieces.places.shape[0], dtype=np.int64)
+        else:
+            work = block_setup.make_workspace(layout, block_size)
+
+        def run(numbers: np.ndarray, order: np.ndarray, first: int, last: int) -> None:
+            rows, weights = source.gather(numbers), source.weights_of(numbers)[0]
+            settings = first, last, *outputs[:3], order, *outputs[3:]
+            if partial:
+                patterns, offset = source.patterns_of(numbers), int(pieces.ends[first])
+                nothing = tops, _NO_MATRIX, _NO_MATRIX, _NO_MATRIX, partial_work
+                sweep_partial_blocks(
+                    layout,
+                    model,
+                    rows,
+                    weights,
+                    numbers,
+                    patterns,
+                    *blocks,
+                    offset,
+                    *settings,
+                    *nothing,
+                )
+            else:
+                blocks_of_rows = pieces.members, pieces.places, pieces.ends
+                sweep_blocks(
+                    layout, model, rows, weights, numbers, *blocks_of_rows, *settings, work
+                )
+
+        return run
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
+        if is_partial(layout, rows):
+            return self._partial_pairs(layout, model, rows, candidates)[0]
         out = np.empty(candidates.shape)
         work = candidates.size * self._work_of(layout)
         self._threads.run(
@@ -138,6 +199,8 @@ class Compiled:
         return out
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+        if is_partial(layout, rows):
+            return self._partial_all(layout, model, rows)[0]
         out = np.empty((model.location.shape[0], rows.shape[0]))
         columns = np.ascontiguousarray(rows.T)
         work = out.size * self._work_of(layout)
@@ -149,6 +212,13 @@ class Compiled:
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
+        if is_partial(layout, rows):
+            if candidates is None:
+                everyone = np.arange(model.location.shape[0], dtype=np.int32)
+                joint, squares = self._partial_all(layout, model, rows)
+                return joint.T.copy(), as_complete(model, everyone[None], squares.T)
+            joint, squares = self._partial_pairs(layout, model, rows, candidates)
+            return joint, as_complete(model, candidates, squares)
         if candidates is None:
             joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
             return joint, joint - log_weights(model)
@@ -163,6 +233,24 @@ class Compiled:
         responsibilities: np.ndarray,
         model: Model | None = None,
     ) -> Sums:
+        if is_partial(layout, rows):
+            assert model is not None
+            order, patterns = _sort(layout, rows)
+            sums = no_sums(responsibilities.shape[0], layout)
+            self._run_blocks(
+                layout,
+                model,
+                rows[order],
+                patterns,
+                _Blocks.of_all(*responsibilities.shape),
+                weights[order],
+                np.ascontiguousarray(responsibilities[:, order]),
+                sums,
+                _NO_MATRIX,
+                _NO_MATRIX,
+                2.0 * responsibilities.size * self._work_of(layout),
+            )
+            return sums
         sums = no_sums(responsibilities.shape[0], layout)
         self._threads.run(
             pair_kernels.accumulate_all,
@@ -191,18 +279,145 @@ class Compiled:
             n_components, weights, components, pair_weights
         )
         sums = no_sums(members.shape[0], layout)
-        self._threads.run(
-            pair_kernels.accumulate_pairs,
-            members.shape[0],
-            components.size * self._work_of(layout),
-            layout,
-            rows,
-            offsets,
-            pairs,
-            grouped_weights,
-            sums,
-        )
+        if is_partial(layout, rows):
+            assert model is not None
+            n, n_pairs = members.shape[0], int(offsets[members.shape[0]])
+            ends, pairs = offsets[: n + 1], pairs[:n_pairs]
+            tops = np.zeros(n, dtype=np.int64)
+            self._run_blocks(
+                layout,
+                model,
+                rows[pairs],
+                find_patterns(rows[:, : layout.n_columns])[pairs],
+                _Blocks(members, np.arange(n + 1), ends[:-1], ends[1:], tops),
+                grouped_weights,
+                np.ones((1, n_pairs)),
+                sums,
+                _NO_MATRIX,
+                _NO_MATRIX,
+                components.size * self._partial_work(layout),
+            )
+        else:
+            self._threads.run(
+                pair_kernels.accumulate_pairs,
+                members.shape[0],
+                components.size * self._work_of(layout),
+                layout,
+                rows,
+                offsets,
+                pairs,
+                grouped_weights,
+                sums,
+            )
         return Statistics.of_sums(members, sums, total_weight)
+
+    def _run_blocks(
+        self,
+        layout: Layout,
+        model: Model,
+        rows: np.ndarray,
+        patterns: np.ndarray,
+        blocks: _Blocks,
+        weights: np.ndarray,
+        given: np.ndarray,
+        sums: Sums,
+        log_joint: np.ndarray,
+        squares: np.ndarray,
+        work: float,
+    ) -> None:
+        """Evaluate rows in blocks, or add them to sums, without drawing anything."""
+        n_blocks = blocks.begins.shape[0]
+        most = int(np.diff(blocks.places).max(initial=1))
+        n_noise = rows.shape[1] - layout.n_columns
+
+        def work_on(start: int, stop: int) -> None:
+            sweep_partial_blocks(
+                layout,
+                model,
+                rows,
+                weights,
+                _NO_DRAWS.astype(np.int64),
+                patterns,
+                *blocks[:4],
+                0,
+                start,
+                stop,
+                1.0,
+                np.uint64(0),
+                False,
+                _NO_DRAWS.astype(np.int64),
+                _NO_DRAWS,
+                sums,
+                _NO_NUMBERS,
+                blocks.tops,
+                given,
+                log_joint,
+                squares,
+                partial_workspace.make_workspace(layout, n_noise, most),
+            )
+
+        self._threads.run(work_on, n_blocks, work)
+
+    def _partial_pairs(
+        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints and squared distances (B, W) of rows and their candidates."""
+        n_rows, width = candidates.shape
+        # Rows with the same candidates are a block, those with the same cells missing neighbours.
+        patterns = find_patterns(rows[:, : layout.n_columns])
+        order = np.lexsort((patterns, *candidates.T))
+        ordered = candidates[order]
+        is_new = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+        begins = np.flatnonzero(is_new[:n_rows])
+        members = np.maximum(ordered[begins], 0).astype(np.int32).ravel()
+        places = np.arange(len(begins) + 1) * width
+        ends = np.append(begins[1:], n_rows)
+        blocks = _Blocks(members, places, begins, ends, np.zeros_like(begins))
+        joint, squares = np.empty((2, width, n_rows))
+        if candidates.size:
+            self._run_blocks(
+                layout,
+                model,
+                rows[order],
+                patterns[order],
+                blocks,
+                np.ones(n_rows),
+                _NO_MATRIX,
+                no_sums(0, layout),
+                joint,
+                squares,
+                candidates.size * self._partial_work(layout),
+            )
+        out = np.empty((2, n_rows, width))
+        out[:, order] = joint.T, squares.T
+        out[0, candidates < 0], out[1, candidates < 0] = -np.inf, 0.0
+        return out[0], out[1]
+
+    def _partial_work(self, layout: Layout) -> float:
+        """Multiply-adds of one evaluation that factorises, roughly."""
+        return self._work_of(layout) + layout.n_products * layout.n_coordinates
+
+    def _partial_all(
+        self, layout: Layout, model: Model, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints and squared distances (K, B) of all components."""
+        order, patterns = _sort(layout, rows)
+        joint, squares = np.empty((2, model.location.shape[0], rows.shape[0]))
+        self._run_blocks(
+            layout,
+            model,
+            rows[order],
+            patterns,
+            _Blocks.of_all(*joint.shape),
+            np.ones(rows.shape[0]),
+            _NO_MATRIX,
+            no_sums(0, layout),
+            joint,
+            squares,
+            2.0 * joint.size * self._work_of(layout),
+        )
+        back = np.argsort(order)
+        return joint.take(back, axis=1), squares.take(back, axis=1)
 
     def _group_pairs(
         self,
@@ -265,7 +480,7 @@ class Compiled:
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class Pieces:
     """Blocks cut into pieces of at most _PIECE_ROWS rows, and chunks of pieces to gather.
 
     Piece q: components members[places[q]:places[q + 1]], rows ends[q]..ends[q + 1]. Chunk c: pieces
@@ -278,7 +493,7 @@ class _Pieces:
     chunks: np.ndarray
 
 
-def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
+def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> Pieces:
     """Cut blocks whose rows lie between bounds (n_blocks + 1,) into chunks of `chunk_rows` rows."""
     counts = np.diff(bounds)
     n_pieces = np.maximum(1, -(-counts // _PIECE_ROWS))
@@ -297,4 +512,11 @@ def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
     cuts = np.unique(np.searchsorted(ends[1:-1], wished) + 1) if ends.shape[0] > 2 else wished[:0]
     cuts = cuts[cuts < ends.shape[0] - 1]
     chunks = np.concatenate([[0], cuts, [ends.shape[0] - 1]]).astype(np.int64)
-    return _Pieces(members, places, ends, chunks)
+    return Pieces(members, places, ends, chunks)
+
+
+def _sort(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An order of rows by which cells are missing, and their patterns in that order."""
+    patterns = find_patterns(rows[:, : layout.n_columns])
+    order = np.argsort(patterns, kind="stable")
+    return order, patterns[order]

@@ -425,7 +425,7 @@ def add_full_rows(layout, work: Workspace) -> None:
 
 
 @part()
-def add_noisy_rows(layout, work: Workspace) -> None:
+def add_noisy_rows(work: Workspace) -> None:
     """Add the sums of all rows with noise to those of the block."""
     C = work.first.shape[0]
     for c in range(C):
@@ -434,7 +434,6 @@ def add_noisy_rows(layout, work: Workspace) -> None:
             add_products(work.mass, 0, 1, work.covariance, here, 1, 1, work.full_products, here)
     add_row(work.mass, 0, 1.0, work.total, 0)
     fill_row(work.mass, 0, 0.0, work.mass, 0)
-    add_full_rows(layout, work)
 
 
 @part()

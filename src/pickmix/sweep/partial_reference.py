@@ -20,8 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pickmix.families.layout import Layout, Model, log_weights
-from pickmix.sweep.reference import Reference
-from pickmix.sweep.statistics import Statistics, Sums, merge, stack
+from pickmix.sweep.statistics import Sums, stack
 
 _NUMBERS = 1_000_000  # In an array of matrices of rows and components.
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -190,81 +189,33 @@ def as_complete(model: Model, candidates: np.ndarray, squares: np.ndarray) -> np
     return np.asarray(model.log_normaliser[factors] - 0.5 * squares)
 
 
-class PartialReference(Reference):
-    """The sweep and its parts in NumPy, for partial rows; see `Backend`."""
+def condition_pairs(
+    layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-joints and squared distances (B, W) of rows and their candidates."""
+    joint = np.full(candidates.shape, -np.inf)
+    squares = np.zeros(candidates.shape)
+    for k in np.unique(candidates[candidates >= 0]).tolist():
+        row, place = np.nonzero(candidates == k)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = condition(layout, model, np.array([k]), rows[row])
+        joint[row, place], squares[row, place] = found.log_joint[0], found.squares[0]
+    return joint, squares
 
-    def _log_joints(
-        self, layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
-    ) -> np.ndarray:
-        if not is_partial(layout, rows):
-            return super()._log_joints(layout, model, members, rows)
-        return partial_log_joints(layout, model, members, rows)
 
-    def _summarise(
-        self,
-        layout: Layout,
-        model: Model | None,
-        members: np.ndarray,
-        rows: np.ndarray,
-        weights: np.ndarray,
-    ) -> Sums:
-        if not is_partial(layout, rows):
-            return super()._summarise(layout, model, members, rows, weights)
-        assert model is not None
-        return partial_sums(layout, model, members, rows, weights)
-
-    def log_joint(
-        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
-    ) -> np.ndarray:
-        if not is_partial(layout, rows):
-            return super().log_joint(layout, model, rows, candidates)
-        return self._pairs(layout, model, rows, candidates)[0]
-
-    def likeness(
-        self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if not is_partial(layout, rows):
-            return super().likeness(layout, model, rows, candidates)
-        if candidates is None:
-            everyone = np.arange(model.location.shape[0])
-            candidates = np.broadcast_to(everyone, (rows.shape[0], everyone.shape[0]))
-        joint, squares = self._pairs(layout, model, rows, candidates)
-        return joint, as_complete(model, candidates, squares)
-
-    @staticmethod
-    def _pairs(
-        layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Log-joints and squared distances (B, W) of rows and their candidates."""
-        joint = np.full(candidates.shape, -np.inf)
-        squares = np.zeros(candidates.shape)
-        for k in np.unique(candidates[candidates >= 0]).tolist():
-            row, place = np.nonzero(candidates == k)
-            with np.errstate(over="ignore", invalid="ignore"):
-                found = condition(layout, model, np.array([k]), rows[row])
-            joint[row, place], squares[row, place] = found.log_joint[0], found.squares[0]
-        return joint, squares
-
-    def pair_statistics(
-        self,
-        layout: Layout,
-        n_components: int,
-        rows: np.ndarray,
-        weights: np.ndarray,
-        components: np.ndarray,
-        pair_weights: np.ndarray,
-        total_weight: float,
-        model: Model | None = None,
-    ) -> Statistics:
-        if not is_partial(layout, rows):
-            return super().pair_statistics(
-                layout, n_components, rows, weights, components, pair_weights, total_weight
-            )
-        assert model is not None
-        members = np.unique(components[components >= 0])
-        parts = []
-        for k in members.tolist():
-            row, place = np.nonzero(components == k)
-            w = (pair_weights[row, place] * weights[row])[None]
-            parts.append(partial_sums(layout, model, np.array([k]), rows[row], w))
-        return merge(members, stack(parts), layout, total_weight)
+def partial_pair_sums(
+    layout: Layout,
+    model: Model,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    components: np.ndarray,
+    pair_weights: np.ndarray,
+) -> tuple[np.ndarray, Sums]:
+    """Components (U,) of pairs (row i, components[i, j]), and sums of their completed rows."""
+    members = np.unique(components[components >= 0])
+    parts = []
+    for k in members.tolist():
+        row, place = np.nonzero(components == k)
+        w = (pair_weights[row, place] * weights[row])[None]
+        parts.append(partial_sums(layout, model, np.array([k]), rows[row], w))
+    return members, stack(parts)

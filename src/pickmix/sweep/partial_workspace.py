@@ -75,58 +75,43 @@ class Workspace(NamedTuple):
     total_squares: np.ndarray
     sums: np.ndarray  # (C, W)
     sums_of_products: np.ndarray  # (P, W) Sums over the rows of a block, completed.
+    scratch: np.ndarray  # (C, C)
 
 
-@part()
 def make_workspace(layout: Layout, n_noise: int, n: int) -> Workspace:
-    C, P = layout[0].shape[0], layout[2][layout[0].shape[0]]
-    W = (n + LANES - 1) // LANES * LANES
-    first, group = layout[0].copy(), np.empty(C, dtype=np.int64)
-    for c in range(C):
-        if n_noise > C and first[c] <= c:
-            # Noise of all columns together makes them depend on each other.
-            first[c] = 0
-        group[c] = first[c] if first[c] <= c else -1 - c
+    """Arrays for blocks of at most n components and rows with `n_noise` columns of noise."""
+    C = layout.n_coordinates
+    W = -(-max(n, 1) // LANES) * LANES
+    numbers = np.arange(C)
+    first = layout.first.copy()
+    if n_noise > C:
+        # Noise of all columns together makes them depend on each other.
+        first[first <= numbers] = 0
+    arrays = {name: np.zeros((rows, W)) for name, rows in _lanes(layout).items()}
+    integers = {name: np.zeros(C, dtype=np.int64) for name in _INTEGERS}
     return Workspace(
-        first,
-        group,
-        np.zeros((C, W)),
-        np.zeros((C, W)),
-        np.zeros((C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros(C, dtype=np.int64),
-        np.zeros((C, C)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C, W)),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros((C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((1, W)),
-        np.zeros((C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C * C, W)),
-        np.zeros((C, W)),
-        np.zeros((C, W)),
-        np.zeros((1, W)),
-        np.arange(C),
-        np.zeros((1, W)),
-        np.zeros((1, W)),
-        np.zeros((C, W)),
-        np.zeros((P, W)),
+        first=first,
+        group=np.where(first <= numbers, first, -1 - numbers),
+        numbers=numbers,
+        noise=np.zeros((C, C)),
+        scratch=np.zeros((C, C)),
+        **integers,
+        **arrays,
     )
+
+
+_INTEGERS = ("seen", "begin", "hidden", "low", "high", "hidden_begin")
+
+
+def _lanes(layout: Layout) -> dict[str, int]:
+    """Rows of each array that holds a number for every component of a block."""
+    C = layout.n_coordinates
+    vectors = "location linear constants away means full_means cross shift sums"
+    matrices = "covariance plain precision root factor products full_products solved gains"
+    singles = "plain_normaliser log_weight normaliser squares values mass nothing total"
+    sizes = dict.fromkeys(vectors.split(), C) | dict.fromkeys(matrices.split(), C * C)
+    sizes |= dict.fromkeys((singles + " total_squares").split(), 1)
+    return sizes | {"sums_of_products": layout.n_products}
 
 
 @part()
@@ -135,7 +120,7 @@ def prepare(layout: Layout, model: Model, members, place, n, work: Workspace) ->
     first, last, starts, _ = layout
     C, W = first.shape[0], work.log_weight.shape[1]
     has_linear = model.linear.shape[0] > 0
-    root = np.zeros((C, C))
+    root = work.scratch
     work.total[:] = 0.0
     work.total_squares[:] = 0.0
     work.sums[:] = 0.0

@@ -15,6 +15,14 @@ from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.partial_reference import (
+    as_complete,
+    condition_pairs,
+    is_partial,
+    partial_log_joints,
+    partial_pair_sums,
+    partial_sums,
+)
 from pickmix.sweep.statistics import Statistics, Sums, merge, stack
 from pickmix.threads import Threads
 
@@ -98,8 +106,28 @@ def _summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
     return mass, squares, mean, scatter, counts
 
 
+def _log_joints_of(
+    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
+) -> np.ndarray:
+    evaluate = partial_log_joints if is_partial(layout, rows) else log_joints
+    return evaluate(layout, model, members, rows)
+
+
+def _sums_of(
+    layout: Layout,
+    model: Model | None,
+    members: np.ndarray,
+    rows: np.ndarray,
+    weights: np.ndarray,
+) -> Sums:
+    if not is_partial(layout, rows):
+        return summarise(layout, rows, weights)
+    assert model is not None
+    return partial_sums(layout, model, members, rows, weights)
+
+
 class Reference:
-    """The sweep and its parts in NumPy; see `Backend`."""
+    """Array work of an engine on rows, in NumPy; `Compiled` has the same methods."""
 
     threads: Threads | None = None
 
@@ -120,6 +148,14 @@ class Reference:
         wants_log_sums: bool = True,
         greedy: bool = False,
     ) -> Swept:
+        """Move the chains of rows once: random-partition Gibbs under a frozen model.
+
+        The component of row `numbers[i]`, `components[i]`, is replaced by a draw from the posterior
+        within its block. For any partition that does not depend on the chains this is a Gibbs step
+        and leaves the posterior over components invariant. If a chain follows the posterior, the
+        posterior weights within its block have the posterior as their mean: they, not the draw,
+        weigh the statistics. `greedy` takes the best component of the block instead of a draw.
+        """
         n_places = partition.members.shape[0]
         position = np.full(model.location.shape[0], -1, dtype=np.int32)
         position[partition.members] = np.arange(n_places, dtype=np.int32)
@@ -134,7 +170,7 @@ class Reference:
             here = order[ends[block] : ends[block + 1]]
             rows = source.gather(numbers[here])
             # Evaluate: log-joints of all components of the block.
-            log_joint = beta * self._log_joints(layout, model, members, rows)
+            log_joint = beta * _log_joints_of(layout, model, members, rows)
             evaluations += log_joint.size
             # The posterior within the block.
             largest = log_joint.max(axis=0, initial=_LEAST)
@@ -152,31 +188,19 @@ class Reference:
             # Add the statistics, weighted by the posterior and not by the draw.
             if wants_statistics:
                 weights = weights * source.weights_of(numbers[here])[0]
-                parts.append(self._summarise(layout, model, members, rows, weights))
+                parts.append(_sums_of(layout, model, members, rows, weights))
         statistics = None
         if wants_statistics:
             total_weight = source.weights_of(numbers)[1]
             statistics = Statistics.of_sums(partition.members, stack(parts), total_weight)
         return Swept(drawn, statistics, log_sums, evaluations)
 
-    def _log_joints(
-        self, layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
-    ) -> np.ndarray:
-        return log_joints(layout, model, members, rows)
-
-    def _summarise(
-        self,
-        layout: Layout,
-        model: Model | None,
-        members: np.ndarray,
-        rows: np.ndarray,
-        weights: np.ndarray,
-    ) -> Sums:
-        return summarise(layout, rows, weights)
-
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
     ) -> np.ndarray:
+        """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
+        if is_partial(layout, rows):
+            return condition_pairs(layout, model, rows, candidates)[0]
         coordinates, levels = split_columns(layout, rows)
         chosen = np.maximum(candidates, 0)
         factors = np.zeros_like(chosen) if model.factor.shape[0] == 1 else chosen
@@ -194,11 +218,19 @@ class Reference:
         return out
 
     def log_joint_all(self, layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-        return self._log_joints(layout, model, np.arange(model.location.shape[0]), rows)
+        """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
+        return _log_joints_of(layout, model, np.arange(model.location.shape[0]), rows)
 
     def likeness(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
+        """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
+        if is_partial(layout, rows):
+            if candidates is None:
+                everyone = np.arange(model.location.shape[0])
+                candidates = np.broadcast_to(everyone, (rows.shape[0], everyone.shape[0]))
+            joint, squares = condition_pairs(layout, model, rows, candidates)
+            return joint, as_complete(model, candidates, squares)
         if candidates is None:
             joint = np.ascontiguousarray(self.log_joint_all(layout, model, rows).T)
             return joint, joint - log_weights(model)
@@ -213,8 +245,13 @@ class Reference:
         responsibilities: np.ndarray,
         model: Model | None = None,
     ) -> Sums:
+        """Mass, squares, mean, scatter and counts (K, ...) of rows (B, D).
+
+        Row i has weights[i] * responsibilities[k, i] in component k. The model completes partial
+        rows.
+        """
         everyone = np.arange(responsibilities.shape[0])
-        return self._summarise(layout, model, everyone, rows, responsibilities * weights)
+        return _sums_of(layout, model, everyone, rows, responsibilities * weights)
 
     def pair_statistics(
         self,
@@ -227,6 +264,17 @@ class Reference:
         total_weight: float,
         model: Model | None = None,
     ) -> Statistics:
+        """Statistics of pairs (row i, components[i, j]), weights[i] pair_weights[i, j].
+
+        The paper's sparse rules: S_z += w T(x) for chosen pairs; component -1 is padding. The model
+        completes partial rows.
+        """
+        if is_partial(layout, rows):
+            assert model is not None
+            members, sums = partial_pair_sums(
+                layout, model, rows, weights, components, pair_weights
+            )
+            return merge(members, sums, layout, total_weight)
         row, place = np.nonzero(components >= 0)
         w = pair_weights[row, place] * weights[row]
         coordinates, levels = split_columns(layout, rows)
@@ -251,6 +299,16 @@ class Reference:
         share: float,
         wants_gains: bool,
     ) -> tuple[np.ndarray, ...] | None:
+        """SA-step for the components of the statistics, all of which have mass.
+
+            s0 <- (1 - gamma) s0 + share * mass          (the decay has applied 1 - gamma already)
+            mean <- mean + (share * mass / s0) (their mean - mean)
+            scatter <- ((1 - gamma) s0_old scatter + share * their scatter + cross term) / s0,
+
+        which is s_k <- (1 - gamma) s_k + gamma s_batch for the statistics (1, x, x x') about the
+        component's mean. Returns, if wanted, the sums added to masses, squares, degrees of freedom
+        (s0 - squares / s0) and mass times scatter.
+        """
         k = statistics.members
         scale, square_scale = model.decay[0], model.decay[1]
         kept, added = moments.mass[k] * scale, share * statistics.mass
