@@ -39,7 +39,7 @@ _logger = logging.getLogger("pickmix")
 # may have strides), and tuples. "range" are two integers, start and stop.
 _SIGNATURES: dict[Any, str] = {
     rows._gather: "f2 i1 f1 f2",
-    cholesky.factorise_components: ("layout f2 f1 f1 f1 s1 bool float f1 bool f1 f2 f1 b1 range"),
+    cholesky.factorise_components: "layout f2 s1 f1 f2 f1 b1 range",
     seeding._find_nearest: "f2 f2 s1 range",
     seeding._plus_plus: "f2 f1 f2 i1",
     seeding.seed_cells: "f2 s1 i1 i1 f2 i1 range",
