@@ -23,7 +23,7 @@ from pickmix.inspection.components import (
     describe_clusters,
     unusual_rows,
 )
-from pickmix.inspection.payload import choose_shown
+from pickmix.inspection.page import choose_shown
 from pickmix.inspection.view import RowScores, View
 
 

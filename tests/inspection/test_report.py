@@ -134,7 +134,7 @@ class TestNumbers:
         def fail(*arguments):
             raise np.linalg.LinAlgError("Matrix is not positive definite")
 
-        monkeypatch.setattr("pickmix.inspection.payload.path", fail)
+        monkeypatch.setattr("pickmix.inspection.page.path", fail)
         payload = report_of(model, X, held_out=True)
         assert payload["path"] is None
         assert "has not seen" in payload["verdict"]["headline"]

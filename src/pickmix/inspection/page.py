@@ -1,17 +1,50 @@
-"""The page of a report: a template, a style sheet and scripts, with the numbers embedded."""
+"""The page of a report: plain values for JSON, a template, a style sheet and scripts."""
 
 from __future__ import annotations
 
+import datetime
 import html
 import json
 import math
 import re
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
+import pickmix
+from pickmix.inspection.columns import (
+    Calibration,
+    Marginal,
+    calibration,
+    marginals,
+    summarise_columns,
+)
+from pickmix.inspection.components import (
+    ComponentTable,
+    Reason,
+    UnusualRow,
+    cluster_labels,
+    component_table,
+    describe_clusters,
+    unusual_rows,
+)
+from pickmix.inspection.plane import choose_plane, component_means, coordinates, plane_covariances
+from pickmix.inspection.verdict import gather, judge
+from pickmix.inspection.view import Rows, RowScores, View, sample_rows
+from pickmix.model.path import ComponentPath, path
+
+# Evaluations of components for calibration (tenths of a second) and for the path over K.
+_CALIBRATION_WORK, _PATH_WORK = 1e7, 4e6
+# Points of the path, records of the trace, and columns with pictures.
+_MOST_LEVELS, _MOST_RECORDS, _MOST_COLUMNS = 150, 400, 100
+# Cells of centres, about seven bytes each, and of rows, about six.
+_MOST_CENTRES, _MOST_CELLS = 150_000, 120_000
+# Rows of the sample, of each component if there is room, and for principal axes.
+_MOST_SAMPLED, _OF_EACH, _FOR_AXES = 3_000, 8, 5_000
+_TRACE = ("epoch", "seconds", "log_likelihood", "live_components")
 # Scripts in the order in which they run: later ones use what earlier ones define.
 _SCRIPTS = ["base", "clusters", "charts", "map", "tree", "table", "details", "columns"]
 _SCRIPTS += ["summaries", "unusual", "main"]
@@ -19,6 +52,317 @@ _SCRIPTS += ["summaries", "unusual", "main"]
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Characters of a text from the data that are shown.
 _LONGEST = 120
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A fitted mixture, and rows that stand for all of the data."""
+
+    view: View
+    rows: Rows
+    #: Names of the rows (n,), and of the column that holds them.
+    ids: Sequence[str] | None = None
+    id_name: str = "id"
+    #: Rows of the fit, if they are not those of the report.
+    fitted: Rows | None = None
+
+
+def collect(
+    subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int
+) -> dict[str, Any]:
+    """Compute all that a report shows, as lists, numbers and texts.
+
+    Lists over components have K values, those over rows as many as there are rows in the report.
+    """
+    view, rows = subject.view, subject.rows
+    estimator = view.estimator
+    name = type(estimator).__name__
+    scores = view.score(rows)
+    table = component_table(view, rows, scores=scores)
+    unusual = unusual_rows(view, rows, n_unusual, scores=scores)
+    calibrated, spread = _columns(view, rows)
+    tree = estimator.merge_tree() if view.is_closed_form and len(table) > 1 else None
+    over_k = None if tree is None or not held_out else _path(view, rows)
+    evidence = gather(
+        view,
+        table,
+        calibration=calibrated,
+        costs=None if tree is None else np.asarray(tree.costs),
+        path=over_k,
+        held_out=held_out,
+        n_rows=rows.n_data,
+        fitted=None if subject.fitted is None else view.score(subject.fitted),
+    )
+    labels = cluster_labels(view, tree)
+    shown = choose_shown(table, unusual, len(view.columns))
+    no_reasons = (
+        f"A {name} does not say which cells make a row unusual. Mixtures in closed form do: "
+        "GaussianMixture, FamilyMixture, TableMixture."
+    )
+    return {
+        "title": title or f"{name} of {len(table):,} components",
+        "made": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
+        "version": pickmix.__version__,
+        "about": _about(view, rows),
+        "verdict": asdict(judge(evidence)),
+        "trace": _trace(estimator, rows),
+        "path": None if over_k is None else _path_values(over_k),
+        "tree": _tree(tree, estimator),
+        "clusters": [] if labels is None else plain(describe_clusters(view, scores, labels)),
+        "columns": view.names,
+        "summaries": plain(summarise_columns(view, rows)),
+        "components": _components(view, table, shown.place),
+        "rows": _rows(subject, scores, shown),
+        "map": _map(view, rows, table, shown.rows),
+        "marginals": plain(spread),
+        "calibration": None if calibrated is None else _calibration(calibrated),
+        "unusual": [_unusual(row, shown.place) for row in unusual],
+        "unusualWhy": "" if view.is_closed_form else no_reasons,
+    }
+
+
+def _columns(view: View, rows: Rows) -> tuple[Calibration | None, list[Marginal]]:
+    """Calibration and marginals of the first columns; none of a mixture that cannot draw rows."""
+    if not view.can_draw:
+        return None, []
+    columns = list(range(len(view.columns)))[:_MOST_COLUMNS]
+    affordable = _CALIBRATION_WORK / (len(columns) * view.n_components)
+    most = int(max(500, min(20_000, affordable)))
+    return calibration(view, rows, columns, max_rows=most), marginals(view, rows, columns=columns)
+
+
+def _about(view: View, rows: Rows) -> list[list[str]]:
+    """Names and values of what was fitted."""
+    estimator = view.estimator
+    lines = [["model", type(estimator).__name__]]
+    for name in ("algorithm", "covariance_type", "family", "n_layers", "random_state"):
+        value = getattr(estimator, name, None)
+        if value is not None:
+            lines.append([name.replace("_", " "), shortened(value)])
+    n_fitted = getattr(estimator, "n_rows_seen_", None)
+    if n_fitted is not None:
+        lines.append(["rows of the fit", f"{n_fitted:,.0f}"])
+    lines.append(["columns", f"{len(view.columns):,}"])
+    trace: Any = getattr(estimator, "trace_", ())
+    if len(trace):
+        lines.append(["seconds of work", f"{float(trace['seconds'][-1]):,.1f}"])
+    return [*lines, ["rows of this report", f"{len(rows):,} of {rows.n_data:,}"]]
+
+
+def _path(view: View, rows: Rows) -> ComponentPath | None:
+    """The path over K on a part of the held-out rows; None if it cannot be computed."""
+    most = int(max(200, min(10_000, _PATH_WORK / view.n_components)))
+    few = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), most)).astype(np.int64))
+    try:
+        with view.unnamed():
+            return path(view.estimator, rows.take(few).source)
+    except ValueError:
+        # Merges far up the tree may not be computable (covariances that are not positive definite
+        # any more). The rest of the report does not need them.
+        return None
+
+
+def _path_values(over_k: ComponentPath) -> dict[str, Any]:
+    """A path in at most `_MOST_LEVELS` points."""
+    last = over_k.n_components.shape[0] - 1
+    kept = np.unique(np.round(np.geomspace(1, last + 1, _MOST_LEVELS)).astype(np.int64) - 1)
+    return {
+        "n": over_k.n_components[kept].tolist(),
+        "score": numbers(over_k.log_likelihood[kept], 6),
+        "chosen": over_k.choose(),
+    }
+
+
+def _trace(estimator: Any, rows: Rows) -> dict[str, Any] | None:
+    """The course of the fit, thinned."""
+    trace: Any = getattr(estimator, "trace_", ())
+    if not len(trace):
+        return None
+    kept = trace[np.unique(np.linspace(0, len(trace) - 1, _MOST_RECORDS).astype(np.int64))]
+    course: dict[str, Any] = {name: numbers(kept[name], 6) for name in _TRACE}
+    validated = np.isfinite(kept["validation"]).any()
+    course["validation"] = numbers(kept["validation"], 6) if validated else []
+    return {**course, "isEncoded": rows.table is not None}
+
+
+def _tree(tree: Any, estimator: Any) -> dict[str, Any]:
+    if tree is None and hasattr(estimator, "merge_tree"):
+        return {"why": "A single component has nothing to be merged with."}
+    if tree is None:
+        name = type(estimator).__name__
+        reason = "cannot be merged in closed form, so there is no tree of them."
+        return {"why": f"Components of a {name} {reason}"}
+    linkage = np.asarray(tree.linkage)
+    return {
+        "left": linkage[:, 0].astype(np.int64).tolist(),
+        "right": linkage[:, 1].astype(np.int64).tolist(),
+        "height": numbers(linkage[:, 2]),
+        "cost": numbers(tree.costs, 4),
+        "order": np.asarray(tree.order()).tolist(),
+    }
+
+
+def _components(view: View, table: ComponentTable, place: dict[int, int]) -> dict[str, Any]:
+    n_centres = min(len(table), max(1, _MOST_CENTRES // len(view.columns)))
+    largest = np.argsort(-table.weight, kind="stable")[:n_centres]
+    centres = np.full_like(table.centre, np.nan)
+    centres[largest] = table.centre[largest]
+    return {
+        # All digits: the page adds them up and numbers clusters by them, as the tree does.
+        "weight": numbers(table.weight, 17),
+        "rows": table.rows.tolist(),
+        "side": numbers(table.side, 3),
+        "neighbour": table.neighbour.tolist(),
+        "separation": numbers(table.separation, 3),
+        "typical": [place.get(row, -1) for row in table.typical.tolist()],
+        "centre": [_centres(c, centres[:, d]) for d, c in enumerate(view.columns)],
+    }
+
+
+def _centres(column: Any, values: np.ndarray) -> Any:
+    """Centres (K,) of components in one column, in the user's terms."""
+    if column.levels and column.kind != "level":
+        return cells([None if code != code else column.levels[int(code)] for code in values])
+    if column.start is not None:
+        return cells([None if date == "NaT" else date for date in column.dates(values)])
+    return numbers(values)
+
+
+def _calibration(calibrated: Calibration) -> dict[str, Any]:
+    low, high = calibrated.band()
+    columns = {"distance": calibrated.distances, "limit": calibrated.limit()}
+    columns |= {"low": low, "high": high}
+    shares = [numbers(each, 3) for each in calibrated.shares]
+    return {"shares": shares} | {name: numbers(values, 3) for name, values in columns.items()}
+
+
+def _unusual(row: UnusualRow, place: dict[int, int]) -> dict[str, Any]:
+    return {
+        "row": place[row.row],
+        "density": number(row.log_density),
+        "component": row.component,
+        "reasons": [_reason(reason) for reason in row.reasons],
+    }
+
+
+def _reason(reason: Reason) -> list[Any]:
+    values = {"observed": reason.observed, "expected": reason.expected}
+    # Booleans are levels, with the names that Python gives them.
+    named = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
+    return list((plain(reason) | named).values())
+
+
+# Rows and the map.
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Rows of a report."""
+
+    #: Their numbers (n,) among those that were read. The sample comes first.
+    rows: np.ndarray
+    #: How many of them are the sample, which stands for all rows.
+    n_sampled: int
+    #: From the number of a row to its place in the report.
+    place: dict[int, int]
+
+
+def choose_shown(table: ComponentTable, unusual: Sequence[UnusualRow], n_columns: int) -> Shown:
+    """Choose the rows of a report.
+
+    First a sample, for the map. Then unusual rows, the typical rows of all components, the heaviest
+    first, and a few more of each component, as far as there is room.
+    """
+    component = table.scores.component
+    room = max(600, _MOST_CELLS // n_columns)
+    sample = sample_rows(component.shape[0], min(_MOST_SAMPLED, room // 2))
+    typical = table.typical[np.argsort(-table.weight, kind="stable")]
+    every = np.concatenate(
+        [
+            sample,
+            np.array([row.row for row in unusual], dtype=np.int64),
+            typical[typical >= 0][: room // 2],
+            _of_each(component)[: max(0, room - sample.size)],
+        ]
+    )
+    # The first of each, in this order.
+    _, first = np.unique(every, return_index=True)
+    rows = every[np.sort(first)]
+    place = {row: place for place, row in enumerate(rows.tolist())}
+    return Shown(rows, int(sample.shape[0]), place)
+
+
+def _of_each(component: np.ndarray) -> np.ndarray:
+    """The first rows of every component, then the second ones, and so on."""
+    order = np.argsort(component, kind="stable")
+    starts = np.searchsorted(component[order], component[order], side="left")
+    turn = np.arange(order.shape[0]) - starts
+    few = turn < _OF_EACH
+    return np.asarray(order[few][np.argsort(turn[few], kind="stable")])
+
+
+def _rows(subject: Subject, scores: RowScores, shown: Shown) -> dict[str, Any]:
+    rows, ids = subject.rows.take(shown.rows), subject.ids
+    return {
+        "n": int(shown.rows.shape[0]),
+        "nSampled": shown.n_sampled,
+        "number": (rows.numbers + 1).tolist(),
+        "id": None if ids is None else [shortened(ids[row]) for row in shown.rows.tolist()],
+        "idName": subject.id_name,
+        "component": scores.component[shown.rows].tolist(),
+        "density": numbers(scores.log_density[shown.rows]),
+        "cells": [cells(column) for column in subject.view.cells(rows)],
+    }
+
+
+def _map(view: View, rows: Rows, table: ComponentTable, shown: np.ndarray) -> dict[str, Any]:
+    """Positions of rows, and centres and covariances of components, in a plane."""
+    plane = choose_plane(view, rows.take(sample_rows(len(rows), _FOR_AXES)))
+    points = plane.project(coordinates(view, rows.take(shown)))
+    if view.is_closed_form:
+        every = np.arange(view.n_components)
+        centres = plane.project(component_means(view, every))
+        covariances = plane_covariances(view, every, plane)
+    else:
+        projected = plane.project(coordinates(view, rows))
+        centres, covariances = _moments(projected, table.scores.component, view.n_components)
+    names = list(plane.names)
+    if not names[1]:
+        # A single column has no second axis: rows are spread along one at random.
+        names[1] = "spread at random"
+        width = 0.2 * max(float(np.nanstd(points[:, 0])), 1e-12)
+        points[:, 1] = width * np.random.default_rng(0).uniform(-1.0, 1.0, points.shape[0])
+        centres[:, 1] = 0.0
+        covariances[:, 0, 1] = covariances[:, 1, 0] = 0.0
+        covariances[:, 1, 1] = 0.25 * width**2
+    positions = {"x": points[:, 0], "y": points[:, 1], "cx": centres[:, 0], "cy": centres[:, 1]}
+    shapes = {"xx": covariances[:, 0, 0], "xy": covariances[:, 0, 1], "yy": covariances[:, 1, 1]}
+    return {
+        "names": names,
+        **{name: numbers(values, 4) for name, values in positions.items()},
+        **{name: numbers(values, 3) for name, values in shapes.items()},
+    }
+
+
+def _moments(
+    points: np.ndarray, component: np.ndarray, n_components: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means (K, 2) and covariances (K, 2, 2) of the points of each component; NaN without any."""
+    complete = ~np.isnan(points).any(axis=1)
+    points, component = points[complete], component[complete]
+    counts = np.bincount(component, minlength=n_components).astype(np.float64)
+    divisor = np.maximum(counts, 1.0)
+    sums, squares = np.zeros((n_components, 2)), np.zeros((n_components, 2, 2))
+    np.add.at(sums, component, points)
+    centres = sums / divisor[:, None]
+    away = points - centres[component]
+    np.add.at(squares, component, away[:, :, None] * away[:, None, :])
+    covariances = squares / divisor[:, None, None]
+    centres[counts == 0.0], covariances[counts == 0.0] = np.nan, np.nan
+    return centres, covariances
+
+
+# The page and its values.
 
 
 def render(payload: dict[str, Any]) -> str:

@@ -14,8 +14,7 @@ from pickmix.estimators.row_sources import is_large, open_fitted
 from pickmix.estimators.validation import check_integer
 from pickmix.inputs.files import replacing
 from pickmix.inputs.open_rows import is_dask
-from pickmix.inspection.page import render
-from pickmix.inspection.payload import Subject, collect
+from pickmix.inspection.page import Subject, collect, render
 from pickmix.inspection.view import Rows, View
 
 # Evaluations of a component on a row: about a second's worth, and about ten.
