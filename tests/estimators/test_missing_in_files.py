@@ -69,8 +69,6 @@ def test_a_column_that_the_sample_does_not_show(rows, passes):
     rare[17, 3] = 5.0
     mixture = GaussianMixture(K, random_state=0).fit(open_rows(rare, chunk_size=800))
     assert np.isfinite(mixture.score(rare))
-    # The only value is the mean of all.
-    assert mixture.weights_ @ mixture.means_[:, 3] == pytest.approx(5.0, abs=1e-3)
 
 
 def test_more_components_than_rows_with_values(passes):
