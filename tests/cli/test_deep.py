@@ -192,59 +192,46 @@ def test_components_of_ones_own_are_for_python(tmp_path, deep, places):
         assert message.endswith("from Python only: pickmix.load(path, component=...)")
 
 
-FLOW_VALUES = {
-    "--components": ("n_components", 5),
-    "--layers": ("n_layers", 4),
-    "--hidden": ("hidden", 7),
-}
-SPTN_VALUES = {
-    "--children": ("n_children", 5),
-    "--partitions": ("n_partitions", 3),
-    "--layers": ("n_layers", 1),
-    "--transforms": ("transforms", "rotations"),
-}
-SHARED_VALUES = {
-    "--algorithm": ("algorithm", "mhsaem"),
-    "--proposal": ("proposal", "table"),
-    "--samples": ("n_samples", 3),
-    "--batch-size": ("batch_size", 64),
-    "--max-steps": ("max_steps", 9),
-    "--max-time": ("max_time", 60.0),
-    "--learning-rate": ("learning_rate", 0.5),
-    "--validation-fraction": ("validation_fraction", 0.25),
-    "--patience": ("patience", 3),
-    "--annealing": ("annealing", "anti"),
-    "--init": ("init_params", "paper"),
-    "--seed": ("random_state", 11),
-    "--dtype": ("dtype", "float64"),
-    "--gradient-clip": ("gradient_clip", 2.5),
-    "--reg-covar": ("reg_covar", 0.125),
-    "--tol": ("tol", 0.25),
-    "--checkpoint": ("checkpoint", "kept"),
-    "--checkpoint-every": ("checkpoint_every", 2.5),
-}
+def value_for(option, model):
+    """A value of an option on the command line, and as the estimator has it."""
+    if option.name == "schema":
+        return "a=number", {"a": "number"}
+    if isinstance(option.type, click.Path):
+        return "kept", "kept"
+    if isinstance(option.type, click.Choice):
+        # The last word of --transforms stands for False.
+        word = KINDS[model].words.get(option.name, option.type.choices[:1])[-1]
+        return word, word
+    number = getattr(option.type, "number", option.type)
+    value = 0.25 if number is float or isinstance(number, click.types.FloatParamType) else 3
+    return value, value
 
 
-@pytest.mark.parametrize(
-    ("model", "values"),
-    [("flow", FLOW_VALUES | SHARED_VALUES), ("sptn", SPTN_VALUES | SHARED_VALUES)],
-    ids=["flow", "sptn"],
-)
-def test_options_reach_the_estimator(refused, places, model, values):
-    options = [item for option, (_, value) in values.items() for item in (option, value)]
-    assert error_of("fit", places / "rows.csv", "--model", model, *options) == "Error: enough"
-    parameters = refused[0][0].get_params() | {"verbose": 0}
-    given = dict(values.values())
-    assert parameters == KINDS[model].estimator().get_params() | given
-    # Nothing that belongs to the model was forgotten here.
-    tried = {*values, "--model"} | ({"--no-transforms"} if model == "sptn" else set())
-    options = [option for option in fit_command.fit.params if isinstance(option, ModelOption)]
-    assert tried == {option.opts[0] for option in options if model in option.models}
+@pytest.mark.parametrize("model", list(KINDS))
+def test_options_reach_the_estimator(refused, places, model):
+    options = [
+        option
+        for option in fit_command.fit.params
+        if isinstance(option, ModelOption) and model in option.models
+    ]
+    values = {
+        option: value_for(option, model)
+        for option in options
+        if option.opts[0] not in ("--model", "--no-transforms")
+    }
+    words = [word for option, (word, _) in values.items() for word in (option.opts[0], word)]
+    assert error_of("fit", places / "rows.csv", "--model", model, *words) == "Error: enough"
+    given = {option.name: value for option, (_, value) in values.items()}
+    expected = KINDS[model].estimator().get_params() | given | {"verbose": 1}
+    assert refused[0][0].get_params() == expected
+    assert len(given) > 15
 
 
 @pytest.mark.parametrize(
     ("model", "options", "name", "expected"),
     [
+        ("gaussian", ["--batch-size", "auto"], "batch_size", "auto"),
+        ("gaussian", ["--step-size", "paper"], "step_size", "paper"),
         ("flow", ["--components", "auto"], "n_components", "auto"),
         ("sptn", ["--children", "auto"], "n_children", "auto"),
         ("sptn", ["--children", "32,4"], "n_children", (32, 4)),
