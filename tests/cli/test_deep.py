@@ -192,59 +192,46 @@ def test_components_of_ones_own_are_for_python(tmp_path, deep, places):
         assert message.endswith("from Python only: pickmix.load(path, component=...)")
 
 
-FLOW_VALUES = {
-    "--components": ("n_components", 5),
-    "--layers": ("n_layers", 4),
-    "--hidden": ("hidden", 7),
-}
-SPTN_VALUES = {
-    "--children": ("n_children", 5),
-    "--partitions": ("n_partitions", 3),
-    "--layers": ("n_layers", 1),
-    "--transforms": ("transforms", "rotations"),
-}
-SHARED_VALUES = {
-    "--algorithm": ("algorithm", "mhsaem"),
-    "--proposal": ("proposal", "table"),
-    "--samples": ("n_samples", 3),
-    "--batch-size": ("batch_size", 64),
-    "--max-steps": ("max_steps", 9),
-    "--max-time": ("max_time", 60.0),
-    "--learning-rate": ("learning_rate", 0.5),
-    "--validation-fraction": ("validation_fraction", 0.25),
-    "--patience": ("patience", 3),
-    "--annealing": ("annealing", "anti"),
-    "--init": ("init_params", "paper"),
-    "--seed": ("random_state", 11),
-    "--dtype": ("dtype", "float64"),
-    "--gradient-clip": ("gradient_clip", 2.5),
-    "--reg-covar": ("reg_covar", 0.125),
-    "--tol": ("tol", 0.25),
-    "--checkpoint": ("checkpoint", "kept"),
-    "--checkpoint-every": ("checkpoint_every", 2.5),
-}
+def value_for(option, model):
+    """A value of an option on the command line, and as the estimator has it."""
+    if option.name == "schema":
+        return "a=number", {"a": "number"}
+    if isinstance(option.type, click.Path):
+        return "kept", "kept"
+    if isinstance(option.type, click.Choice):
+        # The last word of --transforms stands for False.
+        word = KINDS[model].words.get(option.name, option.type.choices[:1])[-1]
+        return word, word
+    number = getattr(option.type, "number", option.type)
+    value = 0.25 if number is float or isinstance(number, click.types.FloatParamType) else 3
+    return value, value
 
 
-@pytest.mark.parametrize(
-    ("model", "values"),
-    [("flow", FLOW_VALUES | SHARED_VALUES), ("sptn", SPTN_VALUES | SHARED_VALUES)],
-    ids=["flow", "sptn"],
-)
-def test_options_reach_the_estimator(refused, places, model, values):
-    options = [item for option, (_, value) in values.items() for item in (option, value)]
-    assert error_of("fit", places / "rows.csv", "--model", model, *options) == "Error: enough"
-    parameters = refused[0][0].get_params() | {"verbose": 0}
-    given = dict(values.values())
-    assert parameters == KINDS[model].estimator().get_params() | given
-    # Nothing that belongs to the model was forgotten here.
-    tried = {*values, "--model"} | ({"--no-transforms"} if model == "sptn" else set())
-    options = [option for option in fit_command.fit.params if isinstance(option, ModelOption)]
-    assert tried == {option.opts[0] for option in options if model in option.models}
+@pytest.mark.parametrize("model", list(KINDS))
+def test_options_reach_the_estimator(refused, places, model):
+    options = [
+        option
+        for option in fit_command.fit.params
+        if isinstance(option, ModelOption) and model in option.models
+    ]
+    values = {
+        option: value_for(option, model)
+        for option in options
+        if option.opts[0] not in ("--model", "--no-transforms")
+    }
+    words = [word for option, (word, _) in values.items() for word in (option.opts[0], word)]
+    assert error_of("fit", places / "rows.csv", "--model", model, *words) == "Error: enough"
+    given = {option.name: value for option, (_, value) in values.items()}
+    expected = KINDS[model].estimator().get_params() | given | {"verbose": 1}
+    assert refused[0][0].get_params() == expected
+    assert len(given) > 15
 
 
 @pytest.mark.parametrize(
     ("model", "options", "name", "expected"),
     [
+        ("gaussian", ["--batch-size", "auto"], "batch_size", "auto"),
+        ("gaussian", ["--step-size", "paper"], "step_size", "paper"),
         ("flow", ["--components", "auto"], "n_components", "auto"),
         ("sptn", ["--children", "auto"], "n_children", "auto"),
         ("sptn", ["--children", "32,4"], "n_children", (32, 4)),
@@ -322,68 +309,34 @@ def test_networks_without_transforms_take_gaps(tmp_path, X):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--hidden", 5], "--hidden belongs to --model flow, not to --model gaussian"),
-        (["--layers", 5], "--layers belongs to --model flow and sptn, not to --model gaussian"),
-        (["--no-transforms"], "--no-transforms belongs to --model sptn, not to --model gaussian"),
-        (
-            ["--model", "sptn", "--no-transforms", "--transforms", "rotations"],
-            "--no-transforms means --transforms none, got --transforms rotations",
-        ),
-        (["--components", "auto"], "--components auto belongs to --model flow, not to --model ga"),
-        (["--model", "table", "--components", "auto"], "auto belongs to --model flow, not to"),
-        (["--components", "many"], "'many' is not a valid integer range"),
-        (["--components", 0], "0 is not in the range x>=1"),
-        (["--model", "sptn", "--children", "4,0"], "0 is not in the range x>=1"),
-        (["--model", "sptn", "--children", "4,4,4"], "one for each of the n_layers=2 layers"),
-        (
-            ["--model", "flow", "--init", "data"],
-            "n_components must be an integer with init_params='data'",
-        ),
-        (
-            ["--model", "sptn", "--components", 5],
-            "--components belongs to --model gaussian, table and flow, not to --model sptn",
-        ),
-        (
-            ["--model", "flow", "--covariance", "full"],
-            "--covariance belongs to --model gaussian and table, not to --model flow",
-        ),
-        # Even if it is what the other model has anyway.
-        (
-            ["--model", "flow", "--max-iter", 100],
-            "--max-iter belongs to --model gaussian and table, not to --model flow",
-        ),
-        (
-            ["--model", "flow", "--algorithm", "tsaem"],
-            "--algorithm must be mhsaem, mcsaem, em or sgd with --model flow, got 'tsaem'",
-        ),
-        (
-            ["--algorithm", "sgd"],
-            "--algorithm must be em, saem, ssaem, tsaem, mcsaem or mhsaem with --model gaussian, "
-            "got 'sgd'",
-        ),
-        (
-            ["--model", "sptn", "--proposal", "auto"],
-            "--proposal must be uniform, optimal, table, table-forgetting or partition with "
-            "--model sptn, got 'auto'",
-        ),
-        (
-            ["--init", "data"],
-            "--init must be auto, k-means++, kmeans, random, random_from_data or paper with "
-            "--model gaussian, got 'data'",
-        ),
-        (["--model", "flow", "--batch-size", "auto"], "batch_size must be "),
-        (["--batch-size", "all"], "batch_size must be 'auto' or an integer >= 1, got 'all'"),
-        (["--model", "flow", "--layers", 0], "n_layers must be an integer >= 1, got 0"),
-        (["--model", "flow", "--gradient-clip", 0], "gradient_clip must be a finite number > 0"),
-        (
-            ["--model", "sptn", "--annealing", "anti", "--algorithm", "sgd"],
-            "annealing must be None with algorithm='sgd'",
-        ),
+        ("--hidden 5", "--hidden belongs to --model flow, not to --model gaussian"),
+        ("--layers 5", "--layers belongs to --model flow and sptn, not to --model gaussian"),
+        ("--no-transforms", "--no-transforms belongs to --model sptn, not to --model gaussian"),
+        ("--model sptn --no-transforms --transforms rotations", "none, got --transforms rotations"),
+        ("--components auto", "--components auto belongs to --model flow, not to --model ga"),
+        ("--model table --components auto", "auto belongs to --model flow, not to"),
+        ("--components many", "'many' is not a valid integer range"),
+        ("--components 0", "0 is not in the range x>=1"),
+        ("--model sptn --children 4,0", "0 is not in the range x>=1"),
+        ("--model sptn --children 4,4,4", "one for each of the n_layers=2 layers"),
+        ("--model flow --init data", "n_components must be an integer with init_params='data'"),
+        ("--model sptn --components 5", "gaussian, table and flow, not to --model sptn"),
+        ("--model flow --covariance full", "to --model gaussian and table, not to --model flow"),
+        ("--model flow --max-iter 100", "to --model gaussian and table, not to --model flow"),
+        ("--model flow --algorithm tsaem", "mcsaem, em or sgd with --model flow, got 'tsaem'"),
+        ("--algorithm sgd", "mcsaem or mhsaem with --model gaussian, got 'sgd'"),
+        ("--model sptn --proposal auto", "or partition with --model sptn, got 'auto'"),
+        ("--init data", "or paper with --model gaussian, got 'data'"),
+        ("--model flow --batch-size auto", "batch_size must be "),
+        ("--batch-size all", "batch_size must be 'auto' or an integer >= 1, got 'all'"),
+        ("--model flow --layers 0", "n_layers must be an integer >= 1, got 0"),
+        ("--model flow --gradient-clip 0", "gradient_clip must be a finite number > 0"),
+        ("--model sptn --annealing anti --algorithm sgd", "must be None with algorithm='sgd'"),
     ],
 )
 def test_what_does_not_fit_the_model_is_one_clear_line(tmp_path, places, arguments, message):
     out = tmp_path / "model"
-    assert message in error_of("fit", places / "rows.csv", *arguments, "--out", out)
+    assert message in error_of("fit", places / "rows.csv", *arguments.split(), "--out", out)
     assert not out.exists()
 
 

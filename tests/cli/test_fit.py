@@ -82,34 +82,6 @@ class TestResults:
         assert description["attributes"]["feature_names_in_"] == {"strings": ["a", "b"]}
         assert description["parameters"]["verbose"] == 0
 
-    def test_options_reach_the_estimator(self, tmp_path, places):
-        values = {
-            "--components": ("n_components", 4),
-            "--covariance": ("covariance_type", "diag"),
-            "--algorithm": ("algorithm", "mhsaem"),
-            "--proposal": ("proposal", "uniform"),
-            "--samples": ("n_samples", 3),
-            "--batch-size": ("batch_size", 64),
-            "--step-size": ("step_size", 0.5),
-            "--annealing": ("annealing", "anti"),
-            "--max-iter": ("max_iter", 7),
-            "--max-steps": ("max_steps", 9),
-            "--max-time": ("max_time", 60.0),
-            "--tol": ("tol", 0.25),
-            "--reg-covar": ("reg_covar", 0.125),
-            "--init": ("init_params", "random_from_data"),
-            "--seed": ("random_state", 11),
-            "--jobs": ("n_jobs", 1),
-        }
-        options = [item for option, (_, value) in values.items() for item in (option, value)]
-        options += ["--no-plot", "--no-report", "--out", tmp_path / "model"]
-        run_well("fit", places / "rows.csv", *options)
-        expected = pickmix.GaussianMixture().get_params() | dict(values.values())
-        assert pickmix.load(tmp_path / "model").get_params() == expected
-        options = ["--batch-size", "auto", "--step-size", "paper", *QUICK]
-        run_well("fit", places / "rows.csv", *options, "--out", tmp_path / "model")
-        assert pickmix.load(tmp_path / "model").step_size == "paper"
-
     @pytest.mark.parametrize(
         ("data", "options"),
         [

@@ -165,15 +165,6 @@ class TestFit:
             "born": "category",
         }
 
-    def test_options_reach_the_estimator(self, tmp_path, places):
-        options = ["--covariance", "diag", "--max-levels", 2, "--reg-covar", 0.125, "--jobs", 1]
-        options += ["--id", "name", *QUICK, "--quiet", "--out", tmp_path / "model"]
-        run_well("fit", places / "people.csv", *options)
-        parameters = pickmix.load(tmp_path / "model").get_params()
-        given = {"covariance_type": "diag", "max_levels": 2, "reg_covar": 0.125, "n_jobs": 1}
-        assert {name: parameters[name] for name in given} == given
-        assert parameters["verbose"] == 0
-
     def test_the_example_as_a_table(self, tmp_path, monkeypatch):
         monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 500)
         monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 4)

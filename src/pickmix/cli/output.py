@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ import click
 import numpy as np
 
 from pickmix.cli.data import STANDARD
-from pickmix.inputs.files import check_writable, replacing, write_table
+from pickmix.inputs.files import check_writable, replacing, write_csv, write_table
 from pickmix.inputs.text import TEXT, is_packed, quoted, table_suffix, write_text
 
 # Rows shown when there is no --out.
@@ -96,11 +95,7 @@ class Output:
         if self.is_text:
             # What reads pipes line by line takes a carriage return for a part of the last cell.
             end = "\n" if self._is_standard else "\r\n"
-            writer = csv.writer(self._file, delimiter=self.delimiter, lineterminator=end)
-            if n_before == 0:
-                writer.writerow(columns)
-            # Python's floats print the shortest digits that read back to the same number.
-            writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
+            write_csv(self._file, columns, self.delimiter, end, header=n_before == 0)
         elif self._path is not None:
             self._chunks.append(columns)
         elif n_before < SHOWN:

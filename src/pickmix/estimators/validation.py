@@ -97,23 +97,23 @@ def check_fitted_weights(weights: Any) -> np.ndarray:
 
 
 def warn_about_outcome(mixture: Any) -> None:
-    outcome = mixture.outcome_
+    outcome, category = mixture.outcome_, ConvergenceWarning
     if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
         message = (
             f"The log-likelihood still rose by more than tol={mixture.tol!r} after "
             f"max_iter={mixture.max_iter} passes. Increase max_iter or tol."
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
     elif outcome == Outcome.SINGULAR:
         message = (
             "The fit ended early: a component's covariance became singular, and its last good "
             f"value was kept. Increase reg_covar (now {mixture.reg_covar!r}) or decrease "
             f"n_components (now {mixture.n_components})."
         )
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
     elif outcome == Outcome.NON_FINITE:
         message = "The fit ended early: the log-likelihood was not finite. Rescale X."
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
     elif outcome == Outcome.INTERRUPTED:
+        category = UserWarning
         message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
-        warnings.warn(message, UserWarning, stacklevel=3)
+    else:
+        return
+    warnings.warn(message, category, stacklevel=3)

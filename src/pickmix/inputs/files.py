@@ -13,7 +13,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -99,10 +99,7 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Pat
     with replacing(path) as temporary:
         if suffix in TEXT:
             with write_text(temporary, is_packed(path)) as file:
-                writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
-                writer.writerow(arrays)
-                # Python's floats print the shortest digits that read back to the same number.
-                writer.writerows(zip(*(array.tolist() for array in arrays.values()), strict=True))
+                write_csv(file, arrays, "\t" if suffix == ".tsv" else ",")
         elif suffix == ".parquet":
             import pyarrow.parquet
 
@@ -116,6 +113,21 @@ def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Pat
                 else:
                     np.savez(raw, X=stacked, columns=np.array(list(arrays), dtype=np.str_))
     return path
+
+
+def write_csv(
+    file: IO[str],
+    columns: Mapping[str, np.ndarray],
+    delimiter: str,
+    end: str = "\r\n",
+    header: bool = True,
+) -> None:
+    """Write columns (N,) to an open text."""
+    writer = csv.writer(file, delimiter=delimiter, lineterminator=end)
+    if header:
+        writer.writerow(columns)
+    # Python's floats print the shortest digits that read back to the same number.
+    writer.writerows(zip(*(values.tolist() for values in columns.values()), strict=True))
 
 
 def check_writable(path: str | os.PathLike[str]) -> Path:
