@@ -35,7 +35,7 @@ def maximise(state):
 def brute_force(state, rows, row_weights, candidates):
     """log sum_k of p(x, k): moments and matrices without the row, densities by SciPy."""
     counts, matrices = state.effective_rows(), covariances_of(state)
-    kept = state.prior.own_shares(counts)
+    kept = state.prior.sample_shares(counts)
     masses, means = state.floored_masses, state.model.location
     values = []
     for x, row_weight, considered in zip(rows, row_weights, candidates, strict=True):

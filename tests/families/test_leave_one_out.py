@@ -95,15 +95,15 @@ def test_scores_are_the_mean_log_density_of_rows_left_out(name):
         rows[k], targets[k] = some_rows(n, k)
         mean, covariances[k] = in_use(rows[k], weights, targets[k], 0.0)
         residuals[k, :n] = rows[k] - mean
-    leanings = np.tile(LEANINGS, (M, 1))
-    leanings[200:, 2] = 0.4
+    shrinkages = np.tile(LEANINGS, (M, 1))
+    shrinkages[200:, 2] = 0.4
     counts = np.full(M, weights.sum())
-    scores = leave_one_out_scores(covariances, targets, counts, residuals, padded, leanings)
+    scores = leave_one_out_scores(covariances, targets, counts, residuals, padded, shrinkages)
     assert scores.shape == (M, L)
     for k in (0, 1, 255, 256, 299):
         expected = [
             weights @ all_left_out(rows[k], weights, targets[k], leaning) / weights.sum()
-            for leaning in leanings[k]
+            for leaning in shrinkages[k]
         ]
         # Up to a constant: that of a density, and the target's determinant.
         constant = -0.5 * (D * np.log(2.0 * np.pi) + np.linalg.slogdet(targets[k])[1])
@@ -142,14 +142,14 @@ def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
     """Four rows in more columns: without leaning nothing explains a row that is left out."""
     rows, target = some_rows(4, 9, n_columns)
     mean, covariance = in_use(rows, np.ones(4), target, 0.0)
-    leanings = np.array([[0.0, 1e-4, 0.3, 1.0]])
+    shrinkages = np.array([[0.0, 1e-4, 0.3, 1.0]])
     scores = leave_one_out_scores(
         covariance[None],
         target[None],
         np.array([4.0]),
         (rows - mean)[None],
         np.ones((1, 4)),
-        leanings,
+        shrinkages,
     )[0]
     assert np.isfinite(scores).all()
     assert scores[0] < scores[2] - 10.0
@@ -165,8 +165,8 @@ class TestRowsSeenInPart:
         covariances, targets = roots @ roots.transpose(0, 1, 3, 2) + 0.3 * np.eye(D)
         residuals = rng.normal(size=(3, m, D))
         weights, counts = rng.uniform(0.2, 1.0, (3, m)), np.array([15.0, 40.0, 200.0])
-        leanings = np.tile([0.05, 0.4, 1.0], (3, 1))
-        return covariances, targets, counts, residuals, weights, leanings
+        shrinkages = np.tile([0.05, 0.4, 1.0], (3, 1))
+        return covariances, targets, counts, residuals, weights, shrinkages
 
     @staticmethod
     def same_but_for_constants(found, expected):
@@ -183,7 +183,7 @@ class TestRowsSeenInPart:
         self.same_but_for_constants(found, expected)
 
     def test_a_column_that_nobody_saw_does_not_matter(self):
-        covariances, targets, counts, residuals, weights, leanings = self.case()
+        covariances, targets, counts, residuals, weights, shrinkages = self.case()
         residuals[:, :, 2] = np.nan
         rest = np.array([0, 1, 3])
         # Of 16 pairs of columns 9 were seen.
@@ -193,23 +193,23 @@ class TestRowsSeenInPart:
             counts * 9.0 / 16.0,
             residuals[:, :, rest],
             weights,
-            leanings,
+            shrinkages,
             0.3,
         )
         found = leave_one_out_scores(
-            covariances, targets, counts, residuals, weights, leanings, 0.3
+            covariances, targets, counts, residuals, weights, shrinkages, 0.3
         )
         self.same_but_for_constants(found, expected)
 
     def test_noise_to_infinity_tends_to_missing(self):
-        covariances, targets, counts, residuals, weights, leanings = self.case()
+        covariances, targets, counts, residuals, weights, shrinkages = self.case()
         missing = residuals.copy()
         missing[:, ::2, 1] = np.nan
         noise = np.zeros((*residuals.shape, residuals.shape[2]))
         noise[:, ::2, 1, 1] = 1e9
-        one = leave_one_out_scores(covariances, targets, counts, missing, weights, leanings)
+        one = leave_one_out_scores(covariances, targets, counts, missing, weights, shrinkages)
         other = leave_one_out_scores(
-            covariances, targets, counts, residuals, weights, leanings, noise=noise
+            covariances, targets, counts, residuals, weights, shrinkages, noise=noise
         )
         # But for the width of the noise, which no leaning changes.
         difference = other - one
@@ -219,8 +219,8 @@ class TestRowsSeenInPart:
         residuals = np.zeros((1, 2, 4))
         residuals[0, 0, :2] = np.nan
         weights = np.array([[3.0, 1.0]])
-        told = shrinkage.told_shares(np.eye(4)[None], residuals, weights, None)
+        told = shrinkage.observed_information(np.eye(4)[None], residuals, weights, None)
         np.testing.assert_allclose(told, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
         noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
-        told = shrinkage.told_shares(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
+        told = shrinkage.observed_information(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
         np.testing.assert_allclose(told, [0.25])

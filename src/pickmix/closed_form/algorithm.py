@@ -215,7 +215,7 @@ class PartitionSelection:
             self._estimate_shrinkage(t)
 
     def _estimate_shrinkage(self, t: int) -> None:
-        if self.state.prior.chooses:
+        if self.state.prior.estimates_shrinkage:
             estimate_shrinkage(self.chains, self.state, self._partitions[0], t)
 
     def _draw_partitions(self, random: StepRandomness) -> None:
@@ -225,12 +225,12 @@ class PartitionSelection:
         state.pool()
         self._partitions = [
             draw_partition(
-                state.places(),
+                state.positions(),
                 self.settings.block_size,
                 self.settings.shuffle,
                 random.child(number),
                 state.backend.operations,
-                state.widths(),
+                state.scales(),
             )
             for number in range(self.n_partitions)
         ]
@@ -256,7 +256,7 @@ def estimate_shrinkage(chains: Chains, state: MixtureState, partition: Partition
     estimated = np.arange(K)
     if K > _MOST_ESTIMATED:
         estimated = np.unique(np.linspace(0, K - 1, _MOST_ESTIMATED).astype(np.int64))
-    state.choose(chains.shrinkage_sample(state, partition, t, estimated))
+    state.estimate_shrinkage(chains.shrinkage_sample(state, partition, t, estimated))
 
 
 class Engine:
@@ -290,7 +290,7 @@ class Engine:
         self.selection: RuleSelection | PartitionSelection
         self.phases: Phases | None = None
         if settings.partition is None:
-            rule = make_rule(settings, state.places())
+            rule = make_rule(settings, state.positions())
             rule.start(chain, settings.n_components, state.backend.operations)
             self.step_size: Callable[[int], float] = settings.step_size or ConstantStep(1.0)
             self.selection = RuleSelection(state, source, rule, batches)

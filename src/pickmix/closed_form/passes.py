@@ -171,12 +171,12 @@ class PassEngine:
 
     def _draw_partition(self, random: StepRandomness) -> Partition:
         return draw_partition(
-            self.state.places(),
+            self.state.positions(),
             self.settings.block_size,
             self.settings.shuffle,
             random.child(_PARTITION),
             self.state.backend.operations,
-            self.state.widths(),
+            self.state.scales(),
         )
 
     def _end_pass(self) -> None:
@@ -195,7 +195,7 @@ class PassEngine:
         before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)
         state.prior.n_rows = min(self.n_rows, 1.0 / (before + gamma**2 / self.n_rows))
         self.counters.refused += state.absorb(statistics, gamma).shape[0]
-        if state.prior.chooses:
+        if state.prior.estimates_shrinkage:
             # The sample stands for all rows, once its chains have followed the mixture.
             partition = self._draw_partition(random.child(_SAMPLE))
             moved = self._sample.sweep(

@@ -60,7 +60,7 @@ class Evaluator:
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
         """Each component's nearest, (K, n_neighbours) int32, beginning with itself."""
-        places = self._state.places()
+        places = self._state.positions()
         squares = np.einsum("kd,kd->k", places, places)
         distances = squares[:, None] - 2.0 * places @ places.T + squares
         np.fill_diagonal(distances, -np.inf)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.base import Family, Parameters, Part, Prior, RandomSource, Witnesses
+from pickmix.families.base import Family, HeldOutRows, Parameters, Part, Prior, RandomSource
 from pickmix.families.cholesky import HALF_LOG_2PI
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.threads import Threads
@@ -99,16 +99,18 @@ class ProductPrior(Prior):
         return any(part.undecided for part in self.parts)
 
     @property
-    def chooses(self) -> bool:
-        return any(part.chooses for part in self.parts)
+    def estimates_shrinkage(self) -> bool:
+        return any(part.estimates_shrinkage for part in self.parts)
 
-    def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
+    def estimate_shrinkage(
+        self, moments: Moments, masses: np.ndarray, held_out: HeldOutRows
+    ) -> None:
         for group, part in zip(self.groups, self.parts, strict=True):
-            residuals = witnesses.residuals[:, :, group.coordinates]
-            if part.chooses:
+            residuals = held_out.residuals[:, :, group.coordinates]
+            if part.estimates_shrinkage:
                 # Only Gaussians alone have noise.
-                own = witnesses._replace(residuals=residuals)
-                part.choose(group.moments(moments), masses, own)
+                own = held_out._replace(residuals=residuals)
+                part.estimate_shrinkage(group.moments(moments), masses, own)
 
     def copy(self) -> ProductPrior:
         return ProductPrior(self.groups, tuple(part.copy() for part in self.parts))
@@ -189,16 +191,16 @@ class Product(Family):
         known = [part for part in parts if part is not None]
         return np.asarray(np.sum(known, axis=0)) if known else None
 
-    def row_places(self, rows: np.ndarray) -> np.ndarray:
-        places = [group.family.row_places(rows[:, group.places]) for group in self.groups]
+    def row_positions(self, rows: np.ndarray) -> np.ndarray:
+        places = [group.family.row_positions(rows[:, group.places]) for group in self.groups]
         return np.concatenate(places, axis=1)
 
-    def places(self, model: Model) -> np.ndarray:
-        places = [group.family.places(group.model(model)) for group in self.groups]
+    def positions(self, model: Model) -> np.ndarray:
+        places = [group.family.positions(group.model(model)) for group in self.groups]
         return np.concatenate(places, axis=1)
 
-    def widths(self, prior: Prior) -> np.ndarray:
-        return np.concatenate([group.family.widths(part) for group, part in self._parts(prior)])
+    def scales(self, prior: Prior) -> np.ndarray:
+        return np.concatenate([group.family.scales(part) for group, part in self._parts(prior)])
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> ProductPrior:
         parts = [g.family.make_prior(g.moments(moments), shrinkage, n_rows) for g in self.groups]
@@ -256,7 +258,7 @@ class Product(Family):
         halves: list[list[Moments]] = [[], []]
         begin = 0
         for group, part in self._parts(prior):
-            end = begin + group.family.widths(part).shape[0]
+            end = begin + group.family.scales(part).shape[0]
             own = np.ascontiguousarray(uniforms[:, begin:end])
             parts = group.family.split(group.model(model), group.moments(moments), part, own)
             for half, found in zip(halves, parts, strict=True):
