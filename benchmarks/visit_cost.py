@@ -88,7 +88,7 @@ def time_kernel(name: str, n_features: int, block_size: int = 32) -> tuple[float
     state, source, chain = make_state(name, 1000, n_features, n_rows, Threads())
     random = StepRandomness(0, 1)
     backend, numbers = state.backend, np.arange(n_rows)
-    partition = draw_partition(state.places(), block_size, 0.0, random, backend.operations)
+    partition = draw_partition(state.positions(), block_size, 0.0, random, backend.operations)
     ours, plain = [], []
     n_products = state.layout.n_products + n_features
     features = np.random.default_rng(0).random((n_rows, n_products), dtype=np.float32)

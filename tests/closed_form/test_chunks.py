@@ -124,7 +124,7 @@ def mixture(request):
 
 def sweeping(state, routes=(), centre=None):
     random = StepRandomness(0, 1)
-    partition = draw_partition(state.places(), 16, 0.05, random, state.backend.operations)
+    partition = draw_partition(state.positions(), 16, 0.05, random, state.backend.operations)
     return Sweeping(
         state.family,
         state.model,

@@ -5,7 +5,7 @@ import pytest
 from known_states import BACKENDS, both_backends, in_use, project, state_of
 from scipy import stats
 
-from pickmix.families.base import Witnesses
+from pickmix.families.base import HeldOutRows
 from pickmix.families.gaussian import GAUSSIANS, DiagonalGaussian
 from pickmix.families.layout import Moments
 from pickmix.sweep.statistics import Statistics
@@ -102,7 +102,7 @@ def test_both_implementations_lean_alike(name):
     found = []
     for backend in BACKENDS:
         state = leaning(covariances, 9.0, name, backend, 1e-6)
-        state.choose(Witnesses(np.arange(6), away, np.ones((6, 9))))
+        state.estimate_shrinkage(HeldOutRows(np.arange(6), away, np.ones((6, 9))))
         update = Statistics(some, *(array[some] for array in state.moments), total_weight=1.0)
         assert state.absorb(update, 0.2).size == 0
         found.append([*state.model, state.prior.pseudo_rows])
@@ -272,7 +272,7 @@ def test_fewer_rows_than_columns_are_sound(backend, name):
     state = leaning(
         away.transpose(0, 2, 1) @ away / 3, 3.0, name, backend, reg_covar=1e-6
     ).require_sound()
-    state.choose(Witnesses(np.arange(3), away, np.ones((3, 3))))
+    state.estimate_shrinkage(HeldOutRows(np.arange(3), away, np.ones((3, 3))))
     state.pool()
     failed = state.family.maximise(
         state.moments, everyone(state), state.prior, state.model, state.backend.threads

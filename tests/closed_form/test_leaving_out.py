@@ -15,7 +15,7 @@ K, D, N = 4, 2, 240
 def brute_force(state, rows, row_weights, candidates):
     """log sum_k of p(x, k): moments and matrices without the row, densities by SciPy."""
     counts, matrices = state.effective_rows(), in_use(state)
-    own = state.prior.own_shares(counts)
+    own = state.prior.sample_shares(counts)
     masses, means = state.floored_masses, state.model.location
     found = []
     for x, row_weight, ours in zip(rows, row_weights, candidates, strict=True):
@@ -211,17 +211,17 @@ class TestWitnesses:
         fleet.source.center = np.zeros(D)
         partition = Partition.of_blocks(np.array([2, 0, 3, 1]), 2)
         chosen = np.array([3, 0])
-        witnesses = fleet.witnesses(state, partition, 1, chosen)
-        np.testing.assert_array_equal(witnesses.components, chosen)
+        held_out = fleet.held_out(state, partition, 1, chosen)
+        np.testing.assert_array_equal(held_out.components, chosen)
         in_step = fleet.batches.rows(1)
         matrices = in_use(state)
         for place, (k, partner) in enumerate([(3, 1), (0, 2)]):
             own = in_step[labels[in_step] == k]
-            found = witnesses.weights[place] > 0.0
+            found = held_out.weights[place] > 0.0
             # Eight per column at most, of those whose chains stand there.
             assert found.sum() <= 8 * D
             assert found.sum() >= min(own.shape[0], 8 * D) / 2
-            where = witnesses.residuals[place][found] + state.moments.mean[k]
+            where = held_out.residuals[place][found] + state.moments.mean[k]
             row, which = np.nonzero(np.abs(where[:, None] - rows[own]).max(axis=2) < 1e-12)
             np.testing.assert_array_equal(row, np.arange(found.sum()))
             assert np.unique(which).shape == which.shape
@@ -232,21 +232,21 @@ class TestWitnesses:
             ]
             expected = np.exp(joint[0] - np.logaddexp(*joint))
             expected *= weights[own[which]] / weights.mean()
-            np.testing.assert_allclose(witnesses.weights[place][found], expected, rtol=2e-3)
+            np.testing.assert_allclose(held_out.weights[place][found], expected, rtol=2e-3)
 
     def test_a_component_without_rows_has_no_witnesses(self):
         state, fleet, _, _ = problem("reference")
         fleet.chain[fleet.chain == 2] = 0
         whole = Partition.of_blocks(np.arange(K), K)
-        witnesses = fleet.witnesses(state, whole, 1, np.array([2, 1]))
-        assert not witnesses.weights[0].any()
-        assert witnesses.weights[1].any()
+        held_out = fleet.held_out(state, whole, 1, np.array([2, 1]))
+        assert not held_out.weights[0].any()
+        assert held_out.weights[1].any()
         fleet.chain[:] = 0
-        assert not fleet.witnesses(state, whole, 1, np.array([2, 1])).weights.any()
+        assert not fleet.held_out(state, whole, 1, np.array([2, 1])).weights.any()
 
     def test_they_let_a_state_choose(self):
         state, fleet, _, _ = problem("reference")
         before = state.prior.pseudo_rows.copy()
         whole = Partition.of_blocks(np.arange(K), K)
-        state.choose(fleet.witnesses(state, whole, 1, np.arange(K)))
+        state.estimate_shrinkage(fleet.held_out(state, whole, 1, np.arange(K)))
         assert (state.prior.pseudo_rows != before).all()

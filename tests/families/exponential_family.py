@@ -59,13 +59,13 @@ class Exponential(Family):
         row, column = np.argwhere(wrong)[0].tolist()
         return f"column {column} must hold times from 0 on, but row {row} holds {rows[row, column]}"
 
-    def places(self, model):
+    def positions(self, model):
         return np.log(-1.0 / model.linear)
 
-    def row_places(self, rows):
+    def row_positions(self, rows):
         return np.log(np.maximum(rows, LEAST))
 
-    def widths(self, prior):
+    def scales(self, prior):
         return np.ones(self.n_features)
 
     def make_prior(self, moments, shrinkage, n_rows):

@@ -73,14 +73,14 @@ def test_places_tell_components_apart(name):
     """Most rows are nearest to their own component, or at least nearer than to a random one."""
     mixture = known(name, 20)
     state = mixture.state(Reference())
-    places, widths = state.places(), state.widths()
+    places, widths = state.positions(), state.scales()
     assert places.shape == (K, widths.shape[0])
     assert (widths > 0.0).all()
     nearer = []
     for k in range(K):
         rows = mixture.family.sample(mixture.parameters, k, 50, np.random.default_rng(k))
-        row_places = mixture.family.row_places(rows - mixture.centre)
-        distances = np.square((row_places[:, None] - places) / widths).sum(axis=2)
+        row_positions = mixture.family.row_positions(rows - mixture.centre)
+        distances = np.square((row_positions[:, None] - places) / widths).sum(axis=2)
         nearer.append((distances > distances[:, [k]]).sum(axis=1) / (K - 1))
     assert np.mean(nearer) > 0.7
 

@@ -50,7 +50,7 @@ def test_compiled_m_step_is_the_reference(name, shrinkage):
         update = Statistics(some, *(array[some] for array in moments), total_weight=1.0)
         state.absorb(update, 0.2)
         state.pool()
-        results.append([*state.model, state.widths(), state.places()])
+        results.append([*state.model, state.scales(), state.positions()])
     for expected, found in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
 
@@ -115,7 +115,7 @@ def test_halves_of_a_split_find_two_components(name):
     family = mixture.family
     # The two components that are furthest apart.
     known_state = mixture.state(Reference())
-    places = known_state.places() / known_state.widths()
+    places = known_state.positions() / known_state.scales()
     distances = np.square(places[:, None] - places).sum(axis=2)
     pair = np.unravel_index(distances.argmax(), distances.shape)
     drawn = np.concatenate([family.sample(mixture.parameters, k, 200, random) for k in pair])
@@ -132,7 +132,7 @@ def test_halves_of_a_split_find_two_components(name):
     )
     whole = Moments(mass / 400, squares / 400**2, mean, scatter / 400, counts / 400)
     state, alone = fit(whole, 1)
-    uniforms = random.random((1, state.places().shape[1]))
+    uniforms = random.random((1, state.positions().shape[1]))
     one, other = family.split(state.model, state.moments, state.prior, uniforms)
     assert one.mass + other.mass == pytest.approx(state.moments.mass)
     np.testing.assert_allclose((one.mean + other.mean) / 2, state.moments.mean, atol=1e-9)

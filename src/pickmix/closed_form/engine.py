@@ -90,7 +90,7 @@ class BlockEvaluator:
         return state.backend.log_joint_all(state.layout, state.model, self.rows)
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
-        places = self._state.places()
+        places = self._state.positions()
         squares = np.einsum("kd,kd->k", places, places)
         distances = squares[:, None] - 2.0 * places @ places.T + squares
         np.fill_diagonal(distances, -np.inf)

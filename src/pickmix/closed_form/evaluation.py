@@ -88,14 +88,16 @@ def left_out_log_sums(
         components = candidates[:, 0]
         joint, densities = joint[:, 0], likeness[:, 0]
         prior, family = state.prior, state.family
-        falls = family.falls(model, prior, counts, components, densities, row_weights)
+        falls = family.leave_one_out_penalties(
+            model, prior, counts, components, densities, row_weights
+        )
         return np.asarray(joint - falls)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
     # Leaving out a row with negligible weight changes nothing, unless the component is empty.
     some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
     components = candidates[some]
-    joint[some] -= state.family.falls(
+    joint[some] -= state.family.leave_one_out_penalties(
         model, state.prior, counts, components, likeness[some], weights[some]
     )
     largest = joint.max(axis=1)

@@ -11,7 +11,7 @@ import numpy as np
 from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
-from pickmix.families.base import Witnesses
+from pickmix.families.base import HeldOutRows
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.sweep.contract import Backend, Rows
@@ -178,9 +178,9 @@ class LocalFleet:
     def count(self, rows: np.ndarray, n_components: int) -> np.ndarray:
         return np.bincount(self.chain[rows], minlength=n_components)
 
-    def witnesses(
+    def held_out(
         self, state: MixtureState, partition: Partition, step: int, components: np.ndarray
-    ) -> Witnesses:
+    ) -> HeldOutRows:
         """Some rows of the step whose chains are on the given components.
 
         Their weights are the posterior within the blocks of the partition. Chains are on a
@@ -225,7 +225,7 @@ class LocalFleet:
             noise = np.zeros((components.shape[0], width, C, C))
             noise[places, rank] = noise_matrices(state.layout, rows)
         residuals[places, rank] = coordinates - state.moments.mean[standing]
-        return Witnesses(components, residuals, weights, noise)
+        return HeldOutRows(components, residuals, weights, noise)
 
     def rename(self, becomes: np.ndarray) -> None:
         """Relabel chains after components have moved: k is now becomes[k]."""

@@ -50,13 +50,15 @@ class _Trial:
     chains: np.ndarray
 
 
-def ask_witnesses(fleet: LocalFleet, state: MixtureState, partition: Partition, step: int) -> None:
+def estimate_shrinkage(
+    fleet: LocalFleet, state: MixtureState, partition: Partition, step: int
+) -> None:
     """Estimate each component's shrinkage from rows of a step that are assigned to it."""
     K = state.n_components
     some = np.arange(K)
     if K > _MOST_ASKED:
         some = np.unique(np.linspace(0, K - 1, _MOST_ASKED).astype(np.int64))
-    state.choose(fleet.witnesses(state, partition, step, some))
+    state.estimate_shrinkage(fleet.held_out(state, partition, step, some))
 
 
 class PartitionSweeps:
@@ -117,8 +119,8 @@ class PartitionSweeps:
 
     def _choose(self, t: int) -> None:
         """Estimate the shrinkage of components, from some of their rows."""
-        if self.state.prior.chooses:
-            ask_witnesses(self.fleet, self.state, self._partitions[0], t)
+        if self.state.prior.estimates_shrinkage:
+            estimate_shrinkage(self.fleet, self.state, self._partitions[0], t)
 
     def _refresh(self, random: StepRandomness) -> None:
         """Draw new partitions and pool the components, once per K rows or more."""
@@ -127,12 +129,12 @@ class PartitionSweeps:
         state.pool()
         self._partitions = [
             draw_partition(
-                state.places(),
+                state.positions(),
                 self.settings.block_size,
                 self.settings.shuffle,
                 random.child(number),
                 state.backend.operations,
-                state.widths(),
+                state.scales(),
             )
             for number in range(self.n_partitions)
         ]

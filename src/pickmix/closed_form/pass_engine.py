@@ -16,7 +16,7 @@ from pickmix.closed_form.chunk_tasks import Sweeping, add_statistics, joined, sw
 from pickmix.closed_form.chunks import Chunks, Pairwise
 from pickmix.closed_form.engine import ClosedFormEngine
 from pickmix.closed_form.local_fleet import LocalFleet
-from pickmix.closed_form.partition_engine import ask_witnesses
+from pickmix.closed_form.partition_engine import estimate_shrinkage
 from pickmix.closed_form.search import N_PROBES, draw_routes
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
@@ -144,12 +144,12 @@ class PassEngine(ClosedFormEngine):
 
     def _draw_partition(self, random: StepRandomness) -> Partition:
         return draw_partition(
-            self.state.places(),
+            self.state.positions(),
             self.settings.block_size,
             self.settings.shuffle,
             random.child(_PARTITION),
             self.state.backend.operations,
-            self.state.widths(),
+            self.state.scales(),
         )
 
     def _end_pass(self) -> None:
@@ -168,14 +168,14 @@ class PassEngine(ClosedFormEngine):
         before = (1.0 - gamma) ** 2 / max(state.prior.n_rows, 1.0)
         state.prior.n_rows = min(self.n_rows, 1.0 / (before + gamma**2 / self.n_rows))
         self.counters.refused += state.absorb(statistics, gamma).shape[0]
-        if state.prior.chooses:
+        if state.prior.estimates_shrinkage:
             # The sample stands for all rows, once its chains have followed the mixture.
             partition = self._draw_partition(random.child(_SAMPLE))
             moved = self._sample.sweep(
                 state, partition, 1, random.child(_SAMPLE), wants_statistics=False
             )
             self.counters.evaluations += moved.evaluations
-            ask_witnesses(self._sample, state, partition, 1)
+            estimate_shrinkage(self._sample, state, partition, 1)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pass that is under way is known by its number and by the mixture.

@@ -244,7 +244,7 @@ class Relocation:
         alone[chosen] = chosen
         whole, weights = self._judge(fleet, state, chosen, 1, Detour(alone))
         moments = state.moments_at(chosen)
-        uniforms = random.uniforms(Stream.SPLIT, chosen, state.places().shape[1])
+        uniforms = random.uniforms(Stream.SPLIT, chosen, state.positions().shape[1])
         one, two = state.family.split(state.model, moments, state.prior, uniforms)
         both = Moments(
             *(
@@ -293,12 +293,12 @@ class Relocation:
         loss = np.full(n_components, np.inf)
         for number in range(_PARTNER_PARTITIONS):
             partition = draw_partition(
-                state.places(),
+                state.positions(),
                 _PARTNER_BLOCK,
                 0.0,
                 random.child(_PARTNERING + number),
                 state.backend.operations,
-                state.widths(),
+                state.scales(),
             )
             for first in range(0, partition.n_blocks, BLOCKS_AT_ONCE):
                 self._find_partners(partition, first, partner, loss)
@@ -330,7 +330,7 @@ class Relocation:
         sum_j n_j (log n_j + s_j) - n (log n + s).
         """
         state, family = self.state, self.state.family
-        pairs = nearest_in_blocks(partition, first_block, state.places() / state.widths())
+        pairs = nearest_in_blocks(partition, first_block, state.positions() / state.scales())
         if not pairs.shape[0]:
             return
         a, b = pairs.T

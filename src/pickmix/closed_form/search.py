@@ -121,7 +121,7 @@ def _begin(
     for start in range(0, source.n_rows, _BLOCK_ROWS):
         some = slice(start, min(start + _BLOCK_ROWS, source.n_rows))
         rows = source.gather(np.arange(some.start, some.stop))
-        places = mixture.family.row_places(_without_gaps(mixture, rows))
+        places = mixture.family.row_positions(_without_gaps(mixture, rows))
         nearest[some] = cells.nearest(places, nearest.shape[1], mixture.backend)
         if cells.background >= 0:
             candidates = np.full((rows.shape[0], 1), cells.background, dtype=np.int32)
@@ -157,7 +157,7 @@ def draw_routes(
 ) -> Routes:
     """Routes for `search` under a mixture; the background is the prior's unless given."""
     cells = draw_cells(
-        state.places(), state.widths(), cell_size, random.child(_CELLS), state.backend
+        state.positions(), state.scales(), cell_size, random.child(_CELLS), state.backend
     )
     if background is None:
         background = state.prior.background

@@ -191,7 +191,7 @@ class PlacedRows:
         self.mean_weight = source.mean_weight
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
-        places = self._family.row_places(self._source.gather(rows))
+        places = self._family.row_positions(self._source.gather(rows))
         return places if self._scale is None else places / self._scale
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:

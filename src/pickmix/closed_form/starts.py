@@ -9,7 +9,7 @@ The start of the default fit, for any number of components:
    soft k-means that meets a few centres per row.
 3. Moments of the rows of each component.
 
-Distances are between positions (`Family.row_places`), in standard deviations of the columns, so
+Distances are between positions (`Family.row_positions`), in standard deviations of the columns, so
 units do not matter.
 """
 
@@ -80,7 +80,7 @@ class Starter:
             few = self.n_components <= _LARGEST_PLUS_PLUS
             method = "k-means++" if few else "random_from_data"
         rows, weights = self._subsample()
-        places = self.family.row_places(rows)
+        places = self.family.row_positions(rows)
         if method == "random_from_data":
             # Distinct rows; heavier ones first in the sense of weighted sampling without
             # replacement (Efraimidis and Spirakis 2006).
@@ -97,7 +97,7 @@ class Starter:
     def from_means(self, means: np.ndarray) -> Start:
         """Start at given means (K, C): weights and spreads from the nearest rows."""
         rows, weights = self._subsample()
-        start = self._at_centres(self.family.row_places(means), rows, weights)
+        start = self._at_centres(self.family.row_positions(means), rows, weights)
         start.moments.mean[:] = means
         return start
 
@@ -151,7 +151,7 @@ class Starter:
         """Chains (N,) on the nearest component with these moments."""
         prior = self.family.make_prior(moments, "none", float(self.source.n_rows))
         state = MixtureState(self.family, moments, self.backend, prior)
-        return self.chain_at(state.places())
+        return self.chain_at(state.positions())
 
     def chain_at(self, centres: np.ndarray) -> np.ndarray:
         """Chains (N,) on the nearest centre (K, d)."""
@@ -184,7 +184,7 @@ class Starter:
 
     def _at_centres(self, centres: np.ndarray, rows: np.ndarray, row_weights: np.ndarray) -> Start:
         """Moments of the rows nearest to each centre, and chains there."""
-        nearest = nearest_centres(self.family.row_places(rows), centres, self.backend.threads)
+        nearest = nearest_centres(self.family.row_positions(rows), centres, self.backend.threads)
         statistics = self.backend.pair_statistics(
             self.family.layout,
             self.n_components,
@@ -196,7 +196,7 @@ class Starter:
         )
         moments = self._moments_of(statistics, rows)
         # Chains begin at the means of the nearest rows.
-        settled = self._lloyd(centres, self.family.row_places(rows), row_weights)
+        settled = self._lloyd(centres, self.family.row_positions(rows), row_weights)
         return Start(moments, self.chain_at(settled))
 
     def _moments_of(self, statistics: Statistics, rows: np.ndarray, leans: bool = True) -> Moments:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pickmix.families.base import NO_MASS, Family, Prior, Witnesses
+from pickmix.families.base import NO_MASS, Family, HeldOutRows, Prior
 from pickmix.families.layout import (
     LOG_FLOOR,
     LOG_SCALE,
@@ -138,21 +138,21 @@ class MixtureState:
         """Rows (K,) that each component accounts for, out of all rows."""
         return np.asarray(self.masses * self.prior.n_rows)
 
-    def places(self) -> np.ndarray:
+    def positions(self) -> np.ndarray:
         """Positions (K, d) of the components for trees and cells."""
-        return self.family.places(self.model)
+        return self.family.positions(self.model)
 
-    def widths(self) -> np.ndarray:
+    def scales(self) -> np.ndarray:
         """Typical scales (d,) of a component along its positions."""
-        return self.family.widths(self.prior)
+        return self.family.scales(self.prior)
 
     def pool(self) -> None:
         """Re-estimate the prior from the components."""
         self.prior.pool(self.moments, self.masses)
 
-    def choose(self, witnesses: Witnesses) -> None:
+    def estimate_shrinkage(self, held_out: HeldOutRows) -> None:
         """Estimate the shrinkage of components."""
-        self.prior.choose(self.moments, self.masses, witnesses)
+        self.prior.estimate_shrinkage(self.moments, self.masses, held_out)
 
     def with_components(self, moments: Moments, like: np.ndarray) -> MixtureState:
         """Other components, with the shrinkage of the components `like` (K',) of this state."""

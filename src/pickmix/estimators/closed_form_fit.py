@@ -294,7 +294,7 @@ def _make_engine(
             last_step=first_step - 1 + plan.n_steps,
             relocates=plan.relocates,
         )
-    rule = plan.make_rule(state.places())
+    rule = plan.make_rule(state.positions())
     rule.start(chain, plan.n_components, state.backend.operations)
     step_size = plan.step_size or ConstantStep(1.0)
     return RuleEngine(

@@ -28,7 +28,7 @@ def check_not_negative(name: str, values: np.ndarray) -> None:
         )
 
 
-class Witnesses(NamedTuple):
+class HeldOutRows(NamedTuple):
     """Rows of some components, about their means."""
 
     components: np.ndarray  # (M,)
@@ -52,7 +52,7 @@ class Prior(abc.ABC):
         return False
 
     @property
-    def chooses(self) -> bool:
+    def estimates_shrinkage(self) -> bool:
         """Whether `choose` has an effect."""
         return False
 
@@ -78,7 +78,9 @@ class Prior(abc.ABC):
         """Add the totals of an update, which kept the share `kept` of the past."""
         raise TypeError(f"{type(self).__name__} learns nothing from a single update.")
 
-    def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
+    def estimate_shrinkage(
+        self, moments: Moments, masses: np.ndarray, held_out: HeldOutRows
+    ) -> None:
         """Estimate the shrinkage of each component from rows assigned to it."""
         return
 
@@ -120,7 +122,7 @@ class Family(abc.ABC):
         """The part of log p(x) without parameters, (N,), of uncentred rows; None if 0."""
         return None
 
-    def row_places(self, rows: np.ndarray) -> np.ndarray:
+    def row_positions(self, rows: np.ndarray) -> np.ndarray:
         """Positions (B, d) of rows (B, D) for trees and cells."""
         return rows
 
@@ -143,11 +145,11 @@ class Family(abc.ABC):
     # Components.
 
     @abc.abstractmethod
-    def places(self, model: Model) -> np.ndarray:
+    def positions(self, model: Model) -> np.ndarray:
         """Positions (K, d) of components for trees and cells."""
 
     @abc.abstractmethod
-    def widths(self, prior: Prior) -> np.ndarray:
+    def scales(self, prior: Prior) -> np.ndarray:
         """Typical scales (d,) of a component along its positions."""
 
     @abc.abstractmethod
@@ -180,7 +182,7 @@ class Family(abc.ABC):
             scores += np.einsum("kc,kc->k", model.linear, moments.mean - model.location)
         return np.asarray(scores)
 
-    def falls(
+    def leave_one_out_penalties(
         self,
         model: Model,
         prior: Prior,

@@ -124,16 +124,16 @@ class Categorical(Family):
             f"{float(rows[row, column])!r}"
         )
 
-    def places(self, model: Model) -> np.ndarray:
+    def positions(self, model: Model) -> np.ndarray:
         return np.asarray(np.exp(0.5 * model.tables))
 
-    def row_places(self, rows: np.ndarray) -> np.ndarray:
-        places = np.zeros((rows.shape[0], self.layout.n_levels))
+    def row_positions(self, rows: np.ndarray) -> np.ndarray:
+        positions = np.zeros((rows.shape[0], self.layout.n_levels))
         levels = rows.astype(np.int64) + self.layout.offsets[:-1]
-        np.put_along_axis(places, levels, 1.0, axis=1)
-        return places
+        np.put_along_axis(positions, levels, 1.0, axis=1)
+        return positions
 
-    def widths(self, prior: Prior) -> np.ndarray:
+    def scales(self, prior: Prior) -> np.ndarray:
         return np.full(self.layout.n_levels, _WIDTH)
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> CategoricalPrior:

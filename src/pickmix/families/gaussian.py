@@ -15,7 +15,7 @@ from pickmix.families.cholesky import (
 )
 from pickmix.families.gaussian_parts import DensePart, DiagonalPart
 from pickmix.families.layout import Model, Moments, make_layout
-from pickmix.families.shrinkage import CovariancePrior, LeaningPrior, without_row
+from pickmix.families.shrinkage import CovariancePrior, ShrinkagePrior, without_row
 from pickmix.families.shrinkage import GaussianPrior as GaussianPrior
 from pickmix.threads import Threads
 
@@ -89,10 +89,10 @@ class Gaussian(Family):
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         check_positive_definite(f"{prefix}covariances", parameters["covariances"], self.name)
 
-    def places(self, model: Model) -> np.ndarray:
+    def positions(self, model: Model) -> np.ndarray:
         return model.location
 
-    def widths(self, prior: Prior) -> np.ndarray:
+    def scales(self, prior: Prior) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)
         variances = self.variances(prior.pooled) + self.floors
         return np.asarray(np.sqrt(np.maximum(variances, 1e-12 * variances.max() + 1e-280)))
@@ -105,7 +105,7 @@ class Gaussian(Family):
         shares = mass / mass.max()
         pooled = shares @ covariances / shares.sum()
         if shrinkage == "pooled" and not self.shared:
-            return LeaningPrior.of(self, pooled, mass.shape[0], n_rows)
+            return ShrinkagePrior.of(self, pooled, mass.shape[0], n_rows)
         own = np.divide(squares, mass, out=np.zeros_like(mass), where=mass > 0.0)
         totals = np.array([mass.sum(), squares.sum(), (mass - own).sum()])
         scatter = pooled * totals[2 if least_count > 0.0 else 0]
@@ -153,7 +153,7 @@ class Gaussian(Family):
             model.location[prior.background] = 0.0
         return failures
 
-    def falls(
+    def leave_one_out_penalties(
         self,
         model: Model,
         prior: Prior,
@@ -165,7 +165,7 @@ class Gaussian(Family):
         assert isinstance(prior, CovariancePrior)
         factors = np.zeros_like(components) if self.shared else components
         distances = 2.0 * np.maximum(model.log_normaliser[factors] - log_densities, 0.0)
-        own = prior.own_shares(counts)[components]
+        own = prior.sample_shares(counts)[components]
         falls = without_row(distances, weights, counts[components], own)
         return np.where((components == prior.background) & (components >= 0), 0.0, falls)
 
@@ -173,7 +173,7 @@ class Gaussian(Family):
         return isinstance(prior, CovariancePrior) and prior.allows_background
 
     def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
-        assert isinstance(prior, LeaningPrior)
+        assert isinstance(prior, ShrinkagePrior)
         variances = self.variances(prior.broad()) + self.floors
         # Of what was seen; noise of all columns together counts by its variances.
         values, noise = rows[:, : self.n_features], rows[:, self.n_features :]

@@ -94,13 +94,13 @@ class Poisson(Family):
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
         return -np.asarray(np.where(np.isnan(rows), 0.0, gammaln(rows + 1.0)).sum(axis=1))
 
-    def places(self, model: Model) -> np.ndarray:
+    def positions(self, model: Model) -> np.ndarray:
         return 2.0 * np.exp(0.5 * model.linear)
 
-    def row_places(self, rows: np.ndarray) -> np.ndarray:
+    def row_positions(self, rows: np.ndarray) -> np.ndarray:
         return np.asarray(2.0 * np.sqrt(rows + _ANSCOMBE))
 
-    def widths(self, prior: Prior) -> np.ndarray:
+    def scales(self, prior: Prior) -> np.ndarray:
         return np.ones(self.n_features)
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> PoissonPrior:

@@ -1,6 +1,6 @@
 """Priors of Gaussian covariances: how far each component is shrunk towards what all share.
 
-`LeaningPrior` is that of most fits. A component's correlations are shrunk to those that all
+`ShrinkagePrior` is that of most fits. A component's correlations are shrunk to those that all
 components share, with the weight under which its rows, each left out once, are most probable. Its
 variances are shrunk to typical ones, in logarithms, so that a narrow direction stays narrow: by as
 much as the variances of different components are alike (empirical Bayes).
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pickmix.families.base import NO_MASS, Prior, Witnesses
+from pickmix.families.base import NO_MASS, HeldOutRows, Prior
 from pickmix.families.layout import SCALE, SQUARE_SCALE, Moments
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _DAMPING_ROWS = 2000  # Rows from which damping is estimated, where rows are par
 _FIRST_DAMPING = 0.1  # Before it has been estimated.
 _SHARE_STEPS = 20  # Steps of empirical Bayes.
 _SHARE_START = 0.1  # Prior count of every choice, in components.
-_LEAST_LEANING = 0.5  # The weight of common correlations in a component without rows, at least.
+_LEAST_SHRINKAGE = 0.5  # The weight of common correlations in a component without rows, at least.
 _MOST_POOLED = 20_000  # Components from which shared parameters are learnt, at most.
 _LEAST_ROWS = 2.5  # Components of fewer effective rows are shrunk completely.
 # Pseudo-rows of variances: before they have been compared, and their bounds.
@@ -83,7 +83,7 @@ class CovariancePrior(Prior):
         mean_variance = float(self.pooled @ unit) / float(unit @ unit)
         return self.form.on_diagonal(self.form.floors + 1e-10 * mean_variance + 1e-280)
 
-    def own_shares(self, counts: np.ndarray) -> np.ndarray:
+    def sample_shares(self, counts: np.ndarray) -> np.ndarray:
         """Share (K,) of a covariance in use that comes from the component's rows."""
         return np.zeros_like(counts)
 
@@ -135,7 +135,7 @@ class GaussianPrior(CovariancePrior):
 
 
 @dataclass
-class LeaningPrior(CovariancePrior):
+class ShrinkagePrior(CovariancePrior):
     """Shared covariance structure, and the shrinkage of each component towards it."""
 
     # The pooled covariance has a mean shape and a geometric mean size.
@@ -149,7 +149,7 @@ class LeaningPrior(CovariancePrior):
     undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @classmethod
-    def of(cls, form: Gaussian, pooled: np.ndarray, n: int, n_rows: float) -> LeaningPrior:
+    def of(cls, form: Gaussian, pooled: np.ndarray, n: int, n_rows: float) -> ShrinkagePrior:
         """Initial prior of n components, before shrinkage has been estimated."""
         i, j = form.layout.pairs()
         D = form.n_features
@@ -164,23 +164,23 @@ class LeaningPrior(CovariancePrior):
             reach=np.zeros(D),
         )
 
-    def copy(self) -> LeaningPrior:
+    def copy(self) -> ShrinkagePrior:
         other = copy.copy(self)
         other.pseudo_rows = self.pseudo_rows.copy()
         return other
 
-    def take(self, components: np.ndarray) -> LeaningPrior:
+    def take(self, components: np.ndarray) -> ShrinkagePrior:
         other = copy.copy(self)
         other.pseudo_rows = self.pseudo_rows[components]
         there = np.flatnonzero(components == self.background)
         other.background = int(there[0]) if there.shape[0] else -1
         return other
 
-    def put(self, components: np.ndarray, other: LeaningPrior, which: np.ndarray) -> None:
+    def put(self, components: np.ndarray, other: ShrinkagePrior, which: np.ndarray) -> None:
         self.pseudo_rows[components] = other.pseudo_rows[which]
 
     @property
-    def chooses(self) -> bool:
+    def estimates_shrinkage(self) -> bool:
         return self.form.products != "diagonal"
 
     @property
@@ -270,7 +270,7 @@ class LeaningPrior(CovariancePrior):
 
     # Shrinkage of each component.
 
-    def leanings(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def shrinkages(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Shrinkage lambda (U,) of components of so many rows.
 
         Fewer rows than columns have no covariance, so lambda has a lower bound there, whatever has
@@ -278,14 +278,14 @@ class LeaningPrior(CovariancePrior):
         """
         pseudo = self.pseudo_rows[members]
         missing = 1.0 - np.maximum(counts - 1.0, 0.0) / (self.form.n_features + 1.0)
-        least = _LEAST_LEANING * np.maximum(missing, 0.0)
+        least = _LEAST_SHRINKAGE * np.maximum(missing, 0.0)
         return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
-    def own_shares(self, counts: np.ndarray) -> np.ndarray:
-        leanings = np.ones_like(counts)
+    def sample_shares(self, counts: np.ndarray) -> np.ndarray:
+        shrinkages = np.ones_like(counts)
         if self.form.products != "diagonal":
-            leanings = self.leanings(np.arange(counts.shape[0]), counts)
-        return np.asarray(1.0 - leanings * (1.0 - self._kept))
+            shrinkages = self.shrinkages(np.arange(counts.shape[0]), counts)
+        return np.asarray(1.0 - shrinkages * (1.0 - self._kept))
 
     @property
     def _kept(self) -> float:
@@ -311,7 +311,7 @@ class LeaningPrior(CovariancePrior):
     def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
         counts = moments.mass[members] * (decay[SCALE] * self.n_rows)
         own, target = self._parts(self.form.project(moments.scatter[members]), counts)
-        used = own + self.leanings(members, counts)[:, None] * (target - own)
+        used = own + self.shrinkages(members, counts)[:, None] * (target - own)
         used[members == self.background] = self.broad()
         return np.asarray(used)
 
@@ -320,7 +320,7 @@ class LeaningPrior(CovariancePrior):
         i, j = self.form.layout.pairs()
         used = self.variances(covariances, counts) - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
-        if not self.chooses:
+        if not self.estimates_shrinkage:
             return used, used
         deviations = np.sqrt(used)
         target = self._damped() * deviations[:, i] * deviations[:, j]
@@ -328,43 +328,47 @@ class LeaningPrior(CovariancePrior):
         stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, _LEAST_FREEDOM)
         return covariances * stretch[:, None], target
 
-    def choose(self, moments: Moments, masses: np.ndarray, witnesses: Witnesses) -> None:
+    def estimate_shrinkage(
+        self, moments: Moments, masses: np.ndarray, held_out: HeldOutRows
+    ) -> None:
         self.undecided = False
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
         self.pseudo_rows = np.where(enough, self.pseudo_rows, _ALL)
-        asked = enough[witnesses.components]
-        heard = asked & (witnesses.weights.sum(axis=1) >= 1.0)
+        eligible = enough[held_out.components]
+        informed = eligible & (held_out.weights.sum(axis=1) >= 1.0)
         # A small batch of a stream has no rows of most components, which then stay as they are.
-        if not self.chooses or not 2 * np.count_nonzero(heard) > np.count_nonzero(asked):
+        if not self.estimates_shrinkage or not 2 * np.count_nonzero(informed) > np.count_nonzero(
+            eligible
+        ):
             return
-        asked = heard
-        chosen = witnesses.components[asked]
-        n, weights = counts[chosen], witnesses.weights[asked]
+        eligible = informed
+        chosen = held_out.components[eligible]
+        n, weights = counts[chosen], held_out.weights[eligible]
         own, target = self._parts(moments.scatter[chosen], n)
         # In units of each component's deviations.
         scale = 1.0 / np.sqrt(self._floored(own))
-        residuals = witnesses.residuals[asked] * scale[:, None, :]
-        noise = witnesses.noise
+        residuals = held_out.residuals[eligible] * scale[:, None, :]
+        noise = held_out.noise
         if noise is not None:
-            noise = noise[asked] * scale[:, None, :, None] * scale[:, None, None, :]
-        self._choose_damping(n, residuals, weights, noise)
+            noise = noise[eligible] * scale[:, None, :, None] * scale[:, None, None, :]
+        self._estimate_damping(n, residuals, weights, noise)
         pseudo = self._allowed(self._scaled(own, scale), residuals, weights, noise)
-        leanings = pseudo / (n[:, None] + pseudo)
+        shrinkages = pseudo / (n[:, None] + pseudo)
         scores = n[:, None] * leave_one_out_scores(
             self._scaled(own, scale),
             self._scaled(target, scale),
             np.maximum(n * certainties(weights), _LEAST_ROWS),
             residuals,
             weights,
-            leanings,
+            shrinkages,
             self._kept,
             noise,
         )
         shares, posterior = common_shares(scores)
         enough[chosen] = False
         others = counts[enough]
-        self.pseudo_rows[chosen] = _pseudo_rows((posterior * leanings).sum(axis=1), n)
+        self.pseudo_rows[chosen] = _pseudo_rows((posterior * shrinkages).sum(axis=1), n)
         # The others get the average shrinkage.
         typical = pseudo.mean(axis=0)
         usual = (typical / (others[:, None] + typical)) @ shares
@@ -385,10 +389,10 @@ class LeaningPrior(CovariancePrior):
         """
         if noise is None and not np.isnan(residuals).any():
             return np.broadcast_to(_PSEUDO_ROWS, (own.shape[0], _PSEUDO_ROWS.shape[0]))
-        told = np.clip(told_shares(own, residuals, weights, noise), 0.01, 1.0)
+        observed = np.clip(observed_information(own, residuals, weights, noise), 0.01, 1.0)
         D = self.form.n_features
         most = _PSEUDO_ROWS_PER_PARAMETER * D * (D + 1.0) / 2.0
-        most = most / (told * np.maximum(1.0 - told, 1e-9))
+        most = most / (observed * np.maximum(1.0 - observed, 1e-9))
         return np.asarray(np.minimum(_PSEUDO_ROWS, most[:, None]))
 
     def _scaled(self, packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -398,7 +402,7 @@ class LeaningPrior(CovariancePrior):
         matrices[:, diagonal, diagonal] += self.form.floors
         return np.asarray(matrices * scale[:, :, None] * scale[:, None, :])
 
-    def _choose_damping(
+    def _estimate_damping(
         self,
         counts: np.ndarray,
         residuals: np.ndarray,
@@ -437,9 +441,9 @@ def certainties(weights: np.ndarray) -> np.ndarray:
     return np.asarray(np.minimum(weights.sum(axis=1) / n_rows, 1.0))
 
 
-def _pseudo_rows(leanings: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def _pseudo_rows(shrinkages: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """m with m / (n + m) = lambda."""
-    return np.asarray(np.minimum(counts * leanings / np.maximum(1.0 - leanings, 1e-12), _ALL))
+    return np.asarray(np.minimum(counts * shrinkages / np.maximum(1.0 - shrinkages, 1e-12), _ALL))
 
 
 def common_shares(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -489,7 +493,7 @@ def leave_one_out_scores(
     counts: np.ndarray,
     residuals: np.ndarray,
     weights: np.ndarray,
-    leanings: np.ndarray,
+    shrinkages: np.ndarray,
     kept: float = 0.0,
     noise: np.ndarray | None = None,
 ) -> np.ndarray:
@@ -505,19 +509,19 @@ def leave_one_out_scores(
     size = max(1, _PARTIAL_NUMBERS // max(1, m * D * D)) if is_partial else _BLOCK
     # A little more on the diagonal, as correlations that all share may be singular.
     targets = targets + _FIRMNESS * np.eye(D)
-    scores = np.empty(leanings.shape)
+    scores = np.empty(shrinkages.shape)
     for start in range(0, n_components, size):
         part = slice(start, start + size)
         n, w = counts[part], weights[part]
-        arguments = covariances[part], targets[part], residuals[part], leanings[part]
+        arguments = covariances[part], targets[part], residuals[part], shrinkages[part]
         if is_partial:
             part_noise = None if noise is None else noise[part]
-            observed = told_shares(targets[part], residuals[part], w, part_noise)
+            observed = observed_information(targets[part], residuals[part], w, part_noise)
             n = np.maximum(n * observed, _LEAST_COUNT)
             distances, log_determinants = _partial_distances(*arguments, part_noise)
         else:
             distances, log_determinants = _complete_distances(*arguments)
-        own, n, w = 1.0 - leanings[part][:, None, :], n[:, None, None], w[:, :, None]
+        own, n, w = 1.0 - shrinkages[part][:, None, :], n[:, None, None], w[:, :, None]
         falls = without_row(distances, w, n, own + (1.0 - own) * kept, _WHOLE)
         densities = -0.5 * (log_determinants + distances) - falls
         # A row without which there is no covariance rules the choice out.
@@ -527,7 +531,7 @@ def leave_one_out_scores(
 
 
 def _complete_distances(
-    covariances: np.ndarray, targets: np.ndarray, residuals: np.ndarray, leanings: np.ndarray
+    covariances: np.ndarray, targets: np.ndarray, residuals: np.ndarray, shrinkages: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances d (M, m, L) of rows and log|G| (M, 1, L), for all shrinkages."""
     whitener = np.linalg.inv(np.linalg.cholesky(targets))
@@ -535,8 +539,8 @@ def _complete_distances(
     eigenvalues, vectors = np.linalg.eigh(white)
     squares = np.square(residuals @ (whitener.transpose(0, 2, 1) @ vectors))
     # Variances (M, L, D) along the common axes.
-    leanings = leanings[:, :, None]
-    variances = (1.0 - leanings) * np.maximum(eigenvalues, 0.0)[:, None, :] + leanings
+    shrinkages = shrinkages[:, :, None]
+    variances = (1.0 - shrinkages) * np.maximum(eigenvalues, 0.0)[:, None, :] + shrinkages
     variances = np.maximum(variances, 1e-14)
     distances = squares @ (1.0 / variances).transpose(0, 2, 1)
     return distances, np.log(variances).sum(axis=2)[:, None, :]
@@ -546,7 +550,7 @@ def _partial_distances(
     covariances: np.ndarray,
     targets: np.ndarray,
     residuals: np.ndarray,
-    leanings: np.ndarray,
+    shrinkages: np.ndarray,
     noise: np.ndarray | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances d and log|G| (M, m, L) of the seen cells: NaN is missing, and values have noise.
@@ -562,14 +566,16 @@ def _partial_distances(
     if noise is not None:
         rest = rest + np.where(both, noise, 0.0)
     away = np.where(seen, residuals, 0.0)[..., None]
-    distances, log_determinants = (np.empty((*seen.shape[:2], leanings.shape[1])) for _ in range(2))
-    for choice in range(leanings.shape[1]):
-        leaning = leanings[:, choice, None, None]
-        if choice and np.array_equal(leanings[:, choice], leanings[:, choice - 1]):
+    distances, log_determinants = (
+        np.empty((*seen.shape[:2], shrinkages.shape[1])) for _ in range(2)
+    )
+    for choice in range(shrinkages.shape[1]):
+        shrinkage = shrinkages[:, choice, None, None]
+        if choice and np.array_equal(shrinkages[:, choice], shrinkages[:, choice - 1]):
             distances[..., choice] = distances[..., choice - 1]
             log_determinants[..., choice] = log_determinants[..., choice - 1]
             continue
-        mixed = covariances + leaning * (targets - covariances) + 1e-12 * identity
+        mixed = covariances + shrinkage * (targets - covariances) + 1e-12 * identity
         roots = np.linalg.cholesky(np.where(both, mixed[:, None], 0.0) + rest)
         distances[..., choice] = np.square(np.linalg.solve(roots, away)[..., 0]).sum(axis=2)
         diagonals = np.diagonal(roots, axis1=2, axis2=3)
@@ -577,7 +583,7 @@ def _partial_distances(
     return distances, log_determinants
 
 
-def told_shares(
+def observed_information(
     covariances: np.ndarray,
     residuals: np.ndarray,
     weights: np.ndarray,
@@ -587,10 +593,10 @@ def told_shares(
 
     It is the share of pairs of columns that were seen, less for values with wide noise.
     """
-    told = (~np.isnan(residuals)).astype(np.float64)
+    observed = (~np.isnan(residuals)).astype(np.float64)
     if noise is not None:
         own = np.diagonal(covariances, axis1=1, axis2=2)[:, None, :]
-        told *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
-    pairs = np.square(told.sum(axis=2))
+        observed *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
+    pairs = np.square(observed.sum(axis=2))
     total = np.maximum(weights.sum(axis=1) * residuals.shape[2] ** 2, 1e-300)
     return np.asarray((pairs * weights).sum(axis=1) / total)

@@ -334,7 +334,7 @@ class _Merger:
         moments = self._at(live)
         prior = self.family.make_prior(moments, "none", float(n))
         state = MixtureState(self.family, moments, self.backend, prior, 1e-300)
-        places, widths = state.places(), state.widths()
+        places, widths = state.positions(), state.scales()
         found = []
         random = StepRandomness(0, phase)
         for number in range(_N_TREES):

@@ -1,10 +1,10 @@
-"""What components lean on, and how far: laws of the prior on covariances."""
+"""What components are shrunk to, and how far: laws of the prior on covariances."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from pickmix.families.base import Witnesses
+from pickmix.families.base import HeldOutRows
 from pickmix.families.categorical import Categorical
 from pickmix.families.gaussian import (
     GAUSSIANS,
@@ -14,7 +14,7 @@ from pickmix.families.gaussian import (
 )
 from pickmix.families.layout import Moments
 from pickmix.families.product import Product
-from pickmix.families.shrinkage import LeaningPrior, common_shares, without_row
+from pickmix.families.shrinkage import ShrinkagePrior, common_shares, without_row
 
 FAMILIES = ["full", "diag", "spherical"]
 every_form = pytest.mark.parametrize("name", FAMILIES)
@@ -44,7 +44,9 @@ def asked(family, rows, chooses=True, components=None):
     if chooses:
         components = np.arange(K) if components is None else components
         weights = np.ones((components.shape[0], n))
-        prior.choose(moments, moments.mass, Witnesses(components, away[components], weights))
+        prior.estimate_shrinkage(
+            moments, moments.mass, HeldOutRows(components, away[components], weights)
+        )
     return prior, moments
 
 
@@ -61,9 +63,9 @@ def used(family, prior, moments):
     return matrices + family.reg_covar * np.eye(family.n_features)
 
 
-def leanings_of(prior, moments):
+def shrinkages_of(prior, moments):
     counts = moments.mass * prior.n_rows
-    return prior.leanings(np.arange(counts.shape[0]), counts)
+    return prior.shrinkages(np.arange(counts.shape[0]), counts)
 
 
 def autoregressive(D, share=0.8):
@@ -85,7 +87,7 @@ class TestLeanings:
         family = FullGaussian(D, reg_covar=0.0)
         common = autoregressive(D)
         prior, moments = asked(family, drawn(np.repeat(common[None], K, axis=0), n, 0))
-        assert leanings_of(prior, moments).mean() > 0.8
+        assert shrinkages_of(prior, moments).mean() > 0.8
         # The density of new rows: near the truth's, and far better than that of ten rows alone.
         new = drawn(common[None], 4000, 1)[0]
         truth = stats.multivariate_normal(np.zeros(D), common).logpdf(new).mean()
@@ -126,25 +128,25 @@ class TestLeanings:
         counts = np.array([2.4, 2.6, 30.0, 30.0, 30.0])
         prior.n_rows = counts.sum()
         away = rows - rows.mean(axis=1, keepdims=True)
-        prior.choose(
-            moments, counts / counts.sum(), Witnesses(np.arange(5), away, np.ones((5, 30)))
+        prior.estimate_shrinkage(
+            moments, counts / counts.sum(), HeldOutRows(np.arange(5), away, np.ones((5, 30)))
         )
-        leanings = prior.leanings(np.arange(5), counts)
-        assert leanings[0] == pytest.approx(1.0, abs=1e-9)
+        shrinkages = prior.shrinkages(np.arange(5), counts)
+        assert shrinkages[0] == pytest.approx(1.0, abs=1e-9)
         # Two and a half are asked.
-        assert (leanings[1:] < 1.0 - 1e-6).all()
+        assert (shrinkages[1:] < 1.0 - 1e-6).all()
 
     def test_those_that_were_not_asked_lean_as_the_others_do(self):
         D, K = 6, 80
         rows = drawn(np.repeat(autoregressive(D)[None], K, axis=0), 12, 0)
         first = np.arange(40)
         prior, moments = asked(FullGaussian(D), rows, components=first)
-        leanings = leanings_of(prior, moments)
+        shrinkages = shrinkages_of(prior, moments)
         # The same for all of them, and the mean of the others but for a tenth of a component per
         # choice.
-        assert np.ptp(leanings[40:]) < 1e-12
-        assert leanings[40] == pytest.approx(leanings[:40].mean(), abs=1.2 / 41.2)
-        assert np.abs(leanings[40] - 10.0 / 22.0) > 0.05
+        assert np.ptp(shrinkages[40:]) < 1e-12
+        assert shrinkages[40] == pytest.approx(shrinkages[:40].mean(), abs=1.2 / 41.2)
+        assert np.abs(shrinkages[40] - 10.0 / 22.0) > 0.05
 
     def test_fewer_rows_than_columns_lean_whatever_they_have_chosen(self):
         """Half at a row or less, none from D + 2 rows on, a straight line between."""
@@ -154,14 +156,14 @@ class TestLeanings:
         everyone, counts = np.arange(6), np.array([0.3, 1.0, 2.0, 3.5, 6.0, 100.0])
         bounds = np.interp(counts, [1.0, 6.0], [0.5, 0.0])
         prior.resume()
-        np.testing.assert_allclose(prior.leanings(everyone, counts), bounds, atol=1e-15)
+        np.testing.assert_allclose(prior.shrinkages(everyone, counts), bounds, atol=1e-15)
         np.testing.assert_allclose(
-            prior.leanings(np.array([5, 5]), np.array([2.0, 6.0])), [0.4, 0.0], atol=1e-15
+            prior.shrinkages(np.array([5, 5]), np.array([2.0, 6.0])), [0.4, 0.0], atol=1e-15
         )
         # One that leans further goes on to do so.
         prior.pseudo_rows = np.array([0.1, 0.5, 2.0, 0.5, 0.0, 25.0])
         expected = [0.5, 0.5, 0.5, 0.25, 0.0, 0.2]
-        np.testing.assert_allclose(prior.leanings(everyone, counts), expected, atol=1e-15)
+        np.testing.assert_allclose(prior.shrinkages(everyone, counts), expected, atol=1e-15)
         # That is what covariances are made of: 3.5 rows, a quarter of which is what all share.
         moments = moments._replace(mass=counts / prior.n_rows)
         whole = prior.shrink(moments, everyone, np.ones(4))
@@ -278,7 +280,7 @@ class TestVariances:
         K, n, D = 100, 30, 5
         rows = drawn(np.eye(D)[None].repeat(K, axis=0), n, 4)
         prior, _ = asked(family, rows)
-        own = prior.own_shares(np.full(K, float(n)))
+        own = prior.sample_shares(np.full(K, float(n)))
         expected, found = [], []
         for k in range(K):
             away = rows[k] - rows[k].mean(axis=0)
@@ -331,7 +333,9 @@ class TestCopies:
         other.put(np.array([0]), prior, np.array([4]))
         other.pool(moments, moments.mass)
         away = rows - rows.mean(axis=1, keepdims=True)
-        other.choose(moments, moments.mass, Witnesses(np.arange(5), away, np.ones((5, 30))))
+        other.estimate_shrinkage(
+            moments, moments.mass, HeldOutRows(np.arange(5), away, np.ones((5, 30)))
+        )
         other.background = -1
         for name, value in before.items():
             np.testing.assert_array_equal(vars(prior)[name], value)
@@ -340,7 +344,7 @@ class TestCopies:
 
     def test_resumed_components_are_taken_as_they_are(self, prior):
         prior.resume()
-        np.testing.assert_array_equal(prior.leanings(np.arange(5), np.full(5, 30.0)), 0.0)
+        np.testing.assert_array_equal(prior.shrinkages(np.arange(5), np.full(5, 30.0)), 0.0)
 
 
 def product_and_part():
@@ -360,10 +364,10 @@ def product_and_part():
 def test_groups_of_a_product_choose_by_their_columns():
     _, prior, moments, part, own, rows = product_and_part()
     away = rows - rows.mean(axis=1, keepdims=True)
-    witnesses = Witnesses(np.arange(6), away, np.ones((6, 20)))
-    assert prior.chooses
-    prior.choose(moments, moments.mass, witnesses)
-    part.choose(own, own.mass, witnesses)
+    held_out = HeldOutRows(np.arange(6), away, np.ones((6, 20)))
+    assert prior.estimates_shrinkage
+    prior.estimate_shrinkage(moments, moments.mass, held_out)
+    part.estimate_shrinkage(own, own.mass, held_out)
     np.testing.assert_allclose(prior.parts[0].pseudo_rows, part.pseudo_rows, rtol=1e-12)
     assert (part.pseudo_rows != 10.0).all()
 
@@ -377,7 +381,7 @@ def test_fewer_rows_than_columns_have_covariances(name, n_components, reg_covar)
     family = GAUSSIANS[name](D, reg_covar)
     rows = drawn(autoregressive(D)[None].repeat(n_components, axis=0), 4, 11)
     prior, moments = asked(family, rows)
-    assert isinstance(prior, LeaningPrior)
+    assert isinstance(prior, ShrinkagePrior)
     matrices = used(family, prior, moments)
     least = np.linalg.eigvalsh(matrices)[:, 0]
     assert np.isfinite(matrices).all()
