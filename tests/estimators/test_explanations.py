@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from question_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
+from query_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
 from pickmix import GaussianMixture
-from pickmix.model import explanation as questions_explain
+from pickmix.model import explanation as explanations
 
 
 @pytest.fixture(params=["numpy", "compiled"])
 def both_paths(request, monkeypatch):
     """Explanations of full covariances by either implementation."""
     if request.param == "compiled":
-        monkeypatch.setattr(questions_explain, "_MUCH_WORK", 0.0)
+        monkeypatch.setattr(explanations, "_MUCH_WORK", 0.0)
 
 
 def without(row, column):
@@ -29,7 +29,7 @@ def without(row, column):
 )
 def test_identity_and_expectations(family, work, monkeypatch):
     """In NumPy, and compiled for families with full covariances."""
-    monkeypatch.setattr(questions_explain, "_MUCH_WORK", work)
+    monkeypatch.setattr(explanations, "_MUCH_WORK", work)
     case = make_case(family)
     rows = np.concatenate([case.draw(8, 1, 0.0), case.draw(17, 2, 0.4)])
     rows[7] = np.nan
