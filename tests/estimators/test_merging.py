@@ -145,7 +145,7 @@ def test_the_tree_follows_the_parameters():
 
 def test_a_background_stays_to_the_end():
     # A few rows far from all groups, each in a place of its own.
-    astray = RNG.uniform(-300.0, 300.0, (25, 3))
+    astray = np.random.default_rng(0).uniform(-300.0, 300.0, (25, 3))
     mixture = GaussianMixture(12, random_state=0).fit(np.concatenate([X, astray]))
     assert mixture.background_ is not None
     smaller = mixture.reduce(3)

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pickmix.families import shrinkage
-from pickmix.families.shrinkage import leave_one_out_scores, without_row
+from pickmix.families.shrinkage import leave_one_out_scores, observed_information, without_row
 
 D = 3
-LEANINGS = [0.0, 1e-4, 0.2, 0.7, 1.0]
+SHRINKAGES = [0.0, 1e-4, 0.2, 0.7, 1.0]
 
 
 def some_rows(n, seed, n_columns=D):
@@ -25,29 +24,29 @@ def mean_and_covariance(rows, weights, divisor):
     return mean, (weights[:, None] * away).T @ away / divisor
 
 
-def in_use(rows, weights, target, leaning):
+def in_use(rows, weights, target, shrinkage):
     """The mean, and G = (1 - lambda) n / (n - 1) S + lambda T."""
     mean, covariance = mean_and_covariance(rows, weights, weights.sum() - 1.0)
-    return mean, (1.0 - leaning) * covariance + leaning * target
+    return mean, (1.0 - shrinkage) * covariance + shrinkage * target
 
 
-def log_density_without(rows, weights, target, leaning, row):
+def log_density_without(rows, weights, target, shrinkage, row):
     """What the others make of a row: of weight 1 by the others alone, else as METHOD 15 says."""
     n = weights.sum()
     others = np.delete(np.arange(rows.shape[0]), row)
     mean, covariance = mean_and_covariance(rows[others], weights[others], n - 1.0)
-    matrix = (1.0 - leaning) * covariance + leaning * target
+    matrix = (1.0 - shrinkage) * covariance + shrinkage * target
     if weights[row] != 1.0:
-        own_mean, matrix = in_use(rows, weights, target, leaning)
+        own_mean, matrix = in_use(rows, weights, target, shrinkage)
         away = rows[row] - own_mean
-        b = (1.0 - leaning) * n / (n - 1.0) ** 2
+        b = (1.0 - shrinkage) * n / (n - 1.0) ** 2
         matrix = matrix - b * weights[row] * np.outer(away, away)
     return multivariate_normal(mean, matrix).logpdf(rows[row])
 
 
-def all_left_out(rows, weights, target, leaning):
+def all_left_out(rows, weights, target, shrinkage):
     return np.array(
-        [log_density_without(rows, weights, target, leaning, i) for i in range(rows.shape[0])]
+        [log_density_without(rows, weights, target, shrinkage, i) for i in range(rows.shape[0])]
     )
 
 
@@ -57,17 +56,17 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("leaning", LEANINGS)
+@pytest.mark.parametrize("shrinkage", SHRINKAGES)
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_a_row_falls_by_what_the_others_make_of_it(name, leaning):
+def test_a_row_falls_by_what_the_others_make_of_it(name, shrinkage):
     weights = WEIGHTS[name]
     rows, target = some_rows(12, 1)
-    mean, matrix = in_use(rows, weights, target, leaning)
+    mean, matrix = in_use(rows, weights, target, shrinkage)
     away = rows - mean
     distances = np.einsum("nd,nd->n", away, np.linalg.solve(matrix, away.T).T)
-    falls = without_row(distances, weights, weights.sum(), 1.0 - leaning)
+    falls = without_row(distances, weights, weights.sum(), 1.0 - shrinkage)
     found = multivariate_normal(mean, matrix).logpdf(rows) - falls
-    expected = all_left_out(rows, weights, target, leaning)
+    expected = all_left_out(rows, weights, target, shrinkage)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     # That is less than it was with them: for a row of full weight, always.
     assert (falls[weights == 1.0] > 0.0).all()
@@ -84,7 +83,7 @@ def test_without_its_only_row_a_component_is_not_there():
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_scores_are_the_mean_log_density_of_rows_left_out(name):
     """Of more components than are decomposed at a time, whose rows end in places without any."""
-    M, L = 300, len(LEANINGS)
+    M, L = 300, len(SHRINKAGES)
     n, weights = 12, WEIGHTS[name]
     padded = np.zeros((M, n + 4))
     padded[:, :n] = weights
@@ -95,15 +94,15 @@ def test_scores_are_the_mean_log_density_of_rows_left_out(name):
         rows[k], targets[k] = some_rows(n, k)
         mean, covariances[k] = in_use(rows[k], weights, targets[k], 0.0)
         residuals[k, :n] = rows[k] - mean
-    shrinkages = np.tile(LEANINGS, (M, 1))
+    shrinkages = np.tile(SHRINKAGES, (M, 1))
     shrinkages[200:, 2] = 0.4
     counts = np.full(M, weights.sum())
     scores = leave_one_out_scores(covariances, targets, counts, residuals, padded, shrinkages)
     assert scores.shape == (M, L)
     for k in (0, 1, 255, 256, 299):
         expected = [
-            weights @ all_left_out(rows[k], weights, targets[k], leaning) / weights.sum()
-            for leaning in shrinkages[k]
+            weights @ all_left_out(rows[k], weights, targets[k], shrinkage) / weights.sum()
+            for shrinkage in shrinkages[k]
         ]
         # Up to a constant: that of a density, and the target's determinant.
         constant = -0.5 * (D * np.log(2.0 * np.pi) + np.linalg.slogdet(targets[k])[1])
@@ -113,20 +112,20 @@ def test_scores_are_the_mean_log_density_of_rows_left_out(name):
 @pytest.mark.parametrize("kept", [0.0, 0.2, 0.4])
 def test_a_target_may_be_made_of_the_same_rows(kept):
     """A part of it goes with the row: b = (1 - lambda + lambda kept) n / (n - 1)^2."""
-    n, leaning = 12.0, 0.7
+    n, shrinkage = 12.0, 0.7
     rows, target = some_rows(12, 3)
     mean, covariance = in_use(rows, np.ones(12), target, 0.0)
-    matrix = (1.0 - leaning) * covariance + leaning * target
+    matrix = (1.0 - shrinkage) * covariance + shrinkage * target
     found = leave_one_out_scores(
         covariance[None],
         target[None],
         np.array([n]),
         (rows - mean)[None],
         np.ones((1, 12)),
-        np.array([[leaning]]),
+        np.array([[shrinkage]]),
         kept,
     )[0, 0]
-    b = (1.0 - leaning + leaning * kept) * n / (n - 1.0) ** 2
+    b = (1.0 - shrinkage + shrinkage * kept) * n / (n - 1.0) ** 2
     expected = []
     for i in range(12):
         away = rows[i] - mean
@@ -139,7 +138,7 @@ def test_a_target_may_be_made_of_the_same_rows(kept):
 
 @pytest.mark.parametrize("n_columns", [5, 20])
 def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
-    """Four rows in more columns: without leaning nothing explains a row that is left out."""
+    """Four rows in more columns: without shrinkage nothing explains a row that is left out."""
     rows, target = some_rows(4, 9, n_columns)
     mean, covariance = in_use(rows, np.ones(4), target, 0.0)
     shrinkages = np.array([[0.0, 1e-4, 0.3, 1.0]])
@@ -153,7 +152,9 @@ def test_a_singular_covariance_is_ruled_out_by_its_rows(n_columns):
     )[0]
     assert np.isfinite(scores).all()
     assert scores[0] < scores[2] - 10.0
-    expected = [all_left_out(rows, np.ones(4), target, leaning).mean() for leaning in (0.3, 1.0)]
+    expected = [
+        all_left_out(rows, np.ones(4), target, shrinkage).mean() for shrinkage in (0.3, 1.0)
+    ]
     assert scores[2] - scores[3] == pytest.approx(expected[0] - expected[1], rel=1e-8)
 
 
@@ -211,7 +212,7 @@ class TestRowsSeenInPart:
         other = leave_one_out_scores(
             covariances, targets, counts, residuals, weights, shrinkages, noise=noise
         )
-        # But for the width of the noise, which no leaning changes.
+        # But for the width of the noise, which no shrinkage changes.
         difference = other - one
         np.testing.assert_allclose(difference - difference[:, :1], 0.0, atol=1e-6)
 
@@ -219,8 +220,8 @@ class TestRowsSeenInPart:
         residuals = np.zeros((1, 2, 4))
         residuals[0, 0, :2] = np.nan
         weights = np.array([[3.0, 1.0]])
-        told = shrinkage.observed_information(np.eye(4)[None], residuals, weights, None)
-        np.testing.assert_allclose(told, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
+        observed = observed_information(np.eye(4)[None], residuals, weights, None)
+        np.testing.assert_allclose(observed, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
         noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
-        told = shrinkage.observed_information(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
-        np.testing.assert_allclose(told, [0.25])
+        observed = observed_information(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
+        np.testing.assert_allclose(observed, [0.25])

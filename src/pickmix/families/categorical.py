@@ -128,10 +128,10 @@ class Categorical(Family):
         return np.asarray(np.exp(0.5 * model.tables))
 
     def row_positions(self, rows: np.ndarray) -> np.ndarray:
-        places = np.zeros((rows.shape[0], self.layout.n_levels))
+        positions = np.zeros((rows.shape[0], self.layout.n_levels))
         levels = rows.astype(np.int64) + self.layout.offsets[:-1]
-        np.put_along_axis(places, levels, 1.0, axis=1)
-        return places
+        np.put_along_axis(positions, levels, 1.0, axis=1)
+        return positions
 
     def scales(self, prior: Prior) -> np.ndarray:
         return np.full(self.layout.n_levels, _WIDTH)

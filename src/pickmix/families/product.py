@@ -16,12 +16,12 @@ from pickmix.threads import Threads
 
 @dataclass(frozen=True)
 class Group:
-    """A family within a product, and the places of its parts in those of the product."""
+    """A family within a product, and the positions of its parts in those of the product."""
 
     family: Family
     label: str  # Name and number, which parameters begin with.
     columns: np.ndarray  # (d,) Its columns in the user's rows.
-    places: np.ndarray  # (d,) Its columns in the sweep's rows.
+    positions: np.ndarray  # (d,) Its columns in the sweep's rows.
     #: Its parts of means, scatters and counts.
     coordinates: slice
     products: slice
@@ -156,17 +156,17 @@ class Product(Family):
         self.has_linear = any(family.has_linear for family in families)
         self.column_order = np.empty(self.layout.n_columns, dtype=np.int64)
         for group in self.groups:
-            self.column_order[group.places] = group.columns
+            self.column_order[group.positions] = group.columns
 
     def _joined(self, arrays: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
         """Put the groups' columns of arrays (..., d) in the order of the sweep's rows."""
         out = np.empty_like(like)
         for group, array in zip(self.groups, arrays, strict=True):
-            out[..., group.places] = array
+            out[..., group.positions] = array
         return out
 
     def centre(self, mean: np.ndarray) -> np.ndarray:
-        return self._joined([g.family.centre(mean[g.places]) for g in self.groups], mean)
+        return self._joined([g.family.centre(mean[g.positions]) for g in self.groups], mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         for group in self.groups:
@@ -187,17 +187,17 @@ class Product(Family):
         return [(group.family, group.columns) for group in self.groups]
 
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
-        parts = [group.family.log_base(rows[:, group.places]) for group in self.groups]
+        parts = [group.family.log_base(rows[:, group.positions]) for group in self.groups]
         known = [part for part in parts if part is not None]
         return np.asarray(np.sum(known, axis=0)) if known else None
 
     def row_positions(self, rows: np.ndarray) -> np.ndarray:
-        places = [group.family.row_positions(rows[:, group.places]) for group in self.groups]
-        return np.concatenate(places, axis=1)
+        positions = [group.family.row_positions(rows[:, group.positions]) for group in self.groups]
+        return np.concatenate(positions, axis=1)
 
     def positions(self, model: Model) -> np.ndarray:
-        places = [group.family.positions(group.model(model)) for group in self.groups]
-        return np.concatenate(places, axis=1)
+        positions = [group.family.positions(group.model(model)) for group in self.groups]
+        return np.concatenate(positions, axis=1)
 
     def scales(self, prior: Prior) -> np.ndarray:
         return np.concatenate([group.family.scales(part) for group, part in self._parts(prior)])
@@ -288,7 +288,7 @@ class Product(Family):
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         return self.join_parameters(
-            [g.family.parameters(g.model(model), centre[g.places]) for g in self.groups]
+            [g.family.parameters(g.model(model), centre[g.positions]) for g in self.groups]
         )
 
     def join_parameters(self, parts: Sequence[Parameters]) -> dict[str, np.ndarray]:
@@ -312,7 +312,7 @@ class Product(Family):
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
         parts = [
-            group.family.moments_of(group.parameters(parameters), centre[group.places])
+            group.family.moments_of(group.parameters(parameters), centre[group.positions])
             for group in self.groups
         ]
         return self._join_moments(parts)
@@ -326,7 +326,7 @@ class Product(Family):
         rows = np.empty((n, self.layout.n_columns))
         for group in self.groups:
             own = group.parameters(parameters)
-            rows[:, group.places] = group.family.sample(own, component, n, random)
+            rows[:, group.positions] = group.family.sample(own, component, n, random)
         return rows
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
@@ -353,20 +353,20 @@ def join_layouts(layouts: Sequence[Layout]) -> Layout:
 
 
 def _place(groups: Sequence[tuple[Family, Sequence[int]]], n_coordinates: int) -> tuple[Group, ...]:
-    """Find the places of the parts of each group."""
+    """Find the positions of the parts of each group."""
     found = []
     coordinate, product, level, level_column = 0, 0, 0, n_coordinates
     for number, (family, columns) in enumerate(groups):
         layout = family.layout
         C, P, L = layout.n_coordinates, layout.n_products, layout.n_levels
         Q = layout.n_columns - C
-        places = [*range(coordinate, coordinate + C), *range(level_column, level_column + Q)]
+        positions = [*range(coordinate, coordinate + C), *range(level_column, level_column + Q)]
         found.append(
             Group(
                 family,
                 f"{family.name}{number}",
                 np.array(columns, dtype=np.int64),
-                np.array(places, dtype=np.int64),
+                np.array(positions, dtype=np.int64),
                 slice(coordinate, coordinate + C),
                 slice(product, product + P),
                 slice(level, level + L),

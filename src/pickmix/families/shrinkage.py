@@ -335,23 +335,23 @@ class ShrinkagePrior(CovariancePrior):
         counts = masses * self.n_rows
         enough = counts >= _LEAST_ROWS
         self.pseudo_rows = np.where(enough, self.pseudo_rows, _ALL)
-        asked = enough[held_out.components]
-        heard = asked & (held_out.weights.sum(axis=1) >= 1.0)
+        eligible = enough[held_out.components]
+        informed = eligible & (held_out.weights.sum(axis=1) >= 1.0)
         # A small batch of a stream has no rows of most components, which then stay as they are.
-        if not self.estimates_shrinkage or not 2 * np.count_nonzero(heard) > np.count_nonzero(
-            asked
+        if not self.estimates_shrinkage or not 2 * np.count_nonzero(informed) > np.count_nonzero(
+            eligible
         ):
             return
-        asked = heard
-        chosen = held_out.components[asked]
-        n, weights = counts[chosen], held_out.weights[asked]
+        eligible = informed
+        chosen = held_out.components[eligible]
+        n, weights = counts[chosen], held_out.weights[eligible]
         own, target = self._parts(moments.scatter[chosen], n)
         # In units of each component's deviations.
         scale = 1.0 / np.sqrt(self._floored(own))
-        residuals = held_out.residuals[asked] * scale[:, None, :]
+        residuals = held_out.residuals[eligible] * scale[:, None, :]
         noise = held_out.noise
         if noise is not None:
-            noise = noise[asked] * scale[:, None, :, None] * scale[:, None, None, :]
+            noise = noise[eligible] * scale[:, None, :, None] * scale[:, None, None, :]
         self._estimate_damping(n, residuals, weights, noise)
         pseudo = self._allowed(self._scaled(own, scale), residuals, weights, noise)
         shrinkages = pseudo / (n[:, None] + pseudo)
@@ -389,10 +389,10 @@ class ShrinkagePrior(CovariancePrior):
         """
         if noise is None and not np.isnan(residuals).any():
             return np.broadcast_to(_PSEUDO_ROWS, (own.shape[0], _PSEUDO_ROWS.shape[0]))
-        told = np.clip(observed_information(own, residuals, weights, noise), 0.01, 1.0)
+        observed = np.clip(observed_information(own, residuals, weights, noise), 0.01, 1.0)
         D = self.form.n_features
         most = _PSEUDO_ROWS_PER_PARAMETER * D * (D + 1.0) / 2.0
-        most = most / (told * np.maximum(1.0 - told, 1e-9))
+        most = most / (observed * np.maximum(1.0 - observed, 1e-9))
         return np.asarray(np.minimum(_PSEUDO_ROWS, most[:, None]))
 
     def _scaled(self, packed: np.ndarray, scale: np.ndarray) -> np.ndarray:
@@ -570,12 +570,12 @@ def _partial_distances(
         np.empty((*seen.shape[:2], shrinkages.shape[1])) for _ in range(2)
     )
     for choice in range(shrinkages.shape[1]):
-        leaning = shrinkages[:, choice, None, None]
+        shrinkage = shrinkages[:, choice, None, None]
         if choice and np.array_equal(shrinkages[:, choice], shrinkages[:, choice - 1]):
             distances[..., choice] = distances[..., choice - 1]
             log_determinants[..., choice] = log_determinants[..., choice - 1]
             continue
-        mixed = covariances + leaning * (targets - covariances) + 1e-12 * identity
+        mixed = covariances + shrinkage * (targets - covariances) + 1e-12 * identity
         roots = np.linalg.cholesky(np.where(both, mixed[:, None], 0.0) + rest)
         distances[..., choice] = np.square(np.linalg.solve(roots, away)[..., 0]).sum(axis=2)
         diagonals = np.diagonal(roots, axis1=2, axis2=3)
@@ -593,10 +593,10 @@ def observed_information(
 
     It is the share of pairs of columns that were seen, less for values with wide noise.
     """
-    told = (~np.isnan(residuals)).astype(np.float64)
+    observed = (~np.isnan(residuals)).astype(np.float64)
     if noise is not None:
         own = np.diagonal(covariances, axis1=1, axis2=2)[:, None, :]
-        told *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
-    pairs = np.square(told.sum(axis=2))
+        observed *= own / (own + np.diagonal(noise, axis1=2, axis2=3))
+    pairs = np.square(observed.sum(axis=2))
     total = np.maximum(weights.sum(axis=1) * residuals.shape[2] ** 2, 1e-300)
     return np.asarray((pairs * weights).sum(axis=1) / total)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from question_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
+from query_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
 from scipy import stats
 from scipy.special import softmax
 

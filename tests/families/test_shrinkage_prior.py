@@ -1,4 +1,4 @@
-"""What components lean on, and how far: laws of the prior on covariances."""
+"""What components are shrunk to, and how far: laws of the prior on covariances."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def used(family, prior, moments):
     return matrices + family.reg_covar * np.eye(family.n_features)
 
 
-def leanings_of(prior, moments):
+def shrinkages_of(prior, moments):
     counts = moments.mass * prior.n_rows
     return prior.shrinkages(np.arange(counts.shape[0]), counts)
 
@@ -87,7 +87,7 @@ class TestLeanings:
         family = FullGaussian(D, reg_covar=0.0)
         common = autoregressive(D)
         prior, moments = asked(family, drawn(np.repeat(common[None], K, axis=0), n, 0))
-        assert leanings_of(prior, moments).mean() > 0.8
+        assert shrinkages_of(prior, moments).mean() > 0.8
         # The density of new rows: near the truth's, and far better than that of ten rows alone.
         new = drawn(common[None], 4000, 1)[0]
         truth = stats.multivariate_normal(np.zeros(D), common).logpdf(new).mean()
@@ -141,7 +141,7 @@ class TestLeanings:
         rows = drawn(np.repeat(autoregressive(D)[None], K, axis=0), 12, 0)
         first = np.arange(40)
         prior, moments = asked(FullGaussian(D), rows, components=first)
-        shrinkages = leanings_of(prior, moments)
+        shrinkages = shrinkages_of(prior, moments)
         # The same for all of them, and the mean of the others but for a tenth of a component per
         # choice.
         assert np.ptp(shrinkages[40:]) < 1e-12
