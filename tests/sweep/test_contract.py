@@ -7,8 +7,9 @@ import pytest
 
 from pickmix import GaussianMixture
 from pickmix.closed_form import starts
-from pickmix.estimators import plan as plans
 from pickmix.families.gaussian import GAUSSIANS
+from pickmix.fitting import settings as settings_module
+from pickmix.fitting.settings import resolve
 from pickmix.selection.settings import SearchSet
 from pickmix.sweep.contract import needs_compiled
 
@@ -56,7 +57,7 @@ def settings_of(**changed):
 def test_settings_beside_sizes_do_not_matter(changed, n_rows, compiled):
     family = GAUSSIANS["full"](3)
     for settings in (settings_of(), settings_of(**changed)):
-        assert plans.resolve_plan(settings, family, n_rows, False).compiled == compiled
+        assert resolve(settings, family, n_rows, start_is_given=False).compiled == compiled
 
 
 def test_nothing_but_sizes_is_asked_for():
@@ -74,7 +75,7 @@ def test_both_sides_of_the_border_find_the_same(covariance_type, monkeypatch):
     X = centres[rng.integers(4, size=600)] + rng.normal(size=(600, 2))
     ends = []
     for compiled in (False, True):
-        monkeypatch.setattr(plans, "needs_compiled", lambda *sizes, compiled=compiled: compiled)
+        monkeypatch.setattr(settings_module, "needs_compiled", lambda *sizes, c=compiled: c)
         ends.append(GaussianMixture(4, covariance_type=covariance_type, random_state=0).fit(X))
     one, other = ends
     assert one.lower_bound_ == pytest.approx(other.lower_bound_, abs=1e-4)
