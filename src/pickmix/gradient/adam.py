@@ -65,7 +65,7 @@ class VisitedRows(NamedTuple):
 
 
 def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> VisitedRows:
-    """Sum gradients (n, P) of equal `rows` (n,): sorted, so that sums have one order.
+    """Sum gradients (n, P) of equal `rows` (n,).
 
     Row numbers past the end of the table are padding.
     """
@@ -74,7 +74,9 @@ def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> Vis
     ordered = rows[order]
     is_new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] != ordered[:-1]])
     group = jnp.cumsum(is_new) - 1
-    total = jax.ops.segment_sum(gradient[order], group, num_segments=most, indices_are_sorted=True)
+    # Gradients stay where they are; a stable order sums those of a row in their order all the same.
+    place = jnp.zeros_like(group).at[order].set(group, unique_indices=True)
+    total = jax.ops.segment_sum(gradient, place, num_segments=most)
     distinct = jnp.full(most, table_rows, rows.dtype).at[group].set(ordered)
     return VisitedRows(distinct, jnp.sum(is_new & (ordered < table_rows)), total)
 
