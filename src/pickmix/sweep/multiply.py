@@ -1,11 +1,12 @@
 """Products that the compiled sweeps are made of, as pieces of LLVM.
 
 Numba's loops keep sums in memory and test arrays for overlap first; here sums stay in registers, as
-in BLAS, which is three times faster. BLAS itself would start threads, and pays only for larger
-matrices. First come products of a small matrix with a tile of rows, four rows at a time: evaluating
-by factors or products, and adding up moments. Then, for partial rows, arithmetic on many small
-matrices side by side: a row of an array holds one number for each component of a block, in lanes.
-Those arrays are C-ordered float64 (n, width), of one width, a multiple of LANES.
+in BLAS (benchmarks/products.py measures the gain). BLAS itself would start threads, and pays only
+for larger matrices. First come products of a small matrix with a tile of rows, four rows at a time:
+evaluating by factors or products, and adding up moments; both also as plain loops. Then, for
+partial rows, arithmetic on many small matrices side by side: a row of an array holds one number for
+each component of a block, in lanes. Those arrays are C-ordered float64 (n, width), of one width, a
+multiple of LANES.
 """
 
 # Numba infers types here, as in the kernels.
@@ -13,11 +14,15 @@ Those arrays are C-ordered float64 (n, width), of one width, a multiple of LANES
 from __future__ import annotations
 
 import contextlib
+import os
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from pickmix.compiled import part
 
 # Four sums of this many bytes are as many as fit into the registers. No result depends on it.
 _BYTES = 128 if binding.get_host_cpu_features().get("avx512f", False) else 64
@@ -144,6 +149,43 @@ def subtract_squares(typing_context, a, a_row, n, b, b_row, column, floor, out, 
         return builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
 
     return signature, codegen
+
+
+@part(fastmath={"contract"})
+def plain_add_product(a, a_row, a_column, n, b, b_column, out, row, column):
+    """`add_product` as Numba's loops."""
+    width = _BYTES // a.itemsize
+    for i in range(_FOUR):
+        for k in range(n):
+            factor = a[a_row + k, a_column + i]
+            for j in range(width):
+                out[row + i, column + j] += factor * b[k, b_column + j]
+
+
+@part(fastmath={"contract"})
+def plain_subtract_squares(a, a_row, n, b, b_row, column, floor, out, row):
+    """`subtract_squares` as Numba's loops."""
+    width = _BYTES // a.itemsize
+    sums, total = np.empty(width, dtype=a.dtype), np.zeros(width, dtype=a.dtype)
+    for i in range(_FOUR):
+        sums[:] = a[a_row, i]
+        for k in range(n):
+            factor = a[a_row + 1 + k, i]
+            for j in range(width):
+                sums[j] += factor * b[b_row + k, column + j]
+        for j in range(width):
+            total[j] += sums[j] * sums[j]
+    is_above = False
+    for j in range(width):
+        out[row, column + j] -= total[j] / 2
+        is_above = is_above or not out[row, column + j] < floor[column + j]
+    return is_above
+
+
+if os.environ.get("PICKMIX_PLAIN_PRODUCTS"):
+    # For processors on which the pieces of LLVM fail, and to measure what they are worth.
+    # Compiled kernels of both must not share a NUMBA_CACHE_DIR.
+    add_product, subtract_squares = plain_add_product, plain_subtract_squares
 
 
 class _Lanes(_Emitter):
