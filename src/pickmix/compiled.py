@@ -15,6 +15,9 @@ from numba.extending import register_jitable
 
 F = TypeVar("F")
 
+# No kernel divides by zero, and code that would complain of it takes long to compile.
+_OPTIONS: dict[str, Any] = {"no_cfunc_wrapper": True, "error_model": "numpy"}
+
 KERNELS: list[Any] = []  # All functions that `kernel` has decorated.
 
 
@@ -22,7 +25,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function that Python calls. It is kept on disk."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        settings = {"cache": True, "nogil": True, "no_cfunc_wrapper": True} | options
+        settings = {"cache": True, "nogil": True, **_OPTIONS} | options
         KERNELS.append(njit(**settings)(function))
         return KERNELS[-1]
 
@@ -31,7 +34,7 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 #: Decorates a function that kernels call. For Python it stays what it is, so that a test or a
 #: debugger can run it uncompiled; it is kept on disk inside of the kernels.
-part: Callable[..., Callable[[F], F]] = partial(register_jitable, no_cfunc_wrapper=True)
+part: Callable[..., Callable[[F], F]] = partial(register_jitable, **_OPTIONS)
 
 #: Called with a kind of kernels before they run. Fits replace it by what compiles them in another
 #: process, so that all processes load the same machine code.

@@ -1,20 +1,29 @@
-"""Products of small matrices in registers, against NumPy."""
+"""Products of small matrices in registers, and as plain loops, against NumPy."""
 
 import numpy as np
 import pytest
 from numba import njit
 
-from pickmix.sweep.multiply import DOUBLE, SINGLE, add_product, subtract_squares
+from pickmix.sweep import multiply
+from pickmix.sweep.multiply import DOUBLE, SINGLE
 
 
-@njit
-def add(a, b, out):
-    add_product(a, 1, 2, a.shape[0] - 1, b, 3, out, 1, 2)
+@pytest.fixture(scope="module", params=["", "plain_"])
+def add(request):
+    """The product in registers, and its fallback in plain loops."""
+    add_product = getattr(multiply, f"{request.param}add_product")
+    return njit(lambda a, b, out: add_product(a, 1, 2, a.shape[0] - 1, b, 3, out, 1, 2))
 
 
-@njit
-def subtract(a, b, column, floor, out):
-    return subtract_squares(a, 2, a.shape[0] - 3, b, 1, column, floor, out, 1)
+@pytest.fixture(scope="module", params=["", "plain_"])
+def subtract(request):
+    squares = getattr(multiply, f"{request.param}subtract_squares")
+
+    @njit
+    def run(a, b, column, floor, out):
+        return squares(a, 2, a.shape[0] - 3, b, 1, column, floor, out, 1)
+
+    return run
 
 
 def numbers(shape, dtype, seed):
@@ -28,7 +37,7 @@ both_types = pytest.mark.parametrize(
 
 @both_types
 @pytest.mark.parametrize("n", [0, 1, 9])
-def test_sums_of_products(dtype, lanes, n):
+def test_sums_of_products(dtype, lanes, n, add):
     a, b = numbers((n + 1, 7), dtype, 0), numbers((n + 2, lanes + 5), dtype, 1)
     out = numbers((6, lanes + 3), dtype, 2)
     expected = out.copy()
@@ -39,7 +48,7 @@ def test_sums_of_products(dtype, lanes, n):
 
 @both_types
 @pytest.mark.parametrize("n", [0, 1, 9])
-def test_squares_of_sums(dtype, lanes, n):
+def test_squares_of_sums(dtype, lanes, n, subtract):
     a, b = numbers((n + 3, 4), dtype, 0), numbers((n + 1, 2 * lanes), dtype, 1)
     out = numbers((3, 2 * lanes), dtype, 2)
     expected = out.copy()
@@ -50,7 +59,7 @@ def test_squares_of_sums(dtype, lanes, n):
 
 
 @both_types
-def test_squares_say_whether_a_value_is_above_its_floor(dtype, lanes):
+def test_squares_say_whether_a_value_is_above_its_floor(dtype, lanes, subtract):
     a, b = numbers((4, 4), dtype, 0), numbers((2, 2 * lanes), dtype, 1)
     out = np.zeros((3, 2 * lanes), dtype)
     subtract(a, b, 0, np.zeros(2 * lanes, dtype), out)

@@ -399,9 +399,8 @@ def compile_all(only: tuple[str, ...]) -> None:
     """Compile the kernels before the first fit, and keep them on disk.
 
     Fits of small tables run in NumPy and compile nothing. The first fit of a large table compiles
-    kernels, which takes about twenty seconds, once per machine. This command does it in advance: in
-    the image of a container, or in a cached step of CI. NUMBA_CACHE_DIR chooses where kernels are
-    kept.
+    kernels, which takes half a minute, once per machine. This command does it in advance: in the
+    image of a container, or in a cached step of CI. NUMBA_CACHE_DIR chooses where kernels are kept.
 
     \b
     Examples:

@@ -141,28 +141,6 @@ def make_workspace(layout: Layout, block_size: int) -> Workspace:
 
 
 @part()
-def _find_common(
-    model: Model, members: np.ndarray, place: int, n: int, beta: float, work: Workspace
-) -> None:
-    """Find the common linear part of the block: it cancels in posteriors, but not in float32."""
-    C = work.origin.shape[0]
-    if not model.linear.shape[0]:
-        return
-    for c in range(C):
-        total = 0.0
-        for g in range(n):
-            total += model.linear[members[place + g], c]
-        work.common[c] = beta * total / n
-    constant = 0.0
-    for g in range(n):
-        k = members[place + g]
-        constant += beta * model.log_normaliser[0 if model.factor.shape[0] == 1 else k]
-        for c in range(C):
-            constant -= work.common[c] * (model.location[k, c] - work.origin[c])
-    work.common[C] = constant / n
-
-
-@part()
 def prepare(
     layout: Layout,
     model: Model,
@@ -180,7 +158,20 @@ def prepare(
         for g in range(n):
             total += model.location[members[place + g], c]
         work.origin[c] = total / n
-    _find_common(model, members, place, n, beta, work)
+    if model.linear.shape[0]:
+        # What linear parts have in common cancels in posteriors, but not in float32.
+        for c in range(C):
+            total = 0.0
+            for g in range(n):
+                total += model.linear[members[place + g], c]
+            work.common[c] = beta * total / n
+        constant = 0.0
+        for g in range(n):
+            k = members[place + g]
+            constant += beta * model.log_normaliser[0 if model.factor.shape[0] == 1 else k]
+            for c in range(C):
+                constant -= work.common[c] * (model.location[k, c] - work.origin[c])
+        work.common[C] = constant / n
     row = work.scratch[0]
     root = math.sqrt(beta)
     for g in range(n):

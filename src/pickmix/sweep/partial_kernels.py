@@ -16,19 +16,16 @@ import numpy as np
 
 from pickmix.compiled import part
 from pickmix.families.base import NO_MASS
-from pickmix.sweep.multiply import (
+from pickmix.sweep.lanes import (
     add_moments,
     add_products,
     add_row,
-    add_weighted,
     fill_row,
     invert_root,
-    load_row,
     multiply_lower,
     multiply_upper,
     reduce_row,
-    scale_row,
-    subtract_products,
+    subtract_weighted,
 )
 from pickmix.sweep.partial_workspace import HALF_LOG_2PI, Workspace
 
@@ -37,6 +34,12 @@ _FACTORS_PER_LOG = 2  # Factors of normalisers that are multiplied before a loga
 # Values so much below the largest have no weight, and what exponents are divided by.
 _LEAST_EXPONENT = -20.0
 _SHRINK = 1.0 / 1024.0
+
+
+@part()
+def _copy(source, number, target):
+    for g in range(target.shape[1]):
+        target[0, g] = source[0, g] + number
 
 
 @part()
@@ -52,7 +55,7 @@ def _invert(n, places, begin, source, noise, root, factor, nothing, diagonal, no
     Row a C + b of `root` and `factor` is about the coordinates places[a] and places[b] of `source`.
     """
     C, n_factors = places.shape[0], 0
-    fill_row(diagonal, 0, 1.0, diagonal, 0)
+    fill_row(diagonal, 0, 1.0)
     for a in range(n):
         i, low = places[a], begin[a]
         if low > a:
@@ -73,7 +76,7 @@ def _invert(n, places, begin, source, noise, root, factor, nothing, diagonal, no
                 root,
                 a * C + b,
             )
-        invert_root(root, a * C + a, 1.0, factor, a * C + a)
+        invert_root(root, a * C + a, factor, a * C + a, diagonal)
         # Row a of the inverse: -F[a, a] sum over m of root[a, m] F[m, b].
         for b in range(low, a):
             here = a * C + b
@@ -92,11 +95,10 @@ def _invert(n, places, begin, source, noise, root, factor, nothing, diagonal, no
                 factor,
                 here,
             )
-        scale_row(factor, a * C + a, 1.0, diagonal, 0)
         n_factors += 1
         if n_factors % _FACTORS_PER_LOG == 0:
             _add_logarithms(diagonal, normaliser)
-            fill_row(diagonal, 0, 1.0, diagonal, 0)
+            fill_row(diagonal, 0, 1.0)
     if n_factors % _FACTORS_PER_LOG:
         _add_logarithms(diagonal, normaliser)
 
@@ -104,14 +106,14 @@ def _invert(n, places, begin, source, noise, root, factor, nothing, diagonal, no
 @part()
 def factorise(n_seen, work: Workspace) -> None:
     """The inverse Cholesky factors of T, and the normalisers, of what was seen."""
-    load_row(work.log_weight, 0, 0.0, work.normaliser, 0)
+    _copy(work.log_weight, 0.0, work.normaliser)
     constant = 0.0
     for a in range(n_seen):
         if work.begin[a] > a:
             add_row(work.constants, work.seen[a], 1.0, work.normaliser, 0)
         else:
             constant -= HALF_LOG_2PI
-    load_row(work.normaliser, 0, constant, work.normaliser, 0)
+    _copy(work.normaliser, constant, work.normaliser)
     _invert(
         n_seen,
         work.seen,
@@ -133,16 +135,16 @@ def factorise_hidden(n_seen, n_hidden, work: Workspace) -> None:
     With x = (o, h), log p(o) = log p(o, h) at the best h, and a constant: h has the precision P_hh
     given o. Where little is hidden, that is much less work than T.
     """
-    load_row(work.plain_normaliser, 0, n_hidden * HALF_LOG_2PI, work.normaliser, 0)
+    _copy(work.plain_normaliser, n_hidden * HALF_LOG_2PI, work.normaliser)
     for a in range(n_seen):
         if work.begin[a] > a:
             add_row(work.constants, work.seen[a], 1.0, work.normaliser, 0)
     for h in range(n_hidden):
-        fill_row(work.away, work.hidden[h], 0.0, work.away, work.hidden[h])
+        fill_row(work.away, work.hidden[h], 0.0)
     for c in range(work.first.shape[0]):
         if work.first[c] > c:
             # A count that was not seen is what is expected.
-            fill_row(work.away, c, 0.0, work.away, c)
+            fill_row(work.away, c, 0.0)
     _invert(
         n_hidden,
         work.hidden,
@@ -167,8 +169,10 @@ def find_hidden(n_hidden, beta, work: Workspace) -> None:
         low, high = work.first[m], m + 1
         while high < C and work.group[high] == work.group[m]:
             high += 1
-        fill_row(work.gains, h, 0.0, work.gains, h)
-        add_products(work.precision, m * C + low, 1, work.away, low, 1, high - low, work.gains, h)
+        fill_row(work.gains, h, 0.0)
+        add_products(
+            work.precision, m * C + low, 1, work.away, low, 1, high - low, 1.0, work.gains, h
+        )
     for h in range(n_hidden):
         if work.hidden_begin[h] == h:
             end = h + 1
@@ -176,8 +180,8 @@ def find_hidden(n_hidden, beta, work: Workspace) -> None:
                 end += 1
             multiply_lower(work.factor, C, h, end, work.gains, 0, work.numbers, work.solved, 0)
             multiply_upper(work.factor, C, h, end, work.solved, 0, work.cross)
-    fill_row(work.gains, 0, 0.0, work.gains, 0)
-    add_products(work.solved, 0, 1, work.solved, 0, 1, n_hidden, work.gains, 0)
+    fill_row(work.gains, 0, 0.0)
+    add_products(work.solved, 0, 1, work.solved, 0, 1, n_hidden, 1.0, work.gains, 0)
     add_row(work.gains, 0, -1.0, work.squares, 0)
     add_row(work.gains, 0, 0.5 * beta, work.values, 0)
 
@@ -268,7 +272,7 @@ def add_completed_row(n_hidden, scale, work: Workspace) -> None:
         work.full_products,
     )
     for h in range(n_hidden):
-        fill_row(work.away, work.hidden[h], 0.0, work.away, work.hidden[h])
+        fill_row(work.away, work.hidden[h], 0.0)
 
 
 @part()
@@ -295,9 +299,9 @@ def add_group(layout, n_seen, n_hidden, work: Workspace) -> None:
     if n_hidden:
         _complete(layout, n_hidden, work)
     for a in range(n_seen):
-        fill_row(work.means, a, 0.0, work.means, a)
+        fill_row(work.means, a, 0.0)
         for b in range(work.begin[a], a + 1):
-            fill_row(work.products, a * C + b, 0.0, work.products, a * C + b)
+            fill_row(work.products, a * C + b, 0.0)
 
 
 @part()
@@ -307,13 +311,13 @@ def add_hidden(n_hidden, work: Workspace) -> None:
     for h in range(n_hidden):
         m = work.hidden[h]
         for e in range(work.hidden_begin[h], h + 1):
-            fill_row(work.gains, 0, 0.0, work.gains, 0)
+            fill_row(work.gains, 0, 0.0)
             for k in range(h, n_hidden):
                 if work.hidden_begin[k] == work.hidden_begin[h]:
                     one, two = k * C + h, k * C + e
-                    add_products(work.factor, one, 1, work.factor, two, 1, 1, work.gains, 0)
+                    add_products(work.factor, one, 1, work.factor, two, 1, 1, 1.0, work.gains, 0)
             here = m * C + work.hidden[e]
-            add_products(work.mass, 0, 1, work.gains, 0, 1, 1, work.full_products, here)
+            add_products(work.mass, 0, 1, work.gains, 0, 1, 1, 1.0, work.full_products, here)
 
 
 @part()
@@ -328,7 +332,7 @@ def end_group(layout, tables, rows, i, members, place, n, counts, work: Workspac
                 mass = work.mass[0, g]
                 for level in range(offsets[q], offsets[q + 1] if mass > 0.0 else 0):
                     counts[place + g, level] += mass * math.exp(tables[members[place + g], level])
-    fill_row(work.mass, 0, 0.0, work.mass, 0)
+    fill_row(work.mass, 0, 0.0)
 
 
 @part()
@@ -343,16 +347,16 @@ def _complete(layout, n_hidden, work: Workspace) -> None:
         # solved = F S, gains = F' solved = T^-1 S.
         multiply_lower(factor, C, low, high, work.covariance, m * C, seen, solved, h * C)
         multiply_upper(factor, C, low, high, solved, h * C, gains)
-        subtract_products(gains, h * C + low, 1, work.means, low, 1, high - low, work.sums, m)
+        add_products(gains, h * C + low, 1, work.means, low, 1, high - low, -1.0, work.sums, m)
     for h in range(n_hidden):
         m, low, high = hidden[h], work.low[h], work.high[h]
         for a in range(low, high):
             # Sums of products of this hidden coordinate and a seen one.
-            fill_row(cross, a, 0.0, cross, a)
+            fill_row(cross, a, 0.0)
             n, below = a + 1 - low, (a + 1) * C + a
-            add_products(gains, h * C + low, 1, work.products, a * C + low, 1, n, cross, a)
+            add_products(gains, h * C + low, 1, work.products, a * C + low, 1, n, 1.0, cross, a)
             n = high - a - 1
-            add_products(gains, h * C + a + 1, 1, work.products, below, C, n, cross, a)
+            add_products(gains, h * C + a + 1, 1, work.products, below, C, n, 1.0, cross, a)
             i, j = max(seen[a], m), min(seen[a], m)
             add_row(cross, a, 1.0, work.sums_of_products, starts[i] + j - first[i])
         for e in range(h + 1):
@@ -363,10 +367,10 @@ def _complete(layout, n_hidden, work: Workspace) -> None:
             p, n = starts[m] + other - first[m], high - low
             one, two = h * C + low, e * C + low
             add_products(
-                work.mass, 0, 1, work.covariance, m * C + other, 1, 1, work.sums_of_products, p
+                work.mass, 0, 1, work.covariance, m * C + other, 1, 1, 1.0, work.sums_of_products, p
             )
-            add_weighted(work.mass, -1.0, solved, one, solved, two, n, work.sums_of_products, p)
-            add_products(cross, low, 1, gains, two, 1, n, work.sums_of_products, p)
+            subtract_weighted(work.mass, solved, one, solved, two, n, work.sums_of_products, p)
+            add_products(cross, low, 1, gains, two, 1, n, 1.0, work.sums_of_products, p)
 
 
 @part()
@@ -384,9 +388,9 @@ def add_noisy_row(n_seen, n_hidden, scale, work: Workspace) -> None:
     for h in range(n_hidden):
         m, low, high = work.hidden[h], work.low[h], work.high[h]
         multiply_lower(work.factor, C, low, high, covariance, m * C, seen, solved, m * C)
-        fill_row(work.shift, m, 0.0, work.shift, m)
+        fill_row(work.shift, m, 0.0)
         for b in range(low, high):
-            add_products(covariance, m * C + seen[b], 1, work.cross, b, 1, 1, work.shift, m)
+            add_products(covariance, m * C + seen[b], 1, work.cross, b, 1, 1, 1.0, work.shift, m)
     add_moments(
         work.values,
         scale,
@@ -403,8 +407,8 @@ def add_noisy_row(n_seen, n_hidden, scale, work: Workspace) -> None:
         m, low, n = work.hidden[h], work.low[h], work.high[h] - work.low[h]
         for other in range(work.first[m], m + 1):
             one, two = m * C + low, other * C + low
-            add_weighted(
-                work.values, -1.0, solved, one, solved, two, n, work.full_products, m * C + other
+            subtract_weighted(
+                work.values, solved, one, solved, two, n, work.full_products, m * C + other
             )
 
 
@@ -415,13 +419,13 @@ def add_full_rows(layout, work: Workspace) -> None:
     C = first.shape[0]
     for c in range(C):
         add_row(work.full_means, c, -1.0, work.sums, c)
-        fill_row(work.full_means, c, 0.0, work.full_means, c)
+        fill_row(work.full_means, c, 0.0)
         for d in range(work.first[c], c + 1):
             here = c * C + d
             if d >= first[c]:
                 p = starts[c] + d - first[c]
                 add_row(work.full_products, here, 1.0, work.sums_of_products, p)
-            fill_row(work.full_products, here, 0.0, work.full_products, here)
+            fill_row(work.full_products, here, 0.0)
 
 
 @part()
@@ -431,9 +435,11 @@ def add_noisy_rows(work: Workspace) -> None:
     for c in range(C):
         for d in range(work.first[c], c + 1):
             here = c * C + d
-            add_products(work.mass, 0, 1, work.covariance, here, 1, 1, work.full_products, here)
+            add_products(
+                work.mass, 0, 1, work.covariance, here, 1, 1, 1.0, work.full_products, here
+            )
     add_row(work.mass, 0, 1.0, work.total, 0)
-    fill_row(work.mass, 0, 0.0, work.mass, 0)
+    fill_row(work.mass, 0, 0.0)
 
 
 @part()

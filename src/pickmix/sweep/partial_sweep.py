@@ -10,7 +10,7 @@ import numpy as np
 
 from pickmix.compiled import kernel, part
 from pickmix.selection.kernels import uniform
-from pickmix.sweep.multiply import add_moments, evaluate, find_away
+from pickmix.sweep.lanes import add_moments, evaluate, find_away
 from pickmix.sweep.partial_kernels import (
     add_completed_row,
     add_full_rows,

@@ -14,7 +14,7 @@ import numpy as np
 
 from pickmix.compiled import part
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
-from pickmix.sweep.multiply import LANES
+from pickmix.sweep.lanes import LANES
 
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 NOTHING = -1e300  # What a component that explains nothing is given.
