@@ -4,9 +4,10 @@ Fits 300 full covariances to rows of 8 columns, with the products in registers a
 in processes of their own, and prints processor seconds (one thread; the least of five; compilation
 and start apart). Kernels of both kinds are kept in folders of their own under --cache.
 
-Measured once on two busy cores, a whole fit of six passes over 20,000 rows: 0.28 s in registers,
-0.76 s in plain loops, 2.7 times as long. The same for rows with gaps, whose lanes (`sweep/lanes.py`)
-were pieces of LLVM once, too: 1.1 to 1.3 times as long in plain loops, so these are plain.
+Two cores shared with other work, 60,000 rows: 0.175 s in registers, 0.727 s in plain loops, 4.2
+times as long; a whole fit of 20,000 rows with its start 0.30 and 0.76 s. Lanes of rows with gaps
+(`sweep/lanes.py`), once pieces of LLVM too, are plain: fits took 0.8 to 1.2 times as long after
+that (10, 30 and 50 % gaps, noise, 30 columns; the less of two runs each).
 
     python benchmarks/products.py [--rows 60000] [--cache /tmp/products]
 """

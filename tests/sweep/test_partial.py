@@ -245,6 +245,18 @@ def same_statistics(one, two, close):
     assert one.total_weight == two.total_weight
 
 
+def test_only_rows_that_were_given_are_gathered(compiled):
+    """Rows of a chunk of a file are numbered from where the chunk begins."""
+    family, parameters = gaussian_case("full")
+    state = state_of(family, parameters, compiled)
+    source = partial_source("none")[0]
+    gather = source.gather
+    source.gather = lambda rows: gather(rows) if (rows >= 5).all() else pytest.fail("row 0")
+    partition = Partition.of_blocks(np.arange(K, dtype=np.int32), 7)
+    numbers, chain = np.arange(5, N), np.zeros(N - 5, dtype=np.int32)
+    compiled.sweep(state.layout, state.model, source, numbers, chain, partition, KEY)
+
+
 class TestPartialRows:
     def test_centre_extent_and_spread_are_of_what_was_seen(self):
         rows = np.array([[1.0, np.nan], [3.0, 10.0], [np.nan, 30.0]])

@@ -157,7 +157,7 @@ def ensure_compiled(*kinds: str) -> float:
     if missing:
         loaded = {each for kind in KINDS if _is_on_disk(kind) for each in KINDS[kind]}
         new = {each for kind in missing for each in KINDS[kind]} - loaded
-        seconds = sum(_SECONDS.get(each, 1.0) for each in new)
+        seconds = sum(_SECONDS.get(each, 0.5) for each in new)
         _logger.warning(
             "pickmix compiles its kernels, once on this machine: about %.0f seconds. "
             "(`pickmix compile` does it ahead of the first fit.)",
@@ -168,14 +168,22 @@ def ensure_compiled(*kinds: str) -> float:
     return time.perf_counter() - started
 
 
-# Processor seconds that take longer than one, on one quiet core of 2026.
+# Processor seconds of kernels that take more than half a second, on one core of 2026.
 _SECONDS: dict[Any, float] = {
-    sweep_blocks: 17.0,
-    sweep_partial_blocks: 22.0,
-    cholesky.factorise_components: 2.0,
+    sweep_blocks: 16.0,
+    sweep_partial_blocks: 25.0,
+    cholesky.factorise_components: 2.5,
     cells._find_nearest: 2.0,
     kernels.split_widest: 2.0,
     seeding._plus_plus: 1.5,
+    pair_kernels.evaluate_candidates: 1.5,
+    pair_kernels.evaluate_all: 1.5,
+    pair_kernels.accumulate_pairs: 1.0,
+    pair_kernels.accumulate_all: 1.0,
+    pair_kernels.blend: 1.0,
+    kernels.normalise_all: 1.0,
+    kernels.split_all: 1.0,
+    sparse.learn_distances: 1.0,
 }
 
 compiled.before_first_use = ensure_compiled

@@ -145,9 +145,8 @@ class Compiled:
         """Make a function of rows, their places in the output and pieces, for one thread."""
         block_size = int(np.diff(pieces.places).max())
         partial = source.patterns_of(np.empty(0, dtype=np.int64)) is not None
+        partial_work: partial_workspace.Workspace | None = None
         if partial:
-            n_noise = source.gather(np.arange(1)).shape[1] - layout.n_columns
-            partial_work = partial_workspace.make_workspace(layout, n_noise, block_size)
             blocks = pieces.members, pieces.places, pieces.ends[:-1], pieces.ends[1:]
             tops = np.zeros(pieces.places.shape[0], dtype=np.int64)
         else:
@@ -157,6 +156,10 @@ class Compiled:
             rows, weights = source.gather(numbers), source.weights_of(numbers)[0]
             settings = first, last, *outputs[:3], order, *outputs[3:]
             if partial:
+                nonlocal partial_work
+                if partial_work is None:
+                    n_noise = rows.shape[1] - layout.n_columns
+                    partial_work = partial_workspace.make_workspace(layout, n_noise, block_size)
                 patterns, offset = source.patterns_of(numbers), int(pieces.ends[first])
                 nothing = tops, _NO_MATRIX, _NO_MATRIX, _NO_MATRIX, partial_work
                 sweep_partial_blocks(
