@@ -158,6 +158,9 @@ class Source:
     def gather(self, rows):
         return self.rows[rows]
 
+    def patterns_of(self, rows):
+        return None
+
     def weights_of(self, rows):
         return self.weights[rows], self.weights.mean() * rows.shape[0]
 
