@@ -23,7 +23,6 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
-from pickmix.simulation.known_mixture import KnownMixture
 from pickmix.inspection.displays.colours import (
     BLACK,
     BLUE,
@@ -35,6 +34,7 @@ from pickmix.inspection.displays.colours import (
     VERMILION,
 )
 from pickmix.selection.randomness import Stream
+from pickmix.simulation.known_mixture import KnownMixture
 
 N_ARMS = 3
 WATCHED_ROW = 0
