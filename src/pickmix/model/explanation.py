@@ -133,7 +133,9 @@ class Explanation:
 def rank_columns(surprise: np.ndarray, top: int | None) -> np.ndarray:
     """Numbers of columns (N, top) by falling surprise (N, D); -1 after the last that is no NaN."""
     seen = ~np.isnan(surprise)
-    ranked = np.argsort(np.where(seen, -surprise, np.inf), axis=1, kind="stable")
+    # Ties, as of levels that are the expected ones, are in the order of the columns: their last
+    # digits depend on the processor.
+    ranked = np.argsort(np.where(seen, -np.round(surprise, 12), np.inf), axis=1, kind="stable")
     ranked[np.arange(surprise.shape[1]) >= np.count_nonzero(seen, axis=1)[:, None]] = -1
     return ranked[:, :top]
 
