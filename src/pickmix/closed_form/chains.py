@@ -18,8 +18,8 @@ from pickmix.sweep.contract import Backend, Rows
 from pickmix.sweep.partial_reference import n_noise_columns, noise_matrices
 from pickmix.sweep.statistics import Statistics
 
-_WITNESSES = 8  # Rows per column from which the shrinkage of a component is estimated.
-_PARTIAL_WITNESSES = 8000  # The least number for all components together, where rows are partial.
+_HELD_OUT = 8  # Rows per column from which the shrinkage of a component is estimated.
+_PARTIAL_HELD_OUT = 8000  # The least number for all components together, where rows are partial.
 _BLOCK_ROWS = 65536
 _FAR_ROWS = 256
 
@@ -184,10 +184,10 @@ class Chains:
         component with that probability, so these rows represent all.
         """
         numbers = self.batches.rows(step)
-        most = _WITNESSES * state.layout.n_coordinates
+        most = _HELD_OUT * state.layout.n_coordinates
         if self.source.patterns_of(numbers[:1]) is not None:
             # Partial rows have less information each, and take long.
-            most = max(most // 2, _PARTIAL_WITNESSES // components.shape[0])
+            most = max(most // 2, _PARTIAL_HELD_OUT // components.shape[0])
         position = np.full(state.n_components, -1, dtype=np.int32)
         position[components] = np.arange(components.shape[0], dtype=np.int32)
         places = position[self.chain[numbers]]

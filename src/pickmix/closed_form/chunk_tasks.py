@@ -36,7 +36,7 @@ class Inspection:
     """How to inspect chunks."""
 
     seed: int
-    #: Rows of the whole table, and how many of them come home.
+    #: Rows of the whole table, and how many of them are sampled.
     n_rows: int
     n_sampled: int
     n_parts: int = 1
@@ -75,7 +75,7 @@ class Facts:
 
 
 class Sampled(NamedTuple):
-    """Rows of a chunk that come home."""
+    """Sampled rows of a chunk."""
 
     rows: np.ndarray
     weights: np.ndarray | None
@@ -143,7 +143,7 @@ def _facts_of_partial(block: np.ndarray, weights: np.ndarray | None) -> Facts:
 
 
 def _choose_rows(shared: Inspection, chunk: Chunk) -> np.ndarray:
-    """Draw the rows of a chunk that come home, (m,): its share of those that count."""
+    """Draw the sampled rows of a chunk, (m,): its share of those that count."""
     n = chunk.rows.shape[0]
     first = chunk.first * shared.n_sampled // shared.n_rows
     n_chosen = (chunk.first + n) * shared.n_sampled // shared.n_rows - first
@@ -196,7 +196,7 @@ class Sweeping:
 
 
 class ChunkSwept(NamedTuple):
-    """What a chunk brings home."""
+    """Result of the sweep of a chunk."""
 
     #: Where its chains stand now, (n,).
     states: np.ndarray

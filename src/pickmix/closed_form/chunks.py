@@ -1,8 +1,8 @@
 """Where the chunks of a large table are, and where work on them is done.
 
 Rows stay where they are. A task is a pure function of what all chunks share, one chunk, and the
-states of its chains; its result comes home, and its parts are added up on the way. The order of the
-additions is fixed, so the bits are the same wherever the tasks run.
+states of its chains; its result is returned, and its parts are added up on the way. The order of
+the additions is fixed, so the bits are the same wherever the tasks run.
 """
 
 from __future__ import annotations

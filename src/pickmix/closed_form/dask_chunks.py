@@ -181,7 +181,7 @@ class DaskChunks:
         return self._gather(shapes, range(len(shapes)))
 
     def _gather(self, futures: list[Any], numbers: Sequence[int]) -> list[Any]:
-        """Bring results home. The first ones belong to partitions, which errors name."""
+        """Collect results. The first ones belong to partitions, which errors name."""
         values = asyncio.run_coroutine_threadsafe(
             self.client.gather(futures, asynchronous=True), self.client.loop.asyncio_loop
         )

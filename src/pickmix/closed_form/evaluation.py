@@ -81,8 +81,8 @@ def left_out_log_sums(
     joint, likeness = backend.likeness(layout, model, rows, candidates)
     joint, likeness = np.maximum(joint, _LEAST), np.maximum(likeness, _LEAST)
     if candidates is None:
-        everyone = np.arange(state.n_components, dtype=np.int32)
-        candidates = np.broadcast_to(everyone, (rows.shape[0], state.n_components))
+        all_components = np.arange(state.n_components, dtype=np.int32)
+        candidates = np.broadcast_to(all_components, (rows.shape[0], state.n_components))
     counts = state.effective_rows()
     if candidates.shape[1] == 1:
         components = candidates[:, 0]

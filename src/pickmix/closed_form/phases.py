@@ -115,7 +115,7 @@ class Phases:
     def prepare(self, t: int, random: StepRandomness) -> None:
         """Enter the next phase if it is time to: the last steps are for all rows, and averages."""
         if t > self._last_step - self._n_averaging - _LEAST_PASSES:
-            self._stop_relocating(random)
+            self._stop_relocating()
             self._continue_with_all_rows(t, random)
 
     def step_size(self, t: int) -> float:
@@ -178,7 +178,7 @@ class Phases:
             continues = self._judge_trial(relocation) and self._try(relocation, t, random)
         self.selection.counters.evaluations += relocation.evaluations
         if not continues:
-            self._stop_relocating(random)
+            self._stop_relocating()
 
     def _try(self, relocation: Relocation, t: int, random: StepRandomness) -> bool:
         """Begin a trial: moves that gain, a background, or exploratory moves."""
@@ -224,7 +224,7 @@ class Phases:
             self.selection.chains.chain[:] = chain
         return self._failures < _MOST_FAILURES
 
-    def _stop_relocating(self, random: StepRandomness) -> None:
+    def _stop_relocating(self) -> None:
         if self._relocation is not None:
             self._judge_trial(self._relocation)
         self._relocation = None

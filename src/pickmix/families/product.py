@@ -220,12 +220,14 @@ class Product(Family):
     ) -> np.ndarray:
         n_members = members.shape[0]
         touched = Moments(*(array[members] for array in moments))
-        everyone = np.arange(n_members, dtype=np.int32)
+        all_components = np.arange(n_members, dtype=np.int32)
         failures = np.zeros(n_members, dtype=np.bool_)
         models = []
         for group, part in self._parts(prior.take(members)):
             own = group.family.empty_model(n_members)._replace(decay=model.decay)
-            failures |= group.family.maximise(group.moments(touched), everyone, part, own, threads)
+            failures |= group.family.maximise(
+                group.moments(touched), all_components, part, own, threads
+            )
             models.append(own)
         good, sound = members[~failures], ~failures
         log_normaliser = np.zeros(n_members)

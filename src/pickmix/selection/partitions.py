@@ -81,8 +81,8 @@ def draw_partition(
     """
     n_components, n_features = places.shape
     if n_components <= block_size:
-        everyone = np.arange(n_components, dtype=np.int32)
-        return Partition(everyone, np.array([0, n_components]), Tree.unfilled(0, n_features))
+        all_components = np.arange(n_components, dtype=np.int32)
+        return Partition(all_components, np.array([0, n_components]), Tree.unfilled(0, n_features))
     key = random.key(Stream.PARTITION)
     scales = np.ones(n_features) if widths is None else 1.0 / widths
     members, offsets, tree = operations.grow_tree(places, block_size, key, scales)

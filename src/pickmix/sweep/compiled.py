@@ -217,9 +217,9 @@ class Compiled:
     ) -> tuple[np.ndarray, np.ndarray]:
         if is_partial(layout, rows):
             if candidates is None:
-                everyone = np.arange(model.location.shape[0], dtype=np.int32)
+                all_components = np.arange(model.location.shape[0], dtype=np.int32)
                 joint, squares = self._partial_all(layout, model, rows)
-                return joint.T.copy(), as_complete(model, everyone[None], squares.T)
+                return joint.T.copy(), as_complete(model, all_components[None], squares.T)
             joint, squares = self._partial_pairs(layout, model, rows, candidates)
             return joint, as_complete(model, candidates, squares)
         if candidates is None:

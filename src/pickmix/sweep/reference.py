@@ -227,8 +227,10 @@ class Reference:
         """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
         if is_partial(layout, rows):
             if candidates is None:
-                everyone = np.arange(model.location.shape[0])
-                candidates = np.broadcast_to(everyone, (rows.shape[0], everyone.shape[0]))
+                all_components = np.arange(model.location.shape[0])
+                candidates = np.broadcast_to(
+                    all_components, (rows.shape[0], all_components.shape[0])
+                )
             joint, squares = condition_pairs(layout, model, rows, candidates)
             return joint, as_complete(model, candidates, squares)
         if candidates is None:
@@ -250,8 +252,8 @@ class Reference:
         Row i has weights[i] * responsibilities[k, i] in component k. The model completes partial
         rows.
         """
-        everyone = np.arange(responsibilities.shape[0])
-        return _sums_of(layout, model, everyone, rows, responsibilities * weights)
+        all_components = np.arange(responsibilities.shape[0])
+        return _sums_of(layout, model, all_components, rows, responsibilities * weights)
 
     def pair_statistics(
         self,
