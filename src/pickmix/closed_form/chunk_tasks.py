@@ -6,6 +6,7 @@ Both are pure functions. They run where the chunk is, on this machine or on anot
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -217,6 +218,9 @@ class NumberedRows:
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
         return self._rows.patterns_of(rows - self._first)
+
+    def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
+        return None
 
 
 def sweep_chunk(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -198,6 +201,9 @@ class PlacedRows:
         return self._source.weights_of(rows)
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        return None
+
+    def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
         return None
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:

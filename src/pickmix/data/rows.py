@@ -6,11 +6,14 @@ loses digits to a far-away origin, and so that float32 and float64 data meet the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from pickmix.compiled import kernel
+
+_MOST_FEATURES = 8_000_000  # Numbers that are kept for all rows.
 
 
 @kernel()
@@ -52,6 +55,13 @@ class ArrayRows:
         #: The smallest and the largest values (D,) of a larger table that these rows stand for.
         self.limits: tuple[np.ndarray, np.ndarray] | None = None
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
+        self._features: Any = None
+
+    def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
+        """`make` of all rows, made once and kept; None if so many numbers per row are too many."""
+        if self._features is None and self.n_rows * size <= _MOST_FEATURES:
+            self._features = make(self.gather(np.arange(self.n_rows)))
+        return self._features
 
     def _mean(self) -> np.ndarray:
         # A first guess keeps the sums small for data far from the origin.

@@ -8,6 +8,7 @@ compiled sweep serves every family: Gaussians have F, counts have l, categories 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -43,16 +44,19 @@ class Layout(NamedTuple):
         return self.n_coordinates + int(self.offsets.shape[0]) - 1
 
     @property
+    def n_features(self) -> int:
+        """Products, coordinates, levels and 1; see `sweep.features`."""
+        return self.n_products + self.n_coordinates + self.n_levels + 1
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether the products are the squares of all coordinates; P = C is not sufficient."""
-        return bool(np.array_equal(self.first, np.arange(self.n_coordinates)))
+        i, j = self.pairs()
+        return i.shape[0] == self.n_coordinates and i is j
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates (i, j) of every product, (P,) each, j <= i."""
-        sizes = np.diff(self.starts)
-        rows = np.repeat(np.arange(self.n_coordinates), sizes)
-        within = np.arange(self.n_products) - np.repeat(self.starts[:-1], sizes)
-        return rows, np.repeat(self.first, sizes) + within
+        return _pairs(self.first.tobytes())
 
     def products(self, points: np.ndarray) -> np.ndarray:
         """Products of the coordinates of points (n, C), as (n, P)."""
@@ -62,6 +66,16 @@ class Layout(NamedTuple):
     def work(self) -> float:
         """Multiply-adds of one evaluation, roughly."""
         return self.n_products + 3.0 * self.n_coordinates + 10.0 * len(self.offsets) + 10.0
+
+
+@functools.lru_cache(maxsize=64)
+def _pairs(first: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """`Layout.pairs` of `Layout.first`; the same array twice if only squares are wanted."""
+    columns = [range(start, i + 1) for i, start in enumerate(np.frombuffer(first, np.int64))]
+    rows = np.repeat(np.arange(len(columns)), [len(some) for some in columns])
+    if all(len(some) == 1 for some in columns):
+        return rows, rows
+    return rows, np.array([j for some in columns for j in some], dtype=np.int64)
 
 
 def make_layout(groups: Sequence[tuple[str, int]], n_levels: Sequence[int] = ()) -> Layout:

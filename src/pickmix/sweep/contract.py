@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -32,6 +33,9 @@ class Rows(Protocol):
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
         """Numbers (B,) of the sets of cells that are missing; None if all rows are complete."""
+
+    def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
+        """`make` of all rows, kept for later sweeps; None if `size` numbers per row are many."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ It runs small problems without a compiler. All is float64 about each component's
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.features import LEAST, Features, natural_parameters, sums_of_products
 from pickmix.sweep.partial_reference import (
     as_complete,
     condition_pairs,
@@ -23,10 +25,13 @@ from pickmix.sweep.partial_reference import (
     partial_pair_sums,
     partial_sums,
 )
-from pickmix.sweep.statistics import Statistics, Sums, merge, stack
+from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums, stack
 from pickmix.threads import Threads
 
-_LEAST = -1e300  # Log-joint of a row that nothing explains.
+_NEGLIGIBLE = 1e-17  # Weight of a row.
+# Blocks of so many components and so little work, or less, are worked on together.
+_FEW_MEMBERS = 4
+_WORK_OF_A_BLOCK = 40_000
 _NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
 
@@ -126,6 +131,105 @@ def _sums_of(
     return partial_sums(layout, model, members, rows, weights)
 
 
+def _posterior(
+    log_joint: np.ndarray, u: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Posterior (G, R) of log-joints (G, R), log-sums (R,), draws (R,); the best without u."""
+    largest = log_joint.max(axis=0, initial=LEAST)
+    weights = np.exp(np.maximum(log_joint, LEAST) - largest)
+    total = weights.sum(axis=0)
+    weights /= total
+    log_sums = np.where(largest > LEAST, largest + np.log(total), -np.inf)
+    if u is None:
+        return weights, log_sums, weights.argmax(axis=0)
+    return weights, log_sums, (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
+
+
+def _sums_of_pairs(
+    layout: Layout,
+    rows: np.ndarray,
+    row: np.ndarray,
+    weights: np.ndarray,
+    place: np.ndarray,
+    n_places: int,
+) -> Sums:
+    """Sums (n_places, ...) of pairs of a row and a rising place, with weights (n,)."""
+    sums = no_sums(n_places, layout)
+    begins = np.flatnonzero(np.diff(place, prepend=-1))
+    if not begins.shape[0]:
+        return sums
+    seen, group = place[begins], np.cumsum(np.diff(place, prepend=-1) > 0) - 1
+    coordinates, levels = split_columns(layout, rows)
+
+    def add_up(values: np.ndarray) -> np.ndarray:
+        return np.asarray(np.add.reduceat(values, begins, axis=0))
+
+    mass = add_up(weights)
+    some = np.where(mass > 0.0, mass, 1.0)[:, None]
+    values = coordinates[row]
+    # About the first row of each, so that no digits are lost far from the origin.
+    first = values[begins]
+    mean = first + add_up(weights[:, None] * (values - first[group])) / some
+    away = values - mean[group]
+    sums[0][seen], sums[1][seen], sums[2][seen] = mass, add_up(np.square(weights)), mean
+    for part in _parts(layout.n_products, row.shape[0]):
+        i, j = (each[part] for each in layout.pairs())
+        sums[3][seen, part] = add_up(weights[:, None] * (away[:, i] * away[:, j]))
+    for column in levels.T:
+        np.add.at(sums[4], (place, column[row]), weights)
+    return sums
+
+
+class _BlockRows:
+    """The rows of a block: their log-joints and sums, by features if they are kept."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        model: Model,
+        source: Rows,
+        numbers: np.ndarray,
+        features: Features | None,
+    ) -> None:
+        self.layout, self.model = layout, model
+        self.source, self.numbers = source, numbers
+        self.values: np.ndarray | None = None
+        if features is not None:
+            whole = numbers.shape[0] == len(features.values) and (np.diff(numbers) == 1).all()
+            self.values = features.values if whole else features.values[numbers]
+            self.largest = features.largest
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        return self.source.gather(self.numbers)
+
+    def log_joints(self, members: np.ndarray) -> np.ndarray:
+        """log p(x, k) (G, R)."""
+        if self.values is None:
+            return _log_joints_of(self.layout, self.model, members, self.rows)
+        theta, narrow = natural_parameters(self.layout, self.model, members, self.largest)
+        out = theta @ self.values.T
+        if narrow.any():
+            out[narrow] = log_joints(self.layout, self.model, members[narrow], self.rows)
+        return np.asarray(out)
+
+    def sums(self, members: np.ndarray, weights: np.ndarray) -> Sums:
+        """Statistics of the members (G,) under weights (G, R)."""
+        if self.values is None:
+            return _sums_of(self.layout, self.model, members, self.rows, weights)
+        squares = np.einsum("gr,gr->g", weights, weights)
+        sums, narrow = sums_of_products(self.layout, weights @ self.values, squares)
+        some = np.flatnonzero(narrow)
+        if some.shape[0]:
+            # Few rows have weight in so narrow a component.
+            which, row = np.nonzero(weights[some] > _NEGLIGIBLE)
+            pair_weights = weights[some[which], row]
+            exact = _sums_of_pairs(self.layout, self.rows, row, pair_weights, which, some.shape[0])
+            for all_sums, its in zip(sums, exact, strict=True):
+                all_sums[some] = its
+        return sums
+
+
 class Reference:
     """Array work of an engine on rows, in NumPy; `Compiled` has the same methods."""
 
@@ -156,44 +260,77 @@ class Reference:
         posterior weights within its block have the posterior as their mean: they, not the draw,
         weigh the statistics. `greedy` takes the best component of the block instead of a draw.
         """
-        n_places = partition.members.shape[0]
-        position = np.full(model.location.shape[0], -1, dtype=np.int32)
-        position[partition.members] = np.arange(n_places, dtype=np.int32)
-        order, place_ends = self.operations.group_rows(components, position, n_places)
-        ends = np.concatenate([[0], place_ends[partition.offsets[1:] - 1]])
-        drawn = np.empty_like(components)
-        log_sums = np.empty(numbers.shape[0])
-        parts = []
-        evaluations = 0
-        for block in range(partition.n_blocks):
-            members = partition.members[partition.offsets[block] : partition.offsets[block + 1]]
-            here = order[ends[block] : ends[block + 1]]
-            rows = source.gather(numbers[here])
-            # Evaluate: log-joints of all components of the block.
-            log_joint = beta * _log_joints_of(layout, model, members, rows)
-            evaluations += log_joint.size
-            # The posterior within the block.
-            largest = log_joint.max(axis=0, initial=_LEAST)
-            weights = np.exp(np.maximum(log_joint, _LEAST) - largest)
-            total = weights.sum(axis=0)
-            weights /= total
-            log_sums[here] = np.where(largest > _LEAST, largest + np.log(total), -np.inf)
-            # Draw a component for every row.
-            if greedy:
-                choice = weights.argmax(axis=0)
-            else:
-                u = uniforms(key, numbers[here], 1)[:, 0]
-                choice = (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
-            drawn[here] = members[choice]
-            # Add the statistics, weighted by the posterior and not by the draw.
+        row_weights, total_weight = source.weights_of(numbers)
+        u = None if greedy else uniforms(key, numbers, 1)[:, 0]
+        order, ends = self._group_by_block(model, components, partition)
+        n_blocks, n_rows = partition.n_blocks, numbers.shape[0]
+        drawn, log_sums = np.empty_like(components), np.empty(n_rows)
+        parts: list[Sums] = []
+        features = None
+        if source.patterns_of(numbers[:1]) is None:
+            features = source.features(partial(Features.of, layout), layout.n_features)
+        sizes = np.diff(partition.offsets)
+        work = n_rows * sizes.max() * layout.n_coordinates**2
+        together = n_blocks > 1 and sizes.max() == sizes.min() <= _FEW_MEMBERS
+        if features is not None and together and work < _WORK_OF_A_BLOCK * n_blocks:
+            # Many small blocks at once, as pairs of rows and components.
+            size, block = int(sizes[0]), np.repeat(np.arange(n_blocks), np.diff(ends))
+            rows = source.gather(numbers[order])
+            places = block[:, None] * size + np.arange(size)
+            log_joint = self.log_joint(layout, model, rows, partition.members[places]).T
+            weights, log_sums[order], choice = _posterior(
+                beta * log_joint, None if u is None else u[order]
+            )
+            drawn[order] = partition.members[block * size + choice]
             if wants_statistics:
-                weights = weights * source.weights_of(numbers[here])[0]
-                parts.append(_sums_of(layout, model, members, rows, weights))
+                weights *= row_weights[order]
+                by_place = np.argsort(places.T.ravel(), kind="stable")
+                row = by_place % n_rows
+                parts.append(
+                    _sums_of_pairs(
+                        layout,
+                        rows,
+                        row,
+                        weights.ravel()[by_place],
+                        places.T.ravel()[by_place],
+                        partition.members.shape[0],
+                    )
+                )
+            evaluations = size * n_rows
+        else:
+            evaluations = 0
+            for b in range(n_blocks):
+                members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
+                here = order[ends[b] : ends[b + 1]]
+                rows_here = _BlockRows(layout, model, source, numbers[here], features)
+                # Evaluate: log-joints of all components of the block.
+                log_joint = rows_here.log_joints(members)
+                evaluations += log_joint.size
+                # The posterior within the block, and a draw from it for every row.
+                weights, log_sums[here], choice = _posterior(
+                    beta * log_joint, None if u is None else u[here]
+                )
+                drawn[here] = members[choice]
+                # Add the statistics, weighted by the posterior and not by the draw.
+                if wants_statistics:
+                    parts.append(rows_here.sums(members, weights * row_weights[here]))
         statistics = None
         if wants_statistics:
-            total_weight = source.weights_of(numbers)[1]
             statistics = Statistics.of_sums(partition.members, stack(parts), total_weight)
         return Swept(drawn, statistics, log_sums, evaluations)
+
+    def _group_by_block(
+        self, model: Model, components: np.ndarray, partition: Partition
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows in the order of their blocks, and where those of each block begin and end."""
+        n_rows = components.shape[0]
+        if partition.n_blocks == 1:
+            return np.arange(n_rows), np.array([0, n_rows])
+        block = np.empty(model.location.shape[0], dtype=np.int64)
+        block[partition.members] = partition.block_of_position()
+        blocks = block[components]
+        counts = np.bincount(blocks, minlength=partition.n_blocks)
+        return np.argsort(blocks, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     def log_joint(
         self, layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
@@ -204,12 +341,17 @@ class Reference:
         coordinates, levels = split_columns(layout, rows)
         chosen = np.maximum(candidates, 0)
         factors = np.zeros_like(chosen) if model.factor.shape[0] == 1 else chosen
-        away = coordinates[:, None, :] - model.location[chosen]
-        whitened = np.zeros(away.shape)
-        for p, (i, j) in enumerate(zip(*layout.pairs(), strict=True)):
-            whitened[:, :, i] += model.factor[factors, p] * away[:, :, j]
         out: np.ndarray = log_weights(model)[chosen] + model.log_normaliser[factors]
-        out -= 0.5 * np.square(whitened).sum(axis=2)
+        away = coordinates[:, None, :] - model.location[chosen]
+        if layout.is_diagonal:
+            out -= 0.5 * np.square(away * model.factor[factors]).sum(axis=2)
+        elif layout.n_products:
+            i, j = layout.pairs()
+            matrices = np.zeros((model.factor.shape[0], *2 * (layout.n_coordinates,)))
+            matrices[:, i, j] = model.factor
+            for some in _parts(rows.shape[0], matrices[0].size * chosen.shape[1]):
+                white = np.einsum("bwij,bwj->bwi", matrices[factors[some]], away[some])
+                out[some] -= 0.5 * np.square(white).sum(axis=2)
         if model.linear.shape[0]:
             out += (model.linear[chosen] * away).sum(axis=2)
         for column in levels.T:
