@@ -4,6 +4,8 @@
 2. *All rows*: the other rows find their components by a search, and every step replaces the
    statistics (gamma = 1), as in EM, until the log-likelihood has stopped rising.
 3. *Average*: gamma = 2^-0.6, 3^-0.6, ..., which takes the noise of the draws out of the parameters.
+   Where all components are in one block and all rows in one batch, steps are those of EM, and
+   there is no noise.
 
 Up to `_LARGEST_TRIAL` components, moves are trials: they are undone if the leave-one-out
 log-likelihood of some rows has not risen a few steps later.
@@ -86,6 +88,8 @@ class Phases:
         self._last_step = first_step - 1 + n_steps
         # Short fits have no time to average.
         self._n_averaging = min(max(_AVERAGING_STEPS, self._n_batches), n_steps // 3)
+        # Without draws there is no noise to average out.
+        self._averages = not settings.is_exact
         self._relocation: Relocation | None = None
         if settings.relocates:
             selection.use(self._explored())
@@ -121,6 +125,8 @@ class Phases:
     def step_size(self, t: int) -> float:
         if self._given is not None:
             return self._given(t)
+        if not self._averages:
+            return 1.0
         late = t > self._last_step - self._n_averaging
         if self._all_rows_since is not None:
             # Parameters learnt from a sample need few more steps.
@@ -140,6 +146,8 @@ class Phases:
         if self.selection.chains is not self._all_chains:
             self._continue_with_all_rows(step, StepRandomness(self.seed, step).child(2))
             return False
+        if not self._averages:
+            return True
         if self._averages_since is None:
             self._averages_since = step + 1
         return step - self._averages_since + 1 >= self._n_averaging

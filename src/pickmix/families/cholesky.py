@@ -15,6 +15,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from scipy.linalg.lapack import dtrtri
 
 from pickmix.compiled import kernel, part
 from pickmix.prefetch import prefetch_row
@@ -205,11 +206,10 @@ def factorise(
 
 def invert_lower(lower: np.ndarray) -> np.ndarray:
     """Inverses of lower triangles (K, D, D)."""
-    inverse = np.zeros_like(lower)
-    for i in range(lower.shape[1]):
-        inverse[:, i, i] = 1.0 / lower[:, i, i]
-        row = np.einsum("kj,kjl->kl", lower[:, i, :i], inverse[:, :i, :i])
-        inverse[:, i, :i] = -row * inverse[:, i, i, None]
+    inverse = np.empty_like(lower)
+    for k, triangle in enumerate(lower):
+        # LAPACK sees the transpose of an array in C order.
+        inverse[k] = dtrtri(triangle.T, lower=0)[0].T
     return inverse
 
 

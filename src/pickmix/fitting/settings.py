@@ -115,6 +115,13 @@ class FitSettings(ClosedFormSettings):
         return max(1, -(-self.n_rows // self.batch_size))
 
     @property
+    def is_exact(self) -> bool:
+        """Whether a step is one of EM: all rows, and all components in one block."""
+        partition = self.partition
+        in_one_block = partition is not None and self.n_components <= partition.block_size
+        return in_one_block and self.n_batches == 1
+
+    @property
     def limits(self) -> Limits:
         return _limits(self, self.n_batches)
 
@@ -379,6 +386,8 @@ def _plan_evaluations(
         free = _FREE_EVALUATIONS / K
         n_probe = int(min(n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE, free)))
         steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
+        # One component needs two steps: its moments, and its shrinkage.
+        steps = 2 if K == 1 else steps
         return plan(steps, n_probe, 0.0, 1)
     work_per_pass = n_rows * (n_samples + 1)
     affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * K)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 # Smaller problems run in NumPy: a fit of some hundred sweeps then takes a few seconds.
 MOST_COMPONENTS = 256
-_MOST_WORK = 8e6  # Multiply-adds of a sweep.
-_PARTIAL_WORK = 20.0  # Cost of partial rows in NumPy, relative to complete ones.
+_MOST_WORK = 16e6  # Multiply-adds of a sweep.
+_PARTIAL_WORK = 40.0  # Cost of partial rows in NumPy, relative to complete ones.
 _BLOCK = 32
 
 
