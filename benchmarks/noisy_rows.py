@@ -36,7 +36,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pickmix import GaussianMixture
 from pickmix.data.rotated import generate
-from pickmix_experiments.bench_data import GaussianParameters
+from pickmix_experiments.datasets import GaussianParameters
 from pickmix_experiments.runner import cpu_count
 
 N_FEATURES, WIDTH, HELD_OUT = 6, 0.1, 20_000
