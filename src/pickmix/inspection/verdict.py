@@ -145,7 +145,7 @@ def gather(
     thin_below = table.centre.shape[1] + 1
     known = n_rows_fit if math.isfinite(n_rows_fit) else float(n_rows)
     encoded = scores.log_density - scores.log_units
-    n_live, more = int(np.count_nonzero(table.rows)), {}
+    n_live, more = int(np.count_nonzero(table.rows)), dict[str, Any]()
     trace: Any = getattr(estimator, "trace_", ())
     if len(trace):
         n_live = int(trace["live_components"][-1])
