@@ -53,40 +53,26 @@ def test_one_dimension_is_cut_at_the_roots_of_a_parabola():
     np.testing.assert_allclose(overlap, [[1 - inside[0], inside[1]]], rtol=0, atol=1e-10)
 
 
-def test_equal_covariances_have_a_normal_overlap():
-    weights, means, covariances = random_parameters(2, 4, 0)
-    shared = covariances[0]
-    difference = means[0] - means[1]
-    distance = np.sqrt(difference @ np.linalg.solve(shared, difference))
-    odds = np.log(weights[1] / weights[0])
-    expected = norm.cdf([(odds - distance**2 / 2) / distance, (-odds - distance**2 / 2) / distance])
-    overlap = pairwise_overlap(weights, means, np.stack([shared, shared]), [[0, 1]])
-    np.testing.assert_allclose(overlap[0], expected, rtol=0, atol=1e-9)
+# Components with an axis of the same length have one eigenvalue that is 1 exactly.
+SHARED_AXIS = (
+    np.array([0.4, 0.6]),
+    np.array([[0.0, 0.0, 0.0], [1.0, -0.5, 0.8]]),
+    np.stack([np.eye(3), np.diag([1.0, 3.0, 0.4])]),
+)
 
 
-@pytest.mark.parametrize("n_features", [2, 5, 10])
-def test_overlaps_match_monte_carlo(n_features):
-    parameters = random_parameters(3, n_features, n_features)
-    for (i, j), exact in zip(
-        all_pairs(3), pairwise_overlap(*parameters, all_pairs(3)), strict=True
-    ):
-        estimate = monte_carlo_overlap(*parameters, i, j, 200_000, 5)
-        assert (abs(estimate - exact) < 4.5 * np.sqrt(exact * (1 - exact) / 200_000)).all()
-
-
-def test_overlap_matches_monte_carlo_with_a_shared_axis():
-    weights = np.array([0.4, 0.6])
-    means = np.array([[0.0, 0.0, 0.0], [1.0, -0.5, 0.8]])
-    covariances = np.stack([np.eye(3), np.diag([1.0, 3.0, 0.4])])  # lam_1 = 1 exactly
-    exact = pairwise_overlap(weights, means, covariances, [[0, 1]])[0]
-    estimate = monte_carlo_overlap(weights, means, covariances, 0, 1, 400_000, 5)
-    standard_error = np.sqrt(exact * (1 - exact) / 400_000)  # about 7e-4
-    assert (abs(estimate - exact) < 4.5 * standard_error).all()
+@pytest.mark.parametrize(
+    "parameters", [random_parameters(2, 2, 2), random_parameters(2, 8, 8), SHARED_AXIS]
+)
+def test_overlaps_match_monte_carlo(parameters):
+    exact = pairwise_overlap(*parameters, [[0, 1]])[0]
+    estimate = monte_carlo_overlap(*parameters, 0, 1, 50_000, 5)
+    assert (abs(estimate - exact) < 4.5 * np.sqrt(exact * (1 - exact) / 50_000)).all()
 
 
 @pytest.mark.parametrize(
     ("n_components", "n_features", "omega"),
-    [(2, 1, 0.1), (2, 2, 0.3), (3, 5, 0.02), (10, 2, 0.001), (40, 1, 0.5), (100, 10, 0.1)],
+    [(2, 1, 0.1), (3, 5, 0.02), (10, 2, 0.001), (40, 6, 0.1)],
 )
 def test_largest_of_all_pairs_is_the_asked_overlap(n_components, n_features, omega):
     mixture = generate(n_components, n_features, omega, random_state=11)
@@ -98,7 +84,7 @@ def test_largest_of_all_pairs_is_the_asked_overlap(n_components, n_features, ome
 
 
 def test_max_overlap_sees_every_pair_with_unequal_weights():
-    for seed in range(8):
+    for seed in range(3):
         weights, means, covariances = random_parameters(12, 3, seed)
         weights[0] *= 1e-3
         weights /= weights.sum()
@@ -113,15 +99,15 @@ def test_scaling_covariances_up_never_lowers_an_overlap():
     _, means, covariances = random_parameters(8, 4, 1)
     weights = np.full(8, 0.125)
     previous = np.zeros(28)
-    for scale in np.geomspace(0.01, 1000, 16):
+    for scale in np.geomspace(0.01, 1000, 8):
         overlaps = pairwise_overlap(weights, means, scale * covariances, all_pairs(8)).sum(axis=1)
         assert (overlaps > previous - 1e-9).all()
         previous = overlaps
 
 
 def test_components_are_drawn_as_described():
-    mixture = generate(60, 6, 0.05, random_state=4)
-    np.testing.assert_allclose(mixture.weights, 1 / 60)
+    mixture = generate(30, 6, 0.05, random_state=4)
+    np.testing.assert_allclose(mixture.weights, 1 / 30)
     assert mixture.means.min() >= 0
     assert mixture.means.max() <= 1
     spectra = np.linalg.eigvalsh(mixture.covariances)
@@ -131,9 +117,9 @@ def test_components_are_drawn_as_described():
     spheres = generate(5, 6, 0.05, random_state=4, max_eccentricity=0.0).covariances
     np.testing.assert_allclose(spheres, spheres[:, :1, :1] * np.eye(6), atol=1e-12)
     # In one dimension the variances are proportional to chi-squares with D = 1 degree of freedom:
-    # median / mean is 0.4549 (two degrees: 0.69), estimated with standard error 0.028.
-    variances = generate(2000, 1, 0.1, random_state=0).covariances.ravel()
-    assert abs(np.median(variances) / variances.mean() - 0.4549) < 4.5 * 0.028
+    # median / mean is 0.4549 (two degrees: 0.69), estimated with standard error 0.056.
+    variances = generate(500, 1, 0.1, random_state=0).covariances.ravel()
+    assert abs(np.median(variances) / variances.mean() - 0.4549) < 4.5 * 0.056
 
 
 def test_unreachable_overlap_is_drawn_again_then_refused():
@@ -176,7 +162,7 @@ def test_score_samples_is_the_log_density(monkeypatch):
 
 def test_the_deciding_pair_may_come_late(monkeypatch):
     # The pair with the smallest lower bound on c is often not the one that decides.
-    expected = [generate(20, 3, 0.1, random_state=seed) for seed in range(12)]
+    expected = [generate(20, 3, 0.1, random_state=seed) for seed in range(4)]
     for mixture in expected:
         overlaps = pairwise_overlap(
             mixture.weights, mixture.means, mixture.covariances, all_pairs(20)
@@ -194,11 +180,8 @@ def test_the_deciding_pair_may_come_late(monkeypatch):
     ("changes", "message"),
     [
         ({"n_components": 1}, "n_components must be an integer >= 2; got 1"),
-        ({"n_components": 2.5}, r"n_components must be an integer >= 2; got 2\.5"),
         ({"n_features": 0}, "n_features must be an integer >= 1; got 0"),
-        ({"max_overlap": 0.0}, r"max_overlap must be in \[1e-08, 1\); got 0\.0"),
         ({"max_overlap": 1.0}, r"max_overlap must be in \[1e-08, 1\); got 1\.0"),
-        ({"max_overlap": np.nan}, r"max_overlap must be in \[1e-08, 1\); got nan"),
         ({"max_eccentricity": 1.0}, r"max_eccentricity must be in \[0, 1\); got 1\.0"),
         ({"max_draws": 0}, "max_draws must be an integer >= 1; got 0"),
     ],

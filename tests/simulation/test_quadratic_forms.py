@@ -76,7 +76,7 @@ def test_one_term_is_the_normal_mass_of_an_interval(noncentrality, quantile):
     assert weighted_chi2_cdf(-x, [-3.0], [noncentrality]) == pytest.approx(1 - expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("n_terms", [2, 3, 4, 10, 60])
+@pytest.mark.parametrize("n_terms", [2, 3, 60])
 def test_equal_weights_are_a_noncentral_chi_square(n_terms):
     rng = np.random.default_rng(n_terms)
     for size in (1e-3, 1.0, 30.0, 1000.0):
@@ -93,13 +93,9 @@ def test_equal_weights_are_a_noncentral_chi_square(n_terms):
 @pytest.mark.parametrize(
     ("coefficients", "noncentralities"),
     [
-        ((1.0, 2.0), (0.0, 0.0)),
-        ((1.0, -1.0), (0.0, 0.0)),
         ((1.0, -1.0), (2.0, 0.5)),
-        ((1.0, -0.01), (0.0, 300.0)),
         ((0.01, -1.0), (20000.0, 100.0)),
         ((1.0, 1e-6), (0.7, 0.0)),
-        ((5.0, -0.3), (60.0, 1e4)),
     ],
 )
 def test_two_terms_match_a_convolution(coefficients, noncentralities):
@@ -111,23 +107,7 @@ def test_two_terms_match_a_convolution(coefficients, noncentralities):
         assert weighted_chi2_cdf(x, a, nu) == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize("sigma", [1e-3, 0.5, 20.0])
-def test_one_term_and_a_normal_match_a_convolution(sigma):
-    for x in (-3.0, 0.0, 0.4, 2.0, 15.0):
-        # The first term's cdf starts like a square root at zero.
-        kinks = [x / sigma] if abs(x / sigma) < 10 else None
-        expected = quad(
-            lambda n, x=x: single_chi2_cdf(x - sigma * n, 1.0, 2.25) * norm.pdf(n),
-            -10,
-            10,
-            points=kinks,
-            epsabs=1e-11,
-            limit=1000,
-        )[0]
-        assert weighted_chi2_cdf(x, [1.0], [2.25], sigma) == pytest.approx(expected, abs=1e-8)
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_many_terms_match_imhof(seed):
     rng = np.random.default_rng(seed)
     n_terms = int(rng.integers(8, 13))
@@ -144,11 +124,11 @@ def test_monte_carlo_of_all_kinds_of_terms_together():
     rng = np.random.default_rng(7)
     quadratic = np.array([1.0, -0.4, 0.0, 1e-4, 0.05])
     linear = np.array([0.5, 2.0, -1.0, 0.8, 0.0])
-    z = rng.standard_normal((1_000_000, 5))
+    z = rng.standard_normal((200_000, 5))
     draws = z**2 @ quadratic + z @ linear
     for x in (-4.0, -0.5, 0.6, 3.0):
         value = quadratic_cdf(x, quadratic, linear)[0]
-        standard_error = np.sqrt(value * (1 - value) / len(draws))  # at most 5e-4
+        standard_error = np.sqrt(value * (1 - value) / len(draws))  # about 1e-3
         assert abs(np.mean(draws <= x) - value) < 4.5 * standard_error
 
 
@@ -177,7 +157,7 @@ def test_far_tails_are_zero_and_one_without_nan():
 def test_extreme_forms_stay_monotone_in_x():
     rng = np.random.default_rng(3)
     grid = np.linspace(-6, 6, 25)
-    for _ in range(60):
+    for _ in range(20):
         n_terms = int(rng.integers(2, 8))
         a = 10 ** rng.uniform(-8, 0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
         nu = 10 ** rng.uniform(-3, 8, n_terms)
