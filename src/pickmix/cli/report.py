@@ -11,7 +11,7 @@ import numpy as np
 
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.data import STANDARD
-from pickmix.cli.saved import Chunk, load_model, query_options, querying, take_rows
+from pickmix.cli.saved import Chunk, load_model, query_options, querying
 from pickmix.inspection.report import affordable_rows, check_target, make_page, subject_of
 
 
@@ -122,7 +122,7 @@ def _choose(chunks: Iterator[Chunk], most: int) -> tuple[dict[str, Any], str, in
         kept = {n: np.concatenate([kept[n], columns[n]]) for n in kept} if kept else columns
         if len(kept["keys"]) > most:
             lowest = np.sort(np.argpartition(kept["keys"], most)[:most])
-            kept = {name: take_rows(values, lowest) for name, values in kept.items()}
+            kept = {name: values.take(lowest, axis=0) for name, values in kept.items()}
         n_rows += len(chunk)
     if not kept:
         raise ValueError("DATA must have rows, got none")
