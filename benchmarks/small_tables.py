@@ -13,13 +13,11 @@ PYTHONPATH chooses the code: only public names are used. Files get a line of JSO
 table has medians over splits. With --show, no fit is made, and files are shown beside each other.
 """
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[_name] = "1"
+from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import time
 import warnings
@@ -31,15 +29,14 @@ import numpy as np
 import pandas as pd
 import sklearn.datasets
 import sklearn.mixture
+from threadpoolctl import threadpool_limits
 
 import pickmix
 
 SMALL, UCI = (1, 3, 8, 32), (1, 4, 16, 64)
 METHODS: dict[str, Callable[[int, int], Any]] = {
     "default": lambda K, seed: pickmix.GaussianMixture(K, random_state=seed, n_jobs=1),
-    "em": lambda K, seed: pickmix.GaussianMixture(
-        K, algorithm="em", random_state=seed, n_jobs=1
-    ),
+    "em": lambda K, seed: pickmix.GaussianMixture(K, algorithm="em", random_state=seed, n_jobs=1),
     "scikit-learn": lambda K, seed: sklearn.mixture.GaussianMixture(
         K, reg_covar=1e-6, n_init=1, random_state=seed
     ),
@@ -116,6 +113,7 @@ def main() -> None:
         show(pd.concat(frames))
         return
     warnings.simplefilter("ignore")
+    threadpool_limits(1)
     tables = [(name, rows, SMALL) for name, rows in small_tables()]
     if not (arguments.small or arguments.quick):
         tables += [(name, rows, UCI) for name, rows in uci_tables()]
@@ -126,7 +124,7 @@ def main() -> None:
     lines = []
     with arguments.out.open("w", encoding="utf-8") as file:
         for name, rows, numbers in tables:
-            for K in (K for K in numbers if K <= 0.4 * len(rows)):
+            for K in (K for K in numbers if 0.4 * len(rows) >= K):
                 for method in METHODS:
                     measure(rows, K, method, 0)
                 # Methods take turns: a machine that gets slower slows all of them.
