@@ -1,7 +1,8 @@
-"""Figures and tables as lists of runs."""
+"""Figures and tables as lists of runs, and about how long runs take."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import product
@@ -241,3 +242,50 @@ _ALL: tuple[tuple[Any, ...], ...] = (
     ("table-start", _STARTS, "ours", 5, _start),
 )
 EXPERIMENTS = {arguments[0]: Experiment(*arguments) for arguments in _ALL}
+
+# Shares of the paper's steps that a budget may cut to.
+SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
+# A network with more (s = 128, b = 8 and l = 4, for one) is refused before it takes the memory.
+_MOST_PARAMETERS = 1e9
+
+
+def share_within(budget: float, make_runs: Callable[[float], Iterable[Run]]) -> float:
+    """Return the largest of `SHARES` whose runs fit into a budget of seconds, or the smallest."""
+    affordable = (share for share in SHARES if sum(map(seconds, make_runs(share))) <= budget)
+    return next(affordable, SHARES[-1])
+
+
+def seconds(run: Run) -> float:
+    """Return about how long a run takes on one core of a small machine, measuring included.
+
+    From a handful of timed runs, right to a factor of two or three: enough to cut to a budget.
+    """
+    if isinstance(run, GaussianRun):
+        evaluation = 1e-9 * (15.0 + 1.5 * run.D + 0.12 * run.D**2)
+        measuring = 1.0 + 60 * min(run.N, 2e9 / (run.K * run.D**2)) * run.K * evaluation
+        if run.algorithm == PICKMIX:
+            return measuring + 400.0 * run.N * evaluation
+        B, M = run.B or run.N, run.M or 1
+        per_row = dict.fromkeys((runs.MHSAEM_T, runs.MHSAEM_TF), 2 * M + 2)
+        per_row |= {MHSAEM_U: M + 1, runs.TSAEM: M * M}
+        evaluations = 1.5 * B * (per_row.get(run.algorithm, run.K) + 2.0 * M)
+        step = 1e-4 + evaluations * evaluation + min(run.K, B * M) * 3e-10 * run.D**3
+        return measuring + run.T * step
+    compilation = 5.0
+    if isinstance(run, DefaultRun):
+        return compilation + 2.0 + 2e-4 * math.prod(uci.SIZES[run.dataset])
+    if not isinstance(run, DeepRun):
+        return compilation + 1e-3 * run.T
+    D = uci.SIZES[run.dataset][1]
+    if run.model == "flow":
+        dense, step = run.K * (0.45e-6 + 0.022e-6 * D), 3e-4 + 1e-5 * D
+    else:
+        s, b, n_layers = run.s or 1, run.b or 1, run.l or 1
+        # Layer by layer there are s b times as many nodes, b times as narrow.
+        parts = [s * (s * b) ** layer * max(1.0, D / b**layer) ** 2 for layer in range(n_layers)]
+        if sum(parts) > _MOST_PARAMETERS:
+            return compilation
+        dense, step = 5e-9 * sum(parts), 3e-4 + 8e-5 * D
+    if run.algorithm == SGD:
+        return compilation + run.T * (3e-4 + run.B * dense)
+    return compilation + run.T * step * (2.5 if run.algorithm == MHSAEM_P else 1.0)

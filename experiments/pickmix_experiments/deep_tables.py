@@ -42,6 +42,8 @@ PAPER = pd.read_csv(Path(__file__).with_name("paper_numbers.csv"), index_col=["d
 
 _SET = Column("dataset", "data set")
 _PLACE = ["dataset", "model", "algorithm"]
+_COLUMNS = [*_PLACE, "architecture", "K", "seed", "shown", "outcome", "failed", "cut", "trace"]
+_COLUMNS += ["t95", "t95_index", "best_validation", "test"]
 _CLOCKS = {"seconds": "speed-up in time", "evaluations": "speed-up in evaluations"}
 _POINTS = {"t95": "to t95", "common": "to common target"}
 _STARTS = {"gaussian": "Gaussian start", "paper": "paper's start"}
@@ -69,7 +71,7 @@ def gather(runs: Iterable[Run], rows: Rows, best: bool = False) -> pd.DataFrame:
         f"K={row.K}" if row.model == FLOW else f"s={row.s:g} b={row.b:g} l={row.l:g}"
         for row in frame.itertuples()
     ]
-    frame = frame.assign(architecture=architectures, shown=True)
+    frame = frame.assign(architecture=architectures, shown=True)[_COLUMNS]
     if best:
         known = _finite(frame, "best_validation").groupby([*_PLACE, "architecture"], sort=False)
         # The first of equal ones.

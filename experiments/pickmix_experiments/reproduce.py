@@ -12,7 +12,15 @@ from tqdm import tqdm
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
 from pickmix_experiments import uci
-from pickmix_experiments.catalogue import EXPERIMENTS, PAPER, QUICK, Experiment, Scale
+from pickmix_experiments.catalogue import (
+    EXPERIMENTS,
+    PAPER,
+    QUICK,
+    Experiment,
+    Scale,
+    seconds,
+    share_within,
+)
 from pickmix_experiments.runner import cluster_workers, local_workers, make_all
 from pickmix_experiments.runs import ALGORITHMS, Run
 from pickmix_experiments.store import NO_DATA, Store
@@ -25,6 +33,12 @@ POSITIVE = click.FloatRange(min=0.0, min_open=True)
 @click.option("--list", "show_list", is_flag=True, help="List the names.")
 @click.option("--all", "every", is_flag=True, help="All figures and tables.")
 @click.option("--quick", is_flag=True, help="A fiftieth of the steps, small grids, one seed.")
+@click.option(
+    "--budget",
+    type=POSITIVE,
+    metavar="SECONDS",
+    help="Cut the steps of all runs so that they take about this long on one core, in all.",
+)
 @click.option(
     "--steps",
     type=click.FloatRange(min=0.0, min_open=True, max=1.0),
@@ -84,6 +98,7 @@ def reproduce(
     show_list: bool,
     every: bool,
     quick: bool,
+    budget: float | None,
     steps: float | None,
     max_seconds: float | None,
     repetitions: int | None,
@@ -101,7 +116,8 @@ def reproduce(
     Ctrl-C or a crash loses only the runs under way; the same command resumes and repeats nothing.
     Figures share runs where those of the paper do. At the paper's scale the figures take about two
     days of one core, table-fixed takes four, and table-best, with thousands of large networks,
-    takes years. --quick shows that everything works; --steps and --max-seconds make it shorter.
+    takes years. --quick shows that everything works; --budget, --steps and --max-seconds make it
+    shorter.
 
     \b
     Examples:
@@ -116,16 +132,26 @@ def reproduce(
         return
     if every == bool(names):
         raise ValueError("expected names or --all; `pickmix reproduce --list` shows the names")
-    if quick and steps is not None:
-        raise ValueError("--quick and --steps exclude each other")
+    if (quick, budget is not None, steps is not None).count(True) > 1:
+        raise ValueError("--quick, --budget and --steps exclude each other")
     experiments = [e for name, e in EXPERIMENTS.items() if every or name in names]
     scale = QUICK if quick else replace(PAPER, step_factor=steps or 1.0)
     scale = replace(scale, repetitions=repetitions or scale.repetitions, sets=sets or scale.sets)
     scale = replace(scale, reduced_grid=reduced_grid or scale.reduced_grid)
+
+    def runs_at(share: float) -> list[Run]:
+        cut = replace(scale, step_factor=share)
+        return list(dict.fromkeys(run for e in experiments for run in e.runs(cut)))
+
+    if budget is not None:
+        scale = replace(scale, step_factor=share_within(budget, runs_at))
+        minutes = sum(map(seconds, runs_at(scale.step_factor))) / 60.0
+        share = f"{scale.step_factor:g} of the paper's steps"
+        click.echo(f"budget: {share}, about {minutes:.1f} minutes on one core")
     interrupted = False
     store = Store(out / "results.jsonl")
     if not draw_only:
-        runs = list(dict.fromkeys(run for e in experiments for run in e.runs(scale)))
+        runs = runs_at(scale.step_factor)
         if algorithms:
             runs = [run for run in runs if run.algorithm in algorithms]
         out.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from made_rows import gaussian, row
 
 from pickmix_experiments import drawing, reproduce
-from pickmix_experiments.catalogue import EXPERIMENTS, PAPER, QUICK
+from pickmix_experiments.catalogue import EXPERIMENTS, PAPER, QUICK, seconds
 from pickmix_experiments.runs import DeepRun, GaussianRun, flow
 from pickmix_experiments.store import Store, frame_of
 
@@ -102,6 +102,14 @@ def test_steps_limits_and_sets_reach_the_runs(tmp_path, made):
     assert {one.dataset for one, _ in made.runs} == {"iris"}
 
 
+def test_a_budget_cuts_steps(tmp_path, made):
+    result = run("figure-2", "--budget", 30, "--repetitions", 1, "--out", tmp_path)
+    assert "of the paper's steps, about" in result.output
+    assert {one.T for one, _ in made.runs if one.algorithm == "SAEM"} < set(range(20_000))
+    for name in EXPERIMENTS:
+        assert all(0.0 < seconds(run) < 1e9 for run in EXPERIMENTS[name].runs(PAPER))
+
+
 def test_data_that_are_not_there_are_named_and_tried_again(tmp_path, made):
     made.results["SGD"] = {"outcome": "no data: wine: found its files nowhere."}
     arguments = ("table-fixed", "--quick", "--out", tmp_path)
@@ -126,7 +134,7 @@ def test_ctrl_c_keeps_what_was_made(tmp_path, made):
         ((), "expected names or --all"),
         (("figure-2", "--all"), "expected names or --all"),
         (("figure-9",), "'figure-9' is not one of 'figure-1'"),
-        (("figure-2", "--quick", "--steps", 0.5), "exclude each other"),
+        (("figure-2", "--quick", "--budget", 5), "exclude each other"),
         (("figure-2", "--repetitions", 0), "0 is not in the range"),
         (("table-fixed", "--set", "irises"), "'irises' is not one of"),
         (("figure-2", "--draw-only"), "--draw-only: expected results in"),
