@@ -9,6 +9,7 @@ read from its beginning to its end.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
