@@ -15,7 +15,6 @@ import pytest
 
 from pickmix.inputs.columns import TypedColumn, TypedTable
 from pickmix.inputs.encoding import decode, encode, filled_column
-from pickmix.inputs.errors import InputError
 from pickmix.inputs.frames import read_typed, replace_columns, write_typed
 from pickmix.inputs.inference import infer_schema
 from pickmix.inputs.schema import TableSchema
@@ -78,26 +77,6 @@ def test_pandas_round_trip_is_exact():
     np.testing.assert_array_max_ulp(again["number"].to_numpy(), frame["number"].to_numpy(), 1)
     again["number"] = frame["number"]
     pd.testing.assert_frame_equal(again, frame)
-
-
-def test_pyarrow_round_trip_is_exact():
-    table = pa.Table.from_pandas(every_kind()).replace_schema_metadata()
-    schema, again = round_trip(table)
-    assert schema.kinds == KINDS
-    assert again.schema.equals(table.schema)
-    for name in table.column_names[1:]:
-        assert again[name].to_pylist() == table[name].to_pylist(), name
-
-
-def test_dict_round_trip_is_exact():
-    frame = every_kind()
-    table = {name: frame[name].to_numpy() for name in frame}
-    schema, again = round_trip(table)
-    assert schema.kinds == KINDS
-    for name, array in table.items():
-        if name != "number":
-            assert again[name].dtype == array.dtype, name
-            np.testing.assert_array_equal(again[name], array, err_msg=name)
 
 
 def gappy():
@@ -180,14 +159,6 @@ def test_frames_of_all_libraries_give_the_same_rows_and_get_their_types_back(lib
         assert [column.value(r) for r in np.flatnonzero(known)] == [
             before.value(r) for r in np.flatnonzero(known)
         ], name
-
-
-@pytest.mark.parametrize("kind", ["number", "integer", "count", "date", "boolean", "category"])
-def test_a_column_of_nulls_has_no_value(kind):
-    table = pa.table({"a": pa.nulls(3), "b": [-1, -2, 0]})
-    with pytest.raises(InputError, match="'a' has no value in any row") as caught:
-        infer_schema(read_typed(table), {"a": kind})
-    assert caught.value.column == "a"
 
 
 def plain_table():
@@ -302,24 +273,6 @@ def test_a_text_is_read_by_the_rules_of_tables_of_numbers(tmp_path):
     assert columns["b"].value(0) == "1,5"
     # Both marks occur: which one is decimal cannot be found.
     assert read_typed(path).columns["a"].storage == "text"
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("1,2.5\n3,4\n", ["column_0", "column_1"]),
-        ("1,red\n3,\n", ["column_0", "column_1"]),
-        (",y\n1,2\n3,4\n", ["column_0", "y"]),
-        ("x y\n1 2\n3 4\n", ["x", "y"]),
-    ],
-)
-def test_texts_with_and_without_a_header(tmp_path, text, names):
-    path = tmp_path / "t.txt"
-    path.write_text(text)
-    table = read_typed(path)
-    assert list(table.columns) == names
-    assert table.n_rows == 2
-    assert table.columns[names[0]].values.tolist() == [1, 3]
 
 
 @pytest.mark.parametrize(
