@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
@@ -22,6 +22,7 @@ from pickmix.cli.output import (
 )
 from pickmix.cli.saved import Chunk, SavedModel, load_model, model_argument, query_options, querying
 from pickmix.inputs.columns import TypedColumn
+from pickmix.inputs.errors import aligned
 from pickmix.inputs.files import column_numbers
 from pickmix.inputs.kinds import as_fitted, as_numbers, settled
 from pickmix.inputs.text import (
@@ -111,18 +112,6 @@ def assign(model: Path, top: int, out: Path | None, **data: Any) -> None:
     output.show()
 
 
-class _UnusualRow(NamedTuple):
-    """A row and its explanation; they sort by how unusual they are."""
-
-    log_density: float
-    #: Its number, from 1.
-    row: int
-    #: The column that names the rows and what it holds here, if there is one.
-    id: dict[str, Any]
-    #: Column, observed, expected, spread and log p(observed | others), most surprising first.
-    reasons: list[tuple[str, Any, Any, float, float]]
-
-
 @click.command()
 @query_options
 @count_option("--top", default=10, metavar="N", help="How many rows, the most unusual first.")
@@ -153,60 +142,45 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
     """
     saved = load_model(model)
     saved.require_conditionals("explain")
-    unusual: list[_UnusualRow] = []
+    cells: list[dict[str, Any]] = []
+    rows: list[int] = []
     n_rows = 0
     with notes(), Output(out, data["id"]) as output, querying(saved, **data) as chunks:
         for chunk in chunks:
             n_rows += len(chunk)
-            unusual += _explain(saved, chunk, top, reasons)
-            unusual = sorted(unusual, key=lambda row: row[:2])[:top]
-        if not unusual:
+            cells += _unusual_cells(saved, chunk, top, reasons)
+            cells.sort(key=lambda cell: (cell["log_density"], cell["row"]))
+            rows = list(dict.fromkeys(cell["row"] for cell in cells))[:top]
+            cells = [cell for cell in cells if cell["row"] in rows]
+        if not cells:
             raise ValueError(f"{data['data']}: expected a row with a value, got only missing ones")
         if out is not None:
-            output.add(*_columns(unusual))
+            names = ("row", "log_density", "column", "observed", "expected", "spread")
+            columns = {n: _array([cell[n] for cell in cells]) for n in (*names, "log_conditional")}
+            ids = {name: _array([cell["ids"][name] for cell in cells]) for name in cells[0]["ids"]}
+            output.add(columns, ids)
     if out is None:
-        _show(unusual)
+        _show_unusual(cells)
         return
-    output.say(f"{len(unusual):,} of {n_rows:,} rows")
+    output.say(f"{len(rows):,} of {n_rows:,} rows")
     output.show()
 
 
-def _explain(saved: SavedModel, chunk: Chunk, top: int, n_reasons: int) -> list[_UnusualRow]:
-    log_density = saved.estimator.score_samples(chunk.rows)
-    lowest = np.argsort(log_density, kind="stable")[:top]
+def _unusual_cells(
+    saved: SavedModel, chunk: Chunk, top: int, n_reasons: int
+) -> list[dict[str, Any]]:
+    """The most surprising cells of the most unusual rows; rows without a value have none."""
+    lowest = np.argsort(saved.estimator.score_samples(chunk.rows), kind="stable")[:top]
     explanation = saved.estimator.explain(chunk.rows.take(lowest, axis=0), top=n_reasons)
-    names = explanation.names if saved.is_table else saved.labels
-    unusual: list[_UnusualRow] = []
-    for place, number in enumerate(lowest.tolist()):
-        reasons = [
-            (
-                names[column],
-                explanation.values[place, column],
-                explanation.expected[place, column],
-                float(explanation.spread[place, column]),
-                float(explanation.log_conditional[place, column]),
-            )
-            for column in explanation.ranked[place].tolist()
-            if column >= 0
-        ]
-        # Without reasons, nothing was observed of this row.
-        if reasons:
-            id = {name: values[number] for name, values in chunk.ids.items()}
-            row = chunk.first + number + 1
-            unusual.append(_UnusualRow(float(log_density[number]), row, id, reasons))
-    return unusual
-
-
-def _columns(unusual: list[_UnusualRow]) -> tuple[Columns, Columns]:
-    """The explanation as a table, and what names its rows."""
-    names = ("row", "log_density", "column", "observed", "expected", "spread", "log_conditional")
-    records = [(row.row, row.log_density, *reason) for row in unusual for reason in row.reasons]
-    columns = dict(zip(names, map(_array, zip(*records, strict=True)), strict=True))
-    ids = {
-        name: _array([row.id[name] for row in unusual for _ in row.reasons])
-        for name in unusual[0].id
-    }
-    return columns, ids
+    labels = explanation.names if saved.is_table else saved.labels
+    label = dict(zip(explanation.names, labels, strict=True))
+    cells: list[dict[str, Any]] = explanation.records()
+    for cell in cells:
+        number = int(lowest[cell["row"]])
+        cell |= {"row": chunk.first + number + 1, "column": label[cell["column"]]}
+        cell["observed"] = cell.pop("value")
+        cell["ids"] = {name: values[number] for name, values in chunk.ids.items()}
+    return cells
 
 
 def _array(values: Any) -> np.ndarray:
@@ -217,25 +191,17 @@ def _array(values: Any) -> np.ndarray:
     return np.fromiter(map(as_text, values), dtype=object, count=len(values))
 
 
-def _show(unusual: list[_UnusualRow]) -> None:
-    for row in unusual:
-        id = "".join(f", {name} {value}" for name, value in row.id.items())
-        click.echo(f"row {row.row:,}{id}: log-density {row.log_density:.3f}")
+def _show_unusual(cells: list[dict[str, Any]]) -> None:
+    for row, group in itertools.groupby(cells, key=lambda cell: cell["row"]):
+        reasons = list(group)
+        id = "".join(f", {name} {value}" for name, value in reasons[0]["ids"].items())
+        click.echo(f"row {row:,}{id}: log-density {reasons[0]['log_density']:.3f}")
         lines = [("column", "observed", "expected", "spread", "log p(observed | others)")]
-        lines += [
-            (
-                column,
-                short_float(observed),
-                short_float(expected),
-                f"{spread:.3g}",
-                f"{surprise:.3f}",
-            )
-            for column, observed, expected, spread, surprise in row.reasons
-        ]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        for column, *cells in lines:
-            padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-            click.echo("  " + "  ".join([column.ljust(widths[0]), *padded]))
+        for cell in reasons:
+            texts = [short_float(cell[name]) for name in ("observed", "expected")]
+            numbers = f"{cell['spread']:.3g}", f"{cell['log_conditional']:.3f}"
+            lines.append((cell["column"], *texts, *numbers))
+        click.echo("\n".join(f"  {line}" for line in aligned(lines, 1)))
 
 
 @click.command()
