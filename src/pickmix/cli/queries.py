@@ -406,9 +406,9 @@ def _write_text(output: Output, table: WholeTable, missing: Columns, filled: lis
     delimiter = output.delimiter_after(layout.delimiter)
     mark, several = delimiter or " ", len(filled) > 1
     with open_text(path) as file:
-        before = list(itertools.islice(file, layout.n_skipped + 1))[: layout.n_skipped or 1]
-    end = "\r\n" if before[0].endswith("\r\n") else "\n"
-    before = before[: layout.n_skipped]
+        start = list(itertools.islice(file, layout.n_skipped + 1))
+    end = "\r\n" if start[0].endswith("\r\n") else "\n"
+    before = start[: layout.n_skipped]
     if delimiter != layout.delimiter:
         before = [mark.join(quoted(name, mark) for name in layout.names or ()) + "\n"]
     if layout.names is not None:
@@ -420,12 +420,14 @@ def _write_text(output: Output, table: WholeTable, missing: Columns, filled: lis
             for name, flags in missing.items()
             if flags.any()
         ]
-        rows = (row for path, layout in table.texts for row in written_rows(path, layout))
-        for place, row in enumerate(rows):
+        rows = (
+            (row, part.delimiter) for path, part in table.texts for row in written_rows(path, part)
+        )
+        for place, (row, original) in enumerate(rows):
             new = [(column, values[place]) for column, flags, values in gaps if flags[place]]
-            if new or delimiter != layout.delimiter:
-                cells = raw_cells(row, layout.delimiter)
-                if delimiter != layout.delimiter:
+            if new or delimiter != original:
+                cells = raw_cells(row, original)
+                if delimiter != original:
                     # Those in quotes are the same in every dialect.
                     cells = [c if c.lstrip()[:1] == '"' else quoted(c, delimiter) for c in cells]
                 for column, value in new:
