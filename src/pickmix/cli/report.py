@@ -12,13 +12,7 @@ import numpy as np
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.data import STANDARD
 from pickmix.cli.saved import Chunk, load_model, query_options, querying
-from pickmix.inspection.report import (
-    affordable_rows,
-    check_target,
-    make_page,
-    subject_of,
-    write_page,
-)
+from pickmix.inspection.report import affordable_rows, check_target, make_page, subject_of
 
 
 @click.command()
@@ -95,11 +89,10 @@ def report(
         subject = subject_of(
             saved.estimator, kept["rows"], numbers, n_rows, kept.get("ids"), id_name, names
         )
-        page = make_page(subject, title=title, held_out=held_out, n_unusual=unusual)
-    if out == STANDARD:
+        target = None if out == STANDARD else out
+        page = make_page(subject, target, title=title, held_out=held_out, n_unusual=unusual)
+    if target is None:
         click.echo(page, nl=False)
-    else:
-        write_page(page, out)
     if not quiet:
         size = len(page.encode()) / 1e6
         # Messages must not get among the page.
