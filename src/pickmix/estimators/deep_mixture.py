@@ -477,7 +477,7 @@ def _read_batch(
         return _check(estimator, X, sample_weight)
     rows = read_numbers(estimator, X)
     if estimator._takes_missing() and np.isnan(rows).all():
-        warn_about_unseen(rows.shape[0], stacklevel=3)
+        warn_about_unseen(rows.shape[0])
         return rows[:0], None
     return _check(estimator, X, sample_weight, reset=False)
 

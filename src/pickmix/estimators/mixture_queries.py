@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators.array_columns import ArrayColumns
 from pickmix.estimators.queries import DensityQueries, weighted_mean
 from pickmix.estimators.row_sources import by_chunks, read_fitted
-from pickmix.estimators.table_columns import TableColumns
 from pickmix.estimators.validation import (
     RandomSeed,
     check_choice,
@@ -30,6 +28,7 @@ from pickmix.estimators.validation import (
 from pickmix.families.base import RandomSource
 from pickmix.inputs.arrays import check_noise, read_numbers
 from pickmix.inputs.open_rows import is_dask, is_source
+from pickmix.model.columns import Columns
 from pickmix.model.conditional import ConditionalMixtures, check_quantiles, impute_rows
 from pickmix.model.explanation import Explanation, explain_rows
 from pickmix.model.merging import Merges, MergeTree, merge_model, score_levels
@@ -57,9 +56,9 @@ class MixtureQueries(DensityQueries, abc.ABC):
         """The fitted mixture as a value, with array-level queries."""
 
     @property
-    def _columns(self) -> ArrayColumns | TableColumns:
+    def _columns(self) -> Columns:
         """How users name the model's columns, and read and write their values."""
-        return ArrayColumns(self, self.model_.family)
+        return Columns(self, self.model_.family)
 
     @abc.abstractmethod
     def _like(self, columns: np.ndarray, model: MixtureModel) -> Self:
@@ -302,7 +301,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
 
     def _conditionals(
         self,
-        terms: ArrayColumns | TableColumns,
+        terms: Columns,
         rows: np.ndarray,
         targets: np.ndarray,
         noise: np.ndarray | None = None,
@@ -424,7 +423,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
 
     def _impute(
         self,
-        terms: ArrayColumns | TableColumns,
+        terms: Columns,
         rows: np.ndarray,
         fill: Any,
         strategy: str,
@@ -513,7 +512,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
         rows, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
         query = QueryRows(self.model_, rows, terms.read_noise(noise, rows), terms.level_weights)
-        return in_terms(explain_rows(query, terms.all_labels, top), top)
+        explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top), top)
+        return explanation
 
     # Fewer components.
 

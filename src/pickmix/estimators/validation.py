@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -17,46 +16,10 @@ from pickmix.checks import check_integer as check_integer
 from pickmix.checks import check_n_jobs as check_n_jobs
 from pickmix.checks import check_number as check_number
 from pickmix.checks import check_randomness as check_randomness
-from pickmix.data.rows import ArrayRows
-from pickmix.families.gaussian import check_positive_definite as check_positive_definite
 from pickmix.fitting.settings import check_callbacks as check_callbacks
 from pickmix.fitting.settings import resolve_evaluate_every as resolve_evaluate_every
 from pickmix.fitting.stopping import Outcome
-
-LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
-
-
-def check_enough_rows(n_rows: int, n_components: int) -> None:
-    if n_rows < n_components:
-        raise ValueError(
-            f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
-            f"zero weight not counted), got n_components={n_components}."
-        )
-
-
-def warn_about_reg_covar(source: ArrayRows, reg_covar: float) -> None:
-    """Warn if the regularisation is larger than the variance of every column."""
-    variance = float(source.spread().max())
-    if 0.0 < variance < reg_covar:
-        warnings.warn(
-            f"reg_covar={reg_covar!r} exceeds the variance of every column of X "
-            f"(largest: {variance:.3g}) and will hide its structure. "
-            "Rescale X or lower reg_covar.",
-            UserWarning,
-            stacklevel=5,
-        )
-
-
-def check_spread(source: ArrayRows) -> float:
-    """Return the largest standard deviation of a column; raise if squares would overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        spread = float(np.sqrt(source.spread().max()))
-    if not spread < LARGEST_SPREAD:
-        raise ValueError(
-            f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares fit "
-            f"into float64, got {spread:.3g}. Rescale it."
-        )
-    return spread
+from pickmix.inputs.errors import warn_caller
 
 
 def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -116,4 +79,4 @@ def warn_about_outcome(mixture: Any) -> None:
         message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
     else:
         return
-    warnings.warn(message, category, stacklevel=3)
+    warn_caller(message, category)

@@ -12,6 +12,7 @@ import numpy as np
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
 from pickmix.families.gaussian_parts import DensePart
+from pickmix.model.columns import LEVEL_KINDS
 from pickmix.model.conditional import conditional_moments
 from pickmix.model.rows import QueryRows, log_sum_exp
 from pickmix.threads import Threads, resolve_n_jobs
@@ -25,8 +26,6 @@ _SLACK = 40.0
 _ROUNDING = 1e-13
 _MUCH_WORK = 2e8  # Numbers of covariances to factorise that take NumPy about four seconds.
 _MOST_SHOWN = 3  # Rows in the printed form.
-#: Kinds of columns whose values are names, of arrays and of tables.
-LEVEL_KINDS = ("level", "boolean", "category")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Tables that are not in memory: a sample of the rows, and facts about all of them."""
+"""The rows that a fit in closed form learns from: in memory, or a sample of a larger table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,7 @@ from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.closed_form.fit import AllRows
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.row_sources import (
-    MEMORY_SHARE,
-    chunk_rows,
-    learn_names,
-    memory,
-    open_for,
-)
+from pickmix.estimators.row_sources import chunk_rows, learn_names, open_for, refuse_too_large
 from pickmix.families.base import Family
 from pickmix.fitting.checkpoint import describe
 from pickmix.fitting.progress import PassProgress
@@ -31,9 +26,58 @@ from pickmix.model.mixture import make_backend
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
 
+LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 _SAMPLE_BYTES = 2**30  # Of a sample at most, unless components would have too few rows.
 _LEAST_PER_COMPONENT = 10  # Rows.
 _NEARLY_ALL = 1.5  # Tables of so many times the sample come into memory as a whole.
+
+
+@dataclass
+class FitRows:
+    """Rows (N, D) in memory, all or a sample, with weights (N,) and noise."""
+
+    rows: np.ndarray
+    weights: np.ndarray | None
+    noise: np.ndarray | None = None
+    facts: Facts | None = None  # About all rows, if these are a sample.
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether rows have gaps or noise."""
+        return self.noise is not None or bool(np.isnan(self.rows).any())
+
+    def source(self, family: Family, compiled: bool, centre: np.ndarray | None = None) -> ArrayRows:
+        """Rows as the engine sees them, checked; about their mean unless a centre is given."""
+        if self.noise is not None and not family.takes_noise:
+            raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
+        problem = family.check(self.rows)
+        if problem is not None:
+            raise ValueError(f"X: {problem}.")
+        order = slice(None) if family.column_order is None else family.column_order
+        if self.facts is not None:
+            centre = family.centre(self.facts.mean[order])
+        # Sums of huge values may overflow; the check of the spread then says so by name.
+        with np.errstate(over="ignore", invalid="ignore"):
+            source = make_rows(self.rows[:, order], self.weights, centre, compiled, self.noise)
+            if centre is None:
+                source.center = family.centre(source.center)
+            if self.facts is not None:
+                source.limits = self.facts.low[order], self.facts.high[order]
+            spread = float(np.sqrt(source.spread().max()))
+        if not spread < LARGEST_SPREAD:
+            raise ValueError(
+                f"X must have columns with a spread below {LARGEST_SPREAD:.0e}, so that squares "
+                f"fit into float64, got {spread:.3g}. Rescale it."
+            )
+        return source
+
+
+def check_enough_rows(n_rows: int, n_components: int) -> None:
+    if n_rows < n_components:
+        raise ValueError(
+            f"n_components must be at most the number of rows (n_samples={n_rows}, rows of "
+            f"zero weight not counted), got n_components={n_components}."
+        )
 
 
 def sample_size(n_rows: int, row_bytes: int, wanted: int, n_components: int) -> int:
@@ -53,36 +97,30 @@ class LargeTable:
     The estimator's parameters say how many rows are needed; it gets the names of the columns.
     """
 
-    def __init__(
-        self, estimator: Any, X: Any, sample_weight: Any, columns: Any, threads: Threads
-    ) -> None:
+    def __init__(self, estimator: Any, X: Any, sample_weight: Any, columns: Any) -> None:
         self.chunks: Chunks
         # A source that the user has opened is the user's to close.
-        self._own_source: RowSource | None = None
-        names: list[str] | None
+        self._opened: RowSource | None = None
         if is_dask(X):
-            collection = X if columns is None else choose_columns(X, columns)
+            if columns is not None:
+                X = X[list(columns)] if hasattr(X, "columns") else X[:, columns]
             if not is_dask(sample_weight):
                 sample_weight = check_weights(sample_weight, None)
-            self.chunks = DaskChunks(collection, weights=sample_weight)
+            self.chunks = DaskChunks(X, weights=sample_weight)
             names = self.chunks.names
             self._labels: Sequence[Any] = names or range(self.chunks.n_columns)
         else:
             source = open_for(X, columns)
-            if not isinstance(X, RowSource):
-                self._own_source = source
+            self._opened = None if source is X else source
             sample_weight = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
             self.chunks = LocalChunks(source, size, Reference(), sample_weight)
-            names = source.names
-            self._labels = source.column_labels()
+            names, self._labels = source.names, source.column_labels()
+        #: Rows that weigh something, as far as that is known.
         self.n_rows = int(self.chunks.offsets[-1])
-        # Rows that weigh something, as far as that is known here.
-        self.n_heavy = self.n_rows
         if sample_weight is not None and not is_dask(sample_weight):
-            self.n_heavy = int(np.count_nonzero(np.asarray(sample_weight)))
+            self.n_rows = int(np.count_nonzero(sample_weight))
         self.n_columns = self.chunks.n_columns
-        self._threads = threads
         self._weights = sample_weight
         learn_names(estimator, self.n_columns, names)
 
@@ -90,48 +128,51 @@ class LargeTable:
         weights = self._weights
         if is_dask(weights):
             weights = str(getattr(weights, "_name", type(weights)))
-        elif weights is not None:
-            weights = np.asarray(weights)
         return self.chunks.fingerprint() | {"sample_weight": describe(weights)}
 
-    def look(self, estimator: Any, seeds: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """Read the table once: facts about its columns, and a sample of rows, which is returned.
+    def sample(self, estimator: Any, seeds: list[int]) -> tuple[FitRows, np.ndarray]:
+        """Read the table once: a sample of the rows, and the extremes of all columns (2, D).
 
         Fits that need all rows in memory get all.
         """
-        chunks, n_rows = self.chunks, self.n_rows
+        chunks, n_all = self.chunks, int(self.chunks.offsets[-1])
         row_bytes = chunks.n_columns * chunks.dtype.itemsize
         partition = partition_settings(estimator.algorithm, estimator.proposal)
         if partition is None:
-            needed = n_rows * row_bytes
-            if needed > MEMORY_SHARE * memory():
-                raise MemoryError(
-                    f"X takes {needed / 1e9:.1f} GB, and algorithm={estimator.algorithm!r} with "
-                    f"proposal={estimator.proposal!r} needs all rows in memory. This machine has "
-                    f"{memory() / 1e9:.1f} GB. The default algorithm reads them chunk by chunk."
-                )
-            n_sampled = n_rows
+            refuse_too_large(
+                n_all * row_bytes,
+                "X takes",
+                f"algorithm={estimator.algorithm!r} with proposal={estimator.proposal!r} needs all "
+                "rows in memory",
+                " The default algorithm reads them chunk by chunk.",
+            )
+            n_sampled = n_all
         else:
             K = int(estimator.n_components)
-            wanted = resolve_batch_size("auto", estimator.algorithm, n_rows, K, partition)
-            n_sampled = sample_size(n_rows, row_bytes, wanted, K)
-        shared = Inspection(seeds[0] * 2**31 + seeds[1], n_rows, n_sampled)
-        results, self.facts = self._inspect(shared, int(estimator.verbose))
-        if not self.facts.weight > 0.0:
+            wanted = resolve_batch_size("auto", estimator.algorithm, n_all, K, partition)
+            n_sampled = sample_size(n_all, row_bytes, wanted, K)
+        shared = Inspection(seeds[0] * 2**31 + seeds[1], n_all, n_sampled)
+        results, facts = self._inspect(shared, int(estimator.verbose))
+        if not facts.weight > 0.0:
             raise ValueError("sample_weight must hold a positive weight, got only zeros.")
-        refuse_empty(self.facts.masses, self._labels)
-        warn_about_unseen(self.facts.n_unseen, stacklevel=5)
-        self.n_heavy -= self.facts.n_unseen
-        self.is_whole = n_sampled == n_rows
-        self.mean_weight = self.facts.weight / n_rows
-        return _gathered(results)
+        refuse_empty(facts.masses, self._labels)
+        warn_about_unseen(facts.n_unseen)
+        self.n_rows -= facts.n_unseen
+        rows, weights = _gathered(results)
+        extremes = np.stack([facts.low, facts.high])
+        #: What passes over all rows need, unless all are in memory.
+        self.all_rows: AllRows | None = None
+        if n_sampled == n_all:
+            return FitRows(rows, weights), extremes
+        self.all_rows = AllRows(chunks, facts.weight / n_all)
+        return FitRows(rows, weights, facts=facts), extremes
 
     def _inspect(self, shared: Inspection, verbose: int) -> tuple[list[Sampled], Facts]:
         chunks = self.chunks
         n_chunks, size = chunks.offsets.shape[0] - 1, chunks.chunks_per_run
         results: list[Sampled] = []
         sums = Pairwise(Facts.plus)
-        progress = PassProgress(self.n_rows, verbose, label="first look")
+        progress = PassProgress(shared.n_rows, verbose, label="first look")
         try:
             for first in range(0, n_chunks, size):
                 run = range(first, min(first + size, n_chunks))
@@ -150,39 +191,22 @@ class LargeTable:
             progress.close()
         return results, sums.total()
 
-    def extremes(self) -> np.ndarray:
-        """The smallest and the largest value of every column, (2, D)."""
-        return np.stack([self.facts.low, self.facts.high])
-
-    def all_rows(self) -> AllRows:
-        return AllRows(self.chunks, self.mean_weight)
-
-    def sample_source(
-        self, rows: np.ndarray, weights: np.ndarray | None, family: Family, compiled: bool
-    ) -> ArrayRows:
-        """The sample as the engine's source; columns of `rows` are in the family's order."""
-        order = slice(None) if family.column_order is None else family.column_order
-        facts = self.facts
-        centre = family.centre(facts.mean[order])
-        source = make_rows(rows, weights, centre, compiled)
-        source.limits = facts.low[order], facts.high[order]
+    def use_kernels(self, compiled: bool, threads: Threads) -> None:
         if isinstance(self.chunks, LocalChunks):
-            self.chunks.backend = make_backend(compiled, self._threads)
-        return source
+            self.chunks.backend = make_backend(compiled, threads)
 
     def close(self) -> None:
         self.chunks.close()
-        if self._own_source is not None:
-            self._own_source.close()
+        if self._opened is not None:
+            self._opened.close()
 
 
 def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:
     """The rows of all chunks, and their weights; chunks are released one by one."""
-    n_rows = sum(result.rows.shape[0] for result in results)
+    end = sum(result.rows.shape[0] for result in results)
     first = results[0]
-    rows = np.empty((n_rows, first.rows.shape[1]), dtype=first.rows.dtype)
-    weights = None if first.weights is None else np.empty(n_rows)
-    end = n_rows
+    rows = np.empty((end, first.rows.shape[1]), dtype=first.rows.dtype)
+    weights = None if first.weights is None else np.empty(end)
     while results:
         part = results.pop()
         begin = end - part.rows.shape[0]
@@ -191,8 +215,3 @@ def _gathered(results: list[Sampled]) -> tuple[np.ndarray, np.ndarray | None]:
             weights[begin:end] = part.weights
         end = begin
     return rows, weights
-
-
-def choose_columns(collection: Any, columns: Any) -> Any:
-    """Some columns of a Dask collection: by name from a dataframe, by number from an array."""
-    return collection[list(columns)] if hasattr(collection, "columns") else collection[:, columns]
