@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from short_fits import COVARIANCE_TYPES, assert_identical, clusters, every_algorithm, short_fit
+from short_fits import assert_identical, clusters, every_algorithm, short_fit
 from sklearn.base import clone
 
 from pickmix import GaussianMixture
@@ -86,8 +86,7 @@ class TestWarmStart:
 
     @pytest.mark.parametrize(
         ("algorithm", "covariance_type"),
-        [(algorithm, "full") for algorithm in ("em", "saem", "mcsaem")]
-        + [("mhsaem", covariance_type) for covariance_type in COVARIANCE_TYPES],
+        [("em", "full"), ("saem", "spherical"), ("mcsaem", "diag"), ("mhsaem", "tied")],
     )
     def test_two_halves_are_a_whole(self, algorithm, covariance_type):
         # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With
@@ -112,17 +111,6 @@ class TestWarmStart:
             np.testing.assert_allclose(
                 getattr(halves, name), getattr(whole, name), rtol=1e-8, atol=1e-8, err_msg=name
             )
-
-    @every_algorithm
-    def test_steps_and_passes_go_on(self, settings):
-        mixture = short_fit(warm_start=True, **settings)
-        assert mixture.n_steps_ == 20
-        mixture.fit(clusters())
-        assert mixture.n_steps_ == 40
-        mixture.set_params(max_steps=3)
-        mixture.fit(clusters())
-        assert mixture.n_steps_ == 43
-        assert mixture.trace_["step"][-1] == 43
 
     def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
         """5 passes of small batches, then 3 iterations of EM: 8 passes in all, 3 of them new."""
@@ -158,15 +146,6 @@ class TestWarmStart:
         assert mixture.n_steps_ == 5
         assert np.linalg.eigvalsh(mixture.covariances_).min() > 0.0
 
-    def test_em_never_goes_down(self):
-        X = clusters()
-        mixture = GaussianMixture(
-            3, algorithm="em", max_steps=4, warm_start=True, random_state=0, reg_covar=0.0
-        )
-        values = np.concatenate([mixture.fit(X).trace_["log_likelihood"] for _ in range(5)])
-        assert len(values) == 20
-        assert np.diff(values).min() >= -1e-12
-
     @pytest.mark.parametrize(
         "change",
         [{"n_components": 4}, {"covariance_type": "diag"}, {"covariance_type": "tied"}],
@@ -178,11 +157,6 @@ class TestWarmStart:
         fresh = clone(mixture).fit(X)
         assert_identical(mixture, fresh)
         assert mixture.n_steps_ == 20
-
-    def test_other_features_mean_a_new_start(self):
-        mixture = short_fit(warm_start=True)
-        X = clusters(n_features=3)
-        assert_identical(mixture.fit(X), clone(mixture).fit(X))
 
     def test_other_algorithm_goes_on(self):
         X = clusters()

@@ -11,7 +11,6 @@ from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage
 from sklearn.metrics import adjusted_rand_score
 from table_cases import mixed_table
 
-import pickmix
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
 
 RNG = np.random.default_rng(0)
@@ -104,15 +103,6 @@ def test_passes_over_rows_improve_a_smaller_mixture():
     assert refitted.warm_start is False
     for name, value in before.items():
         assert (getattr(mixture, name) == value).all()
-
-
-def test_a_marginal_is_refitted_from_where_its_merges_led():
-    mixture = fitted(n_components=30)
-    merged = mixture.marginal([0, 1]).reduce(4)
-    refitted = mixture.marginal([0, 1]).reduce(4, X[:, :2], max_iter=1)
-    # The same components, each a little moved: not those of another start.
-    assert refitted.means_ == pytest.approx(merged.means_, abs=1.0)
-    assert refitted.n_start_evaluations_ == 0
 
 
 def test_merges_are_not_pickled():
@@ -213,18 +203,6 @@ def test_a_mixture_of_tables():
     assert mixture.n_components == mixture.weights_.shape[0] == 9
 
 
-def test_levels_of_rows_in_files_and_of_lazy_ones(tmp_path):
-    dask_array = pytest.importorskip("dask.array")
-    mixture = fitted()
-    np.save(tmp_path / "rows.npy", X)
-    expected = mixture.predict(X, level=3)
-    assert (mixture.predict(tmp_path / "rows.npy", level=3) == expected).all()
-    lazy = dask_array.from_array(X, chunks=(500, 3))
-    shares = mixture.predict_proba(lazy, level=3)
-    assert shares.shape[1] == 3
-    assert (shares.compute().argmax(axis=1) == expected).all()
-
-
 @pytest.mark.parametrize("value", [0, 13, 2.5, "three"])
 def test_numbers_of_components_that_make_no_sense(value):
     mixture = fitted()
@@ -234,7 +212,3 @@ def test_numbers_of_components_that_make_no_sense(value):
         mixture.predict(X, level=value)
     with pytest.raises((ValueError, TypeError), match="n_clusters must be"):
         mixture.merge_tree().labels(value)
-
-
-def test_deep_mixtures_have_no_tree():
-    assert not hasattr(pickmix.FlowMixture(2), "merge_tree")

@@ -249,7 +249,7 @@ def refusal(tmp_path, model):
         (lambda d: d.update(parameters=None), "makes no model .TypeError"),
         (lambda d: d["parameters"].update(colour=1), "Invalid parameter 'colour'"),
         (lambda d: d["attributes"].update(fit=1), "no fitted attribute 'fit'"),
-        (lambda d: d["attributes"].update(_fitted_structure="round"), "makes no model .KeyError"),
+        (lambda d: d["attributes"].update(_fitted_description="round"), "family must be one of"),
         (lambda d: d["attributes"].update(means_={"array": "lost"}), "makes no .* 'lost'"),
         (lambda d: d["attributes"].pop("n_features_in_"), "makes no model .AttributeError"),
         (lambda d: d["attributes"].update(means_="words"), "means must be an array of real"),

@@ -5,7 +5,7 @@ import pytest
 from small_tables import small_samples
 
 from pickmix import FamilyMixture, GaussianMixture, open_rows
-from pickmix.estimators import fit_rows
+from pickmix.estimators import row_sources
 
 K, N = 6, 9000
 
@@ -148,7 +148,7 @@ def test_other_algorithms_read_all_rows(files):
 
 
 def test_other_algorithms_refuse_what_memory_cannot_hold(files, monkeypatch):
-    monkeypatch.setattr(fit_rows, "memory", lambda: 1000.0)
+    monkeypatch.setattr(row_sources, "memory", lambda: 1000.0)
     with pytest.raises(MemoryError, match=r"algorithm='em'.*needs all rows in memory"):
         fit(files / "rows.npy", algorithm="em")
 

@@ -147,14 +147,6 @@ def test_all_kinds_of_tables_give_the_same_fit(fitted_to_gaps, with_gaps, tmp_pa
         np.testing.assert_array_equal(mixture.score_samples(with_gaps), expected)
 
 
-def test_rows_of_weight_zero_do_not_count(table):
-    young = table["age"] < 50.0
-    mixture = TableMixture(2, random_state=0).fit(table, sample_weight=young.astype(float))
-    drawn = mixture.sample(2000, random_state=0)["age"]
-    assert drawn.max() < 65.0
-    assert drawn.mean() == pytest.approx(table["age"][young].mean(), abs=0.7)
-
-
 def test_levels_beyond_the_most_still_have_probabilities_that_sum_to_one():
     rng = np.random.default_rng(0)
     names = np.array([f"level {k}" for k in range(30)], dtype=object)
@@ -195,13 +187,6 @@ def test_approximate_scores_are_bounds_and_exact_on_request(fitted_to_gaps, with
     threshold = float(np.quantile(exact, 0.3))
     mixed = fitted_to_gaps.score_samples(with_gaps, n_candidates=1, exact_below=threshold)
     np.testing.assert_array_equal(mixed < threshold, exact < threshold)
-
-
-def test_the_groups_of_rows_are_found(fitted, table):
-    group = np.digitize(table["age"], [40.0, 60.0])
-    actual = fitted.predict(table)
-    purity = sum(np.bincount(group[actual == k]).max() for k in range(3)) / 300
-    assert purity > 0.95
 
 
 @pytest.mark.parametrize("suffix", ["model", "model.npz"])

@@ -7,7 +7,6 @@ from scipy.stats import norm
 from pickmix import TableMixture
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
-from pickmix.families.registry import make_family
 from pickmix.threads import Threads
 
 FLOORS = np.array([0.1, 0.5, 2.0])
@@ -45,35 +44,6 @@ def test_every_column_has_its_floor_added(name, threads):
     parameters = {"means": np.zeros((9, 3)), "covariances": covariances}
     back = family.moments_of(parameters, np.zeros(3)).scatter
     np.testing.assert_allclose(back[0], family.project(moments.scatter)[0], atol=1e-12)
-
-
-@pytest.mark.parametrize("name", GAUSSIANS)
-def test_one_number_is_the_same_as_equal_floors(name):
-    one, several = GAUSSIANS[name](3, 0.25), GAUSSIANS[name](3, np.full(3, 0.25))
-    np.testing.assert_array_equal(one.floors, several.floors)
-    assert one.reg_covar == several.reg_covar == 0.25
-    with pytest.raises(ValueError, match=r"of shape \(3,\), got \(2,\)"):
-        GAUSSIANS[name](3, np.ones(2))
-
-
-def test_groups_take_the_floors_of_their_columns():
-    rows = np.random.default_rng(0).integers(0, 3, (20, 4)).astype(float)
-    description = [("full", [3, 1]), ("categorical", [0]), ("diag", [2])]
-    family = make_family(description, rows, np.array([9.0, 0.1, 0.2, 0.3]))
-    np.testing.assert_array_equal(family.groups[0].family.floors, [0.3, 0.1])
-    np.testing.assert_array_equal(family.groups[2].family.floors, [0.2])
-    assert family.reg_covar == 0.3
-
-
-def test_floors_of_one_component_are_added_to_the_covariance_of_the_rows():
-    rng = np.random.default_rng(0)
-    x = rng.normal(0.0, 3.0, 500)
-    y = np.round(x + rng.normal(size=500), 1)
-    mixture = TableMixture(1, algorithm="em", reg_covar=0.0).fit({"x": x, "y": y})
-    scales = [mixture.schema_["x"].scale, mixture.schema_["y"].scale]
-    actual = mixture.mixture_.parameters_["full0_covariances"][0] * np.outer(scales, scales)
-    expected = np.cov(x, y, bias=True) + np.diag([0.0, 0.1**2 / 12.0])
-    np.testing.assert_allclose(actual, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize(

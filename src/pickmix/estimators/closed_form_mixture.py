@@ -102,7 +102,6 @@ class ClosedFormMixture(
 
     def _fitted_family(self) -> Family:
         """The family of the fitted parameters, without regularisation."""
-        # Parameters may have been set by hand, without a fit.
         return make_family(self._fitted_description or self._description(), self._limits(), 0.0)
 
     def _continues(self, n_columns: int) -> bool:
@@ -403,8 +402,7 @@ class ClosedFormMixture(
         >>> np.sort(mixture.reduce(2).means_[:, 0]).round(0)
         array([-4.,  4.])
         """
-        labels = self.merge_tree().labels(self._check_level("n_components", n_components))
-        reduced = self._grouped(labels)
+        reduced = self._grouped(self._labels(n_components, "n_components"))
         if X is None:
             return reduced
         check_integer("max_iter", max_iter, 1)

@@ -204,7 +204,9 @@ class GaussianMixture(OnlineFitting):
         return super()._start_is_given() or self.means_init is not None
 
     def _limits(self) -> np.ndarray:
-        return np.zeros((1, self.means_.shape[1]))
+        # Parameters may have been set by hand, without a fit.
+        fitted = hasattr(self, "n_features_in_")
+        return np.zeros((1, self.n_features_in_ if fitted else self.means_.shape[1]))
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         self._fitted_description = self.covariance_type

@@ -57,7 +57,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
 
     @property
     def _columns(self) -> Columns:
-        """How users name the model's columns, and read and write their values."""
+        """How users name the model's columns, and read and write their values; of fitted ones."""
+        check_is_fitted(self)
         return Columns(self, self.model_.family)
 
     @abc.abstractmethod
@@ -67,11 +68,11 @@ class MixtureQueries(DensityQueries, abc.ABC):
     def _random(self, random_state: Any) -> RandomSource:
         return check_generator(self.random_state if random_state is None else random_state)
 
-    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
+    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | float]:
         """Rows of the model, their noise, and what log-densities gain by units, (N,)."""
         check_is_fitted(self)
         rows = read_numbers(self, X)
-        return rows, check_noise(noise, rows), None
+        return rows, check_noise(noise, rows), 0.0
 
     # Densities and components.
 
@@ -110,8 +111,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         if n_candidates is not None:
             check_integer("n_candidates", n_candidates, 1)
         rows, variances, units = self._read(X, noise)
-        if units is None:
-            return self.model_.score_samples(rows, variances, n_candidates, exact_below)
         below = None if exact_below is None else exact_below - units
         return np.asarray(self.model_.score_samples(rows, variances, n_candidates, below) + units)
 
@@ -154,7 +153,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         """
         if n_candidates is not None:
             check_integer("n_candidates", n_candidates, 1)
-        labels = self._labels(level)
+        labels = None if level is None else self._labels(level)
         rows, variances, _ = self._read(X, noise)
         return self.model_.predict(rows, variances, n_candidates, labels)
 
@@ -167,7 +166,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         With `level`, those of the clusters that are left when components are merged until there
         are so many: (N, level), see `predict`.
         """
-        labels = self._labels(level)
+        labels = None if level is None else self._labels(level)
         rows, variances, _ = self._read(X, noise)
         return self.model_.predict_proba(rows, variances, labels)
 
@@ -246,7 +245,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture.marginal([2, 0]).means_.shape
         (2, 2)
         """
-        check_is_fitted(self)
         terms = self._columns
         targets = terms.find(columns)
         return self._like(targets, self.model_.marginal(terms.in_model_order(targets)))
@@ -282,7 +280,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture.conditional({0: [-4.0, 4.0]}).mean().round(0).ravel()
         array([-4.,  4.])
         """
-        check_is_fitted(self)
         terms = self._columns
         rows = terms.read_given(given)
         is_given = ~np.isnan(rows).all(axis=0)
@@ -352,10 +349,9 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mean.round(1), std.round(1)
         (array([1. , 1.5]), array([0.1, 0.1]))
         """
-        check_is_fitted(self)
+        terms = self._columns
         check_flag("return_std", return_std)
         wanted = None if quantiles is None else check_quantiles(quantiles)
-        terms = self._columns
         targets = terms.find(columns)
         mixtures = self._conditionals(terms, terms.read_without(X, targets), targets)
         answers = list(mixtures.describe(return_std)[: 2 if return_std else 1])
@@ -417,7 +413,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         array([[ 1.,  3.],
                [-2., -6.]])
         """
-        check_is_fitted(self)
         terms = self._columns
         return self._impute(terms, *terms.filling(X), strategy, n_draws, random_state, noise)
 
@@ -505,10 +500,9 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> explanation.expected[0, :2].round(1), explanation.ranked[0]
         (array([-1.,  3.]), array([1, 0]))
         """
-        check_is_fitted(self)
+        terms = self._columns
         if top is not None:
             check_integer("top", top, 1)
-        terms = self._columns
         rows, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
         query = QueryRows(self.model_, rows, terms.read_noise(noise, rows), terms.level_weights)
@@ -561,21 +555,16 @@ class MixtureQueries(DensityQueries, abc.ABC):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_merged"}
 
-    def _labels(self, level: Any) -> np.ndarray | None:
+    def _labels(self, level: Any, parameter: str = "level") -> np.ndarray:
         """Clusters (K,) of the components when `level` are left."""
-        if level is None:
-            return None
-        return self.merge_tree().labels(self._check_level("level", level))
-
-    def _check_level(self, name: str, value: Any) -> int:
         check_is_fitted(self)
         K = self.model_.n_components
-        if check_integer(name, value, 1) > K:
+        if check_integer(parameter, level, 1) > K:
             raise ValueError(
-                f"{name} must be at most {K}, the number of components of this mixture, got "
-                f"{value!r}."
+                f"{parameter} must be at most {K}, the number of components of this mixture, got "
+                f"{level!r}."
             )
-        return int(value)
+        return self.merge_tree().labels(level)
 
     def _score_levels(self, X: Any, levels: np.ndarray) -> Iterator[np.ndarray]:
         """Yield log-densities (G, R) of the rows of X when `levels` (G,) components are left."""
@@ -587,8 +576,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
                     yield from score_levels(self.model_, self._merges(), rows, levels)
             return
         rows, _, units = self._read(X, None)
-        first = 0
+        units, first = np.broadcast_to(units, rows.shape[:1]), 0
         for scores in score_levels(self.model_, self._merges(), rows, levels):
             last = first + scores.shape[1]
-            yield scores if units is None else scores + units[first:last]
+            yield scores + units[first:last]
             first = last

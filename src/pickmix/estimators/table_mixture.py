@@ -225,10 +225,10 @@ class TableMixture(ClosedFormMixture):
 
     @property
     def _columns(self) -> TableColumns:
+        check_is_fitted(self)
         return TableColumns(self.schema_)
 
     def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray]:
-        check_is_fitted(self)
         rows, log_units = self._columns.read(X)
         return rows, noise, log_units.sum(axis=1)
 
@@ -290,7 +290,6 @@ class TableMixture(ClosedFormMixture):
         levels : (L,) array
         probabilities : (N, L) array
         """
-        check_is_fitted(self)
         terms = self._columns
         targets = terms.find([column])
         rows = terms.read_without(X, targets)
