@@ -112,16 +112,6 @@ def test_merges_are_not_pickled():
     assert len(pickle.dumps(mixture)) == before
 
 
-def test_a_smaller_mixture_is_refitted_behind_the_noise_of_rows():
-    noisy = X + RNG.normal(0.0, 2.0, X.shape)
-    noise = np.full(X.shape, 4.0)
-    mixture = fitted()
-    behind = mixture.reduce(4, noisy, noise=noise)
-    before = mixture.reduce(4, noisy)
-    widths = [np.linalg.slogdet(found.covariances_)[1].mean() for found in (behind, before)]
-    assert widths[0] < widths[1] - 1.0
-
-
 def test_the_tree_follows_the_parameters():
     mixture = fitted()
     before = mixture.merge_tree()

@@ -224,17 +224,6 @@ class TestInvariance:
         np.testing.assert_allclose(single.means_, near.means_, atol=1e-3)
 
 
-class TestStreams:
-    def test_batches_with_and_without_gaps(self):
-        held_out = clusters(2000, seed=9)
-        mixture = GaussianMixture(4, random_state=0)
-        for seed in range(4):
-            batch = clusters(1000, seed=seed)
-            mixture.partial_fit(with_gaps(batch, seed=seed) if seed % 2 else batch)
-        reference = GaussianMixture(4, random_state=0).fit(clusters(6000))
-        assert mixture.score(held_out) > reference.score(held_out) - 0.05
-
-
 def test_searches_find_components_by_what_was_seen():
     rng = np.random.default_rng(0)
     centres = 20.0 * rng.normal(size=(300, 4))

@@ -98,19 +98,6 @@ class TestLearning:
         # that components which have to move far end up in another optimum.
         assert following.score(new) > later.score_samples(new).mean() - 0.15
 
-    def test_callable_step_size_is_called_with_the_number_of_the_step(self, X):
-        steps = []
-
-        def step_size(t):
-            steps.append(t)
-            return 0.1
-
-        mixture = GaussianMixture(N_COMPONENTS, random_state=0).partial_fit(X[:1000])
-        n_steps = mixture.n_steps_
-        mixture.set_params(step_size=step_size)
-        stream(X[1000:4000], 1000, mixture)
-        assert [t for t in steps if t > n_steps] == [n_steps + 1, n_steps + 2, n_steps + 3]
-
     def test_a_tiny_step_changes_little_and_a_whole_one_forgets_all(self, X):
         start = stream(X[:4000], 1000, proposal=RandomPartition(relocate=False))
         shifted = X[4000:6000] + 1.0
@@ -187,14 +174,6 @@ class TestGoingOn:
         assert again.n_steps_ == mixture.n_steps_
         # How many rows stand behind the statistics is taken to be all: the prior weighs less.
         assert again.score(held_out) == pytest.approx(mixture.score(held_out), abs=2e-3)
-
-    def test_after_a_fit(self, X, held_out):
-        # P / 2n is 0.05 of so few rows.
-        mixture = GaussianMixture(N_COMPONENTS, random_state=0).fit(X[:1000])
-        before = mixture.score(held_out)
-        stream(X[1000:], 1000, mixture)
-        assert mixture.n_rows_seen_ == 12_000
-        assert mixture.score(held_out) > before
 
     def test_warm_fit_goes_on(self, X, held_out):
         mixture = stream(X[:4000], 1000, warm_start=True)

@@ -256,27 +256,6 @@ class TestPhases:
 
 
 class TestSchedules:
-    @pytest.mark.parametrize(
-        "step_size", [0.3, "paper", lambda t: t**-0.6], ids=["constant", "paper", "callable"]
-    )
-    def test_step_size(self, truth, X, step_size):
-        mixture = fitted(X, step_size=step_size)
-        assert mixture.converged_
-        assert mixture.score(X) > truth.score_samples(X).mean()
-
-    def test_callable_step_size_is_called_once_per_step(self, X):
-        steps = []
-
-        def step_size(t):
-            steps.append(t)
-            return 0.5
-
-        fitted(X, step_size=step_size, max_steps=10)
-        # Validation may call it for the first step.
-        assert [t for t in steps if t > 1] == list(range(2, 11))
-        with pytest.raises(ValueError, match=r"step_size must return .*got 2.0 at step 5"):
-            fitted(X, step_size=lambda t: 2.0 if t == 5 else 0.1, max_steps=10)
-
     def test_annealing(self, truth, X):
         mixture = fitted(X, annealing="anti")
         # A schedule is run to its end, and ends at a temperature of one.
@@ -301,27 +280,6 @@ class TestSchedules:
         assert mixture.n_iter_ == -(-mixture.n_steps_ // steps_per_pass)
         # P / 2N = 0.025 is what a fit gains on its own rows, less what shrinkage costs.
         assert mixture.score(X) > truth.score_samples(X).mean() - 0.01
-
-    def test_callbacks_and_records(self, X):
-        seen = []
-
-        def look(info):
-            seen.append((info.step, info.log_likelihood, info.live_components))
-            assert np.isfinite(info.estimator().score(X[:50]))
-            return info.step >= 10
-
-        mixture = fitted(X, callbacks=look)
-        assert mixture.outcome_ == "callback"
-        assert mixture.n_steps_ == 10
-        trace = mixture.trace_
-        np.testing.assert_array_equal(trace["step"], [step for step, _, _ in seen])
-        np.testing.assert_array_equal(trace["log_likelihood"], [value for _, value, _ in seen])
-        assert (np.diff(trace["evaluations"]) > 0).all()
-        assert (np.diff(trace["seconds"]) >= 0.0).all()
-        assert (trace["live_components"] == N_COMPONENTS).all()
-        # Nothing that a block proposes is rejected.
-        np.testing.assert_array_equal(trace["acceptance"], 1.0)
-        assert mixture.lower_bound_ == trace["log_likelihood"][-1]
 
 
 class TestCounts:

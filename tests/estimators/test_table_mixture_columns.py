@@ -48,16 +48,6 @@ class TestLongNumbers:
         expected = mixture.explain(table).expected[:, 0]
         assert expected[10] == pytest.approx(float(start), rel=1e-15, abs=2000)
 
-    @pytest.mark.parametrize(("dtype", "start"), [("Int64", 2**62), ("UInt64", 2**63 + 5)])
-    def test_types_of_pandas_keep_them(self, dtype, start):
-        values = pd.array([start + 7 * i for i in range(50)] + [None], dtype=dtype)
-        table = pd.DataFrame({"x": values, "y": np.arange(51) + 0.25})
-        mixture = TableMixture(**SETTINGS).fit(table)
-        filled = mixture.impute(table)["x"]
-        assert filled.dtype == dtype
-        assert filled.tolist()[:50] == table["x"].tolist()[:50]
-        assert abs(filled.tolist()[50] - (start + 350)) < 60
-
     def test_a_file_keeps_them(self, tmp_path):
         table = self.table()
         rows = "".join(f"{x},{y}\n" for x, y in zip(table["x"], table["y"], strict=True))
@@ -142,15 +132,6 @@ class TestStrayMarks:
     )
     def test_other_texts_are_categories(self, values):
         assert TableMixture(**SETTINGS).fit({"c": values}).schema_.kinds == {"c": "category"}
-
-    def test_decimal_commas(self, tmp_path):
-        rows = "".join(f"{i},5;{i}\n" for i in range(60))
-        (tmp_path / "t.csv").write_text("a;b\n" + rows + "?;7\n")
-        with pytest.raises(ValueError, match="'a' holds 60 numbers among 61 values"):
-            TableMixture(**SETTINGS).fit(tmp_path / "t.csv")
-        with pytest.warns(UserWarning, match="1 value"):
-            mixture = TableMixture(**SETTINGS, schema={"a": "number"}).fit(tmp_path / "t.csv")
-        assert (mixture.schema_["a"].lowest, mixture.schema_["a"].highest) == (0.5, 59.5)
 
 
 class TestColumnsThatNoModelHas:
