@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pickmix.checks import check_choice, check_integer, check_number
 from pickmix.estimators.persistence import save
-from pickmix.estimators.validation import check_choice, check_integer, check_number
 from pickmix.fitting.loop import FitInfo
 
 

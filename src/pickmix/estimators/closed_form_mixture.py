@@ -19,8 +19,8 @@ from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.mixture_queries import MixtureQueries
+from pickmix.estimators.queries import warn_about_outcome
 from pickmix.estimators.row_sources import is_large, refuse_noise
-from pickmix.estimators.validation import warn_about_outcome
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family

@@ -8,11 +8,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.checks import check_choice, check_flag, check_number
+from pickmix.checks import (
+    check_array_parameter,
+    check_choice,
+    check_flag,
+    check_number,
+    check_weights_init,
+)
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.online import OnlineFitting
-from pickmix.estimators.validation import check_array_parameter, check_weights_init
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators.queries import DensityQueries, weighted_mean
-from pickmix.estimators.row_sources import by_chunks, read_fitted
-from pickmix.estimators.validation import (
+from pickmix.checks import (
     RandomSeed,
     check_choice,
     check_flag,
     check_generator,
     check_integer,
 )
+from pickmix.estimators.queries import DensityQueries, weighted_mean
+from pickmix.estimators.row_sources import by_chunks, read_fitted
 from pickmix.families.base import RandomSource
 from pickmix.inputs.arrays import check_noise, read_numbers
 from pickmix.inputs.open_rows import is_dask, is_source

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix import archive
 from pickmix.archive import DamagedFileError, Extension
-from pickmix.estimators.validation import check_array_parameter, check_fitted_weights
+from pickmix.checks import check_array_parameter, check_fitted_weights
 from pickmix.inputs.files import replacing
 from pickmix.inputs.schema import TableSchema
 from pickmix.selection.settings import RandomPartition

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, kstwobign
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.families.distributions import Distribution
 from pickmix.inputs.kinds import find_step
 from pickmix.inspection.components import shown_values

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.families.base import Part
 from pickmix.inspection.view import RowScores, View, spread_of, view_of
 from pickmix.model.columns import LEVEL_KINDS, ColumnTerms

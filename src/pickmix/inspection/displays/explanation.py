@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.inspection.displays.base import (
     Display,
     annotate,
