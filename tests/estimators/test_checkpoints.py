@@ -131,13 +131,6 @@ def test_other_weights_of_a_table_are_refused(tmp_path, passes):
         FITS["default"](checkpoint=tmp_path).fit(passes[0], sample_weight=weights[::-1])
 
 
-def test_streams_leave_no_checkpoints(tmp_path):
-    mixture = FITS["default"](checkpoint=tmp_path / "new")
-    mixture.partial_fit(X[:1000])
-    assert not (tmp_path / "new").exists()
-    assert bits(mixture.fit(X)) == bits(FITS["default"]().fit(X))
-
-
 def test_a_finished_fit_is_not_made_again(tmp_path, capsys):
     make = FITS["default"]
     first = make(checkpoint=tmp_path).fit(X)
@@ -201,12 +194,6 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match="no checkpoint can be read"):
         make(checkpoint=tmp_path).fit(X)
-
-
-def test_a_file_in_the_place_of_the_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="expected a folder"):
-        GaussianMixture(2, checkpoint=tmp_path / "file").fit(X)
 
 
 def test_a_full_disk_ends_the_fit_and_keeps_the_last_one(tmp_path, monkeypatch):

@@ -112,30 +112,6 @@ class TestWarmStart:
                 getattr(halves, name), getattr(whole, name), rtol=1e-8, atol=1e-8, err_msg=name
             )
 
-    def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
-        """5 passes of small batches, then 3 iterations of EM: 8 passes in all, 3 of them new."""
-        X = clusters()
-        mixture = GaussianMixture(3, max_steps=30, batch_size=50, warm_start=True, random_state=0)
-        mixture.fit(X)
-        passes = 30 * 50 / X.shape[0]
-        assert mixture.trace_["epoch"][-1] == pytest.approx(passes)
-        mixture.set_params(algorithm="em", max_steps=3).fit(X)
-        assert mixture.n_iter_ == 3
-        np.testing.assert_allclose(mixture.trace_["epoch"], passes + np.arange(1, 4))
-
-    def test_annealing_runs_over_the_steps_of_the_new_fit(self):
-        """Anti-annealing from beta = 0.1 again: the second fit starts by spreading posteriors."""
-        X = clusters()
-        seen = []
-
-        def record(t):
-            seen.append(t)
-            return 1.0
-
-        mixture = short_fit(warm_start=True, max_steps=10, annealing=record)
-        mixture.fit(X)
-        assert seen == [*range(1, 11), *range(1, 11)]
-
     def test_equal_shapes_of_different_structures_are_told_apart(self):
         """K = D = 3: a table of variances has the shape of a tied covariance."""
         X = np.random.default_rng(0).normal(size=(300, 3))

@@ -1,14 +1,10 @@
 """Imputation, and noise on what was seen, against SciPy and enumeration."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from query_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
 from scipy import stats
 from scipy.special import softmax
-
-from pickmix import GaussianMixture
 
 
 @pytest.fixture(params=FAMILIES)
@@ -146,21 +142,3 @@ def test_conditionals_given_noisy_values():
         y = np.array([0.4, -0.6])
         expected = stats.multivariate_normal(mean, covariance).logpdf(y)
         np.testing.assert_allclose(mixtures.score_samples(y)[i], expected, rtol=1e-10)
-
-
-def test_memory_does_not_hold_rows_times_components():
-    rng = np.random.default_rng(0)
-    mixture = GaussianMixture(200, covariance_type="diag")
-    mixture.weights_ = np.full(200, 1.0 / 200)
-    mixture.means_ = 3.0 * rng.normal(size=(200, 3))
-    mixture.covariances_ = np.ones((200, 3))
-    mixture.n_features_in_ = 3
-    rows = mixture.sample(60_000, random_state=0)[0]
-    rows[rng.uniform(size=rows.shape) < 0.3] = np.nan
-    mixture.impute(rows[:100])
-    tracemalloc.start()
-    mixture.impute(rows)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    # Posteriors of all rows would take 96 MB.
-    assert peak < 48e6

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from table_cases import mixed_table
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
 
 RNG = np.random.default_rng(0)
-X = np.concatenate([RNG.normal(centre, 1.0, (400, 3)) for centre in (0.0, 3.0, 20.0, 24.0)])
+X = np.concatenate([RNG.normal(centre, 1.0, (200, 3)) for centre in (0.0, 3.0, 20.0, 24.0)])
 COUNTS = RNG.poisson(np.repeat([1.0, 6.0, 30.0], 200)[:, None], (600, 2)).astype(float)
 
 
@@ -105,13 +104,6 @@ def test_passes_over_rows_improve_a_smaller_mixture():
         assert (getattr(mixture, name) == value).all()
 
 
-def test_merges_are_not_pickled():
-    mixture = fitted()
-    before = len(pickle.dumps(mixture))
-    mixture.merge_tree()
-    assert len(pickle.dumps(mixture)) == before
-
-
 def test_the_tree_follows_the_parameters():
     mixture = fitted()
     before = mixture.merge_tree()
@@ -139,7 +131,7 @@ def test_a_background_without_rows_is_no_cluster():
     mixture.weights_[3] = 1e-6
     mixture.covariances_[3] *= 1e3
     mixture.background_ = 3
-    assert (np.bincount(mixture.predict(X, level=2)) == 800).all()
+    assert (np.bincount(mixture.predict(X, level=2)) == 400).all()
     assert mixture.reduce(2).background_ is None
 
 
@@ -170,7 +162,7 @@ def test_mixtures_of_other_families(family, rows):
     assert is_valid_linkage(tree.linkage)
     smaller = mixture.reduce(3)
     # What merging costs bounds what the likelihood of drawn rows falls by.
-    drawn = mixture.sample(4000, random_state=1)[0]
+    drawn = mixture.sample(1000, random_state=1)[0]
     falls = mixture.score_samples(drawn) - smaller.score_samples(drawn)
     error = falls.std() / np.sqrt(falls.shape[0])
     if "tied" not in str(family):

@@ -178,20 +178,6 @@ class TestRowsWithoutValues:
 
 
 class TestWeights:
-    def test_a_row_of_weight_zero_is_a_row_removed(self):
-        rows = with_gaps(clusters())
-        noise = np.random.default_rng(0).uniform(0.1, 1.0, rows.shape)
-        weights = np.ones(600)
-        weights[::5] = 0.0
-        keep = weights > 0.0
-        one = quiet_fit(
-            GaussianMixture(3, max_iter=6, random_state=0), rows, sample_weight=weights, noise=noise
-        )
-        other = quiet_fit(
-            GaussianMixture(3, max_iter=6, random_state=0), rows[keep], noise=noise[keep]
-        )
-        np.testing.assert_allclose(one.means_, other.means_, atol=1e-9)
-
     def test_em_takes_a_row_of_weight_two_for_two_rows(self):
         rows = with_gaps(clusters(200))
         means = clusters(3, seed=5)

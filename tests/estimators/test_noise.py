@@ -51,15 +51,6 @@ class TestLimits:
         assert errors[0] > errors[1] > errors[2]
         assert errors[2] < 1e-5
 
-    def test_noise_of_missing_values_may_be_anything(self):
-        rows = with_gaps(clusters())
-        noise = np.where(np.isnan(rows), np.nan, 0.5)
-        mixture = quiet_fit(GaussianMixture(3, max_iter=5, random_state=0), rows, noise=noise)
-        again = quiet_fit(
-            GaussianMixture(3, max_iter=5, random_state=0), rows, noise=np.full(rows.shape, 0.5)
-        )
-        np.testing.assert_array_equal(mixture.means_, again.means_)
-
 
 def test_checkpoints_tell_noise_apart(tmp_path):
     rows = with_gaps(clusters())

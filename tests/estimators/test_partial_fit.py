@@ -98,16 +98,6 @@ class TestLearning:
         # that components which have to move far end up in another optimum.
         assert following.score(new) > later.score_samples(new).mean() - 0.15
 
-    def test_a_tiny_step_changes_little_and_a_whole_one_forgets_all(self, X):
-        start = stream(X[:4000], 1000, proposal=RandomPartition(relocate=False))
-        shifted = X[4000:6000] + 1.0
-        still = copy.deepcopy(start).set_params(step_size=1e-9).partial_fit(shifted)
-        np.testing.assert_allclose(still.means_, start.means_, atol=1e-6)
-        moved = copy.deepcopy(start).set_params(step_size=1.0).partial_fit(shifted)
-        mean = moved.weights_ @ moved.means_
-        # Up to the floor of the weights of components without rows.
-        np.testing.assert_allclose(mean, shifted.mean(axis=0), atol=1e-3)
-
 
 class TestRowsAndWeights:
     def test_rows_of_zero_weight_are_rows_removed(self, X):

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from short_fits import COVARIANCE_TYPES, assert_identical
-from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as ExactMixture
 
@@ -68,16 +67,6 @@ class TestProposal:
         with pytest.raises(ValueError, match=message):
             RandomPartition(**settings)
 
-    def test_number_of_partitions_per_visit(self, X):
-        one = fitted(X, max_steps=6, proposal=RandomPartition(block_size=4, relocate=False))
-        three = clone(one).set_params(n_samples=3).fit(X)
-        # Blocks of 4, or 3 where 12 do not fill them, three times as often.
-        ratio = three.n_component_evaluations_ / one.n_component_evaluations_
-        assert ratio == pytest.approx(3.0, rel=0.05)
-        assert_identical(one, clone(one).set_params(n_samples=1).fit(X))
-        with pytest.raises(ValueError, match=r"n_samples must be 'auto' or an integer >= 1, got"):
-            clone(one).set_params(n_samples="all").fit(X)
-
 
 class TestQuality:
     @pytest.mark.parametrize("covariance_type", COVARIANCE_TYPES)
@@ -91,18 +80,6 @@ class TestQuality:
         # Twenty sweeps of draws, averaged over the last, leave some P / 2N / 10 = 0.005 of noise;
         # starts differ by more than that, for either of them.
         assert ours.score(held_out) > exact.score(held_out) - 0.02
-
-    def test_units_of_the_columns_do_not_matter(self, X):
-        scale = np.array([1e-6, 1.0, 1e7])
-        shift = np.array([3e-4, -20.0, 5e8])
-        plain = fitted(X, reg_covar=0.0)
-        scaled = fitted(X * scale + shift, reg_covar=0.0)
-        same = plain.predict(X) == scaled.predict(X * scale + shift)
-        # Draws on the border of two components may fall to the other side by rounding.
-        assert same.mean() > 0.98
-        widths = np.sqrt(np.diagonal(plain.covariances_, 0, 1, 2))
-        difference = (scaled.means_ - shift) / scale - plain.means_
-        assert (np.abs(difference) < 0.1 * widths).all()
 
     def test_thousands_of_components(self):
         """Beyond 2000 components the start is made within cells; hardly any is left without rows.
@@ -151,14 +128,6 @@ class TestRelocation:
             np.testing.assert_allclose(mixture.means_[2], [2.0, 2.0], atol=0.1)
             assert (np.abs(mixture.means_[:2]) < 0.2).all()
 
-    def test_given_starts_are_moved_on_request(self):
-        X, centres = self.three_clusters()
-        start = np.array([[0.0, 0.0], [0.02, 0.0], [2.0, 2.0]])
-        mixture = fitted(X, 3, means_init=start, proposal=RandomPartition(relocate=True))
-        nearest = np.linalg.norm(centres[:, None] - mixture.means_, axis=2).min(axis=1)
-        # Five standard errors of a mean of 200 rows.
-        assert (nearest < 5.0 * 0.2 * np.sqrt(2.0 / 200)).all()
-
     def test_starts_of_its_own_are_moved(self, X):
         auto, always = (
             fitted(X, max_steps=15, proposal=RandomPartition(relocate=relocate))
@@ -190,14 +159,6 @@ class TestRelocation:
         assert self.n_matched(left) < 23
         assert self.n_matched(moved) == 25
         assert moved.score(X) > left.score(X) + 0.1
-
-    @pytest.mark.parametrize("seed", range(2))
-    def test_no_start_is_needed(self, seed):
-        rng = np.random.default_rng(seed)
-        X = np.repeat(self.GRID, 40, axis=0) + 0.05 * rng.normal(size=(1000, 2))
-        mixture = fitted(X, 25, random_state=seed)
-        assert self.n_matched(mixture) == 25
-        np.testing.assert_array_equal(np.bincount(mixture.predict(X)), 40)
 
 
 class TestPhases:
@@ -256,22 +217,6 @@ class TestPhases:
 
 
 class TestSchedules:
-    def test_annealing(self, truth, X):
-        mixture = fitted(X, annealing="anti")
-        # A schedule is run to its end, and ends at a temperature of one.
-        assert (mixture.outcome_, mixture.n_steps_) == ("max_iter", 100)
-        assert mixture.score(X) > truth.score_samples(X).mean()
-        betas = []
-
-        def flat(t):
-            betas.append(t)
-            return 1.0
-
-        assert_identical(
-            fitted(X, annealing=flat, max_steps=10), fitted(X, annealing=None, max_steps=10)
-        )
-        assert [t for t in betas if t > 1] == list(range(2, 11))
-
     @pytest.mark.parametrize("batch_size", [60, 600])
     def test_batches(self, truth, X, batch_size):
         mixture = fitted(X, batch_size=batch_size)

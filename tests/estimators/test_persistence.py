@@ -374,9 +374,13 @@ class TestDeep:
         assert again.n_steps_ == model.n_steps_ == 20
         assert again._passes == model._passes
 
-    def test_flows_saved_before_they_had_affine_maps(self, tmp_path, rows):
-        model = FlowMixture(4, hidden=3, linear=False, **self.FEW).fit(rows)
-        path = pickmix.save(model, tmp_path / "model.npz")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def flow(cls, rows):
+        return FlowMixture(2, hidden=3, linear=False, **cls.FEW).fit(rows)
+
+    def test_flows_saved_before_they_had_affine_maps(self, tmp_path, rows, flow):
+        path = pickmix.save(flow, tmp_path / "model.npz")
 
         def older(description):
             for name in ("linear", "gaussian_share", "noise", "reg_covar"):
@@ -387,11 +391,8 @@ class TestDeep:
         change_description(path, older)
         again = pickmix.load(path)
         assert again.linear is False
-        assert np.array_equal(again.score_samples(rows), model.score_samples(rows))
-        # And it can go on, in either way.
-        again.set_params(warm_start=True).fit(rows)
-        assert again.n_steps_ == 20
-        assert pickmix.load(path).partial_fit(rows).n_steps_ > 10
+        assert np.array_equal(again.score_samples(rows), flow.score_samples(rows))
+        assert again.partial_fit(rows).n_steps_ > 10
 
     def test_a_component_is_given_back(self, tmp_path, rows):
         model = Mixture(StudentT(4.0), 4, **self.FEW).fit(rows)
@@ -408,8 +409,8 @@ class TestDeep:
         without.set_params(component=StudentT(4.0))
         assert np.array_equal(without.score_samples(rows), model.score_samples(rows))
 
-    def test_parameters_that_make_no_sense(self, tmp_path, rows, monkeypatch):
-        model = FlowMixture(2, hidden=3, **self.FEW).fit(rows)
+    def test_parameters_that_make_no_sense(self, tmp_path, flow, monkeypatch):
+        model = flow
         tables = [np.asarray(table).copy() for table in model.tables_]
         tables[-1][0, 0] = np.inf
         for attribute, values, message in [

@@ -243,12 +243,6 @@ def test_a_generator_is_refused_with_a_remedy():
         fit(batches())
 
 
-def test_a_time_limit_holds_for_sample_and_passes():
-    mixture = fit(open_rows(X, chunk_size=500), max_time=0.05, tol=0.0)
-    assert mixture.outcome_ == "max_time"
-    assert np.isfinite(mixture.score(HELD_OUT))
-
-
 def test_progress_counts_rows(capsys):
     fit(open_rows(X, chunk_size=1024), verbose=1)
     shown = capsys.readouterr().err
