@@ -87,12 +87,10 @@ class MixtureQueries(DensityQueries, abc.ABC):
     ) -> np.ndarray:
         """Log-density of each row, (N,).
 
-        With `n_candidates` the answer is approximate: about that many components are evaluated per
-        row instead of all, and the result is a lower bound of the log-density. It is tight if the
-        search found the components that matter, and can be hundreds of nats too low for rows far
-        from all components. So do not compare it with a threshold of exact log-densities: most of
-        the rows below the threshold may be harmless. Use `exact_below`: rows with a bound below it
-        get their exact log-density, and a score is then below it exactly where the log-density is.
+        With `n_candidates` it is a lower bound: tight if a search found the components that matter,
+        and perhaps hundreds of nats too low for rows far from all components. To compare scores
+        with a threshold of exact log-densities, give it as `exact_below`: a score is then below it
+        exactly where the log-density is.
 
         Parameters
         ----------
@@ -102,7 +100,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
             are none. Densities of tables are in their units: of numbers per unit, of dates per day;
             categories and counts have probabilities.
         n_candidates : int, default=None
-            Components to evaluate per row; None means all.
+            Components to evaluate per row, about; None means all.
         exact_below : float, default=None
             Rows with a bound below this are evaluated again, over all components.
         noise : array-like of shape (N, D) or (N, D, D), default=None
@@ -141,13 +139,11 @@ class MixtureQueries(DensityQueries, abc.ABC):
         X : array-like of shape (N, D), rows that are not in memory, or table
             As in `fit`.
         level : int, default=None
-            Merge components until this many clusters are left, and return the most probable one:
-            that whose components have the largest posterior probability together. Clusters are
-            numbered by falling weight, as in `MergeTree.labels`. A background that explains rows is
-            one of them, up to the last merge.
+            Merge components until this many clusters are left, and return the one whose components
+            are most probable together. Clusters are numbered by falling weight, as in
+            `MergeTree.labels`. A background that explains rows is one of them, up to the last merge.
         n_candidates : int, default=None
-            Evaluate about that many components per row instead of all: the most probable of those
-            that a search finds.
+            Evaluate about that many components per row, which a search finds, instead of all.
         noise : array-like of shape (N, D) or (N, D, D), default=None
             Variances or covariances of the noise of the rows, as in `fit`.
         """
@@ -297,11 +293,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         return self._conditionals(terms, rows, targets, terms.read_noise(noise, rows))
 
     def _conditionals(
-        self,
-        terms: Columns,
-        rows: np.ndarray,
-        targets: np.ndarray,
-        noise: np.ndarray | None = None,
+        self, terms: Columns, rows: np.ndarray, targets: np.ndarray, noise: Any = None
     ) -> ConditionalMixtures:
         query = QueryRows(self.model_, rows, noise, terms.level_weights)
         return ConditionalMixtures(query, targets, terms, self._like, self._random)
@@ -378,28 +370,26 @@ class MixtureQueries(DensityQueries, abc.ABC):
             whole mixture.
         strategy : {"mean", "mode", "draw"}, default="mean"
             "mean": the conditional mean of numbers and counts, the most probable level of
-            categories. It is the best guess of each cell, but filled rows then vary too little.
-            "mode": the conditional mode within the component that is most probable given the
-            observed cells, so that the filled cells of a row fit together. "draw": a draw from the
-            joint conditional distribution of all missing cells; statistics of several filled tables
-            vary as they should (multiple imputation).
+            categories: the best guess of each cell, but filled rows vary too little. "mode": the
+            conditional mode within the most probable component, so that the filled cells of a row
+            fit together. "draw": a draw from the joint conditional distribution; statistics of
+            several filled tables vary as they should (multiple imputation).
         n_draws : int, default=1
             Filled tables to make, with "draw".
         random_state : int, RandomState, Generator or None, default=None
             For "draw". None means that of the mixture.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of known Gaussian noise on the rows, for a `GaussianMixture`.
-            Cells are filled with values without noise, given the noisy observed ones. Observed
-            cells keep their values, including the noise.
+            Variances or covariances of known noise on the rows, of Gaussians. Cells are filled
+            with values without noise; observed cells keep theirs, including the noise.
 
         Returns
         -------
         filled : (N, D) array, or (n_draws, N, D) if n_draws > 1
-            float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws.
-            Filled columns of a frame are floats, even of whole numbers: `TableMixture` keeps types.
-            It rounds integers and dates to their step and counts to whole numbers, leaves columns
-            alone that it skips or does not know, and gives back a table of the same kind; a Parquet
-            file gives a pyarrow Table, a CSV file a dict of arrays.
+            float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws, in
+            which filled columns are floats. `TableMixture` keeps types: it rounds integers and
+            dates to their step and counts to whole numbers, leaves columns alone that it skips or
+            does not know, and gives back a table of the same kind (a Parquet file gives a pyarrow
+            Table, a CSV file a dict of arrays).
 
         Examples
         --------
@@ -515,9 +505,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
         """The tree of merges from all components to one, the cheapest merge first.
 
         Two components are merged into one with their common weight, mean and covariance (for other
-        families: with the same expected features). Only neighbours are compared, so that the work
-        grows as K log K. A background is merged last. Numbers of tables are compared in units of
-        their standard deviation.
+        families: expected features). Only neighbours are compared: the work grows as K log K. A
+        background is merged last. Numbers of tables are in units of their standard deviation.
 
         Returns
         -------
