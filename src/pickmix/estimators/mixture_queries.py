@@ -141,7 +141,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         level : int, default=None
             Merge components until this many clusters are left, and return the one whose components
             are most probable together. Clusters are numbered by falling weight, as in
-            `MergeTree.labels`. A background that explains rows is one of them, up to the last merge.
+            `MergeTree.labels`. A background that explains rows stays one up to the last merge.
         n_candidates : int, default=None
             Evaluate about that many components per row, which a search finds, instead of all.
         noise : array-like of shape (N, D) or (N, D, D), default=None
