@@ -7,6 +7,7 @@ from scipy.spatial.distance import cdist
 from sklearn.cluster import kmeans_plusplus
 
 from pickmix import GaussianMixture
+from pickmix.closed_form import seeding
 from pickmix.closed_form.seeding import nearest_centres, plus_plus
 from pickmix.threads import Threads
 
@@ -20,14 +21,13 @@ def start_of(X, n_components, init_params="auto", sample_weight=None, seed=0, **
     return mixture.fit(X, sample_weight=sample_weight)
 
 
-@pytest.mark.parametrize("threads", [None, Threads(2)], ids=["NumPy", "compiled"])
 @pytest.mark.parametrize(("n_components", "n_features"), [(5, 3), (5000, 3), (5000, 20)])
-def test_nearest_centres_equal_a_full_search(n_components, n_features, threads):
+def test_nearest_centres_equal_a_full_search(n_components, n_features):
     """Both ways of searching, by products and by tree."""
     rng = np.random.default_rng(0)
     means, rows = rng.normal(size=(n_components, n_features)), rng.normal(size=(200, n_features))
     expected = cdist(rows, means).argmin(axis=1)
-    np.testing.assert_array_equal(nearest_centres(rows, means, threads), expected)
+    np.testing.assert_array_equal(nearest_centres(rows, means, Threads(2)), expected)
 
 
 class TestPlusPlus:
@@ -47,8 +47,7 @@ class TestPlusPlus:
         # Lloyd steps follow ours, so it must be lower on average, whatever the luck of the seeds.
         assert np.mean(ours) < np.mean(theirs)
 
-    @pytest.mark.parametrize("compiled", [False, True])
-    def test_rows_are_drawn_by_weight_and_squared_distance(self, compiled):
+    def test_rows_are_drawn_by_weight_and_squared_distance(self):
         """Two centres of five rows on a line: the second by w d^2 given the first, that by w."""
         rows = np.array([[0.0], [1.0], [3.0], [3.5], [7.0]])
         weights = np.array([2.0, 1.0, 4.0, 0.5, 1.0])
@@ -59,7 +58,7 @@ class TestPlusPlus:
         n = 4000
         seen = np.zeros((5, 5))
         for _ in range(n):
-            one, two = plus_plus(rows, weights, rng.random((2, 1)), compiled)
+            one, two = plus_plus(rows, weights, rng.random((2, 1)))
             seen[one, two] += 1
         off = ~np.eye(5, dtype=bool)
         assert seen[~off].sum() == 0
@@ -73,18 +72,18 @@ class TestPlusPlus:
             u = rng.random((2, 3))
             # All trials agree on the first centre.
             u[0] = u[0, 0]
-            first, second = plus_plus(rows, weights, u, False)
-            trials = [plus_plus(rows, weights, u[:, [t]], False) for t in range(3)]
+            first, second = plus_plus(rows, weights, u)
+            trials = [plus_plus(rows, weights, u[:, [t]]) for t in range(3)]
             assert {int(trial[0]) for trial in trials} == {int(first)}
             left = [weights @ np.square(cdist(rows, rows[t]).min(axis=1)) for t in trials]
             assert second == trials[int(np.argmin(left))][1]
 
-    def test_both_implementations_choose_alike(self):
+    def test_the_kernel_of_cells_chooses_alike(self):
         rng = np.random.default_rng(2)
         rows, weights, u = rng.normal(size=(400, 3)), rng.random(400) + 0.1, rng.random((60, 4))
-        np.testing.assert_array_equal(
-            plus_plus(rows, weights, u, False), plus_plus(rows, weights, u, True)
-        )
+        chosen = np.empty(60, dtype=np.int64)
+        seeding._plus_plus(np.ascontiguousarray(rows.T), weights, u, chosen)
+        np.testing.assert_array_equal(plus_plus(rows, weights, u), chosen)
 
 
 @pytest.mark.parametrize("given_means", [False, True])

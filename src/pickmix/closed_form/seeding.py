@@ -38,11 +38,6 @@ def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | No
         workers = 1 if threads is None else threads.n_threads
         return np.asarray(cKDTree(centres).query(rows, workers=workers)[1], dtype=np.int32)
     nearest = np.empty(rows.shape[0], dtype=np.int32)
-    if threads is not None:
-        columns = np.ascontiguousarray(centres.T)
-        work = float(rows.shape[0] * centres.size)
-        threads.run(_find_nearest, rows.shape[0], work, rows, columns, nearest)
-        return nearest
     half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
     block = max(1, _BLOCK_NUMBERS // n_centres)
     for start in range(0, rows.shape[0], block):
@@ -51,37 +46,13 @@ def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | No
     return nearest
 
 
-@kernel(fastmath={"reassoc", "contract", "nsz"})
-def _find_nearest(rows, centre_columns, nearest, start, stop):
-    """nearest[i] = argmin_k |rows[i] - centre_k|^2, with the centres as columns (D, K)."""
-    n_features, n_centres = centre_columns.shape
-    distance = np.empty(n_centres)
-    for i in range(start, stop):
-        distance[:] = 0.0
-        for d in range(n_features):
-            x = rows[i, d]
-            column = centre_columns[d]
-            for k in range(n_centres):
-                y = x - column[k]
-                distance[k] += y * y
-        best = 0
-        for k in range(1, n_centres):
-            if distance[k] < distance[best]:
-                best = k
-        nearest[i] = best
-
-
-def plus_plus(
-    rows: np.ndarray, weights: np.ndarray, uniforms: np.ndarray, compiled: bool
-) -> np.ndarray:
+def plus_plus(rows: np.ndarray, weights: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """Greedy k-means++ (Arthur and Vassilvitskii 2007): the best of a few draws by w d^2.
 
     uniforms (K, trials) decide the draws. Returns the numbers of K rows.
     """
     chosen = np.empty(uniforms.shape[0], dtype=np.int64)
-    if compiled:
-        _plus_plus(np.ascontiguousarray(rows.T), weights, uniforms, chosen)
-        return chosen
+    columns = np.ascontiguousarray(rows.T)
     squared = np.full(rows.shape[0], np.inf)
     mass = weights
     for k in range(chosen.shape[0]):
@@ -91,7 +62,10 @@ def plus_plus(
             running = np.cumsum(weights)
         picks = np.searchsorted(running, uniforms[k] * running[-1], side="right")
         picks = np.minimum(picks, rows.shape[0] - 1)
-        trials = [np.minimum(np.square(rows - rows[pick]).sum(axis=1), squared) for pick in picks]
+        trials = []
+        for pick in picks.tolist():
+            away = columns - columns[:, pick : pick + 1]
+            trials.append(np.minimum(np.einsum("dn,dn->n", away, away), squared))
         best = int(np.argmin([weights @ trial for trial in trials]))
         chosen[k], squared = picks[best], trials[best]
         mass = weights * squared
@@ -121,8 +95,9 @@ def _pick(mass, total, u):
     return mass.shape[0] - 1
 
 
-@kernel()
+@part()
 def _plus_plus(columns, weights, uniforms, chosen):
+    """`plus_plus` of rows as columns (D, S)."""
     n_rows = columns.shape[1]
     squared = np.full(n_rows, np.inf)
     distance = np.empty(n_rows)

@@ -133,10 +133,6 @@ class Starter:
             np.random.Philox(key=np.array([seed, 2**63], dtype=np.uint64))
         )
 
-    @property
-    def _compiled(self) -> bool:
-        return self.backend.threads is not None
-
     def from_data(self, method: str) -> Start:
         """Start at rows of the data: "random_from_data", "k-means++", "kmeans" or "auto"."""
         if method == "auto":
@@ -245,7 +241,7 @@ class Starter:
         affordable = _SEEDING_WORK / (places.size * self.n_components)
         n_trials = int(min(max(1.0, affordable), most_trials))
         uniforms = self.generator.random((self.n_components, n_trials))
-        return places[plus_plus(places, weights, uniforms, self._compiled)], affordable
+        return places[plus_plus(places, weights, uniforms)], affordable
 
     def _lloyd(self, centres: np.ndarray, places: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """One Lloyd step; a centre without rows stays."""

@@ -40,8 +40,6 @@ _logger = logging.getLogger("pickmix")
 _SIGNATURES: dict[Any, str] = {
     rows._gather: "f2 i1 f1 f2",
     cholesky.factorise_components: "layout f2 s1 f1 f2 f1 b1 range",
-    seeding._find_nearest: "f2 f2 s1 range",
-    seeding._plus_plus: "f2 f1 f2 i1",
     seeding.seed_cells: "f2 s1 i1 i1 f2 i1 range",
     seeding.nearest_in_cell: "f2 s1 f2 i1 s1 range",
     cells._find_nearest: "g2 g2 i1 s2 s2 range",
@@ -79,8 +77,6 @@ _SIGNATURES: dict[Any, str] = {
 _ALWAYS = (
     rows._gather,
     cholesky.factorise_components,
-    seeding._find_nearest,
-    seeding._plus_plus,
     kernels.log_sum_exp,
     pair_kernels.evaluate_candidates,
     pair_kernels.evaluate_all,
@@ -175,7 +171,6 @@ _SECONDS: dict[Any, float] = {
     cholesky.factorise_components: 2.5,
     cells._find_nearest: 2.0,
     kernels.split_widest: 2.0,
-    seeding._plus_plus: 1.5,
     pair_kernels.evaluate_candidates: 1.5,
     pair_kernels.evaluate_all: 1.5,
     pair_kernels.accumulate_pairs: 1.0,
