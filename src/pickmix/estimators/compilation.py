@@ -28,9 +28,9 @@ from pickmix.families import cholesky
 from pickmix.families.layout import Model, Moments, make_layout
 from pickmix.fitting.settings import FitSettings
 from pickmix.selection import kernels, sparse
-from pickmix.sweep import block_setup, pair_kernels, partial_workspace
+from pickmix.sweep import block_setup, pair_kernels, partial
 from pickmix.sweep.blocks import sweep_blocks
-from pickmix.sweep.partial_sweep import sweep_partial_blocks
+from pickmix.sweep.partial import sweep_partial_blocks
 from pickmix.sweep.statistics import no_sums
 
 _logger = logging.getLogger("pickmix")
@@ -238,7 +238,7 @@ def _types() -> dict[str, Any]:
         "sums": no_sums(1, layout),
         "tree": (f2, f1, np.empty((0, 2), dtype=np.int32)),
         "work": block_setup.make_workspace(layout, 1),
-        "partial_work": partial_workspace.make_workspace(layout, 0, 1),
+        "partial_work": partial.make_workspace(layout, 0, 1),
         "key": np.uint64(0),
         "b1": np.empty(0, dtype=np.bool_),
         "f2a": np.empty((4, 4))[::2, ::2],
