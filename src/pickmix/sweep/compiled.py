@@ -16,10 +16,10 @@ from pickmix.selection.partitions import Partition
 from pickmix.sweep import block_setup, pair_kernels
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.contract import Rows, Swept
-from pickmix.sweep.partial_reference import as_complete, is_partial
 from pickmix.sweep.partial import Workspace as PartialWorkspace
 from pickmix.sweep.partial import make_workspace as make_partial_workspace
 from pickmix.sweep.partial import sweep_partial_blocks
+from pickmix.sweep.partial_reference import as_complete, is_partial
 from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
 from pickmix.threads import Threads
 

@@ -1,4 +1,4 @@
-"""Partial rows, compiled: the arithmetic of partial_reference.py, for a block of components at once.
+"""Partial rows, compiled: the arithmetic of partial_reference.py, a block of components at a time.
 
 All numbers of a block are rows of one array (n, W), the workspace, with a lane for each component:
 innermost loops run over lanes and vectorise, and one array is quick to compile. `At` says at which
