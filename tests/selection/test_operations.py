@@ -206,11 +206,9 @@ def test_group_rows():
 
 def test_compiled_operations_can_be_copied_while_their_threads_run():
     operations = CompiledOperations(Threads(2))
-    table = np.zeros((100, 5000))
-    operations.log_sum_exp(table)
+    operations.threads.run(lambda start, stop: None, 100, 1e9)
     assert operations.threads._pool is not None
     other = copy.deepcopy(operations)
     assert other.threads.n_threads == 2
-    np.testing.assert_array_equal(other.log_sum_exp(table), operations.log_sum_exp(table))
     operations.threads.close()
     other.threads.close()

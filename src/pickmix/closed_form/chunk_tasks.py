@@ -232,7 +232,7 @@ def sweep_chunk(
             raise ValueError(f"X, among rows {chunk.first + 1} to {last}: {problem}.")
     if family.column_order is not None:
         values = values[:, family.column_order]
-    rows = make_rows(values, _weights_of(chunk), shared.centre, shared.compiled)
+    rows = make_rows(values, _weights_of(chunk), shared.centre)
     evaluations = 0
     if states is not None:
         chain = states.astype(np.int32)

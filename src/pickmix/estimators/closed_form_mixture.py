@@ -334,7 +334,7 @@ class ClosedFormMixture(
             return sample
         # Sums of huge values may overflow; the check of the spread then says so by name.
         with np.errstate(over="ignore", invalid="ignore"):
-            source = make_rows(rows, weights, centre, compiled, noise)
+            source = make_rows(rows, weights, centre, noise)
             if centre is None:
                 source.center = family.centre(source.center)
         validation.check_spread(source)

@@ -164,7 +164,7 @@ class LargeTable:
         order = slice(None) if family.column_order is None else family.column_order
         facts = self.facts
         centre = family.centre(facts.mean[order])
-        source = make_rows(rows, weights, centre, compiled)
+        source = make_rows(rows, weights, centre)
         source.limits = facts.low[order], facts.high[order]
         if isinstance(self.chunks, LocalChunks):
             self.chunks.backend = make_backend(compiled, self._threads)

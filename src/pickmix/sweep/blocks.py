@@ -376,8 +376,8 @@ def sweep_blocks(
                         exact_floor[r] = floor[r]
                     inputs = constants, levels, tables, way, linear, exact_columns, shifts
                     _begin_values(n, *inputs, has_linear, exact_values)
-                    inputs = way, bands, exact_panels, exact_columns, DOUBLE, exact_floor
-                    _evaluate_by_factors(n, start, EXACT, *inputs, exact_values)
+                    others = way, bands, exact_panels, exact_columns, DOUBLE, exact_floor
+                    _evaluate_by_factors(n, start, EXACT, *others, exact_values)
                     _join(n, way, exact_values, exact_floor, values)
                 # The posterior; floor + largest + log(total) is the log of its sum.
                 softmax(values, n, largest, total, running)
