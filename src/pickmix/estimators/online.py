@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import functools
 import types
 import warnings
@@ -13,13 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from pickmix.checks import check_randomness
 from pickmix.closed_form.algorithm import mean_log_base
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
-from pickmix.estimators import validation
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.compilation import ensure_compiled
-from pickmix.estimators.row_sources import is_large, learn_by_chunks
+from pickmix.estimators.fit_rows import FitRows
+from pickmix.estimators.row_sources import is_large, learn_by_chunks, refuse_noise
 from pickmix.families.base import Family
 from pickmix.fitting.settings import WEIGHT_FLOOR, partition_settings
 from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
@@ -102,8 +102,7 @@ class OnlineFitting(ClosedFormMixture):
         self
         """
         if is_large(X):
-            if noise is not None:
-                raise ValueError("noise needs rows in memory: read X into an array first.")
+            refuse_noise(noise)
             learn_by_chunks(self, X, sample_weight, hasattr(self, "weights_"))
             return self
         self._check_parameters()
@@ -113,23 +112,30 @@ class OnlineFitting(ClosedFormMixture):
             with warnings.catch_warnings():
                 # More batches will come: that the first was not enough is no news.
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise)
+                most = min(self.max_iter, _FIRST_PASSES)
+                self._fit(X, sample_weight, noise, max_iter=most, max_steps=None)
             return self
-        if np.isnan(read_numbers(self, X)).all():
-            warn_about_unseen(len(read_numbers(self, X)), stacklevel=2)
+        rows = read_numbers(self, X)
+        if np.isnan(rows).all():
+            warn_about_unseen(len(rows))
             return self
-        rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
-        self._check_same_mixture(rows.shape[1])
-        family = self._make_family(rows, continues=True)
+        data = FitRows(*check_partial_table(self, X, sample_weight, noise, reset=False))
+        K, n_columns = self.weights_.shape[0], data.rows.shape[1]
+        if not self._continues(n_columns):
+            name = self._family_parameter
+            raise ValueError(
+                f"partial_fit continues with the fitted components, n_components={K} and "
+                f"{name}={self._fitted_description!r}, got {self.n_components!r} and "
+                f"{getattr(self, name)!r}. Use fit to start again."
+            )
+        family = self._make_family(data.rows, continues=True)
+        partial = data.is_partial
+        compiled = needs_compiled(family.layout, data.rows.shape[0], K, partial)
+        key = (settings, self.n_jobs, np.asarray(self.reg_covar).tobytes(), compiled)
+        if self._online is None or self._online_for != key:
+            self._online, self._online_for = self._resume(settings, family, compiled), key
         online = self._online
-        partial = noise is not None or bool(np.isnan(rows).any())
-        compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0], partial)
-        floors = np.asarray(getattr(self, "reg_covar", 0.0)).tobytes()
-        key = (settings, self.n_jobs, floors, compiled)
-        if online is None or self._online_for != key:
-            online = self._resume(settings, family, compiled)
-            self._online_for = key
-        source = self._make_source(family, rows, weights, compiled, online.center, noise=noise)
+        source = data.source(family, compiled, online.center)
         if compiled and partial:
             ensure_compiled("partial")
         gamma = None
@@ -140,8 +146,8 @@ class OnlineFitting(ClosedFormMixture):
             moves = not self._start_is_given()
         bound, refused = online.learn(source, gamma, bool(moves))
         if refused:
-            reg_covar = float(getattr(family, "reg_covar", 0.0))
-            warnings.warn(str(SingularCovarianceError(reg_covar, refused)), stacklevel=2)
+            error = SingularCovarianceError(family.reg_covar, refused)
+            warnings.warn(str(error), stacklevel=2)
         state = online.state
         self._set_parameters(state.weights, state.family.parameters(state.model, online.center))
         self.n_rows_seen_ = online.n_seen
@@ -154,22 +160,8 @@ class OnlineFitting(ClosedFormMixture):
         self._chain = np.empty(0, dtype=np.int32)
         return self
 
-    def _check_same_mixture(self, n_columns: int) -> None:
-        if not self._continues(n_columns):
-            fitted, asked = self._family_names()
-            raise ValueError(
-                "partial_fit continues with the fitted components, n_components="
-                f"{self.weights_.shape[0]} and {fitted}, got {self.n_components!r} and {asked}. "
-                "Use fit to start again."
-            )
-
-    @abc.abstractmethod
-    def _family_names(self) -> tuple[str, str]: ...
-
     def _resume(self, settings: RandomPartition, family: Family, compiled: bool) -> OnlineMixture:
         """An online mixture with the fitted parameters."""
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        K = self.weights_.shape[0]
         if compiled:
             ensure_compiled("partition")
         center = self.model_.centre()
@@ -180,12 +172,11 @@ class OnlineFitting(ClosedFormMixture):
         if self.background_ is not None:
             # It stays as broad as it is.
             prior.resume_background(self.background_, moments)
-        state = MixtureState(
-            family, moments, make_backend(compiled, threads), prior, WEIGHT_FLOOR / K
-        ).require_sound()
-        seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
-        self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        return self._online
+        backend = make_backend(compiled, Threads(resolve_n_jobs(self.n_jobs)))
+        floor = WEIGHT_FLOOR / self.weights_.shape[0]
+        state = MixtureState(family, moments, backend, prior, floor).require_sound()
+        seed = int(check_randomness(self.random_state).randint(2**31 - 1))
+        return OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
 
     def __getstate__(self) -> Any:
         # Threads and caches are not pickled; the fitted parameters suffice.

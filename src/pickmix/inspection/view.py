@@ -14,12 +14,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import refuse_overflow
-from pickmix.estimators.array_columns import ArrayColumns, find_columns
 from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
-from pickmix.model.conditional import ColumnTerms
+from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
 
@@ -85,8 +84,7 @@ class View:
         if self.is_closed_form:
             self._reader: Any = estimator._columns
         else:
-            columns = DiagonalGaussian(int(estimator.n_features_in_))
-            self._reader = ArrayColumns(estimator, columns)
+            self._reader = Columns(estimator, DiagonalGaussian(int(estimator.n_features_in_)))
         self.weights = np.asarray(self.model.weights / self.model.weights.sum())
         self.n_components = int(self.weights.shape[0])
         self.parts: list[Part] = self.model.parts()[0]
