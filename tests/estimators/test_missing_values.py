@@ -57,26 +57,26 @@ class TestOneGaussian:
         np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=1e-6)
 
     def test_em_with_noise_finds_the_maximum_likelihood(self):
-        rows = with_gaps(correlated_rows())
+        rows = with_gaps(correlated_rows(150))
         noise = np.array([[0.5, 0.1, 0.0], [0.1, 0.3, 0.0], [0.0, 0.0, 0.4]])
         mean, covariance = self.maximum(rows, noise)
-        mixture = GaussianMixture(1, algorithm="em", reg_covar=0.0, tol=0.0, max_iter=1000)
-        quiet_fit(mixture, rows, noise=np.broadcast_to(noise, (400, 3, 3)))
+        mixture = GaussianMixture(1, algorithm="em", reg_covar=0.0, tol=0.0, max_iter=600)
+        quiet_fit(mixture, rows, noise=np.broadcast_to(noise, (150, 3, 3)))
         # A covariance here is nearly singular, and EM comes to such a place slowly.
-        np.testing.assert_allclose(mixture.means_[0], mean, atol=2e-4)
-        np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=2e-3)
+        np.testing.assert_allclose(mixture.means_[0], mean, atol=5e-4)
+        np.testing.assert_allclose(mixture.covariances_[0], covariance, atol=5e-3)
 
     def test_the_default_algorithm_comes_close(self):
-        rows = with_gaps(correlated_rows(2000))
+        rows = with_gaps(correlated_rows(600))
         mean, covariance = self.maximum(rows)
         mixture = GaussianMixture(1, random_state=0).fit(rows)
         actual = observed_log_likelihood(rows, mixture.means_[0], mixture.covariances_[0])
         best = observed_log_likelihood(rows, mean, covariance)
         # It ends when five passes gain less than 0.002 nats per row.
-        assert best - 0.02 * 2000 < actual <= best + 1e-6
+        assert best - 0.02 * 600 < actual <= best + 1e-6
         # A mean filled in instead would lose much more.
         filled = np.where(np.isnan(rows), np.nanmean(rows, axis=0), rows)
-        assert actual > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 50.0
+        assert actual > observed_log_likelihood(rows, mean, np.cov(filled.T)) + 15.0
 
     def test_score_samples_are_marginal_densities(self):
         rows = with_gaps(correlated_rows())

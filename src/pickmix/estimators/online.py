@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import types
 import warnings
 from collections.abc import Callable
@@ -32,32 +32,23 @@ from pickmix.threads import Threads, resolve_n_jobs
 _FIRST_PASSES = 40  # Passes over the first batch.
 
 
-def _check_keeps_no_rows(estimator: OnlineFitting) -> None:
-    """Raise for settings of fits that keep something for every row."""
-    try:
-        settings = partition_settings(estimator.algorithm, estimator.proposal)
-    except ValueError:
-        # partial_fit itself raises for an invalid proposal.
-        return
-    if settings is None:
-        raise AttributeError(
-            "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
-            f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, which "
-            "keep something for every row."
-        )
+class _IfRowsAreNotKept:
+    """A method that exists unless fits keep something for every row; the error says why not."""
 
-
-class _AvailableIf:
-    """A method that exists only if a check passes, whose AttributeError says why not."""
-
-    def __init__(self, check: Callable[[Any], None], method: Callable[..., Any]) -> None:
-        self._check, self._method = check, method
-        self.__doc__ = method.__doc__
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method, self.__doc__ = method, method.__doc__
 
     def __get__(self, estimator: Any, owner: type | None = None) -> Any:
         if estimator is None:
             return self._method
-        self._check(estimator)
+        # The method itself raises for an invalid proposal.
+        with contextlib.suppress(ValueError):
+            if partition_settings(estimator.algorithm, estimator.proposal) is None:
+                raise AttributeError(
+                    "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
+                    f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, "
+                    "which keep something for every row."
+                )
         return types.MethodType(self._method, estimator)
 
 
@@ -67,7 +58,7 @@ class OnlineFitting(ClosedFormMixture):
     _online: OnlineMixture | None = None
     _online_for: tuple[Any, ...] = ()
 
-    @functools.partial(_AvailableIf, _check_keeps_no_rows)
+    @_IfRowsAreNotKept
     def partial_fit(
         self,
         X: Any,

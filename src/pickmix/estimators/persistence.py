@@ -109,33 +109,25 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
             if SAVEABLE[name].holds(attribute)
         },
     }
-    if path.suffix == ".npz":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
-        return path
-    if path.exists() and not path.is_dir():
+    is_file = path.suffix == ".npz"
+    if not is_file and path.exists() and not path.is_dir():
         raise FileExistsError(f"{path}: expected a folder or a name ending in .npz, found a file.")
-    is_new = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
+    # The arrays hold the description too: replacing this one file replaces the model.
+    file = path if is_file else path / ARRAYS_FILE
+    is_new = not file.parent.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # The arrays hold the description too: replacing this one file replaces the model.
-        description = _write(path / ARRAYS_FILE, content)
-    except OSError:
-        if is_new:
-            path.rmdir()
-        raise
-    with replacing(path / DESCRIPTION_FILE) as temporary:
-        temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return archive.write(path, content, kind=_KIND, extensions=_EXTENSIONS)
+        description = archive.write(file, content, kind=_KIND, extensions=_EXTENSIONS)
     except OSError as error:
+        if is_new and not is_file:
+            path.rmdir()
         raise OSError(
-            error.errno, f"{path}: the model could not be saved ({error.strerror})"
+            error.errno, f"{file}: the model could not be saved ({error.strerror})"
         ) from error
+    if not is_file:
+        with replacing(path / DESCRIPTION_FILE) as temporary:
+            temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def _saveable_parameters(model: BaseEstimator) -> dict[str, Any]:
