@@ -120,7 +120,9 @@ class DaskChunks:
         submit = functools.partial(self.client.submit, retries=_RETRIES, pure=False)
         tasks: list[Any] = []
         with _large_graphs():
-            sent = self._send(job)
+            if self._job[0] is not job or self._job[1].status in ("cancelled", "error"):
+                self._job = job, send(self.client, job)
+            sent = self._job[1]
             for chunk, state in zip(chunks, states, strict=True):
                 number, first = self._numbers[chunk], int(self.offsets[chunk])
                 weights = None if self._weights is None else self._weights.future(number)
@@ -132,20 +134,6 @@ class DaskChunks:
                 groups = [level[i : i + _FAN] for i in range(0, len(level), _FAN)]
                 level = [submit(_add, sent, *group, priority=1) for group in groups]
         return tasks, level[0]
-
-    def _send(self, job: Job) -> Any:
-        """Future of a job.
-
-        Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and
-        a task goes where the rows are, also if a model is larger.
-        """
-        from distributed.protocol.pickle import dumps, loads
-
-        last, future = self._job
-        if last is not job or future.status in ("cancelled", "error"):
-            key = f"pickmix-job-{uuid.uuid4().hex}"
-            self._job = job, self.client.submit(loads, dumps(job), key=key, retries=_RETRIES)
-        return self._job[1]
 
     def _measure(self, partitions: _Partitions) -> list[tuple[int, ...]]:
         """Return the shapes of all partitions. Workers read them now."""
@@ -240,6 +228,19 @@ class _Partitions:
             future.release()
             self.futures[number] = self.client.compute(self.recipes[number], retries=_RETRIES)
         return self.futures[number]
+
+
+def send(client: Any, value: Any) -> Any:
+    """Future of a value on the cluster, which is unpickled again if a worker dies.
+
+    Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and a
+    task goes where the rows are, also if a job is larger.
+    """
+    from distributed.protocol.pickle import dumps, loads
+
+    key = f"pickmix-{type(value).__name__}-{uuid.uuid4().hex}"
+    with _large_graphs():
+        return client.submit(loads, dumps(value), key=key, retries=_RETRIES)
 
 
 def _large_graphs() -> Any:
