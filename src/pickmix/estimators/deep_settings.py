@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pickmix.estimators import validation as check
+from pickmix import checks as check
 from pickmix.fitting.loop import FitInfo
-from pickmix.fitting.settings import check_checkpoint
+from pickmix.fitting.settings import check_callbacks, check_checkpoint, resolve_evaluate_every
 from pickmix.gradient.settings import Settings
 from pickmix.selection.proposals import (
     Proposal,
@@ -247,11 +247,11 @@ class DeepParameters:
             dtype=np.dtype(self.dtype),
             max_steps=max_steps,
             max_time=self.max_time,
-            evaluate_every=check.resolve_evaluate_every(self.evaluate_every, evaluate_every),
+            evaluate_every=resolve_evaluate_every(self.evaluate_every, evaluate_every),
             patience=patience,
             tol=self.tol,
             verbose=int(self.verbose),
-            callbacks=tuple(check.check_callbacks(self.callbacks)),
+            callbacks=tuple(check_callbacks(self.callbacks)),
             init_params=self._resolve_start(network),
             frames=self._resolve_frames(),
             gaussian_form=self._gaussian_form(),
@@ -339,8 +339,8 @@ class DeepParameters:
         steps = check.check_integer("max_steps", self.max_steps, 1)
         resolve_rate(self.learning_rate, steps)
         resolve_annealing(self.annealing, steps)
-        check.resolve_evaluate_every(self.evaluate_every, 1)
-        check.check_callbacks(self.callbacks)
+        resolve_evaluate_every(self.evaluate_every, 1)
+        check_callbacks(self.callbacks)
 
     def _check_partition(self) -> None:
         algorithm, partition, _ = self._resolve_proposal()
