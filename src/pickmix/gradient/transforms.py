@@ -112,15 +112,6 @@ class Transforms(abc.ABC):
         """Map x (R, slots, width) by its own parameters each."""
 
     @abc.abstractmethod
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        """Gradients of the parameters and of x, given input, output and the output's gradient.
-
-        That of `log_scale` is without the log-det's share.
-        """
-
-    @abc.abstractmethod
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
         """Invert `forward`."""
 
@@ -206,12 +197,6 @@ class RotatedTransforms(Transforms):
         if "shift" in params:
             y = y + jnp.where(self.real, params["shift"], 0.0)
         return y
-
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        gradients: tuple[Params, jax.Array] = jax.vjp(self.forward, params, x)[1](gradient)
-        return gradients
 
     @staticmethod
     def _columns(x: jax.Array) -> jax.Array:
@@ -335,6 +320,7 @@ def _at_the_end(x: jax.Array, n: int) -> jax.Array:
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(n - x.shape[-1], 0)])
 
 
+@jax.custom_vjp
 def multiply(packed: jax.Array, v: jax.Array) -> jax.Array:
     """Product N v (..., n) of strict lower triangles N, packed (..., n (n - 1) / 2).
 
@@ -348,18 +334,20 @@ def multiply(packed: jax.Array, v: jax.Array) -> jax.Array:
     return total
 
 
-def multiply_transposed(packed: jax.Array, g: jax.Array) -> jax.Array:
-    """Product N' g (..., n); see `multiply`."""
+def _pull_back(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Gradients of N, which is g v' below the diagonal, and of v, which is N' g.
+
+    One pass each, too; JAX would make one of every column.
+    """
+    packed, v = saved
     columns = _columns(packed, g.shape[-1])
+    outer = [g[..., j + 1 :] * v[..., j : j + 1] for j in range(len(columns))]
     sums = [jnp.sum(column * g[..., j + 1 :], axis=-1) for j, column in enumerate(columns)]
-    return jnp.stack([*sums, jnp.zeros_like(g[..., 0])], axis=-1)
+    by_v = jnp.stack([*sums, jnp.zeros_like(g[..., 0])], axis=-1)
+    return jnp.concatenate(outer, axis=-1), by_v
 
 
-def outer(g: jax.Array, v: jax.Array) -> jax.Array:
-    """Packed strict lower triangle of g v', (..., n (n - 1) / 2)."""
-    return jnp.concatenate(
-        [g[..., j + 1 :] * v[..., j : j + 1] for j in range(v.shape[-1] - 1)], axis=-1
-    )
+multiply.defvjp(lambda packed, v: (multiply(packed, v), (packed, v)), _pull_back)
 
 
 def solve(packed: jax.Array, diagonal: jax.Array, y: jax.Array) -> jax.Array:
@@ -421,21 +409,6 @@ class TriangularTransforms(Transforms):
             y = y + multiply(params["below"], v)
         # Places beyond a slot's coordinates come last, so a triangle never mixes them into these.
         return self._real(y, x)
-
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        v, unit = self._in_frame(params, x)
-        scaled = jnp.exp(self._real(params["log_scale"])) * gradient
-        nothing = jnp.zeros_like(gradient)
-        real = self._real(gradient)
-        gradients = {"log_unit": nothing, "origin": nothing, "shift": real}
-        gradients["log_scale"] = self._real(scaled * v)
-        before = scaled
-        if "below" in params:
-            gradients["below"] = outer(real, self._real(v))
-            before = before + multiply_transposed(params["below"], real)
-        return gradients, self._real(unit * before, gradient)
 
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
         diagonal = jnp.exp(self._real(params["log_scale"]))
