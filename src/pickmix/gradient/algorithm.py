@@ -186,9 +186,11 @@ def selection_step(
     x = _rows(settings, data, batch)
     selection = SELECTION_RULES[settings.algorithm](network, settings, state, batch, x)
     n_rows, n_pairs = selection.trees.shape[:2]
-    pair_weights = (batch.weights[:, None] * selection.weights).reshape(-1)
-    # Padding has no weight: it visits nothing and is dropped. So are trees of weight zero, whose
-    # density may have no gradient.
+    # Padding lies past the end of the data: it visits nothing and is dropped. So are trees of
+    # weight zero, whose density may have no gradient.
+    is_row = batch.rows < data.shape[0]
+    pair_weights = jnp.where(is_row, batch.weights, 0.0)[:, None] * selection.weights
+    pair_weights = pair_weights.reshape(-1)
     pair_weights = _computed_once(jnp.where(pair_weights > 0.0, pair_weights, 0.0))
     is_pair = pair_weights > 0.0
     trees = _computed_once(selection.trees.reshape(n_rows * n_pairs, -1))
@@ -211,7 +213,6 @@ def selection_step(
     ]
     shares = jnp.zeros_like(state.root.logits).at[trees[:, 0]].add(pair_weights)
     clip, keep = _clip_and_check([group.gradient for group in visited], settings.gradient_clip)
-    is_row = batch.weights > 0.0
     keep = keep & jnp.all(selection.sound | ~is_row)
     tables, adams = [], []
     learning = zip(compress(state.tables, network.learns), state.adams, visited, strict=True)
