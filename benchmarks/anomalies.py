@@ -19,12 +19,11 @@ from typing import Any
 import numpy as np
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from sklearn.ensemble import IsolationForest
@@ -107,13 +106,11 @@ def main() -> None:
     """Measure, print and write."""
     parser = parser_for(__doc__, seeds=3)
     parser.add_argument("--sets", nargs="*", default=list(uci.NAMES))
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     sets, seeds = arguments.sets, range(arguments.seeds)
     if arguments.quick:
         sets, seeds = QUICK, range(1)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for name in sets:
         for seed in seeds:

@@ -36,7 +36,6 @@ FIT = """
 import json, os, sys, time, warnings
 import numpy as np
 from pickmix import GaussianMixture
-from pickmix_experiments.bench_data import SETTINGS, BenchData
 warnings.simplefilter("ignore")
 name, seed, rival = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "scikit-learn"
 table, _, K = name.partition("@")
@@ -46,21 +45,27 @@ if K:
     n = int(0.8 * len(rows))
     scale = rows[:n].std(axis=0)
     rows = (rows - rows[:n].mean(axis=0)) / np.where(scale > 0.0, scale, 1.0)
-    data = BenchData(rows[:n], rows[n:], int(K))
+    train, held_out, K = rows[:n], rows[n:], int(K)
 else:
-    data = SETTINGS[name].make(seed)
+    # The module has another name in states before it was a registry.
+    from importlib import import_module, util
+    new = util.find_spec("pickmix_experiments.datasets")
+    module = import_module(f"pickmix_experiments.{'datasets' if new else 'bench_data'}")
+    setting = module.SETTINGS[name]
+    data, K = setting.make(seed), setting.n_components
+    train, held_out = data.train, data.held_out
 if rival:
     from sklearn.mixture import GaussianMixture
-mixture = GaussianMixture(data.n_components, random_state=seed)
+mixture = GaussianMixture(K, random_state=seed)
 started = time.perf_counter()
-mixture.fit(data.train)
+mixture.fit(train)
 seconds = time.perf_counter() - started - getattr(mixture, "compile_seconds_", 0.0)
-everything = mixture.n_iter_ * len(data.train) * data.n_components
+everything = mixture.n_iter_ * len(train) * K
 evaluations = getattr(mixture, "n_component_evaluations_", everything)
 print(json.dumps({
-    "held_out": float(mixture.score(data.held_out)),
+    "held_out": float(mixture.score(held_out)),
     "seconds": seconds,
-    "evaluations_per_row": evaluations / len(data.train),
+    "evaluations_per_row": evaluations / len(train),
 }))
 """
 

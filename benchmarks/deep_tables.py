@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from reporting import now, parser_for, print_machine, print_table, set_clock, write_lines
+from reporting import begin, now, parser_for, print_table, write_lines
 
 from pickmix import FlowMixture, GaussianMixture
 from pickmix.data import uci
@@ -85,9 +85,7 @@ def measure(name: str, X: np.ndarray, seed: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure, print and write."""
-    arguments = parser_for(__doc__, seeds=1).parse_args()
-    set_clock(arguments.clock)
-    print_machine()
+    arguments = begin(parser_for(__doc__, seeds=1))
     lines: list[dict[str, Any]] = []
     for seed in range(1 if arguments.quick else arguments.seeds):
         for name, X in tables(arguments.quick, seed).items():

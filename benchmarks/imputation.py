@@ -30,12 +30,11 @@ import pandas as pd
 from open_tables import flights, numbers
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from sklearn.exceptions import ConvergenceWarning
@@ -274,13 +273,11 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=list(SETS))
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--components", type=int, nargs="+", default=[8, 32, 128])
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     seeds = arguments.seeds
     if arguments.quick:
         seeds, arguments.rows, arguments.components = 1, 2_000, [8]
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for name in arguments.sets:
         for seed in range(seeds):

@@ -14,7 +14,14 @@ import multiprocessing
 import resource
 
 import numpy as np
-from reporting import Line, parser_for, print_machine, print_table, set_clock, timed, write_lines
+from reporting import (
+    Line,
+    begin,
+    parser_for,
+    print_table,
+    timed,
+    write_lines,
+)
 from scipy.cluster.hierarchy import linkage
 
 from pickmix import GaussianMixture
@@ -62,9 +69,7 @@ def main() -> None:
     """Measure, print and write."""
     parser = parser_for(__doc__, seeds=1)
     parser.add_argument("--sizes", nargs="*", type=int, default=[1000, 10_000, 100_000])
-    arguments = parser.parse_args()
-    set_clock(arguments.clock)
-    print_machine()
+    arguments = begin(parser)
     lines = []
     for size in arguments.sizes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:

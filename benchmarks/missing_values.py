@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from sklearn.exceptions import ConvergenceWarning
@@ -116,13 +115,11 @@ def main() -> None:
     parser = parser_for(__doc__, seeds=3)
     parser.add_argument("--missing", type=float, nargs="+", default=[0.1, 0.3, 0.5])
     parser.add_argument("--settings", nargs="+", choices=list(WIDTHS), default=list(WIDTHS))
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     sizes, seeds = (300, 60_000), arguments.seeds
     if arguments.quick:
         sizes, seeds = (60, 10_000), 1
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for setting in arguments.settings:
         for seed in range(seeds):

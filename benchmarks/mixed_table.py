@@ -16,7 +16,14 @@ import warnings
 
 import numpy as np
 import pandas as pd
-from reporting import Line, parser_for, print_machine, print_table, set_clock, timed, write_lines
+from reporting import (
+    Line,
+    begin,
+    parser_for,
+    print_table,
+    timed,
+    write_lines,
+)
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix import TableMixture
@@ -70,12 +77,10 @@ def main() -> None:
     parser = parser_for(__doc__, seeds=1)
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--components", type=int, default=200)
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     if arguments.quick:
         arguments.rows, arguments.components = 10_000, 20
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for seed in range(arguments.seeds):
         frame = draw(arguments.rows + ASKED, seed)

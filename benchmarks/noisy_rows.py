@@ -24,19 +24,18 @@ import deconvolution
 import numpy as np
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix import GaussianMixture
 from pickmix.data.rotated import generate
-from pickmix_experiments.bench_data import GaussianParameters
+from pickmix_experiments.datasets import GaussianParameters
 from pickmix_experiments.runner import cpu_count
 
 N_FEATURES, WIDTH, HELD_OUT = 6, 0.1, 20_000
@@ -204,13 +203,11 @@ def main() -> None:
     parser.add_argument("--max-seconds", type=float, default=300.0, help="limit of the rival")
     parser.add_argument("--components", type=int, default=200)
     parser.add_argument("--rows", type=int, default=40_000)
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     sizes, seeds = (arguments.components, arguments.rows), arguments.seeds
     if arguments.quick:
         sizes, seeds, arguments.max_seconds = (30, 5_000), 1, 10.0
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for seed in range(seeds):
         lines += measure(seed, sizes, arguments.max_seconds)

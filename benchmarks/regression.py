@@ -23,12 +23,11 @@ import pandas as pd
 from open_tables import flights, numbers
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from scipy.stats import norm
@@ -142,15 +141,13 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=25_000, help="a fifth of them to measure on")
     parser.add_argument("--trees", type=int, default=100, help="of each boosting model")
     parser.add_argument("--components", type=int, nargs="+", default=[16, 64, 256])
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     seeds = arguments.seeds
     if arguments.quick:
         seeds, arguments.rows, arguments.components = 1, 2_500, [8]
     warnings.simplefilter("ignore", ConvergenceWarning)
     # Rare levels may be among the rows that are not fitted.
     warnings.filterwarnings("ignore", message=".*levels that were not there.*")
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for name in arguments.sets:
         for seed in range(seeds):

@@ -20,7 +20,14 @@ from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from reporting import Line, parser_for, print_machine, print_table, set_clock, timed, write_lines
+from reporting import (
+    Line,
+    begin,
+    parser_for,
+    print_table,
+    timed,
+    write_lines,
+)
 
 import pickmix
 from pickmix import GaussianMixture
@@ -111,9 +118,7 @@ def main() -> None:
     parser = parser_for(__doc__, seeds=1)
     parser.add_argument("--sizes", nargs="*", type=int, default=[100, 1000, 10_000])
     parser.add_argument("--no-screenshots", action="store_true")
-    arguments = parser.parse_args()
-    set_clock(arguments.clock)
-    print_machine()
+    arguments = begin(parser)
     started = browser.start()
     try:
         with tempfile.TemporaryDirectory() as name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -11,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from pickmix_experiments import runner
+from pickmix_experiments.tables import pipes
 
 Line = dict[str, Any]
 RESULTS = Path(__file__).parent / "results"
@@ -37,6 +38,14 @@ def machine(*packages: str) -> str:
     """Say what runs, and on what."""
     cores = f"{runner.cpu_count()} cores of {runner.cpu_name()}"
     return f"{runner.versions(packages)}; {cores}; load {os.getloadavg()[0]:.1f}"
+
+
+def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the options of the command line; the clock is set, and the machine printed."""
+    arguments = parser.parse_args()
+    set_clock(arguments.clock)
+    print_machine()
+    return arguments
 
 
 def print_machine() -> None:
@@ -69,19 +78,11 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def print_table(title: str, lines: Iterable[Line]) -> None:
-    """Lines with the same keys, as a table in Markdown."""
+    """Print lines with the same keys as a table in Markdown."""
     lines = list(lines)
-    if not lines:
-        return
-    cells = [list(lines[0])] + [[_text(value) for value in line.values()] for line in lines]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    print(f"\n{title}\n")
-    for number, row in enumerate(cells):
-        padded = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
-        print("| " + " | ".join(padded) + " |")
-        if number == 0:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    print(flush=True)
+    if lines:
+        cells = [[_text(value) for value in line.values()] for line in lines]
+        print(f"\n{title}\n\n{pipes(list(lines[0]), cells, range(len(lines[0])))}\n", flush=True)
 
 
 def _text(value: Any) -> str:
@@ -91,30 +92,15 @@ def _text(value: Any) -> str:
 
 
 def medians(lines: Iterable[Line], by: tuple[str, ...], values: tuple[str, ...]) -> list[Line]:
-    """Medians over all lines that agree in the columns `by`, in the order they came."""
-    groups: dict[tuple[Any, ...], list[Line]] = {}
-    for line in lines:
-        groups.setdefault(tuple(line[name] for name in by), []).append(line)
-    return [
-        dict(zip(by, key, strict=True))
-        | {name: float(np.median([line[name] for line in group])) for name in values}
-        for key, group in groups.items()
-    ]
+    """Return medians over all lines that agree in the columns `by`, in the order they came."""
+    groups = pd.DataFrame(lines).groupby(list(by), sort=False)[list(values)]
+    return groups.median().reset_index().to_dict("records")
 
 
 def write_lines(folder: Path, name: str, lines: list[Line]) -> None:
     """Write lines to a .csv file, numbers with six digits."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / name).open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, lines[0])
-        writer.writeheader()
-        for line in lines:
-            writer.writerow(
-                {
-                    key: f"{value:.6g}" if isinstance(value, float | np.floating) else value
-                    for key, value in line.items()
-                }
-            )
+    pd.DataFrame(lines).to_csv(folder / name, index=False, float_format="%.6g")
 
 
 def data_folder() -> Path:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from reporting import Line, parser_for, print_machine, set_clock, timed, write_lines
+from reporting import Line, begin, parser_for, timed, write_lines
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture as Baseline
 from threadpoolctl import threadpool_limits
@@ -97,10 +97,8 @@ def main() -> None:
     parser = parser_for(__doc__, seeds=1)
     parser.add_argument("--components", type=int, nargs="+", default=[100, 1000, 10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    set_clock(arguments.clock)
-    print_machine()
     rounds, n_steps, components = arguments.rounds, 2000, arguments.components
     if arguments.quick:
         rounds, n_steps, components = 1, 100, [100, 1000]

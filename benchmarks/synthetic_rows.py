@@ -29,12 +29,11 @@ from copula import GaussianCopula
 from open_tables import flights, numbers, penguins
 from reporting import (
     Line,
+    begin,
     medians,
     now,
     parser_for,
-    print_machine,
     print_table,
-    set_clock,
     write_lines,
 )
 from scipy.stats import ks_2samp, spearmanr
@@ -174,15 +173,13 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=list(SETS))
     parser.add_argument("--rows", type=int, default=20_000, help="half of them are fitted")
     parser.add_argument("--components", type=int, nargs="+", default=[2, 4, 8, 16, 32, 64, 128])
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     seeds = arguments.seeds
     if arguments.quick:
         seeds, arguments.rows, arguments.components = 1, 2_000, [8]
     warnings.simplefilter("ignore", ConvergenceWarning)
     # Rare levels may be among the rows that are not fitted.
     warnings.filterwarnings("ignore", message=".*levels that were not there.*")
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
     for name in arguments.sets:
         for seed in range(seeds):

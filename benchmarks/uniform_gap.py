@@ -42,9 +42,8 @@ def main() -> None:
         for name, (settings, make_prior) in VARIANTS.items():
             run = GaussianRun(**{"algorithm": MHSAEM_U, "T": 20_000, "seed": seed, **settings})
             with mock.patch.object(FullGaussian, "make_prior", make_prior):
-                history = perform(run.shortened(0.01) if arguments.quick else run)
-            end = history.series["log_likelihood"][-1]
-            truth = history.facts["true_log_likelihood"]
+                row = perform(run.shortened(0.01) if arguments.quick else run)
+            end, truth = row["trace"]["log_likelihood"][-1], row["true_log_likelihood"]
             lines.append({"variant": name, "seed": seed, "log_likelihood": end})
             lines[-1]["true_log_likelihood"] = truth
             print(f"{name}, seed {seed}: {end:.3f}", flush=True)

@@ -12,7 +12,7 @@ Fits start at the components that the rows come from. Writes visit_cost.csv.
 from __future__ import annotations
 
 import numpy as np
-from reporting import Line, parser_for, print_machine, set_clock, timed, write_lines
+from reporting import Line, begin, parser_for, timed, write_lines
 from threadpoolctl import threadpool_limits
 
 from pickmix import GaussianMixture, RandomPartition
@@ -69,13 +69,11 @@ def main() -> None:
     parser.add_argument("--components", type=int, nargs="+", default=[10**3, 10**4, 10**5, 10**6])
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--steps", type=int, default=4)
-    arguments = parser.parse_args()
+    arguments = begin(parser)
     components, n_rows, shapes = arguments.components, arguments.rows, [("full", 8), ("full", 16)]
     shapes += [("full", 32), ("diag", 8), ("diag", 32)]
     if arguments.quick:
         components, n_rows, shapes = [300, 1000], 20_000, [("diag", 8)]
-    set_clock(arguments.clock)
-    print_machine()
     lines: list[Line] = []
 
     def add(what: str, value: float) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
-from pickmix_experiments.baselines import BASELINES, Baseline
-from pickmix_experiments.bench_data import COMPONENTS, SETTINGS, TABLES, Setting, choose
-from pickmix_experiments.catalogue import Figure, Panel
+from pickmix_experiments.datasets import COMPONENTS, SETTINGS, TABLES, choose, find
+from pickmix_experiments.methods import METHODS
 from pickmix_experiments.runner import Worker
 from pickmix_experiments.runs import BenchRun
-from pickmix_experiments.store import NOT_INSTALLED, History, Store, make_history
+from pickmix_experiments.store import NOT_INSTALLED, Row, Store, make_row
 
 QUICK_SETTINGS = ("small",)
 QUICK_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em", "tsaem")
@@ -28,7 +26,6 @@ TABLE_RIVALS = ("sklearn-kmeans-one-thread", "pickmix", "em")
 QUICK_TABLES = ("sklearn-iris", "sklearn-wine", "sklearn-diabetes")
 
 Command = Callable[..., Any]
-Named = TypeVar("Named")
 
 
 @click.group()
@@ -69,7 +66,7 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
     positive = click.FloatRange(min=0.0, min_open=True)
     shown: dict[str, Any] = {"show_default": True}
     options = [
-        _several("--rival", "rivals", BASELINES, about),
+        _several("--rival", "rivals", METHODS, about),
         click.option("--seeds", type=click.IntRange(min=1), default=3, help=seeds, **shown),
         click.option(
             "--max-seconds", type=positive, default=3600.0, metavar="S", help=limit, **shown
@@ -94,16 +91,7 @@ def _shared_options(*, rivals: str, quick: str, listed: str) -> Callable[[Comman
 @_several("--setting", "settings", SETTINGS, "Data; repeat for more. [all]")
 @_shared_options(rivals="all", quick="One small setting, few rivals, one seed.", listed="settings")
 @clear_errors
-def gaussian(
-    settings: tuple[str, ...],
-    rivals: tuple[str, ...],
-    seeds: int,
-    max_seconds: float,
-    out: Path,
-    quick: bool,
-    draw_only: bool,
-    show_list: bool,
-) -> None:
+def gaussian(settings: tuple[str, ...], show_list: bool, **options: Any) -> None:
     """Compare ways to fit a mixture of Gaussians with full covariances.
 
     Every setting, rival and seed is a run in a process of its own, one after the other. The folder
@@ -120,22 +108,13 @@ def gaussian(
     """
     if show_list:
         _list("Settings", SETTINGS)
-        names = ", ".join(setting.name for setting in SETTINGS.values() if not setting.dense)
-        dense = ", ".join(baseline.name for baseline in BASELINES.values() if baseline.dense)
+        names = ", ".join(name for name, setting in SETTINGS.items() if not setting.dense)
+        dense = ", ".join(name for name, method in METHODS.items() if method.dense)
         click.echo(f"Too large for rivals that evaluate every component ({dense}): {names}")
         return
-    chosen = _named(SETTINGS, settings or (QUICK_SETTINGS if quick else SETTINGS))
-    baselines = _named(BASELINES, rivals or (QUICK_RIVALS if quick else BASELINES))
-    path = out / "gaussian.jsonl"
-    if draw_only:
-        write_gaussian(_earlier_store(path))
-        return
-    runs = _plan(chosen, baselines, _n_seeds(seeds, quick))
-    if not runs:
-        raise ValueError(
-            "--rival: the settings are too large for rivals that evaluate every component"
-        )
-    _carry_out(runs, path, max_seconds, write_gaussian)
+    quick = options["quick"]
+    chosen = _ordered(SETTINGS, settings or (QUICK_SETTINGS if quick else SETTINGS))
+    _carry_out("gaussian", lambda: chosen, QUICK_RIVALS if quick else METHODS, **options)
 
 
 @bench.command()
@@ -154,15 +133,7 @@ def gaussian(
 )
 @clear_errors
 def tables(
-    tables: tuple[str, ...],
-    components: tuple[int, ...],
-    rivals: tuple[str, ...],
-    seeds: int,
-    max_seconds: float,
-    out: Path,
-    quick: bool,
-    draw_only: bool,
-    show_list: bool,
+    tables: tuple[str, ...], components: tuple[int, ...], show_list: bool, **options: Any
 ) -> None:
     """Compare ways to fit a mixture of Gaussians to real tables.
 
@@ -185,74 +156,80 @@ def tables(
     if show_list:
         _list("Tables", TABLES)
         return
-    chosen = _named(TABLES, tables or (QUICK_TABLES if quick else TABLES))
-    baselines = _named(BASELINES, rivals or TABLE_RIVALS)
-    path = out / "tables.jsonl"
-    if draw_only:
-        write_tables({}, _earlier_store(path))
-        return
-    choice = choose(chosen, components or (COMPONENTS[:1] if quick else COMPONENTS))
-    for name, reason in choice.missing.items():
-        click.echo(f"missing: {name}: {reason}")
-    if choice.too_few_rows:
-        left_out = "; ".join(
-            f"{name} K = {', '.join(map(str, too_many))}"
-            for name, too_many in choice.too_few_rows.items()
-        )
-        click.echo(f"left out, with fewer than 4 K rows to fit: {left_out}")
-    if not choice.settings:
-        raise ValueError(
-            "--table: expected a table that is there and has 4 K rows to fit, got none"
-        )
-    runs = _plan(choice.settings, baselines, _n_seeds(seeds, quick))
-    _carry_out(runs, path, max_seconds, functools.partial(write_tables, choice.missing))
+    quick, missing = options["quick"], {}
+    chosen = _ordered(TABLES, tables or (QUICK_TABLES if quick else TABLES))
+
+    def settings() -> list[str]:
+        choice = choose(chosen, components or (COMPONENTS[:1] if quick else COMPONENTS))
+        missing.update(choice.missing)
+        for name, reason in choice.missing.items():
+            click.echo(f"missing: {name}: {reason}")
+        if choice.too_few_rows:
+            left_out = "; ".join(
+                f"{name} K = {', '.join(map(str, too_many))}"
+                for name, too_many in choice.too_few_rows.items()
+            )
+            click.echo(f"left out, with fewer than 4 K rows to fit: {left_out}")
+        if not choice.settings:
+            raise ValueError(
+                "--table: expected a table that is there and has 4 K rows to fit, got none"
+            )
+        return choice.settings
+
+    _carry_out("tables", settings, TABLE_RIVALS, missing=missing, **options)
 
 
-def _named(known: Mapping[str, Named], names: Collection[str]) -> list[Named]:
-    """Return values by name, in the order of those that are known, each once."""
-    return [value for name, value in known.items() if name in names]
+def _ordered(known: Iterable[str], names: Collection[str]) -> list[str]:
+    """Return names in the order of those that are known, each once."""
+    return [name for name in known if name in names]
 
 
 def _list(title: str, known: Mapping[str, Any]) -> None:
     click.echo(f"{title}:")
     show_table((value.name, value.summary) for value in known.values())
     click.echo("Rivals:")
-    missing = {name: "" if b.installed else " (not installed)" for name, b in BASELINES.items()}
-    show_table((name, b.summary + missing[name]) for name, b in BASELINES.items())
-
-
-def _n_seeds(seeds: int, quick: bool) -> int:
-    """Return the number of seeds; one with --quick and without --seeds."""
-    source = click.get_current_context().get_parameter_source("seeds")
-    return 1 if quick and source == ParameterSource.DEFAULT else seeds
-
-
-def _plan(settings: list[Setting], baselines: list[Baseline], n_seeds: int) -> list[BenchRun]:
-    """Return all runs, in order: a setting after the other, and in it a seed after the other."""
-    # Seeds outside baselines: a machine that gets slower on the way slows all of them equally.
-    return [
-        BenchRun(baseline.name, 0, seed, setting=setting.name)
-        for setting in settings
-        for seed in range(n_seeds)
-        for baseline in baselines
-        if setting.dense or not baseline.dense
-    ]
-
-
-def _earlier_store(path: Path) -> Store:
-    store = Store(path)
-    if not store.histories():
-        raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
-    return store
+    missing = {name: "" if m.installed else " (not installed)" for name, m in METHODS.items()}
+    show_table((name, m.summary + missing[name]) for name, m in METHODS.items())
 
 
 def _carry_out(
-    runs: list[BenchRun], path: Path, max_seconds: float, write: Callable[[Store], None]
+    name: str,
+    settings: Callable[[], list[str]],
+    default_rivals: Collection[str],
+    *,
+    rivals: tuple[str, ...],
+    seeds: int,
+    max_seconds: float,
+    out: Path,
+    quick: bool,
+    draw_only: bool,
+    missing: Mapping[str, str] | None = None,
 ) -> None:
     """Make the runs that the file lacks, and write pages of all results, even after Ctrl-C."""
+    path = out / f"{name}.jsonl"
+    if draw_only:
+        store = Store(path)
+        if not store.rows:
+            raise FileNotFoundError(f"--draw-only: expected results in {path}, found nothing there")
+        _write_page(store, missing)
+        return
     if os.name != "posix":
         raise OSError(f"fits are timed by a POSIX timer, and there is none on {os.name!r}")
-    out = path.parent
+    source = click.get_current_context().get_parameter_source("seeds")
+    if quick and source == ParameterSource.DEFAULT:
+        seeds = 1
+    # Seeds outside methods: a machine that gets slower on the way slows all of them equally.
+    runs = [
+        BenchRun(method, 0, seed, setting=setting)
+        for setting in settings()
+        for seed in range(seeds)
+        for method in _ordered(METHODS, rivals or default_rivals)
+        if find(setting)[0].dense or not METHODS[method].dense
+    ]
+    if not runs:
+        raise ValueError(
+            "--rival: the settings are too large for rivals that evaluate every component"
+        )
     out.mkdir(parents=True, exist_ok=True)
     if not os.access(out, os.W_OK):
         raise PermissionError(f"--out: cannot write to {out}")
@@ -264,65 +241,40 @@ def _carry_out(
             known = store.has(run)
             if not known:
                 store.add(make(run, max_seconds))
-            _report(f"[{number}/{len(runs)}]", store.histories()[run.key], known)
+            row = store.rows[run.key]
+            line = f"[{number}/{len(runs)}] {run.setting}, {run.algorithm}, seed {run.seed}: "
+            line += row["outcome"]
+            if "test" in row:
+                line += f", {row['test']:.4f} held out in {row['trace']['seconds'][-1]:.2f} s"
+            click.echo(line + (" (from before)" if known else ""))
     except KeyboardInterrupt:
         interrupted = True
-    if store.histories():
-        write(store)
+    if store.rows:
+        _write_page(store, missing)
     if interrupted:
         click.echo("Interrupted; the same command resumes from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 
-def make(run: BenchRun, max_seconds: float) -> History:
+def make(run: BenchRun, max_seconds: float) -> Row:
     """Make a run in a process of its own; one that fails is a result like any other."""
-    baseline = BASELINES[run.algorithm]
-    if not baseline.installed:
-        return make_history(run, [], {"outcome": f"{NOT_INSTALLED}: {baseline.needs}"})
+    method = METHODS[run.algorithm]
+    if not method.installed:
+        return make_row(run, [], {"outcome": f"{NOT_INSTALLED}: {method.needs}"})
     with Worker() as worker:
         return worker.perform(run, max_seconds)
 
 
-def _report(place: str, history: History, known: bool) -> None:
-    run: Any = history.run
-    line = f"{place} {run.setting}, {run.algorithm}, seed {run.seed}: {history.facts['outcome']}"
-    if not math.isnan(history.facts["test"]):
-        seconds = history.series["seconds"][-1]
-        line += f", {history.facts['test']:.4f} held out in {seconds:.2f} s"
-    click.echo(line + (" (from before)" if known else ""))
+def _write_page(store: Store, missing: Mapping[str, str] | None) -> None:
+    # Here and not above: the help needs no pictures.
+    from pickmix_experiments import bench_pages
 
-
-def write_gaussian(store: Store) -> None:
-    from pickmix_experiments.bench_pages import ends_of, gaussian_page, ordered
-    from pickmix_experiments.drawing import draw
-
-    out, ends, histories = store.path.parent, ends_of(store), store.histories()
-    drawn = []
-    for setting in ordered(ends["setting"], SETTINGS):
-        figure = bench_figure(setting, [h.run for h in histories.values()])
-        if draw(figure, histories, out / f"gaussian-{setting}.png", pdf=False) is not None:
-            drawn.append(setting)
-    _write_page(out / "gaussian.md", gaussian_page(ends, drawn), len(drawn))
-
-
-def bench_figure(setting: str, runs: list[Any]) -> Figure:
-    """Describe the held-out log-likelihood of one setting, the ends marked."""
-    order = list(BASELINES)
-    of_setting = [run for run in runs if run.setting == setting]
-    of_setting.sort(key=lambda r: order.index(r.algorithm) if r.algorithm in order else len(order))
-    return Figure(setting, (Panel("", "validation", tuple(of_setting), "ends"),), (50.0, 50.0))
-
-
-def write_tables(missing: Mapping[str, str], store: Store) -> None:
-    from pickmix_experiments.bench_pages import Cases, draw_gains, ends_of, tables_page
-
-    out, ends = store.path.parent, ends_of(store)
-    drawn = draw_gains(Cases(ends), out / "tables.png") is not None
-    page = tables_page(ends, missing=missing, picture=drawn)
-    _write_page(out / "tables.md", page, int(drawn))
-
-
-def _write_page(path: Path, text: str, n_pictures: int) -> None:
-    path.write_text(text, encoding="utf-8")
-    pictures = f" and {n_pictures} picture{'' if n_pictures == 1 else 's'}" if n_pictures else ""
-    click.echo(f"wrote {path}{pictures}")
+    cases = bench_pages.Cases(store.rows)
+    if store.path.stem == "gaussian":
+        title, drawn = "Gaussian mixtures", bench_pages.draw_settings(cases, store.path.parent)
+    else:
+        title, drawn = "Real tables", bench_pages.draw_gains(cases, store.path.with_suffix(".png"))
+    page = store.path.with_suffix(".md")
+    page.write_text(bench_pages.page(title, cases, missing, drawn), encoding="utf-8")
+    n = len(drawn)
+    click.echo(f"wrote {page}" + (f" and {n} picture{'' if n == 1 else 's'}" if n else ""))

@@ -20,6 +20,7 @@ from pickmix_experiments.runs import (
     GaussianRun,
     Run,
 )
+from pickmix_experiments.store import Rows, frame_of
 
 Value = TypeVar("Value")
 # A flow needs so many training rows to start from a Gaussian.
@@ -49,19 +50,22 @@ class Panel:
     """What a part of a figure shows, without how it is drawn; runs of one algorithm are one line.
 
     It shows a name of `store.SERIES` against time and against component evaluations, and may mark
-    "t95" or the "ends" of lines. Or it shows "K", "B" or "M", an attribute of the runs that changes
-    along a line: AE at t95 against the time to t95. An algorithm without this attribute has None in
-    all its runs, and its line is a point.
+    "t95" or the "ends" of lines. Or it shows "K", "B" or "M", a setting that changes along a line:
+    AE at t95 against the time to t95. An algorithm without this setting is a point.
     """
 
     title: str
     shows: str
-    runs: tuple[Run, ...]
+    #: None: all runs that were measured.
+    runs: tuple[Run, ...] | None = None
     marks: str = ""
 
     @property
     def errors(self) -> bool:
         return len(self.shows) == 1
+
+    def frame(self, rows: Rows) -> Any:
+        return frame_of(rows, self.runs)
 
 
 @dataclass(frozen=True)
@@ -91,14 +95,14 @@ class Experiment:
 
     def figure(self, scale: Scale) -> Figure:
         """Return its panels, with seeds and steps as the scale has them."""
-        panels = [replace(p, runs=self._scaled(p.runs, scale)) for p in self.make(scale)]
+        panels = [replace(p, runs=self._scaled(p.runs or (), scale)) for p in self.make(scale)]
         return Figure(self.title, tuple(panels), self.percentiles)
 
     def runs(self, scale: Scale) -> tuple[Run, ...]:
         """Return all runs, one seed after the other: stopped early, all have fewer seeds."""
         if not self.draws:
             return self._scaled(self.make(scale), scale)
-        every = [run for panel in self.figure(scale).panels for run in panel.runs]
+        every = [run for panel in self.figure(scale).panels for run in panel.runs or ()]
         return tuple(sorted(dict.fromkeys(every), key=lambda run: run.seed))
 
     def _scaled(self, runs: Iterable[Run], scale: Scale) -> tuple[Run, ...]:
@@ -239,61 +243,49 @@ _ALL: tuple[tuple[Any, ...], ...] = (
 )
 EXPERIMENTS = {arguments[0]: Experiment(*arguments) for arguments in _ALL}
 
-# Seconds of one core of a small machine, from a handful of timed runs. They are right to a factor
-# of two or three, which is enough to cut a grid to a budget and to weigh its runs.
-_COMPILATION = 5.0
 # Shares of the paper's steps that a budget may cut to.
 SHARES = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02, 0.01)
 # A network with more (s = 128, b = 8 and l = 4, for one) is refused before it takes the memory.
 _MOST_PARAMETERS = 1e9
 
 
-def seconds(run: Run, limit_seconds: float | None = None) -> float:
-    """Return about how long a run takes under a limit of work, with measuring and compilation."""
-    limit = math.inf if limit_seconds is None else limit_seconds
-    if isinstance(run, GaussianRun):
-        return 1.0 + min(limit, _seconds_of_gaussian(run))
-    if isinstance(run, DefaultRun):
-        return _COMPILATION + min(limit, 2.0 + 2e-4 * math.prod(uci.SIZES[run.dataset]))
-    if isinstance(run, DeepRun):
-        # A Gaussian start takes seconds.
-        return _COMPILATION + min(limit, _seconds_of_deep(run)) + 5.0 * (run.start == "gaussian")
-    return _COMPILATION + min(limit, 1e-3 * run.T)
-
-
-def _seconds_of_gaussian(run: GaussianRun) -> float:
-    evaluation = 1e-9 * (15.0 + 1.5 * run.D + 0.12 * run.D**2)
-    measuring = 60 * min(run.N, 2e9 / (run.K * run.D**2)) * run.K * evaluation
-    if run.algorithm == PICKMIX:
-        return measuring + 400.0 * run.N * evaluation
-    B, M = run.B or run.N, run.M or 1
-    tables = dict.fromkeys((runs.MHSAEM_T, runs.MHSAEM_TF), 2 * M + 2)
-    per_row = {MHSAEM_U: M + 1, runs.TSAEM: M * M, **tables}.get(run.algorithm, run.K)
-    updated = min(run.K, B * M)
-    step = 1e-4 + 1.5 * B * (per_row + 2.0 * M) * evaluation + updated * 3e-10 * run.D**3
-    return measuring + run.T * step
-
-
-def _seconds_of_deep(run: DeepRun) -> float:
-    n_features = uci.SIZES[run.dataset][1]
-    if run.model == "flow":
-        evaluated, each = float(run.K), 0.45e-6 + 0.022e-6 * n_features
-        selected = 3e-4 + 1e-5 * n_features
-    else:
-        s, b, n_layers = run.s or 1, run.b or 1, run.l or 1
-        nodes, width, evaluated, each = 1, float(n_features), 0.0, 5e-9
-        for _ in range(n_layers):
-            evaluated += nodes * s * max(1.0, width) ** 2
-            nodes, width = nodes * s * b, width / b
-        if evaluated > _MOST_PARAMETERS:
-            return 0.0
-        selected = 3e-4 + 8e-5 * n_features
-    if run.algorithm == SGD:
-        return run.T * (3e-4 + run.B * evaluated * each)
-    return run.T * selected * (2.5 if run.algorithm == MHSAEM_P else 1.0)
-
-
 def share_within(budget: float, make_runs: Callable[[float], Iterable[Run]]) -> float:
     """Return the largest of `SHARES` whose runs fit into a budget of seconds, or the smallest."""
-    affordable = (s for s in SHARES if sum(map(seconds, make_runs(s))) <= budget)
+    affordable = (share for share in SHARES if sum(map(seconds, make_runs(share))) <= budget)
     return next(affordable, SHARES[-1])
+
+
+def seconds(run: Run) -> float:
+    """Return about how long a run takes on one core of a small machine, measuring included.
+
+    From a handful of timed runs, right to a factor of two or three: enough to cut to a budget.
+    """
+    if isinstance(run, GaussianRun):
+        evaluation = 1e-9 * (15.0 + 1.5 * run.D + 0.12 * run.D**2)
+        measuring = 1.0 + 60 * min(run.N, 2e9 / (run.K * run.D**2)) * run.K * evaluation
+        if run.algorithm == PICKMIX:
+            return measuring + 400.0 * run.N * evaluation
+        B, M = run.B or run.N, run.M or 1
+        per_row = dict.fromkeys((runs.MHSAEM_T, runs.MHSAEM_TF), 2 * M + 2)
+        per_row |= {MHSAEM_U: M + 1, runs.TSAEM: M * M}
+        evaluations = 1.5 * B * (per_row.get(run.algorithm, run.K) + 2.0 * M)
+        step = 1e-4 + evaluations * evaluation + min(run.K, B * M) * 3e-10 * run.D**3
+        return measuring + run.T * step
+    compilation = 5.0
+    if isinstance(run, DefaultRun):
+        return compilation + 2.0 + 2e-4 * math.prod(uci.SIZES[run.dataset])
+    if not isinstance(run, DeepRun):
+        return compilation + 1e-3 * run.T
+    D = uci.SIZES[run.dataset][1]
+    if run.model == "flow":
+        dense, step = run.K * (0.45e-6 + 0.022e-6 * D), 3e-4 + 1e-5 * D
+    else:
+        s, b, n_layers = run.s or 1, run.b or 1, run.l or 1
+        # Layer by layer there are s b times as many nodes, b times as narrow.
+        parts = [s * (s * b) ** layer * max(1.0, D / b**layer) ** 2 for layer in range(n_layers)]
+        if sum(parts) > _MOST_PARAMETERS:
+            return compilation
+        dense, step = 5e-9 * sum(parts), 3e-4 + 8e-5 * D
+    if run.algorithm == SGD:
+        return compilation + run.T * (3e-4 + run.B * dense)
+    return compilation + run.T * step * (2.5 if run.algorithm == MHSAEM_P else 1.0)

@@ -1,6 +1,6 @@
 """Tables of deep mixtures, ours beside the paper's: its Tables 2 (best), 3 (fixed) and 4 (all).
 
-Each function takes runs of all seeds and histories by `Run.key`, and gives a table for each model
+Each function takes runs of all seeds and the rows of a store, and gives a table for each model
 family there are runs of. Ranks, counts and what is marked as best compare SGD with MHSAEM-U, as in
 the paper; MHSAEM-P stands beside them if there are runs of it. In rows that sum up sets, the
 paper's numbers are computed again from those that it prints for the sets shown.
@@ -16,27 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pickmix_experiments.runs import (
-    DEFAULTS,
-    MHSAEM_P,
-    MHSAEM_U,
-    SGD,
-    DeepRun,
-    DefaultRun,
-    Run,
-)
-from pickmix_experiments.store import (
-    History,
-    at_common_target,
-    frame_of,
-    geometric_mean,
-    median,
-    t95_index,
-)
+from pickmix_experiments.runs import DEFAULTS, MHSAEM_P, MHSAEM_U, SGD, DeepRun, DefaultRun, Run
+from pickmix_experiments.store import Rows, at, frame_of, median
 from pickmix_experiments.tables import Cell, Column, Row, Table, with_best
 from pickmix_experiments.uci import NAMES
 
-Histories = Mapping[str, History]
 # Frames of the algorithms that have columns.
 Frames = dict[str, Any]
 
@@ -58,6 +42,8 @@ PAPER = pd.read_csv(Path(__file__).with_name("paper_numbers.csv"), index_col=["d
 
 _SET = Column("dataset", "data set")
 _PLACE = ["dataset", "model", "algorithm"]
+_COLUMNS = [*_PLACE, "architecture", "K", "seed", "shown", "outcome", "failed", "cut", "trace"]
+_COLUMNS += ["t95", "t95_index", "best_validation", "test"]
 _CLOCKS = {"seconds": "speed-up in time", "evaluations": "speed-up in evaluations"}
 _POINTS = {"t95": "to t95", "common": "to common target"}
 _STARTS = {"gaussian": "Gaussian start", "paper": "paper's start"}
@@ -74,29 +60,25 @@ def printed(column: str, name: str, model: str) -> float:
     return float(PAPER[column].get((name, model), math.nan))
 
 
-def gather(runs: Iterable[Run], histories: Histories, best: bool = False) -> pd.DataFrame:
+def gather(runs: Iterable[Run], rows: Rows, best: bool = False) -> pd.DataFrame:
     """Return a frame of all deep runs, also without a result; `shown` are those of the tables.
 
     With `best`, they are those of the architecture with the highest mean validation value over the
-    seeds that have one; else there may be one architecture for each set, model and algorithm.
+    seeds that have one; else there is one architecture for each set, model and algorithm.
     """
-    frame = frame_of([run for run in runs if isinstance(run, DeepRun)], histories, every=True)
-    if not len(frame):
-        return frame
-    frame["architecture"] = [run.architecture for run in frame["run"]]
-    twice = frame.loc[frame.duplicated([*_PLACE, "architecture", "seed"]), "run"]
-    if len(twice):
-        raise ValueError(f"two runs for one cell of a table: one of them is {twice.iloc[0]}")
+    frame = frame_of(rows, [run for run in runs if isinstance(run, DeepRun)], every=True)
+    architectures = [
+        f"K={row.K}" if row.model == FLOW else f"s={row.s:g} b={row.b:g} l={row.l:g}"
+        for row in frame.itertuples()
+    ]
+    frame = frame.assign(architecture=architectures, shown=True)[_COLUMNS]
     if best:
         known = _finite(frame, "best_validation").groupby([*_PLACE, "architecture"], sort=False)
         # The first of equal ones.
         chosen = set(known["best_validation"].mean().groupby(_PLACE).idxmax())
         cells = frame[[*_PLACE, "architecture"]].itertuples(index=False, name=None)
-        return frame.assign(shown=[cell in chosen for cell in cells])
-    for place, names in frame.groupby(_PLACE)["architecture"].unique().items():
-        if len(names) > 1:
-            raise ValueError(f"expected one architecture for {place}, got {list(names)}")
-    return frame.assign(shown=True)
+        frame["shown"] = [cell in chosen for cell in cells]
+    return frame
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
@@ -106,41 +88,56 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _finite(frame: Any, name: str) -> Any:
-    return frame[np.isfinite(frame[name].astype(float))]
+    return frame[np.isfinite(frame[name])]
 
 
 def spread(frame: Any, name: str = "test") -> Cell:
     """Return mean and standard deviation (divisor n - 1) over the seeds with a finite value."""
     known = _finite(frame, name)
-    if not len(known):
-        return Cell()
     return Cell(float(known[name].mean()), float(known[name].std()), cut=bool(known["cut"].any()))
 
 
-def _pairs(one: Any, other: Any) -> list[tuple[History, History]]:
-    """Return the histories of the seeds that two frames both have."""
-    first, second = ({h.run.seed: h for h in f["history"] if not h.failed} for f in (one, other))
-    return [(first[seed], second[seed]) for seed in sorted(first.keys() & second.keys())]
+def _reached(slow: Any, fast: Any, point: str, clock: str) -> pd.DataFrame:
+    """Return "seconds" or "evaluations" of two algorithms, by the seeds that both have.
+
+    They are those at t95 or at the "common" target, the lower of two final training
+    log-likelihoods: near L = 0 a share of |L_max| means nothing, so that t95 breaks. Columns are
+    `slow`, `fast`, and `slow_cut`, `fast_cut`.
+    """
+    names = ["seed", "trace", "t95_index", "cut"]
+    one, other = (frame.loc[~frame["failed"], names].set_index("seed") for frame in (slow, fast))
+    lines = []
+    for seed in sorted(set(one.index) & set(other.index)):
+        traces, indices, cuts = zip(one.loc[seed], other.loc[seed], strict=True)
+        if point == "common":
+            curves = [trace["log_likelihood"] for trace in traces]
+            indices = first_at_common_target(*curves)
+        values = (at(trace, i, clock) for trace, i in zip(traces, indices, strict=True))
+        lines.append((*values, *cuts))
+    return pd.DataFrame(lines, columns=["slow", "fast", "slow_cut", "fast_cut"])
 
 
-def _reached(pair: tuple[History, History], point: str, clock: str) -> list[float]:
-    """Return "seconds" or "evaluations" at t95 or at the "common" target."""
-    indices = at_common_target(*pair)
-    if point == "t95":
-        indices = [t95_index(h.series["log_likelihood"]) for h in pair]
-    return [h.at(index, clock) for h, index in zip(pair, indices, strict=True)]
+def first_at_common_target(one: np.ndarray, other: np.ndarray) -> tuple[int, int]:
+    """Return the first records at the lower of two ends of curves, -1 if an end is not finite.
+
+    Examples
+    --------
+    >>> first_at_common_target(np.array([0.0, 5.0, 9.0]), np.array([0.0, 4.0, 4.5]))
+    (1, 2)
+    """
+    target = np.min([one[-1], other[-1]])
+    if not np.isfinite(target):
+        return -1, -1
+    return int(np.argmax(one >= target)), int(np.argmax(other >= target))
 
 
 def speed_up(slow: Any, fast: Any, point: str, clock: str) -> Cell:
     """Return how many times less of a clock `fast` takes: the median over seeds of ratios."""
-    ratios, cut = [], False
-    for pair in _pairs(slow, fast):
-        above, below = _reached(pair, point, clock)
-        # Zero is the time of the start: a run that is best there was not fitted.
-        if 0.0 < above < math.inf and 0.0 < below < math.inf:
-            ratios.append(above / below)
-            cut = cut or any(history.cut for history in pair)
-    return Cell(median(ratios), cut=cut)
+    pairs = _reached(slow, fast, point, clock)
+    # Zero is the time of the start: a run that is best there was not fitted.
+    pairs = pairs[(pairs["slow"] > 0.0) & (pairs["fast"] > 0.0)]
+    cut = bool((pairs["slow_cut"] | pairs["fast_cut"]).any())
+    return Cell(median(pairs["slow"] / pairs["fast"]), cut=cut)
 
 
 def summary_rows(
@@ -168,7 +165,7 @@ def summary_rows(
     for key in speed_ups:
         known = numbers[key].dropna()
         cut = bool(cuts.loc[known.index, key].any())
-        overall[key] = Cell(geometric_mean(known), cut=cut)
+        overall[key] = Cell(math.exp(np.log(known).mean()) if len(known) else math.nan, cut=cut)
     return [ranks, higher, overall] if speed_ups else [ranks, higher]
 
 
@@ -224,7 +221,7 @@ def _tables(
 ) -> list[Table]:
     """Return a table per family; `make` gives a set's cells beyond its name."""
     tables = []
-    for model, family in FAMILIES.items() if len(frame) else ():
+    for model, family in FAMILIES.items():
         of_model = frame[frame["model"] == model]
         present = set(of_model["algorithm"])
         algorithms = [a for a in KEYS if a in present or a in COMPARED]
@@ -256,7 +253,7 @@ def _about_runs(frame: Any) -> list[str]:
     return notes
 
 
-def fixed_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
+def fixed_tables(runs: Iterable[Run], rows: Rows) -> list[Table]:
     """Compare algorithms on one architecture for all sets: Table 3; and our defaults."""
     runs = list(runs)
 
@@ -268,21 +265,21 @@ def fixed_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
 
     speed_ups = [f"{clock}_{point}" for clock in _CLOCKS for point in _POINTS]
     speed_ups.append("paper_speed_up")
-    frame, compared = gather(runs, histories), ["test", "paper_test"]
+    frame, compared = gather(runs, rows), ["test", "paper_test"]
     tables = _tables(frame, "fixed architecture", _ABOUT, make, compared, speed_ups)
-    return tables + _default_table(runs, histories)
+    return tables + _default_table(runs, rows)
 
 
-def best_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
+def best_tables(runs: Iterable[Run], rows: Rows) -> list[Table]:
     """Compare algorithms, each with the architecture of the best validation value: Table 2."""
 
     def make(name: str, model: str, frames: Frames) -> Row:
         row: Row = {}
         means, seeds = _means(frames), _seeds(frames)
         for a, frame in frames.items():
-            run = frame["run"].iloc[0] if len(frame) else None
-            cells = {"architecture": Cell(run.architecture if run else "")}
-            cells["K"] = Cell(run.K if run else math.nan, digits=0)
+            first: Any = frame.iloc[0] if len(frame) else {"architecture": "", "K": math.nan}
+            cells = {"architecture": Cell(first["architecture"])}
+            cells["K"] = Cell(float(first["K"]), digits=0)
             cells |= {"test": means[a], "seeds": seeds[a]}
             # The architecture of a mixture of flows is its K.
             if model == FLOW:
@@ -296,14 +293,14 @@ def best_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
             row |= _each("paper_test", "paper", {a: cell}, "test {}", spread=True)
         return row | _printed_speed_up("best_speed_up", name, model)
 
-    frame = gather(runs, histories, best=True)
+    frame = gather(runs, rows, best=True)
     chosen_by = "The architecture is the one with the best mean validation value over seeds."
     title, compared = "best architecture by validation", ["test", "paper_test"]
     speed_ups = [*(f"seconds_{point}" for point in _POINTS), "paper_speed_up"]
     return _tables(frame, title, [chosen_by, *_ABOUT], make, compared, speed_ups)
 
 
-def all_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
+def all_tables(runs: Iterable[Run], rows: Rows) -> list[Table]:
     """Return training, validation and test values of the models of `best_tables`: Table 4."""
     quantities = {
         "train": ("training at t95", "t95"),
@@ -318,17 +315,17 @@ def all_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
             row |= _each(f"paper_{key}", heading, _printed(key, name, model), "paper {}")
         return row
 
-    frame = gather(runs, histories, best=True)
+    frame = gather(runs, rows, best=True)
     title = "all log-likelihoods of the best architectures"
     notes = ["The architectures are the best by validation.", _ABOUT_SPREAD]
     compared = [f"{who}{key}" for key in quantities for who in ("", "paper_")]
     return _tables(frame, title, notes, make, compared)
 
 
-def start_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
+def start_tables(runs: Iterable[Run], rows: Rows) -> list[Table]:
     """Compare SGD and MHSAEM-U from a Gaussian start, and beside them from the paper's."""
     deep = [run for run in runs if isinstance(run, DeepRun)]
-    frames = {s: gather([run for run in deep if run.start == s], histories) for s in _STARTS}
+    frames = {s: gather([run for run in deep if run.start == s], rows) for s in _STARTS}
 
     def make(name: str, model: str, _: Frames) -> Row:
         row: Row = {}
@@ -337,11 +334,10 @@ def start_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
             frame = frame[(frame["dataset"] == name) & (frame["model"] == model)]
             both = {a: frame[frame["algorithm"] == a] for a in COMPARED}
             row |= _each(f"{start}_test", f"test, {words}", _means(both), spread=True)
-            pairs = _pairs(both[SGD], both[MHSAEM_U])
-            times = [_reached(pair, "common", "seconds") for pair in pairs]
+            times = _reached(both[SGD], both[MHSAEM_U], "common", "seconds")
             cells = {
-                a: Cell(median([t[place] for t in times]), cut=any(p[place].cut for p in pairs))
-                for place, a in enumerate(COMPARED)
+                a: Cell(median(times[name]), cut=bool(times[f"{name}_cut"].any()))
+                for a, name in zip(COMPARED, ("slow", "fast"), strict=True)
             }
             row |= _each(f"{start}_to_target", f"seconds to target, {words}", cells)
             for clock, group in _CLOCKS.items():
@@ -359,14 +355,14 @@ def start_tables(runs: Iterable[Run], histories: Histories) -> list[Table]:
     return tables
 
 
-def _default_table(runs: Iterable[Run], histories: Histories) -> list[Table]:
+def _default_table(runs: Iterable[Run], rows: Rows) -> list[Table]:
     """Compare estimators with all defaults with the best number that the paper prints for a set."""
-    frame = frame_of([run for run in runs if isinstance(run, DefaultRun)], histories)
-    rows: list[Row] = []
+    frame = frame_of(rows, [run for run in runs if isinstance(run, DefaultRun)])
+    lines: list[Row] = []
     best_of_paper = Column("paper_best", "best of Tables 2 and 3", "paper")
     ours = Column("test_chosen", "the best by validation", "test", spread=True)
     tests = [f"{table}_test_{KEYS[a]}" for table in ("fixed", "best") for a in COMPARED]
-    for name in _in_order(frame["dataset"]) if len(frame) else ():
+    for name in _in_order(frame["dataset"]):
         of_set = frame[frame["dataset"] == name]
         frames = {a: of_set[of_set["algorithm"] == a] for a in DEFAULTS}
         means = with_best({a: spread(f) for a, f in frames.items()})
@@ -378,16 +374,16 @@ def _default_table(runs: Iterable[Run], histories: Histories) -> list[Table]:
         for fact, heading, digits in (("seconds", "seconds", 1), ("n_components", "components", 0)):
             cells = {a: Cell(median(f[fact]), digits=digits) for a, f in frames.items()}
             row |= _each(heading, heading, cells)
-        rows.append(row | _each("seeds", "seeds", _seeds(frames)))
-    if not rows:
+        lines.append(row | _each("seeds", "seeds", _seeds(frames)))
+    if not lines:
         return []
     above = {"dataset": Cell("sets above the paper's best")}
-    for column in rows[0]:
+    for column in lines[0]:
         if column.group == "test":
-            wins = [row[column].number > row[best_of_paper].number for row in rows]
+            wins = [row[column].number > row[best_of_paper].number for row in lines]
             above[column.key] = Cell(sum(wins), digits=0)
     notes = [
         "Estimators as they come; the number of components is chosen on validation rows.",
         "Seconds are start and work, without compilation; medians over seeds.",
     ]
-    return [Table("defaults", "Our defaults", rows, notes, [above])]
+    return [Table("defaults", "Our defaults", lines, notes, [above])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +18,8 @@ from pickmix.inspection.displays import colours
 from pickmix.inspection.displays.colours import BLACK, BLUE, GREY, GRID, INK, VERMILION
 from pickmix_experiments import runs
 from pickmix_experiments.catalogue import Figure, Panel
-from pickmix_experiments.store import History, frame_of, median, t95_index
+from pickmix_experiments.store import Rows, at, median
 
-Histories = Mapping[str, History]
-Records = list[History]
 Percentiles = tuple[float, float]
 
 
@@ -201,47 +199,43 @@ class Line(NamedTuple):
 
 
 def _draw_curves(
-    column: Any, panel: Panel, histories: Histories, percentiles: Percentiles, legend: Legend
+    column: Any, panel: Panel, frame: Any, percentiles: Percentiles, legend: Legend
 ) -> None:
-    """Draw a panel into its column of two axes; failed runs are left out."""
-    groups: dict[str, list[History]] = {}
-    for key in dict.fromkeys(run.key for run in panel.runs if run.key in histories):
-        if not histories[key].failed:
-            groups.setdefault(histories[key].run.algorithm, []).append(histories[key])
+    """Draw a panel into its column of two axes."""
+    groups = list(frame.groupby("algorithm", sort=False))
     lines: list[list[Line]] = [[], []]
     for axes, x, of_axes in zip(column, X_LABELS, lines, strict=True):
-        for position, records in enumerate(groups.values()):
-            curves = curves_of(records, x, panel.shows)
-            if curves:
+        for position, (_, group) in enumerate(groups):
+            if curves := curves_of(group["trace"], x, panel.shows):
                 legend.counts.append(len(curves))
                 line = line_of(curves, percentiles)
                 shift = position / len(groups)
-                of_axes.append(_draw_line(axes, panel, records, x, line, shift, legend))
+                of_axes.append(_draw_line(axes, panel, group, x, line, shift, legend))
         if axes.lines:
             axes.set_xscale("log")
-    if any(lines) and panel.shows in _TRUTHS:
+    if not any(lines):
+        return
+    if panel.shows in _TRUTHS:
         # Each seed once.
-        known = [h for records in groups.values() for h in records]
-        truth = median(list({h.run.seed: h.facts[_TRUTHS[panel.shows]] for h in known}.values()))
+        truth = median(frame.drop_duplicates("seed", keep="last")[_TRUTHS[panel.shows]])
         _finish_likelihood(column, lines, truth)
         if math.isfinite(truth):
             legend.add(2, "true mixture", color=INK, linestyle=SPARSE_DOTS, linewidth=1.0)
-    elif panel.shows in _LOG and any(lines):
+    elif panel.shows in _LOG:
         column[0].set_yscale("log")
-    elif panel.shows == "acceptance" and any(lines):
+    elif panel.shows == "acceptance":
         column[0].set_ylim(0.0, 1.05)
-        numbers = [getattr(run, "K", math.nan) for run in panel.runs]
-        if len(set(numbers)) == 1:
+        if frame["K"].nunique(dropna=False) == 1:
             for axes in column:
                 # Its name is on the right, where chains have left it.
-                _draw_across(axes, 1.0 / numbers[0], "1/K", "1/K", "right", "bottom")
+                _draw_across(axes, 1.0 / frame["K"].iloc[0], "1/K", "1/K", "right", "bottom")
 
 
-def curves_of(records: Records, x: str, y: str) -> list[np.ndarray]:
-    """Points (P, 2) of each history that has any a figure can show, by rising x > 0."""
+def curves_of(traces: Iterable[Any], x: str, y: str) -> list[np.ndarray]:
+    """Points (P, 2) of each trace that has any a figure can show, by rising x > 0."""
     curves = []
-    for record in records:
-        points = np.column_stack([record.series[x], record.series[y]]).astype(float)
+    for trace in traces:
+        points = np.column_stack([trace[x], trace[y]])
         kept = np.isfinite(points).all(axis=1) & (points[:, 0] > 0.0)
         if y in _LOG:
             kept &= points[:, 1] > 0.0
@@ -266,13 +260,13 @@ def line_of(curves: list[np.ndarray], percentiles: Percentiles) -> Line:
 
 
 def _draw_line(
-    axes: Any, panel: Panel, records: Records, x: str, line: Line, shift: float, legend: Legend
+    axes: Any, panel: Panel, group: Any, x: str, line: Line, shift: float, legend: Legend
 ) -> Line:
     """Draw a line, its band and what is marked on it; return the line with its mark."""
-    algorithm = records[0].run.algorithm
+    algorithm, traces = group["algorithm"].iloc[0], list(group["trace"])
     look = look_of(algorithm)
     if panel.marks == "ends":
-        _draw_end(axes, panel, records, x, line, legend)
+        _draw_end(axes, panel, group, x, line, legend)
         return line
     legend.add(0, algorithm, **look.line, **look.points)
     # Markers of different lines are shifted, so that lines on top of each other show both.
@@ -284,13 +278,13 @@ def _draw_line(
     elif (line.high > line.low).any():
         band = {"color": look.colour, "alpha": 0.13, "linewidth": 0.0, "zorder": 1.5}
         axes.fill_between(line.x, line.low, line.high, **band)
-    if panel.shows == "bias" and (by_chance := curves_of(records, x, "bias_by_chance")):
+    if panel.shows == "bias" and (by_chance := curves_of(traces, x, "bias_by_chance")):
         chance, dots = line_of(by_chance, (0.0, 100.0)), {"linestyle": DOTS, "linewidth": 0.9}
         axes.plot(chance.x, chance.median, **dots, color=look.colour, label="_chance", zorder=2)
         legend.add(2, "exact draws", color=INK, **dots)
     if panel.marks == "t95":
-        indices = [(h, t95_index(h.series["log_likelihood"])) for h in records]
-        marks = [median([h.at(i, name) for h, i in indices]) for name in (x, panel.shows)]
+        places = list(zip(traces, group["t95_index"], strict=True))
+        marks = [median([at(*place, name) for place in places]) for name in (x, panel.shows)]
         # A start that is never left has no place on a logarithmic axis.
         if marks[0] > 0.0:
             ring = {**RING, "markersize": 6.0, "markeredgecolor": look.colour}
@@ -300,18 +294,16 @@ def _draw_line(
     return line
 
 
-def _draw_end(
-    axes: Any, panel: Panel, records: Records, x: str, line: Line, legend: Legend
-) -> None:
+def _draw_end(axes: Any, panel: Panel, group: Any, x: str, line: Line, legend: Legend) -> None:
     """Draw a line and the end of fits that came to one."""
-    algorithm = records[0].run.algorithm
+    algorithm = group["algorithm"].iloc[0]
     look = look_of(algorithm)
-    ended = [record for record in records if math.isfinite(record.facts["test"])]
-    words = algorithm if ended else f"{algorithm} (not finished)"
+    ended = group.loc[np.isfinite(group["test"]), "trace"]
+    words = algorithm if len(ended) else f"{algorithm} (not finished)"
     legend.add(0, words, **look.line, **look.points)
-    if line.x.size > 1 or not ended:
+    if line.x.size > 1 or not len(ended):
         axes.plot(line.x, line.median, **look.line, label=algorithm)
-    ends = [median([h.series[name][-1] for h in ended]) for name in (x, panel.shows)]
+    ends = [median([trace[name][-1] for trace in ended]) for name in (x, panel.shows)]
     if ends[0] > 0.0:
         large = {"markersize": 1.6 * look.points["markersize"], "linestyle": "none"}
         axes.plot(*ends, **{**look.points, **large}, label="_end", zorder=4)
@@ -376,13 +368,13 @@ _TITLE_WIDTH, _TITLES_WIDTH = 96, 76
 Shapes = dict[tuple[str, float | None], str]
 
 
-def draw(figure: Figure, histories: Histories, path: Path, *, pdf: bool = True) -> Path | None:
+def draw(figure: Figure, rows: Rows, path: Path, *, pdf: bool = True) -> Path | None:
     """Draw a figure as PNG, and a PDF for print beside it.
 
-    Histories are by `Run.key`. Runs that are missing, failed or have nothing finite are left out.
-    If none can be shown, nothing is written, and None returned.
+    Runs that are missing, failed or have nothing finite are left out. If none can be shown, nothing
+    is written, and None returned.
     """
-    page = compose(figure, histories)
+    page = compose(figure, rows)
     if page is None:
         return None
     with rc_context(RC):
@@ -393,24 +385,28 @@ def draw(figure: Figure, histories: Histories, path: Path, *, pdf: bool = True) 
     return path
 
 
-def compose(figure: Figure, histories: Histories) -> Any | None:
+def compose(figure: Figure, rows: Rows) -> Any | None:
     """The figure as a `matplotlib.figure.Figure`, or None if there is nothing to show.
 
     Each panel is a column of two axes: over work seconds above, over evaluations below.
     """
-    if not figure.panels:
-        return None
-    shapes = _shapes_of([panel for panel in figure.panels if panel.errors])
+    frames = [panel.frame(rows) for panel in figure.panels]
+    shapes: Shapes = {}
+    for varies in dict.fromkeys(panel.shows for panel in figure.panels if panel.errors):
+        shown = [f for panel, f in zip(figure.panels, frames, strict=True) if panel.shows == varies]
+        values = np.unique(np.concatenate([frame[varies].dropna() for frame in shown]))
+        shapes |= {(varies, v): SHAPES[rank % len(SHAPES)] for rank, v in enumerate(values)}
+        shapes[varies, None] = WITHOUT
     legend = Legend()
     with rc_context(RC):
         # A Figure of its own needs no display and leaves pyplot's state alone.
         page = matplotlib.figure.Figure(layout="constrained")
         grid = page.subplots(2, len(figure.panels), sharey="col", squeeze=False)
-        for panel, column in zip(figure.panels, grid.T, strict=True):
+        for panel, frame, column in zip(figure.panels, frames, grid.T, strict=True):
             if panel.errors:
-                _draw_errors(column, panel, histories, figure.percentiles, shapes, legend)
+                _draw_errors(column, panel.shows, frame, figure.percentiles, shapes, legend)
             else:
-                _draw_curves(column, panel, histories, figure.percentiles, legend)
+                _draw_curves(column, panel, frame, figure.percentiles, legend)
         if not legend.counts:
             return None
         _write_labels(figure, grid)
@@ -421,30 +417,14 @@ def compose(figure: Figure, histories: Histories) -> Any | None:
     return page
 
 
-def _shapes_of(panels: list[Panel]) -> Shapes:
-    shapes: Shapes = {}
-    for varies in dict.fromkeys(panel.shows for panel in panels):
-        runs = [run for panel in panels if panel.shows == varies for run in panel.runs]
-        values: list[Any] = sorted({getattr(run, varies, None) for run in runs} - {None})
-        shapes |= {(varies, v): SHAPES[rank % len(SHAPES)] for rank, v in enumerate(values)}
-        shapes[varies, None] = WITHOUT
-    return shapes
-
-
 def _draw_errors(
-    column: Any,
-    panel: Panel,
-    histories: Histories,
-    percentiles: Percentiles,
-    shapes: Shapes,
-    legend: Legend,
+    column: Any, varies: str, frame: Any, percentiles: Percentiles, shapes: Shapes, legend: Legend
 ) -> None:
     """AE at t95 against the time and the evaluations to t95."""
-    frame = frame_of(panel.runs, histories)
     smallest, shown = np.inf, set()
     for axes, x in zip(column, X_LABELS_AT_T95, strict=True):
-        for algorithm, group in frame.groupby("algorithm", sort=False) if len(frame) else ():
-            points = _points(group, panel.shows, f"t95_{x}")
+        for algorithm, group in frame.groupby("algorithm", sort=False):
+            points = _points(group, varies, f"t95_{x}")
             if not points:
                 continue
             look = look_of(algorithm)
@@ -453,7 +433,7 @@ def _draw_errors(
             axes.plot(*middles.T, **look.line, label=algorithm)
             for (value, seeds), middle in zip(points.items(), middles, strict=True):
                 label = "_None" if value is None else f"_{value:g}"
-                marker = look.value(shapes[panel.shows, value])
+                marker = look.value(shapes[varies, value])
                 axes.plot(*middle[:, None], linestyle="none", **marker, label=label, zorder=4)
                 if len(seeds) > 1:
                     ends = np.percentile(seeds[:, 1], percentiles)
@@ -463,8 +443,8 @@ def _draw_errors(
                 smallest = min(smallest, float(seeds[:, 1].min()))
         if axes.lines:
             axes.set_xscale("log")
-    for (varies, value), shape in shapes.items():
-        if varies == panel.shows and value in shown:
+    for (name, value), shape in shapes.items():
+        if name == varies and value in shown:
             words = f"without {varies}" if value is None else f"{varies} = {value:g}"
             legend.add(1, words, color=INK, linestyle="none", marker=shape)
     if 0.0 < smallest < np.inf:
@@ -499,7 +479,7 @@ def _write_labels(figure: Figure, grid: Any) -> None:
         column[0].set_title(title, loc="left", color=INK)
         for axes, x_label in zip(column, x_labels.values(), strict=True):
             if not axes.lines:
-                _say_empty(axes)
+                axes.set_axis_off()
                 continue
             axes.set_xlabel(fold(x_label, x_width))
             # Neighbours that show the same need to say it once.
@@ -508,11 +488,3 @@ def _write_labels(figure: Figure, grid: Any) -> None:
             write_plain_ticks(axes.xaxis)
             write_plain_ticks(axes.yaxis)
         previous = label
-
-
-def _say_empty(axes: Any) -> None:
-    middle = {"ha": "center", "va": "center", "color": INK}
-    axes.text(0.5, 0.5, "nothing measured", transform=axes.transAxes, **middle)
-    # Tick positions of the other axes in the column stay: they are shared.
-    axes.tick_params(which="both", bottom=False, left=False, labelbottom=False, labelleft=False)
-    axes.grid(False)

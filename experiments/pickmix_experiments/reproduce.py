@@ -11,11 +11,21 @@ import click
 from tqdm import tqdm
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
-from pickmix_experiments import catalogue, uci
-from pickmix_experiments.catalogue import EXPERIMENTS, PAPER, QUICK, Experiment, Scale
+from pickmix_experiments import uci
+from pickmix_experiments.catalogue import (
+    EXPERIMENTS,
+    PAPER,
+    QUICK,
+    Experiment,
+    Scale,
+    seconds,
+    share_within,
+)
 from pickmix_experiments.runner import cluster_workers, local_workers, make_all
 from pickmix_experiments.runs import ALGORITHMS, Run
-from pickmix_experiments.store import NO_DATA, History, Store
+from pickmix_experiments.store import NO_DATA, Store
+
+POSITIVE = click.FloatRange(min=0.0, min_open=True)
 
 
 @click.command()
@@ -25,7 +35,7 @@ from pickmix_experiments.store import NO_DATA, History, Store
 @click.option("--quick", is_flag=True, help="A fiftieth of the steps, small grids, one seed.")
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=POSITIVE,
     metavar="SECONDS",
     help="Cut the steps of all runs so that they take about this long on one core, in all.",
 )
@@ -37,7 +47,7 @@ from pickmix_experiments.store import NO_DATA, History, Store
 )
 @click.option(
     "--max-seconds",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=POSITIVE,
     metavar="SECONDS",
     help="End a run after so many seconds of work; tables mark runs that were cut.",
 )
@@ -128,85 +138,56 @@ def reproduce(
     scale = QUICK if quick else replace(PAPER, step_factor=steps or 1.0)
     scale = replace(scale, repetitions=repetitions or scale.repetitions, sets=sets or scale.sets)
     scale = replace(scale, reduced_grid=reduced_grid or scale.reduced_grid)
+
+    def runs_at(share: float) -> list[Run]:
+        cut = replace(scale, step_factor=share)
+        return list(dict.fromkeys(run for e in experiments for run in e.runs(cut)))
+
     if budget is not None:
-        scale = _within(budget, experiments, scale)
+        scale = replace(scale, step_factor=share_within(budget, runs_at))
+        minutes = sum(map(seconds, runs_at(scale.step_factor))) / 60.0
+        share = f"{scale.step_factor:g} of the paper's steps"
+        click.echo(f"budget: {share}, about {minutes:.1f} minutes on one core")
     interrupted = False
     store = Store(out / "results.jsonl")
     if not draw_only:
-        runs = _runs_of(experiments, scale)
+        runs = runs_at(scale.step_factor)
         if algorithms:
             runs = [run for run in runs if run.algorithm in algorithms]
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK):
             raise PermissionError(f"--out: cannot write to {out}")
         interrupted = _make(runs, store, max_seconds, jobs, cluster)
-    elif not store.histories():
+    elif not store.rows:
         raise FileNotFoundError(f"--draw-only: expected results in {out}, found none there")
-    _draw(experiments, scale, store, out)
+    for experiment in experiments:
+        _draw(experiment, scale, store, out)
     if interrupted:
         click.echo("Interrupted; the same command resumes from here.", err=True)
         click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
 
 
-def _runs_of(experiments: list[Experiment], scale: Scale) -> list[Run]:
-    return list(dict.fromkeys(run for e in experiments for run in e.runs(scale)))
-
-
-def _within(budget: float, experiments: list[Experiment], scale: Scale) -> Scale:
-    def runs(share: float) -> list[Run]:
-        return _runs_of(experiments, replace(scale, step_factor=share))
-
-    share = catalogue.share_within(budget, runs)
-    expected = sum(catalogue.seconds(run) for run in runs(share))
-    click.echo(
-        f"budget: {share:g} of the paper's steps, about {_duration(expected)} on one core"
-        + (", which is the least there is" if expected > budget else "")
-    )
-    return replace(scale, step_factor=share)
-
-
 def _make(
-    runs: list[Run],
-    store: Store,
-    max_seconds: float | None,
-    jobs: int,
-    cluster: str | None,
+    runs: list[Run], store: Store, max_seconds: float | None, jobs: int, cluster: str | None
 ) -> bool:
     """Make what the store does not have; return whether Ctrl-C ended it."""
     missing = [run for run in runs if not store.has(run, max_seconds)]
-    weights = {run: catalogue.seconds(run, max_seconds) for run in missing}
-    line = f"{len(runs)} runs, {len(runs) - len(missing)} of them there from before"
+    click.echo(f"{len(runs)} runs, {len(runs) - len(missing)} of them there from before")
     if not missing:
-        click.echo(line)
         return False
-    click.echo(f"{line}; the rest takes about {_duration(sum(weights.values()))} on one core")
     without_data: dict[str, None] = {}
     interrupted = False
-    bar = tqdm(
-        total=sum(weights.values()),
-        bar_format="{percentage:3.0f}% |{bar:20}| {elapsed}, {remaining} left {postfix}",
-        file=sys.stderr,
-        mininterval=1.0,
-        smoothing=0.05,
-    )
-    done = 0
-
-    def report(run: Run, history: History) -> None:
-        nonlocal done
-        done += 1
-        # Sums of floats in another order: not a hair beyond the end.
-        bar.update(min(weights[run], bar.total - bar.n))
-        outcome = history.facts["outcome"]
-        if outcome.startswith(NO_DATA):
-            without_data[outcome] = None
-        elif outcome != "interrupted":
-            store.add(history)
-            bar.set_postfix_str(f"run {done} of {len(missing)}: {_describe(run)}")
-
     workers = local_workers(jobs) if cluster is None else cluster_workers(cluster)
     try:
-        with bar, workers as ready:
-            make_all(missing, ready, max_seconds, report)
+        with tqdm(total=len(missing), file=sys.stderr, mininterval=1.0) as bar, workers as ready:
+            for row in make_all(missing, *ready, max_seconds):
+                if row["outcome"].startswith(NO_DATA):
+                    without_data[row["outcome"]] = None
+                elif row["outcome"] != "interrupted":
+                    store.add(row)
+                data = row.get("dataset") or f"D={row['D']} K={row['K']}"
+                bar.set_postfix_str(f"{row['algorithm']} {data} seed {row['seed']}")
+                bar.update()
     except KeyboardInterrupt:
         interrupted = True
     for message in without_data:
@@ -214,36 +195,20 @@ def _make(
     return interrupted
 
 
-def _describe(run: Run) -> str:
-    settings = run.settings()
-    data = settings.get("dataset") or f"D={settings.get('D')} K={settings.get('K')}"
-    return f"{run.algorithm} {data} seed {run.seed}"
-
-
-def _duration(seconds: float) -> str:
-    if seconds > 2e5:
-        return f"{seconds / 86400:.0f} days"
-    return f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{seconds / 60:.1f} minutes"
-
-
-def _draw(experiments: list[Experiment], scale: Scale, store: Store, out: Path) -> None:
-    """Draw experiments from what the store has of them; fit nothing."""
+def _draw(experiment: Experiment, scale: Scale, store: Store, out: Path) -> None:
+    """Draw an experiment from what the store has of it; fit nothing."""
     # Here and not above: the help needs none of it.
     from pickmix_experiments import deep_tables, drawing, tables
 
-    for experiment in experiments:
-        written: list[Path] = []
-        runs = experiment.runs(scale)
-        histories = {run.key: history for run in runs if (history := store.get(run)) is not None}
-        if histories and experiment.draws:
-            path, figure = out / f"{experiment.name}.png", experiment.figure(scale)
-            if drawing.draw(figure, histories, path) is not None:
-                made = tables.figure_tables(figure, histories)
-                written = [path, path.with_suffix(".pdf")]
-                written += tables.write(made, out, experiment.name)
-        elif histories:
-            make = getattr(deep_tables, f"{experiment.name.removeprefix('table-')}_tables")
-            written = tables.write(make(runs, histories), out, experiment.name)
-        names = ", ".join(path.name for path in written)
-        line = f"{experiment.name}: wrote {names}" if written else f"{experiment.name}: no runs yet"
-        click.echo(line, err=not written)
+    name, written = experiment.name, []
+    runs = experiment.runs(scale)
+    if experiment.draws:
+        path, figure = out / f"{name}.png", experiment.figure(scale)
+        if drawing.draw(figure, store.rows, path) is not None:
+            written = [path, path.with_suffix(".pdf")]
+            written += tables.write(tables.figure_tables(figure, store.rows), out, name)
+    elif any(run.key in store.rows for run in runs):
+        make = getattr(deep_tables, f"{name.removeprefix('table-')}_tables")
+        written = tables.write(make(runs, store.rows), out, name)
+    names = ", ".join(path.name for path in written)
+    click.echo(f"{name}: wrote {names}" if written else f"{name}: no runs yet", err=not written)

@@ -1,10 +1,6 @@
-"""Runs in processes of their own: what a worker process does, and what starts and stops it.
+"""Runs in processes of their own: what is measured there, and what starts and ends them.
 
-    python -m pickmix_experiments.runner [NUMBER THREADS]
-
-is a worker, with cores of its own if they are given. It reads runs from standard input, a line of
-JSON each, and writes their measurements to standard output as they come, so that those of a killed
-process are not lost.
+Measurements are sent as they are made, so that those of a killed process are not lost.
 """
 
 from __future__ import annotations
@@ -13,21 +9,18 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import json
 import math
+import multiprocessing
 import os
 import platform
 import queue
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from concurrent.futures import Executor, ThreadPoolExecutor, as_completed
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -36,13 +29,12 @@ from typing import Any, Self
 import numpy as np
 
 from pickmix import __version__
-from pickmix_experiments.runs import Run, run_of
-from pickmix_experiments.store import NO_DATA, History, make_history
+from pickmix_experiments.runs import Run
+from pickmix_experiments.store import NO_DATA, Row, make_row
 
 _RECORDS = 60
 _PACKAGES = ("numpy", "numba", "scikit-learn", "jax")
-_MODULES = {"convergence": "convergence", "bench": "baselines"}
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_MODULES = {"convergence": "convergence", "bench": "methods"}
 # Until a cluster that does not answer counts as missing.
 _CONNECT_SECONDS = 10.0
 
@@ -76,39 +68,32 @@ def record_steps(n_steps: int) -> list[int]:
 
 
 class Recorder:
-    """Collects what one run measures, records (names of `SERIES`) and facts.
+    """Collects what one run measures, records (names of `SERIES`) and facts, and sends it on."""
 
-    With a file, every call is also written to it, a line of JSON each, for a recorder elsewhere.
-    """
-
-    def __init__(self, file: Any = None) -> None:
+    def __init__(self, send: Callable[[tuple[str, dict[str, Any]]], None] = lambda _: None) -> None:
         self.records: list[dict[str, float]] = []
         self.facts: dict[str, Any] = {}
-        self._file = file
+        self._send = send
 
     def add(self, **values: float) -> None:
         self.records.append(values)
-        self.send("add", values)
+        self._send(("add", values))
 
     def know(self, **facts: Any) -> None:
         self.facts |= facts
-        self.send("know", facts)
+        self._send(("know", facts))
 
     def shift(self, **amounts: float) -> None:
         """Add amounts to all records."""
         for record in self.records:
             record.update({name: record[name] + amount for name, amount in amounts.items()})
-        self.send("shift", amounts)
-
-    def send(self, method: str, values: dict[str, Any]) -> None:
-        if self._file:
-            print(json.dumps([method, values], default=float), file=self._file, flush=True)
+        self._send(("shift", amounts))
 
 
 def perform(
     run: Run, limit_seconds: float | None = None, threads: int = 1, recorder: Recorder | None = None
-) -> History:
-    """Make a run in this process, under a limit of work.
+) -> Row:
+    """Make a run in this process, under a limit of work; return its row.
 
     The outcome is "failed: ..." of a fit that raised, and "no data: ..." without its files.
     """
@@ -136,7 +121,7 @@ def perform(
         recorder.know(outcome=f"failed: {type(error).__name__}: {lines[0]}".removesuffix(": "))
     finished_at = datetime.now(UTC).isoformat(timespec="seconds")
     recorder.know(wall_seconds=time.perf_counter() - started, finished_at=finished_at)
-    return make_history(run, recorder.records, recorder.facts)
+    return make_row(run, recorder.records, recorder.facts)
 
 
 class Meter:
@@ -199,9 +184,9 @@ class Meter:
 
 def peak_bytes() -> int:
     """Return the largest resident memory of this process since the last reset."""
-    if _STATUS.exists():
+    if (status := Path("/proc/self/status")).exists():
         # Not getrusage's ru_maxrss: a new process inherits that of the one which started it.
-        line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return 1024 * int(line.split()[1])
     import resource  # not on Windows
 
@@ -213,184 +198,132 @@ def peak_bytes() -> int:
 def _reset_peak() -> None:
     # Where this is not possible or not allowed, peaks add up over the process's life.
     with contextlib.suppress(OSError):
-        if _CLEAR.exists():
-            _CLEAR.write_text("5")
+        if (clear := Path("/proc/self/clear_refs")).exists():
+            clear.write_text("5")
 
 
 class Worker:
-    """A process that makes runs, one at a time."""
+    """A process that makes runs, one at a time, on all cores or on the share of its number."""
 
-    COMMAND = (sys.executable, "-m", "pickmix_experiments.runner")
-
-    def __init__(self, *cores: int) -> None:
-        """Start it, on all cores or with its number and that of its threads."""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [*self.COMMAND, *map(str, cores)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # Ctrl-C is for the parent. Our fits would end early with a result of their own.
-            start_new_session=True,
-            encoding="utf-8",
-        )
+    def __init__(self, number: int = 0, threads: int | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, remote = context.Pipe()
+        self.process = context.Process(target=_serve, args=(remote, number, threads), daemon=True)
+        self.process.start()
+        remote.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         # At once: a run may take hours.
-        self._process.kill()
-        self._process.wait()
-        for file in (self._process.stdin, self._process.stdout, self._errors):
-            with contextlib.suppress(OSError):
-                file.close()  # type: ignore[union-attr]
+        self.process.kill()
+        self.process.join()
+        self._connection.close()
 
-    @property
-    def ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def perform(self, run: Run, limit_seconds: float | None = None) -> History:
+    def perform(self, run: Run, limit_seconds: float | None = None) -> Row:
         """Make a run; the outcome says how the process ended if that came first."""
         recorder = Recorder()
-        channel: Any = self._process
-        job = {"settings": json.dumps(run.settings()), "seed": run.seed, "limit": limit_seconds}
-        with contextlib.suppress(OSError):
-            channel.stdin.write(json.dumps(job) + "\n")
-            channel.stdin.flush()
-        for line in channel.stdout:
-            # The last line of a killed process may have been cut short.
-            method, values = json.loads(line) if line.endswith("\n") else ("know", {})
-            if method == "end":
-                break
-            getattr(recorder, method)(**values)
-        else:
-            code = self._process.wait()
-            self._errors.seek(0)
-            text = self._errors.read().decode("utf-8", errors="replace")
-            recorder.facts.setdefault("outcome", _outcome(code, limit_seconds, text))
-        return make_history(run, recorder.records, recorder.facts)
+        try:
+            self._connection.send((run, limit_seconds))
+            while (message := self._connection.recv()) is not None:
+                method, values = message
+                getattr(recorder, method)(**values)
+        except (EOFError, OSError):
+            self.process.join()
+            recorder.facts.setdefault("outcome", _outcome(self.process.exitcode, limit_seconds))
+        return make_row(run, recorder.records, recorder.facts)
 
 
-def _outcome(code: int, limit_seconds: float | None, errors: str) -> str:
+def _outcome(code: int | None, limit_seconds: float | None) -> str:
     """Name the outcome of a process that ended without one."""
-    if code < 0:
-        if limit_seconds is not None and -code == getattr(signal, "SIGALRM", 0):
-            return f"timed out after {limit_seconds:g} s"
-        name = signal.Signals(-code).name
-        # This is how the kernel ends a process that takes more memory than there is.
-        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    lines = errors.strip().splitlines()
-    return f"failed: {lines[-1]}" if lines else f"failed: exit code {code}"
+    if code is None or code >= 0:
+        return f"failed: exit code {code}"
+    name = signal.Signals(-code).name
+    if name == "SIGALRM":
+        return f"timed out after {limit_seconds:g} s"
+    # SIGKILL is how the kernel ends a process that takes more memory than there is.
+    return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
 
-@dataclass
-class Workers:
-    """Where to make runs: so many at a time, by `executor.submit(make, run, limit)`."""
+def _serve(connection: Any, number: int, threads: int | None) -> None:
+    """Make the runs that come, until the parent ends."""
+    # Ctrl-C is for the parent. Our fits would end early with a result of their own.
+    if hasattr(os, "setsid"):
+        os.setsid()
+    # Other libraries may print.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    # A fit that takes more memory than there is must not cost another process its life.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
-    executor: Executor
-    n_slots: int
-    make: Callable[[Run, float | None], History]
+    def follow_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow_parent, daemon=True).start()
+    if threads is not None:
+        from threadpoolctl import threadpool_limits
+
+        if hasattr(os, "sched_setaffinity"):
+            cores = sorted(os.sched_getaffinity(0))
+            first = number * threads % len(cores)
+            os.sched_setaffinity(0, cores[first : first + threads])
+        # NumPy and its BLAS are loaded by now: environment variables would come too late.
+        threadpool_limits(threads)
+    while True:
+        run, limit_seconds = connection.recv()
+        perform(run, limit_seconds, threads or cpu_count(), Recorder(connection.send))
+        connection.send(None)
 
 
 @contextlib.contextmanager
-def local_workers(n_jobs: int) -> Iterator[Workers]:
+def local_workers(n_jobs: int) -> Iterator[tuple[Executor, Callable[..., Row]]]:
     """Start processes of this machine, each with its share of the cores to itself."""
     threads = max(1, cpu_count() // n_jobs)
-    workers = [Worker(number, threads) for number in range(n_jobs)]
-    idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-    for worker in workers:
-        idle.put(worker)
-
-    def make(run: Run, limit_seconds: float | None) -> History:
-        worker = idle.get()
-        history = worker.perform(run, limit_seconds)
-        if worker.ended:
-            died = f"a worker died, probably for want of memory, beside or in {run}"
-            raise OSError(f"{died}; the same command resumes from here")
-        idle.put(worker)
-        return history
+    idle: queue.SimpleQueue[tuple[int, Worker | None]] = queue.SimpleQueue()
+    for number in range(n_jobs):
+        idle.put((number, None))
 
     with contextlib.ExitStack() as stack:
         # Threads only wait for their processes; they end when those have been killed.
         executor = stack.enter_context(ThreadPoolExecutor(n_jobs))
-        for worker in workers:
-            stack.enter_context(worker)
-        yield Workers(executor, n_jobs, make)
+
+        def make(run: Run, limit_seconds: float | None) -> Row:
+            number, worker = idle.get()
+            worker = worker or stack.enter_context(Worker(number, threads))
+            row = worker.perform(run, limit_seconds)
+            # One that died, most often for want of memory, is replaced.
+            idle.put((number, worker if worker.process.is_alive() else None))
+            return row
+
+        yield executor, make
 
 
 @contextlib.contextmanager
-def cluster_workers(address: str) -> Iterator[Workers]:
+def cluster_workers(address: str) -> Iterator[tuple[Executor, Callable[..., Row]]]:
     """Use the workers of a running Dask cluster; its scheduler decides who does what."""
     try:
         from distributed import Client
     except ImportError as error:
         raise ImportError("--cluster needs Dask: pip install 'pickmix[cluster]'") from error
     with Client(address, timeout=_CONNECT_SECONDS) as client:
-        n_threads = sum(client.nthreads().values())
-        if not n_threads:
+        if not client.nthreads():
             raise OSError(f"--cluster: the cluster at {address} has no workers")
         # A run is one task of one thread; Dask gives a worker as many as it has threads.
-        yield Workers(client.get_executor(pure=False), n_threads, perform)
+        yield client.get_executor(pure=False), perform
 
 
 def make_all(
-    runs: list[Run],
-    workers: Workers,
-    limit_seconds: float | None,
-    report: Callable[[Run, History], None],
-) -> None:
-    """Make runs under a limit of seconds, and report each as it ends."""
-    waiting = list(reversed(runs))
-    under_way: dict[Future[History], Run] = {}
-    while waiting or under_way:
-        # Few at a time: those in a queue would have to be cancelled one by one.
-        while waiting and len(under_way) < workers.n_slots:
-            run = waiting.pop()
-            under_way[workers.executor.submit(workers.make, run, limit_seconds)] = run
-        done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-        for future in done:
-            report(under_way.pop(future), future.result())
-
-
-def serve(threads: int) -> None:
-    """Make the runs that standard input names; exit when it closes, as the parent has ended."""
-    # Other libraries may print: that goes to standard error.
-    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(1)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        job = json.loads(lines.get())
-        run = run_of(job["settings"], job["seed"])
-        assert run is not None
-        recorder = Recorder(out)
-        perform(run, job["limit"], threads, recorder)
-        recorder.send("end", {})
-
-
-def _take_cores(number: int, threads: int) -> None:
-    """Pin this process to its share of the cores, and BLAS to as many threads."""
-    from threadpoolctl import threadpool_limits
-
-    if hasattr(os, "sched_setaffinity"):
-        cores = sorted(os.sched_getaffinity(0))
-        first = number * threads % len(cores)
-        os.sched_setaffinity(0, cores[first : first + threads])
-    # NumPy and its BLAS are loaded by now: environment variables would come too late.
-    threadpool_limits(threads)
-
-
-if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        _take_cores(*map(int, sys.argv[1:]))
-    # A fit that takes more memory than there is must not cost another process its life.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    serve(int(sys.argv[2]) if len(sys.argv) > 1 else cpu_count())
+    runs: list[Run], executor: Executor, make: Callable[..., Row], limit_seconds: float | None
+) -> Iterator[Row]:
+    """Make runs under a limit of seconds; return their rows as they end."""
+    futures = [executor.submit(make, run, limit_seconds) for run in runs]
+    try:
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        for future in futures:
+            future.cancel()

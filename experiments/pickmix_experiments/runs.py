@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Run:
-    #: As in the paper, or the name of a baseline.
+    #: As in the paper, or the name of a method of a bench.
     algorithm: str
     #: Steps, iterations for EM; 0 for fits with a stopping rule of their own.
     T: int
@@ -93,10 +93,9 @@ class GaussianRun(Run):
 
 @dataclass(frozen=True)
 class ConvergenceRun(Run):
-    """A Gaussian mixture by gradients, with the bias of the gradient on the way.
+    """A Gaussian mixture by gradients with M = 1, and the bias of the gradient on the way.
 
-    As in `GaussianRun`, with M = 1; `step_size` is the constant learning rate, and gamma of the
-    table proposals.
+    `step_size` is the constant learning rate, and gamma of the table proposals.
     """
 
     D: int = 2
@@ -114,7 +113,8 @@ class DeepRun(Run):
     """A sum-product-transform network ("sptn") or a mixture of real NVP flows on a UCI set.
 
     A network has s children of a sum node, b parts of a product node and l layers; K counts flows,
-    or s^l, by which the paper indexes its tables.
+    or s^l, by which the paper indexes its tables. It starts as the "paper" has it, or where a fit
+    of Gaussians ended ("gaussian").
     """
 
     dataset: str = "iris"
@@ -126,26 +126,19 @@ class DeepRun(Run):
     K: int = 128
     B: int = 100
     M: int = 1
-    #: "paper", or "gaussian": where a fit of Gaussians ended.
     start: str = "paper"
 
     kind: ClassVar[str] = "deep"
 
-    @property
-    def architecture(self) -> str:
-        return f"K={self.K}" if self.model == "flow" else f"s={self.s} b={self.b} l={self.l}"
+
+def flow(dataset: str, algorithm: str, K: int) -> DeepRun:
+    """Describe K real NVP flows from the paper's start, with its steps."""
+    return DeepRun(algorithm, 20_000, 0, dataset=dataset, model="flow", K=K)
 
 
-def flow(dataset: str, algorithm: str, K: int, T: int = 20_000, seed: int = 0) -> DeepRun:
-    """Describe K real NVP flows from the paper's start."""
-    return DeepRun(algorithm, T, seed, dataset=dataset, model="flow", K=K)
-
-
-def sptn(
-    dataset: str, algorithm: str, s: int, b: int, n_layers: int, T: int = 20_000, seed: int = 0
-) -> DeepRun:
+def sptn(dataset: str, algorithm: str, s: int, b: int, n_layers: int) -> DeepRun:
     shape: dict[str, Any] = {"s": s, "b": b, "l": n_layers, "K": s**n_layers}
-    return DeepRun(algorithm, T, seed, dataset=dataset, model="sptn", **shape)
+    return DeepRun(algorithm, 20_000, 0, dataset=dataset, model="sptn", **shape)
 
 
 @dataclass(frozen=True)
@@ -160,21 +153,18 @@ class DefaultRun(Run):
 
 @dataclass(frozen=True)
 class BenchRun(Run):
-    """A baseline of a bench; `setting` is the name of its data, with K."""
+    """A method of a bench; `setting` is the name of its data, with K."""
 
     setting: str = "small"
 
     kind: ClassVar[str] = "bench"
 
 
-_KINDS = {k.kind: k for k in (GaussianRun, ConvergenceRun, DeepRun, DefaultRun, BenchRun)}
-
-
-def run_of(settings: str, seed: int) -> Run | None:
-    """Make a run again from its settings as JSON; None if they are of another version.
-
-    Settings that were not known when the JSON was written have their defaults.
-    """
-    values = json.loads(settings)
-    kind, version = _KINDS.get(values.pop("kind")), values.pop("version")
-    return None if kind is None or version != VERSION else kind(**values, seed=seed)
+# Names of the settings of all kinds of runs.
+SETTINGS = tuple(
+    dict.fromkeys(
+        name
+        for kind in (GaussianRun, ConvergenceRun, DeepRun, DefaultRun, BenchRun)
+        for name in ("kind", *kind.__dataclass_fields__)
+    )
+)

@@ -1,25 +1,26 @@
-"""Measurements of runs: histories, the store that keeps them, and what is read off them.
+"""Measurements of runs: the file that keeps them, and the frame that tables and pictures read.
 
 The store is a file of JSON lines, one per run, that `pandas.read_json(path, lines=True)` reads: the
-run's settings and seed, its facts, and its series as lists. A line is appended when a run has
-finished, in one write: a killed process leaves whole runs or nothing.
+run's settings and seed, what was measured once, facts of the machine, and a `trace`, lists by name.
+A line is appended when a run has finished, in one write: a killed process leaves whole runs or
+nothing. A compressed file of the same name with .gz is read, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pickmix_experiments.runs import Run, run_of
+from pickmix_experiments.runs import SETTINGS, Run
 
 # One value per measurement. `seconds` is work: no evaluation and no compilation. `evaluations`
 # counts component evaluations per training row so far. `validation` is of rows that are not fitted.
@@ -41,68 +42,46 @@ COMPLETE = ("max_steps", "converged", "max_iter")
 # Outcomes that a later attempt can change without any change in the software.
 NOT_INSTALLED, NO_DATA, NOT_MADE = "not installed", "no data", "not made"
 NOT_TRIED = (NOT_INSTALLED, NO_DATA, NOT_MADE)
+# Significant digits of a trace: differences of log-likelihoods of -100 are shown to 0.001.
+_DIGITS = 8
+
+# What the store has of one run, as in its line.
+Row = dict[str, Any]
+Rows = Mapping[Any, Row]
 
 
-@dataclass(frozen=True, eq=False)
-class History:
-    """The record of one run. Values that were not measured are NaN or ""."""
-
-    run: Run
-    #: Arrays (P,) by the names of `SERIES`.
-    series: dict[str, np.ndarray]
-    #: Values by the names of `TEXTS` and `NUMBERS`.
-    facts: dict[str, Any]
-
-    @property
-    def failed(self) -> bool:
-        """True if there is nothing to draw."""
-        return str(self.facts["outcome"]).startswith(("failed", *NOT_TRIED))
-
-    @property
-    def cut(self) -> bool:
-        """True if the run did not come to its end, most often for its time limit."""
-        return self.facts["outcome"] not in COMPLETE
-
-    def at(self, index: int, name: str) -> float:
-        """Return a record of a series; NaN if the index is -1."""
-        return math.nan if index < 0 else float(self.series[name][index])
+def make_row(run: Run, records: Iterable[Mapping[str, float]], facts: Mapping[str, Any]) -> Row:
+    """Make the line of a run from records (names of `SERIES`) and facts; both may lack names."""
+    rows = list(records)
+    row = {"spec": run.spec, **run.settings(), "seed": run.seed}
+    row |= {name: fact for name, fact in facts.items() if fact != "" and fact == fact}
+    trace = {name: [_rounded(one.get(name)) for one in rows] for name in SERIES}
+    row["trace"] = {n: values for n, values in trace.items() if any(v is not None for v in values)}
+    return row
 
 
-def make_history(
-    run: Run, records: Iterable[Mapping[str, float]], facts: Mapping[str, Any]
-) -> History:
-    """Make a history from records and facts that may lack names, with at least one record."""
-    rows = list(records) or [{}]
-    return _history(run, {n: [row.get(n) for row in rows] for n in SERIES} | dict(facts))
-
-
-def _history(run: Run, values: Mapping[str, Any]) -> History:
-    n_records = max(len(values.get(name, ())) for name in SERIES)
-    empty = [math.nan] * n_records
-    series = {name: np.array(values.get(name, empty), dtype=float) for name in SERIES}
-    texts = {name: values.get(name) for name in TEXTS}
-    # Empty texts come back from CSV files as NaN.
-    facts: dict[str, Any] = {n: text if isinstance(text, str) else "" for n, text in texts.items()}
-    numbers = {name: values.get(name) for name in NUMBERS}
-    facts |= {name: math.nan if n is None else float(n) for name, n in numbers.items()}
-    return History(run, series, facts)
+def _rounded(value: float | None) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return int(rounded) if rounded.is_integer() else rounded
 
 
 class Store:
-    """Histories of runs in a file of JSON lines, which need not exist yet."""
+    """Rows of runs, by key, in a file of JSON lines, which need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._histories: dict[str, History] = {}
-        for read, suffix in ((_read_table, ".parquet"), (_read_table, ".csv"), (_read, ".jsonl")):
-            if (file := path.with_suffix(suffix)).exists():
-                self._histories |= {history.run.key: history for history in read(file)}
-
-    def get(self, run: Run) -> History | None:
-        return self._histories.get(run.key)
-
-    def histories(self) -> dict[str, History]:
-        return dict(self._histories)
+        self.rows: dict[str, Row] = {}
+        compressed = path.with_name(f"{path.name}.gz")
+        for file, read in ((compressed, gzip.decompress), (path, bytes)):
+            for line in read(file.read_bytes()).splitlines() if file.exists() else ():
+                # What a killed process left is no JSON.
+                with contextlib.suppress(json.JSONDecodeError, UnicodeDecodeError):
+                    row = json.loads(line)
+                    # Lines of other versions are not read, and their runs are made again.
+                    if "trace" in row:
+                        self.rows[f"{row['spec']}-{row['seed']}"] = row
 
     def has(self, run: Run, limit_seconds: float | None = None) -> bool:
         """Return whether nothing would be gained by making a run under this limit.
@@ -110,57 +89,68 @@ class Store:
         A run that a limit cut is made again if it may now take longer; one that failed is not, as
         it would fail again.
         """
-        history = self.get(run)
-        if history is None or history.facts["outcome"].startswith(NOT_TRIED):
+        row = self.rows.get(run.key)
+        if row is None or row["outcome"].startswith(NOT_TRIED):
             return False
-        before = history.facts["limit_seconds"]
-        if history.facts["outcome"] != "max_time" or math.isnan(before):
+        before = row.get("limit_seconds")
+        if row["outcome"] != "max_time" or before is None:
             return True
         return limit_seconds is not None and limit_seconds <= before
 
-    def add(self, history: History) -> None:
-        """Keep a history; it replaces an earlier one of the same run."""
-        run = history.run
-        line = {"spec": run.spec, "settings": json.dumps(run.settings()), "seed": run.seed}
-        line |= {
-            name: fact for name, fact in history.facts.items() if fact != "" and pd.notna(fact)
-        }
-        for name, values in history.series.items():
-            if not np.isnan(values).all():
-                line[name] = [None if math.isnan(value) else value for value in values.tolist()]
+    def add(self, row: Row) -> None:
+        """Keep a row; it replaces an earlier one of the same run."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
             # The line break before it ends what a killed process may have left.
-            file.write(f"\n{json.dumps(line, separators=(',', ':'))}\n")
+            file.write(f"\n{json.dumps(row, separators=(',', ':'), default=float)}\n")
             file.flush()
             os.fsync(file.fileno())
-        self._histories[run.key] = history
+        self.rows[f"{row['spec']}-{row['seed']}"] = row
 
 
-def _read(path: Path) -> Iterator[History]:
-    for line in path.read_text("utf-8").splitlines():
-        # What a killed process left is no JSON.
-        with contextlib.suppress(json.JSONDecodeError):
-            values = json.loads(line)
-            # Version 0.2 had measurements one level down.
-            values |= values.pop("series", {}) | values.pop("facts", {})
-            if run := run_of(values["settings"], values["seed"]):
-                yield _history(run, values)
+def frame_of(rows: Rows, runs: Iterable[Run] | None = None, every: bool = False) -> pd.DataFrame:
+    """Return a frame with a row for each run that was measured and did not fail, each once.
 
-
-def _read_table(path: Path) -> Iterator[History]:
-    """Read a file of version 0.2, with a row for each measurement."""
-    if path.suffix == ".parquet":
-        table = pd.read_parquet(path)
+    Without `runs`, those are all that have rows. With `every`, failed and missing runs are in it,
+    too. Columns are settings, facts, `trace` (arrays by name), `failed` and `cut` (the run did not
+    come to its end, most often for its time limit); the last `seconds`, `evaluations`,
+    `live_components` and training log-likelihood (`final`); `t95`, `t95_seconds` and
+    `t95_evaluations`; and `error`, the distance of t95 from the true mixture.
+    """
+    if runs is None:
+        chosen = list(rows.values())
     else:
-        table = pd.read_csv(path, keep_default_na=False, na_values=[""])
-    missing = [name for name in ("settings", "seed", *SERIES) if name not in table]
-    if missing:
-        message = f"expected the columns settings, seed, ...; {missing[0]} is missing"
-        raise ValueError(f"{path}: {message}")
-    for (settings, seed), rows in table.groupby(["settings", "seed"], sort=False):
-        if run := run_of(settings, int(seed)):
-            yield _history(run, {**rows.iloc[0], **{name: rows[name] for name in SERIES}})
+        missing = {"outcome": NOT_MADE}
+        chosen = [rows.get(r.key) or make_row(r, [], missing) for r in dict.fromkeys(runs)]
+    frame = pd.DataFrame(chosen, columns=[*SETTINGS, *TEXTS, *NUMBERS, "trace"])
+    frame = frame.assign(**{name: frame[name].astype(float) for name in NUMBERS})
+    frame = frame.assign(**{n: frame[n].astype(object).where(frame[n].notna(), "") for n in TEXTS})
+    frame["failed"] = frame["outcome"].str.startswith(("failed", *NOT_TRIED)).astype(bool)
+    frame["cut"] = ~frame["outcome"].isin(COMPLETE)
+    if not every:
+        frame = frame[~frame["failed"]]
+    traces = [_arrays(trace) for trace in frame["trace"]]
+    t95 = [t95_index(trace["log_likelihood"]) for trace in traces]
+    derived: dict[str, Any] = {"trace": traces, "t95_index": t95}
+    ends = {n: n for n in ("seconds", "evaluations", "live_components")}
+    for column, name in (ends | {"final": "log_likelihood"}).items():
+        derived[column] = [trace[name][-1] for trace in traces]
+    for column, name in (("t95", "log_likelihood"), *((f"t95_{n}", n) for n in list(ends)[:2])):
+        derived[column] = [at(trace, i, name) for trace, i in zip(traces, t95, strict=True)]
+    frame = frame.assign(**derived)
+    return frame.assign(error=(frame["t95"] - frame["true_log_likelihood"]).abs())
+
+
+def _arrays(trace: Mapping[str, list[float]]) -> dict[str, np.ndarray]:
+    """Return arrays (P,) of all names of `SERIES`, P >= 1; what was not measured is NaN."""
+    n_records = max([1, *map(len, trace.values())])
+    empty = [math.nan] * n_records
+    return {name: np.array(trace.get(name, empty), dtype=float) for name in SERIES}
+
+
+def at(trace: Mapping[str, np.ndarray], index: int, name: str) -> float:
+    """Return a record of a trace; NaN if the index is -1."""
+    return math.nan if index < 0 else float(trace[name][index])
 
 
 def t95_index(values: np.ndarray) -> int:
@@ -178,52 +168,8 @@ def t95_index(values: np.ndarray) -> int:
     return int(np.argmax(values >= highest - 0.05 * abs(highest)))
 
 
-def at_common_target(one: History, other: History) -> list[int]:
-    """Return the first records at the lower of two final training log-likelihoods, -1 if none.
-
-    Near L = 0 a share of |L_max| means nothing, so that t95 breaks; this does not.
-    """
-    curves = [history.series["log_likelihood"] for history in (one, other)]
-    # NaN if one of the ends is.
-    target = np.min([curve[-1] for curve in curves])
-    reached = [np.flatnonzero(curve >= target) for curve in curves if np.isfinite(target)]
-    return [int(indices[0]) if indices.size else -1 for indices in reached] or [-1, -1]
-
-
-def frame_of(
-    runs: Iterable[Run], histories: Mapping[str, History], every: bool = False
-) -> pd.DataFrame:
-    """Return a frame with a row for each run that was measured and did not fail, each once.
-
-    With `every`, those that failed or are missing have rows, too. Columns are the run's settings,
-    its facts, and `run`, `history`, `failed`, `cut`; the last `seconds`, `evaluations`,
-    `live_components` and training log-likelihood (`final`); `t95`, `t95_seconds` and
-    `t95_evaluations`; and `error`, the distance of t95 from the true mixture.
-    """
-    rows = []
-    for run in dict.fromkeys(runs):
-        history = histories.get(run.key) or make_history(run, [], {"outcome": NOT_MADE})
-        if history.failed and not every:
-            continue
-        index, end = t95_index(history.series["log_likelihood"]), len(history.series["step"]) - 1
-        row = {**asdict(run), **history.facts, "run": run, "history": history}
-        row |= {"failed": history.failed, "cut": history.cut}
-        row |= {n: history.at(end, n) for n in ("seconds", "evaluations", "live_components")}
-        row |= {f"t95_{name}": history.at(index, name) for name in ("seconds", "evaluations")}
-        row["final"], row["t95"] = (history.at(i, "log_likelihood") for i in (end, index))
-        row["error"] = abs(row["t95"] - history.facts["true_log_likelihood"])
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def median(values: Any) -> float:
     """Return the median of the finite values; NaN if there are none."""
     values = np.asarray(values, dtype=float)
     values = values[np.isfinite(values)]
     return float(np.median(values)) if values.size else math.nan
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """Return the geometric mean of the positive, finite values; NaN if there are none."""
-    logs = [math.log(value) for value in values if math.isfinite(value) and value > 0.0]
-    return math.exp(math.fsum(logs) / len(logs)) if logs else math.nan

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import pandas as pd
 
-from pickmix_experiments.catalogue import Figure, Panel
-from pickmix_experiments.store import COMPLETE, History, frame_of, median
+from pickmix_experiments.catalogue import Figure
+from pickmix_experiments.store import COMPLETE, Rows, median
 
 MISSING = "–"
 # From here on, digits behind the point say nothing and those before it fill the page.
@@ -168,35 +169,37 @@ def csv_text(tables: Sequence[Table]) -> str:
 
 
 def _plain(value: str | float, digits: int) -> str:
-    """Return all digits, for readers who round for themselves."""
+    """Return five significant digits, all of those before the point."""
     if isinstance(value, str) or not math.isfinite(value):
         return value if isinstance(value, str) else ""
-    return str(round(value)) if digits == 0 else repr(float(value))
+    return str(round(value)) if digits == 0 else repr(float(f"{value:.5g}"))
 
 
-def _part(name: str, first: float, last: float, over: str = "") -> Callable[[History], float]:
+Reading = str | Callable[[dict[str, np.ndarray]], float]
+
+
+def _part(name: str, first: float, last: float, over: str = "") -> Reading:
     """Return a reading: the mean of a part of a series, or its sum over that of another."""
 
-    def read(history: History) -> float:
-        n = history.series["step"].shape[0]
+    def read(trace: dict[str, np.ndarray]) -> float:
+        n = len(trace[name])
         begin = min(int(first * n), n - 1)
         part = slice(begin, max(begin + 1, round(last * n)))
-        values = history.series[name][part]
-        return float(values.sum() / (history.series[over][part].sum() if over else len(values)))
+        values = trace[name][part]
+        return float(values.sum() / (trace[over][part].sum() if over else len(values)))
 
     return read
 
 
-_ALGORITHM, _SEEDS = Column("algorithm", "algorithm"), Column("seeds", "seeds")
 _LEVEL, _TIME, _COST = "log-likelihood per row", "seconds", "evaluations per row"
 _BIAS, _OVER = "squared error of the gradient", "over what exact draws give"
 _MEAN, _CHANCE = "mean acceptance", "bias_by_chance"
-# Columns: key, heading, shared heading, where values are read, digits.
-_READINGS: dict[str, list[tuple[str, str, str, str | Callable[[History], float], int]]] = {
+# Columns: key, heading, shared heading, where values are read, digits; and how, if not the median.
+_READINGS: dict[str, list[tuple[Any, ...]]] = {
     "log_likelihood": [
         ("final", "at the end", _LEVEL, "final", 3),
-        ("lowest", "lowest seed", _LEVEL, "final", 3),
-        ("highest", "highest seed", _LEVEL, "final", 3),
+        ("lowest", "lowest seed", _LEVEL, "final", 3, min),
+        ("highest", "highest seed", _LEVEL, "final", 3, max),
         ("t95", "at t95", _LEVEL, "t95", 3),
         ("true", "true mixture", _LEVEL, "true_log_likelihood", 3),
         ("seconds_to_t95", "to t95", _TIME, "t95_seconds", 2),
@@ -218,52 +221,51 @@ _READINGS: dict[str, list[tuple[str, str, str, str | Callable[[History], float],
 }
 
 
-def figure_tables(figure: Figure, histories: Mapping[str, History]) -> list[Table]:
+def figure_tables(figure: Figure, rows: Rows) -> list[Table]:
     """Return one table for each panel with measurements, medians over seeds."""
     tables = []
     for number, panel in enumerate(figure.panels, start=1):
-        frame = frame_of(panel.runs, histories)
+        frame = panel.frame(rows)
         if len(frame):
             title = f"{figure.title}: {panel.title}" if panel.title else figure.title
-            rows, notes = (_error_rows if panel.errors else _curve_rows)(panel, frame)
+            lines, notes = (_error_rows if panel.errors else _curve_rows)(panel.shows, frame)
             if outcomes := sorted(set(frame["outcome"]) - set(COMPLETE)):
                 notes.append(f"† ended by {', '.join(outcomes)}.")
-            tables.append(Table(f"panel-{number}", title, rows, notes))
+            tables.append(Table(f"panel-{number}", title, lines, notes))
     return tables
 
 
-def _median(group: Any, reading: str | Callable[[History], float], digits: int) -> Cell:
-    """Return the median over seeds; marked if one of the runs was cut."""
-    values = group[reading] if isinstance(reading, str) else group["history"].map(reading)
-    return Cell(median(values), digits=digits, cut=bool(group["cut"].any()))
+def _summary(
+    group: Any, reading: Reading, digits: int, summarise: Callable[[Any], float] = median
+) -> Cell:
+    """Return the median over seeds, or another summary; marked if one of the runs was cut."""
+    values = group[reading] if isinstance(reading, str) else group["trace"].map(reading)
+    cut = bool(group["cut"].any()) and summarise is median
+    return Cell(float(summarise(values)), digits=digits, cut=cut)
 
 
-def _curve_rows(panel: Panel, frame: Any) -> tuple[list[Row], list[str]]:
+def _curve_rows(shows: str, frame: Any) -> tuple[list[Row], list[str]]:
     """Return one row per algorithm: its name, its seeds, and the median of each reading."""
     rows: list[Row] = []
     for algorithm, group in frame.groupby("algorithm", sort=False):
-        row = {_ALGORITHM: Cell(str(algorithm)), _SEEDS: Cell(len(group), digits=0)}
-        for key, heading, shared, reading, digits in _READINGS[panel.shows]:
-            column = Column(key, heading, shared)
-            row[column] = _median(group, reading, digits)
-            if how := {"lowest": "min", "highest": "max"}.get(key):
-                row[column] = Cell(float(group["final"].agg(how)), digits=digits)
+        row = {Column("algorithm", "algorithm"): Cell(str(algorithm))}
+        row[Column("seeds", "seeds")] = Cell(len(group), digits=0)
+        for key, heading, shared, *reading in _READINGS[shows]:
+            row[Column(key, heading, shared)] = _summary(group, *reading)
         rows.append(row)
-    if panel.shows == "log_likelihood":
-        final = Column(*_READINGS[panel.shows][0][:3])
+    if shows == "log_likelihood":
+        final = Column(*_READINGS[shows][0][:3])
         for place, cell in with_best({n: row[final] for n, row in enumerate(rows)}).items():
             rows[place][final] = cell
-    about = "Means over records of sums, medians over seeds."
-    return rows, [about] if panel.shows == "bias" else []
+    return rows, ["Means over records of sums, medians over seeds."] if shows == "bias" else []
 
 
-def _error_rows(panel: Panel, frame: Any) -> tuple[list[Row], list[str]]:
+def _error_rows(varies: str, frame: Any) -> tuple[list[Row], list[str]]:
     """Return AE and time to t95 per algorithm, the values of the parameter side by side."""
-    varies = panel.shows
     values = sorted(int(value) for value in set(frame[varies].dropna()))
     rows = []
     for algorithm, group in frame.groupby("algorithm", sort=False):
-        row = {_ALGORITHM: Cell(str(algorithm))}
+        row = {Column("algorithm", "algorithm"): Cell(str(algorithm))}
         for heading, key, reading, digits in (
             ("absolute error at t95", "error", "error", 3),
             ("seconds to t95", "seconds", "t95_seconds", 2),
@@ -272,7 +274,7 @@ def _error_rows(panel: Panel, frame: Any) -> tuple[list[Row], list[str]]:
                 # An algorithm without this parameter has the same runs for all its values.
                 of_value = group[group[varies].isna() | (group[varies] == value)]
                 column = Column(f"{key}_{varies}{value}", f"{varies} = {value}", heading)
-                row[column] = _median(of_value, reading, digits)
+                row[column] = _summary(of_value, reading, digits)
         rows.append(row)
     n_seeds = frame["seed"].nunique()
     return rows, [f"Medians over {n_seeds} seed{'s' if n_seeds > 1 else ''}."]

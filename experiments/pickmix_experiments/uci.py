@@ -234,18 +234,17 @@ def _find(name: str, folder: str | os.PathLike[str] | None) -> Path:
         tried = [f"PICKMIX_DATA: no file {path}" for path in missing]
     base = os.environ.get("XDG_CACHE_HOME")
     cache = (Path(base) if base else Path.home() / ".cache") / "pickmix" / "loda" / name
-    wanted = []
-    for path in (cache / file for file in _FILES):
-        if not path.is_file():
-            tried.append(f"cache: no file {path}")
-        # A file that a full disk has cut short, for example, is fetched again.
-        elif _digest(path.read_bytes()) != SHA256[f"{name}/{path.name}"]:
-            tried.append(f"cache: {path} has the wrong SHA-256")
-        else:
-            continue
-        wanted.append(path)
     try:
-        _download(name, wanted)
+        for path in (cache / file for file in _FILES):
+            digest = SHA256[f"{name}/{path.name}"]
+            if not path.is_file():
+                tried.append(f"cache: no file {path}")
+            # A file that a full disk has cut short, for example, is fetched again.
+            elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
+                tried.append(f"cache: {path} has the wrong SHA-256")
+            else:
+                continue
+            _download(f"{_BASE_ADDRESS}/loda/{name}/{path.name}", path, digest)
     except OSError as error:
         tried.append(f"download: {error}")
         raise FileNotFoundError(
@@ -256,36 +255,21 @@ def _find(name: str, folder: str | os.PathLike[str] | None) -> Path:
     return cache
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _download(name: str, wanted: list[Path]) -> None:
-    """Fetch files of a set into the cache: all of them, each with the right SHA-256, or none."""
-    contents = {}
-    for path in wanted:
-        address = f"{_BASE_ADDRESS}/loda/{name}/{path.name}"
-        contents[path] = content = _fetch(address)
-        expected, actual = SHA256[f"{name}/{path.name}"], _digest(content)
-        if actual != expected:
-            raise OSError(
-                f"{address}: expected SHA-256 {expected}, got {actual} of {len(content)} bytes"
-            )
-    for path, content in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(content)
-        temporary.replace(path)
-
-
-def _fetch(address: str) -> bytes:
+def _download(address: str, path: Path, digest: str) -> None:
+    """Fetch a file with the right SHA-256, whole or not at all."""
     try:
         with urllib.request.urlopen(address, timeout=_TIMEOUT_SECONDS) as response:
             content: bytes = response.read()
-            return content
     # A response that is cut short raises no OSError.
     except (OSError, http.client.HTTPException) as error:
         if isinstance(error, urllib.error.HTTPError):
             # It holds the connection open.
             error.close()
         raise OSError(f"{address}: {error}") from error
+    actual = hashlib.sha256(content).hexdigest()
+    if actual != digest:
+        raise OSError(f"{address}: expected SHA-256 {digest}, got {actual} of {len(content)} bytes")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(content)
+    temporary.replace(path)

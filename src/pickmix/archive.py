@@ -123,7 +123,12 @@ def read_parts(path: AnyPath, kind: str) -> tuple[dict[str, Any], dict[str, np.n
     """Read the description and the arrays of an archive."""
     with open(path, "rb") as file, blaming(path, kind):
         arrays = _read_arrays(path, file, kind)
-        description = _read_description(path, arrays.pop(kind), kind)
+        try:
+            description = json.loads(arrays.pop(kind).tobytes())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"its description cannot be read ({error})") from error
+    if not isinstance(description, dict):
+        raise DamagedFileError(path, f"expected a saved {kind}, got a description of another kind.")
     version = description.get("format")
     if version != FORMAT:
         raise DamagedFileError(
@@ -178,31 +183,13 @@ def _read_array(archive: zipfile.ZipFile, name: str, member: zipfile.ZipInfo) ->
         return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _read_description(path: AnyPath, text: np.ndarray, kind: str) -> dict[str, Any]:
-    try:
-        description = json.loads(text.tobytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its description cannot be read ({error})") from error
-    if not isinstance(description, dict):
-        raise DamagedFileError(path, f"expected a saved {kind}, got a description of another kind.")
-    return description
-
-
 def encode(
     content: Mapping[str, Any], extensions: Extensions = _NONE
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Turn values into JSON and the arrays that it names.
-
-    Raises
-    ------
-    UnsupportedValueError
-        If there is a value of another type; the message says where.
-    """
+    """Turn values into JSON and the arrays that it names; refuse values of other types."""
     arrays: dict[str, np.ndarray] = {}
-    description = {
-        name: _encode(value, name, arrays, extensions) for name, value in content.items()
-    }
-    return description, arrays
+    encoded = {name: _encode(value, name, arrays, extensions) for name, value in content.items()}
+    return encoded, arrays
 
 
 def _encode(value: Any, key: str, arrays: dict[str, np.ndarray], extensions: Extensions) -> Any:
@@ -215,22 +202,21 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray], extensions: Ext
         if value.dtype == object and value.ndim == 1 and {*map(type, value.tolist())} <= {str}:
             return {"strings": value.tolist()}
         array = np.asarray(value)
-        if _survives(array.dtype):
+        described = np.lib.format.dtype_to_descr(array.dtype)
+        # Only types that come back from a file as they were.
+        if not array.dtype.hasobject and np.lib.format.descr_to_dtype(described) == array.dtype:
             name = stem = re.sub(r"[^\w.]", "_", key)[:100]
             while name in arrays:
                 name = f"{stem}.{len(arrays)}"
             arrays[name] = array
             return {"array" if isinstance(value, np.ndarray) else "scalar": name}
     elif type(value) in (list, tuple):
-        items = [
-            _encode(item, f"{key}.{position}", arrays, extensions)
-            for position, item in enumerate(value)
-        ]
+        places = enumerate(value)
+        items = [_encode(item, f"{key}.{place}", arrays, extensions) for place, item in places]
         return items if type(value) is list else {"tuple": items}
     elif type(value) is dict and all(type(name) is str for name in value):
-        entries = {
-            name: _encode(item, f"{key}.{name}", arrays, extensions) for name, item in value.items()
-        }
+        pairs = value.items()
+        entries = {name: _encode(v, f"{key}.{name}", arrays, extensions) for name, v in pairs}
         # A dictionary of one entry could be taken for a value of another kind.
         return {"dict": entries} if len(entries) == 1 else entries
     else:
@@ -238,12 +224,6 @@ def _encode(value: Any, key: str, arrays: dict[str, np.ndarray], extensions: Ext
             if isinstance(value, extension.type):
                 return {kind: _encode(extension.to_plain(value), key, arrays, extensions)}
     raise UnsupportedValueError(f"{key}: cannot save {value!r:.80}")
-
-
-def _survives(dtype: np.dtype[Any]) -> bool:
-    """Whether a type comes back from a file as it was."""
-    described = np.lib.format.dtype_to_descr(dtype)
-    return not dtype.hasobject and np.lib.format.descr_to_dtype(described) == dtype
 
 
 def decode_content(
@@ -285,23 +265,22 @@ def _decode(value: Any, arrays: Mapping[str, np.ndarray], extensions: Extensions
         return [decode(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kind: str
-    content: Any
-    kind, content = next(iter(value.items())) if len(value) == 1 else ("", None)
-    if kind == "float":
-        return float(content)
-    if kind == "strings":
-        return np.array(content, dtype=object)
-    if kind in ("array", "scalar"):
-        array = arrays[content]
-        return array if kind == "array" else array[()]
-    if kind in ("list", "tuple"):
-        items = [decode(item) for item in content]
-        return items if kind == "list" else tuple(items)
-    if kind in extensions:
-        return extensions[kind].from_plain(decode(content))
-    entries = content if kind == "dict" else value
-    return {name: decode(item) for name, item in entries.items()}
+    if len(value) == 1:
+        ((kind, content),) = value.items()
+        plain: dict[str, Callable[[], Any]] = {
+            "float": lambda: float(content),
+            "strings": lambda: np.array(content, dtype=object),
+            "array": lambda: arrays[content],
+            "scalar": lambda: arrays[content][()],
+            "list": lambda: [decode(item) for item in content],
+            "tuple": lambda: tuple(decode(item) for item in content),
+            "dict": lambda: {name: decode(item) for name, item in content.items()},
+        }
+        if kind in plain:
+            return plain[kind]()
+        if kind in extensions:
+            return extensions[kind].from_plain(decode(content))
+    return {name: decode(item) for name, item in value.items()}
 
 
 def _package_version() -> str:

@@ -139,7 +139,7 @@ class TestCheckpoint:
     def test_best_keeps_what_is_better_only(self, monkeypatch, tmp_path):
         saved = []
         monkeypatch.setattr(
-            "pickmix.callbacks.control.save", lambda model, path: saved.append(model.number)
+            "pickmix.callbacks.save", lambda model, path: saved.append(model.number)
         )
 
         class Numbered:
@@ -156,8 +156,8 @@ class TestCheckpoint:
 
     def test_seconds_between_saves(self, monkeypatch, tmp_path):
         saved, clock = [], iter([100.0, 100.0, 104.0, 111.0, 111.0])
-        monkeypatch.setattr("pickmix.callbacks.control.save", lambda m, p: saved.append(m))
-        monkeypatch.setattr("pickmix.callbacks.control.time.monotonic", lambda: next(clock))
+        monkeypatch.setattr("pickmix.callbacks.save", lambda m, p: saved.append(m))
+        monkeypatch.setattr("pickmix.callbacks.time.monotonic", lambda: next(clock))
         saving = CheckpointCallback(tmp_path, seconds=10.0)
         for step in range(3):
             saving(info(step, estimator=lambda: Scored(0.0)))

@@ -171,16 +171,6 @@ def test_bad_input_is_one_clear_line(tmp_path, places, monkeypatch, options, mes
 
 
 class TestRowsInChunks:
-    def test_parts_are_summed_up(self, tmp_path, places):
-        result = run_well("fit", places / "part-*.csv", *QUICK, "--out", tmp_path / "model")
-        first = result.stdout.splitlines()[0]
-        assert "to 300 rows of 2 columns by mhsaem: " in first
-        assert first.endswith("part-*.csv")
-        assert pickmix.load(tmp_path / "model").feature_names_in_.tolist() == ["a", "b"]
-        # Every row of so few is looked at.
-        assert "(all rows)" in result.stdout
-        assert "components per row and pass" not in result.stdout
-
     def test_a_folder_of_parquet_files(self, tmp_path, places, X):
         (tmp_path / "parts").mkdir()
         for number, start in enumerate((0, 150)):
@@ -200,7 +190,7 @@ class TestRowsInChunks:
         (source,) = refused
         assert isinstance(source, RowSource)
         assert source.chunk_size == 77
-        assert sorted(path.suffix for path in (tmp_path / "cache").iterdir()) == [".json", ".npy"]
+        assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".npy"]
         # It was closed on the way out.
         with pytest.raises(ValueError, match="closed"):
             source.read(0, 1)
@@ -362,10 +352,10 @@ def expected(tmp_path_factory):
     rng = np.random.default_rng(1)
     means = 6.0 * rng.normal(size=(10, 3))
     for part in range(2):
-        rows = means[rng.integers(10, size=4000)] + rng.normal(size=(4000, 3))
+        rows = means[rng.integers(10, size=1000)] + rng.normal(size=(1000, 3))
         np.save(folder / f"part-{part}.npy", rows)
-    command = ["fit", folder / "part-*.npy", "--components", 20, "--max-steps", 400]
-    command += ["--batch-size", 500, "--jobs", 1, "--no-plot", "--no-report", "--out"]
+    command = ["fit", folder / "part-*.npy", "--components", 20, "--max-steps", 150]
+    command += ["--batch-size", 200, "--jobs", 1, "--no-plot", "--no-report", "--out"]
     run_well(*command, folder / "model")
     return command, folder / "model"
 
@@ -399,37 +389,30 @@ class TestCheckpoints:
         result = run_well("fit", places / "rows.csv", *options, *kept)
         assert ("resumes from the checkpoint in" in result.stderr) == bool(kept)
 
-    # With no seconds between them there is a checkpoint for every step; with very many, none but
-    # the one that SIGTERM asks for.
-    @pytest.mark.parametrize(("number", "every"), [(signal.SIGKILL, 0), (signal.SIGTERM, 1e6)])
-    def test_a_killed_process_goes_on_in_another(self, number, every, tmp_path, expected):
+    def test_a_killed_process_goes_on_in_another(self, tmp_path, expected):
         command, model = expected
         kept = tmp_path / "kept"
-        killed = [*command, tmp_path / "model", "--checkpoint", kept, "--checkpoint-every", every]
+        # With no seconds between them there is a checkpoint for every step.
+        killed = [*command, tmp_path / "model", "--checkpoint", kept, "--checkpoint-every", 0]
         process = subprocess.Popen(
             [sys.executable, "-m", "pickmix", *map(str, killed)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
         try:
-            messages = b""
-            while not re.search(rb"[1-9]\d*/400 ", messages):
-                messages += process.stderr.read(1)
-                assert process.poll() is None
-            deadline = time.monotonic() + 60.0
-            while every == 0 and len(list(kept.glob("checkpoint-*"))) < 2:
+            deadline = time.monotonic() + 120.0
+            while len(list(kept.glob("checkpoint-*"))) < 2:
                 assert time.monotonic() < deadline
-            process.send_signal(number)
-            messages += process.communicate()[1]
+                time.sleep(0.005)
+            process.kill()
+            messages = process.communicate()[1]
         finally:
             process.kill()
             process.wait()
-        assert process.returncode == -number, messages
-        assert len(list(kept.glob("checkpoint-*"))) == (1 if every else 2)
-        assert b"Traceback" not in messages
+        assert process.returncode == -signal.SIGKILL, messages
         assert not (tmp_path / "model").exists()
         result = run_well(*killed)
         (step,) = re.findall(r"resuming from the checkpoint in .*: step (\d+)\n", result.stderr)
-        assert 1 <= int(step) < 400
+        assert 1 <= int(step) < 150
         assert_same_fit(tmp_path / "model", model)
         assert list(kept.glob(".*")) == []

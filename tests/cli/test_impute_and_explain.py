@@ -267,11 +267,6 @@ class TestSampleGiven:
         assert np.mean([float(row[1]) for row in rows]) == pytest.approx(3800, abs=250)
         assert all(float(row[1]).is_integer() for row in rows)
 
-    def test_a_table_without_conditions(self, places):
-        header, rows = printed_rows("sample", places / "table", "-n", 50)
-        assert header == ["species", "mass", "height", "born", "tagged"]
-        assert {row[0] for row in rows} == {"Adelie", "Gentoo", "Chin, strap"}
-
     @pytest.mark.parametrize(
         ("model", "given", "message"),
         [

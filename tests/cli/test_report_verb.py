@@ -135,12 +135,6 @@ class TestFit:
         assert "rows of the fit" in found["verdict"]["headline"]
         assert found["columns"] == ["a", "b"]
 
-    def test_of_a_table_too(self, places, tmp_path):
-        out = tmp_path / "model"
-        run_well("fit", places / "table.csv", *QUICK, "--id", "who", "--quiet", "--out", out)
-        found = payload_of((out / "report.html").read_text("utf-8"))
-        assert found["columns"] == ["species", "mass", "born"]
-
     def test_a_report_of_the_model_before_does_not_stay(self, places, tmp_path):
         out = tmp_path / "model"
         options = [*QUICK, "--id", "who", "--quiet", "--out", out]

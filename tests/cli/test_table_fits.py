@@ -11,7 +11,6 @@ from pyarrow import parquet
 from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
-from pickmix.cli import fit as fit_command
 from pickmix.inputs.files import read_table, write_table
 
 QUICK = ["--components", "3", "--max-iter", "5", "--tol", "0", "--no-report"]
@@ -96,14 +95,11 @@ class TestFit:
         np.testing.assert_array_equal(written[:, ::2], top)
         np.testing.assert_allclose(written[:, 1::2], probabilities, rtol=1e-9, atol=1e-12)
 
-    @pytest.mark.parametrize("form", ["gz", "semicolons", "words", "stdin", "parquet", "parts"])
+    @pytest.mark.parametrize("form", ["semicolons", "words", "stdin", "parquet", "parts"])
     def test_other_files_of_the_same_table(self, tmp_path, places, people, form):
         text = as_csv(people)
         path, stdin, id = tmp_path / "people.csv", None, ["--id", "name"]
-        if form == "gz":
-            path = tmp_path / "people.csv.gz"
-            path.write_bytes(gzip.compress(text.encode()))
-        elif form == "semicolons":
+        if form == "semicolons":
             path.write_text(as_csv(people, ";", ","))
         elif form == "words":
             path.write_text(as_csv(people, "\t", gap="NA"))
@@ -164,12 +160,6 @@ class TestFit:
             "height": "integer",
             "born": "category",
         }
-
-    def test_the_example_as_a_table(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 500)
-        monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 4)
-        run_well("fit", "--model", "table", "--quiet", "--out", tmp_path / "model")
-        assert kinds_of(tmp_path / "model") == {"x": "number", "y": "number"}
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -236,8 +226,7 @@ class TestQueries:
         assert "note: Column 'species' holds levels that were not there" in result.stderr
 
 
-@pytest.mark.parametrize("layout", [(",", "."), (";", ","), ("\t", ","), ("|", ".")])
-@pytest.mark.parametrize("header", [True, False])
+@pytest.mark.parametrize(("layout", "header"), [((";", ","), True), (("|", "."), False)])
 def test_python_and_the_command_line_read_a_text_alike(people, tmp_path, layout, header):
     text = as_csv(people, *layout, gap="NA")
     path = tmp_path / "people.csv.gz"

@@ -1,4 +1,4 @@
-"""Tasks on chunks that are quick, and go wrong in known ways; workers import them from here."""
+"""A quick job on chunks that goes wrong in known ways; workers import it from here."""
 
 import os
 import signal
@@ -13,75 +13,48 @@ SCALES = 10.0 ** np.arange(-8, 9)
 
 
 @dataclass
-class Setting:
-    """What all chunks share."""
+class Weigh:
+    """Results say what a chunk was; statistics are numbers whose sum depends on the order."""
 
-    factor: float = 1.0
-    n_parts: int = 3
+    action: str = ""  # What happens at the chunk whose first row is `at`.
+    at: int = 35
+    folder: str = ""  # Where every chunk leaves a file behind.
     seconds: float = 0.0
-    folder: str = ""
     compiled: bool = False
-    ballast: np.ndarray | None = None
 
+    def work(self, backend, chunk, state):
+        if self.folder:
+            (Path(self.folder) / f"{chunk.first}").touch()
+        time.sleep(self.seconds)
+        if chunk.first == self.at:
+            self.act()
+        total = chunk.rows.sum(dtype=np.float64)
+        if chunk.weights is not None:
+            total += chunk.weights @ chunk.rows.sum(axis=1)
+        if state is not None:
+            total += state.sum()
+        result = {
+            "first": chunk.first,
+            "shape": chunk.rows.shape,
+            "dtype": str(chunk.rows.dtype),
+            "plain": chunk.rows.flags.c_contiguous and chunk.rows.flags.writeable,
+            "backend": type(backend).__name__,
+            "threads": backend.threads and backend.threads.n_threads,
+        }
+        return result, total * np.roll(SCALES, 5 * chunk.first // 7) + chunk.first
 
-def weigh(setting, backend, chunk, state):
-    """Result: what it saw; parts: numbers whose sum depends on the order."""
-    time.sleep(setting.seconds)
-    total = chunk.rows.sum(dtype=np.float64) * setting.factor
-    if chunk.weights is not None:
-        total += chunk.weights @ chunk.rows.sum(axis=1)
-    if state is not None:
-        total += state.sum()
-    result = {
-        "first": chunk.first,
-        "shape": chunk.rows.shape,
-        "dtype": str(chunk.rows.dtype),
-        "plain": chunk.rows.flags.c_contiguous and chunk.rows.flags.writeable,
-        "states": np.full(chunk.rows.shape[0], chunk.first, dtype=np.int32),
-        "backend": type(backend).__name__,
-        "threads": backend.threads and backend.threads.n_threads,
-    }
-    number = chunk.first // 7
-    return result, [
-        total * np.roll(SCALES, 5 * number + q) + number for q in range(setting.n_parts)
-    ]
+    def add(self, one, other):
+        return one + other * 0.37
 
-
-def plus(setting, one, other):
-    return one + other * setting.factor
-
-
-def note(setting, backend, chunk, state):
-    """Leave a file behind at the start, then `weigh`."""
-    if setting.folder:
-        (Path(setting.folder) / f"{chunk.first}-{os.getpid()}").touch()
-    return weigh(setting, backend, chunk, state)
-
-
-def refuse(setting, backend, chunk, state):
-    if chunk.first == state:
-        raise ValueError("a row is not finite")
-    return weigh(setting, backend, chunk, None)
-
-
-def run_out_of_memory(setting, backend, chunk, state):
-    raise MemoryError
-
-
-def die(setting, backend, chunk, state):
-    """Kill the worker, whichever it is, at one chunk."""
-    if chunk.first == state:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return weigh(setting, backend, chunk, None)
-
-
-def die_once(setting, backend, chunk, state):
-    """Kill the first worker that takes this chunk."""
-    mark = Path(setting.folder) / "killed"
-    if chunk.first == state and not mark.exists():
-        mark.touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return weigh(setting, backend, chunk, None)
+    def act(self):
+        if self.action == "refuse":
+            raise ValueError("a row is not finite")
+        if self.action == "run out of memory":
+            raise MemoryError
+        mark = Path(self.folder) / "killed"
+        if self.action == "die" or (self.action == "die once" and not mark.exists()):
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def read_block(path, number, length):
@@ -89,16 +62,12 @@ def read_block(path, number, length):
     return np.load(path)[number * length : (number + 1) * length]
 
 
-def fail_at(block, number, block_id=None):
-    if block_id[0] == number:
-        raise OSError("the disk is broken")
-    return block
-
-
 def spoil(block, number, kind, block_id=None):
-    """A partition of another shape or dtype than the collection says."""
+    """A partition that cannot be read, or of another shape or dtype than the collection says."""
     if block_id[0] != number:
         return block
+    if kind == "disk":
+        raise OSError("the disk is broken")
     return {
         "columns": lambda: np.hstack([block, block]),
         "dtype": lambda: block.astype(object),

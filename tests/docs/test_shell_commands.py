@@ -3,12 +3,16 @@
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pages import DOCS, blocks, pages
+
+from pickmix.cli import main
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 # Pages with a session in the shell, on a table of penguins.
@@ -23,6 +27,20 @@ def commands(text):
             yield command, printed
 
 
+def run_here(command):
+    result = CliRunner().invoke(main, shlex.split(command)[1:])
+    assert result.exit_code == 0, (command, result.output)
+    return result.stdout
+
+
+def run_in_shell(command):
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
+    run = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, (command, run.stderr)
+    return run.stdout
+
+
 def test_commands_are_found_with_what_they_print():
     page = "```console\n$ one\n1\n2\n$ two\n```\n\n```console\n$ three\n3\n```\n"
     assert list(commands(page)) == [("one", "1\n2\n"), ("two", ""), ("three", "3\n")]
@@ -34,7 +52,7 @@ def test_no_other_page_has_a_session():
 
 
 @pytest.mark.parametrize("page", SESSIONS)
-def test_the_shell_commands_of_a_page(page, tmp_path):
+def test_the_shell_commands_of_a_page(page, tmp_path, monkeypatch):
     load_penguins = pytest.importorskip("palmerpenguins").load_penguins
     text = (DOCS / page).read_text(encoding="utf-8")
     penguins = load_penguins()
@@ -43,19 +61,11 @@ def test_the_shell_commands_of_a_page(page, tmp_path):
     if 'drop(columns="year")' in text:
         penguins = penguins.drop(columns="year")
     penguins.rename_axis("bird").to_csv(tmp_path / "penguins.csv")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     found = list(commands(text))
     assert sum(command.startswith("pickmix ") for command, _ in found) >= 3
+    monkeypatch.chdir(tmp_path)
     for command, printed in found:
-        run = subprocess.run(
-            ["bash", "-c", command],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert run.returncode == 0, (command, run.stderr)
-        assert doctest.OutputChecker().check_output(printed, run.stdout, FLAGS), (
-            f"$ {command}\nexpected:\n{printed}\ngot:\n{run.stdout}"
+        output = run_here(command) if command.startswith("pickmix ") else run_in_shell(command)
+        assert doctest.OutputChecker().check_output(printed, output, FLAGS), (
+            f"$ {command}\nexpected:\n{printed}\ngot:\n{output}"
         )

@@ -7,14 +7,6 @@ from scipy import stats
 from scipy.special import logsumexp, softmax
 
 from pickmix import GaussianMixture
-from pickmix.model import explanation as explanations
-
-
-@pytest.fixture(params=["numpy", "compiled"])
-def both_paths(request, monkeypatch):
-    """Explanations of full covariances by either implementation."""
-    if request.param == "compiled":
-        monkeypatch.setattr(explanations, "_MUCH_WORK", 0.0)
 
 
 def without(row, column):
@@ -23,13 +15,8 @@ def without(row, column):
     return left
 
 
-@pytest.mark.parametrize(
-    ("family", "work"),
-    [*((family, np.inf) for family in FAMILIES), ("full", 0.0), ("tied", 0.0), ("product", 0.0)],
-)
-def test_identity_and_expectations(family, work, monkeypatch):
-    """In NumPy, and compiled for families with full covariances."""
-    monkeypatch.setattr(explanations, "_MUCH_WORK", work)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_identity_and_expectations(family):
     case = make_case(family)
     rows = np.concatenate([case.draw(8, 1, 0.0), case.draw(17, 2, 0.4)])
     rows[7] = np.nan
@@ -74,7 +61,6 @@ def test_ranks_the_most_surprising_first():
     np.testing.assert_array_equal(explanation.surprise, -explanation.log_conditional)
 
 
-@pytest.mark.usefixtures("both_paths")
 def test_a_component_that_matters_only_without_the_cell():
     mixture = GaussianMixture(2, covariance_type="diag")
     mixture.weights_ = np.array([0.5, 0.5])
@@ -87,7 +73,6 @@ def test_a_component_that_matters_only_without_the_cell():
     np.testing.assert_allclose(explanation.spread[0], [1.0, 1.0])
 
 
-@pytest.mark.usefixtures("both_paths")
 def test_a_narrow_component_a_million_widths_away():
     """p_k(x) and p_k(x_0 | x_1) are both about exp(-5e17): their ratio keeps no digit."""
     mixture = GaussianMixture(2)
@@ -106,7 +91,6 @@ def test_a_narrow_component_a_million_widths_away():
     np.testing.assert_allclose(explanation.spread[:, 0], np.sqrt(variance), rtol=1e-9)
 
 
-@pytest.mark.usefixtures("both_paths")
 @pytest.mark.parametrize("name", GAUSSIANS)
 def test_noise(name):
     case = make_case(name)

@@ -30,36 +30,28 @@ def small(algorithm, T=40, seed=0, **settings):
     return GaussianRun(algorithm, T, seed, **{**SMALL, **settings})
 
 
-def check_series(history, counted=True):
-    series = history.series
-    assert np.all(np.diff(series["seconds"]) >= 0)
-    if counted:
-        assert np.all(np.diff(series["step"]) > 0)
-        assert np.all(np.diff(series["evaluations"]) >= 0)
-    assert np.isfinite(series["log_likelihood"]).all()
+def check_trace(row):
+    trace = row["trace"]
+    assert np.all(np.diff(trace["seconds"]) >= 0)
+    assert np.all(np.diff(trace["evaluations"]) >= 0)
+    assert None not in trace["log_likelihood"]
+    return trace
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_gaussian_runs(algorithm):
-    history = perform(small(algorithm))
-    check_series(history)
-    assert history.facts["outcome"] in ("max_steps", "converged")
-    assert history.facts["threads"] == 1
-    X, true_scores = fits.rows_of(history.run)
+    run = small(algorithm)
+    row = perform(run)
+    trace = check_trace(row)
+    assert row["outcome"] in ("max_steps", "converged")
+    X, true_scores = fits.rows_of(run)
     assert X.shape == (500, 2)
-    assert history.facts["true_log_likelihood"] == pytest.approx(true_scores.mean())
+    assert row["true_log_likelihood"] == pytest.approx(true_scores.mean())
     if algorithm != "pickmix":
-        assert history.series["step"].tolist() == record_steps(40)
-
-
-def test_gaussian_evaluations_per_row():
-    def last(run):
-        return perform(run).series["evaluations"][-1]
-
+        assert trace["step"] == record_steps(40)
     # 40 steps of 50 rows, of 500; EM sees all of them in each step.
-    assert last(small("EM")) == 40 * 5
-    assert last(small("SAEM")) == 4 * 5
-    assert last(small("MHSAEM-U", M=2)) == 4 * 3
+    evaluations = {"EM": 40 * 5, "SAEM": 4 * 5, "MHSAEM-U": 4 * 3}
+    assert trace["evaluations"][-1] == evaluations.get(algorithm, trace["evaluations"][-1])
 
 
 def test_schedules_of_a_run_are_those_of_its_fit():
@@ -71,37 +63,23 @@ def test_schedules_of_a_run_are_those_of_its_fit():
     assert (search.n_neighbours, search.n_explore, search.all_pairs) == (3, 0, True)
 
 
-def test_a_limit_breaks_a_run_off():
-    history = perform(small("SAEM", T=10**6), limit_seconds=0.05)
-    assert history.facts["outcome"] == "max_time"
-    assert history.facts["limit_seconds"] == 0.05
-    assert history.series["step"][-1] < 10**6
-
-
-def test_a_fit_that_raises_is_a_result():
-    history = perform(small("MHSAEM-U", K=0))
-    assert history.failed
-    assert history.facts["outcome"].startswith("failed: ")
-    assert np.isnan(history.series["log_likelihood"]).all()
-
-
-@pytest.mark.parametrize("algorithm", ["MHSAEM-TF", "MHSAEM-P"])
-def test_convergence_runs(algorithm):
-    history = perform(ConvergenceRun(algorithm, 60, 0, K=4, N=200, B=20))
-    check_series(history)
-    series = history.series
-    assert series["step"].tolist() == record_steps(60)
-    assert np.all(series["bias"] > 0.0)
-    assert np.all(series["bias_by_chance"] > 0.0)
-    assert np.all((series["acceptance"] > 0.0) & (series["acceptance"] <= 1.0))
-    assert series["log_likelihood"][-1] > series["log_likelihood"][0]
+def test_a_limit_breaks_a_run_off_and_an_error_is_a_result():
+    row = perform(small("SAEM", T=10**6), limit_seconds=0.05)
+    assert (row["outcome"], row["limit_seconds"]) == ("max_time", 0.05)
+    assert row["trace"]["step"][-1] < 10**6
+    row = perform(small("MHSAEM-U", K=0))
+    assert row["outcome"].startswith("failed: ")
+    assert row["trace"] == {}
 
 
 def test_exact_draws_have_no_bias_beyond_chance():
-    history = perform(ConvergenceRun("MHSAEM-O", 400, 0, K=4, N=200, B=20))
-    check_series(history)
-    ratio = history.series["bias"] / history.series["bias_by_chance"]
+    row = perform(ConvergenceRun("MHSAEM-O", 400, 0, K=4, N=200, B=20))
+    trace = {name: np.array(values) for name, values in check_trace(row).items()}
+    assert trace["step"].tolist() == record_steps(400)
+    assert np.all((trace["acceptance"] > 0.0) & (trace["acceptance"] <= 1.0))
+    assert trace["log_likelihood"][-1] > trace["log_likelihood"][0]
     # Squared norms scatter by about their mean; 50-odd of them by a seventh of it.
+    ratio = trace["bias"] / trace["bias_by_chance"]
     assert len(ratio) > 40
     assert ratio.mean() == pytest.approx(1.0, abs=0.5)
 
@@ -117,34 +95,26 @@ def tiny_set(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("tiny_set")
-@pytest.mark.parametrize(
-    "run", [flow("iris", "SGD", 3, T=20), sptn("iris", "MHSAEM-U", 2, 2, 2, T=20)]
-)
-def test_deep_runs(run):
-    history = perform(run)
-    check_series(history)
-    assert history.facts["outcome"] == "max_steps"
-    assert history.facts["n_rows"] == 38
-    assert history.facts["n_features"] == 3
-    series = history.series
-    assert series["step"].tolist() == record_steps(20)
-    assert history.facts["best_validation"] >= series["validation"].max()
-    assert math.isfinite(history.facts["test"])
+def test_deep_runs():
+    row = perform(replace(flow("iris", "MHSAEM-U", 3), T=20))
+    trace = check_trace(row)
+    assert (row["outcome"], row["n_rows"], row["n_features"]) == ("max_steps", 38, 3)
+    assert trace["step"] == record_steps(20)
+    assert row["best_validation"] >= max(trace["validation"]) - 1e-6
+    assert math.isfinite(row["test"])
 
 
 @pytest.mark.usefixtures("tiny_set")
 def test_gaussians_as_they_come_are_chosen_by_validation():
-    history = perform(DefaultRun("pickmix Gaussians", 0, 1, dataset="iris"))
-    check_series(history, counted=False)
-    split = uci.load("iris", "paper", random_state=1)
+    row = perform(DefaultRun("pickmix Gaussians", 0, 1, dataset="iris"))
+    values = row["trace"]["validation"]
     # 38 training rows: two for each of 16 components, and no more.
-    fits = [GaussianMixture(K, random_state=1).fit(split.train) for K in (1, 2, 4, 8, 16)]
-    values = [fit.score(split.validation) for fit in fits]
-    assert history.series["validation"] == pytest.approx(values)
-    best = int(np.argmax(values))
-    assert history.facts["n_components"] == 2**best
-    assert history.facts["test"] == pytest.approx(fits[best].score(split.test))
-    assert history.facts["best_validation"] == max(history.series["validation"])
+    assert row["trace"]["live_components"] == [1, 2, 4, 8, 16]
+    assert row["n_components"] == 2 ** int(np.argmax(values))
+    assert row["best_validation"] == pytest.approx(max(values))
+    split = uci.load("iris", "paper", random_state=1)
+    best = GaussianMixture(row["n_components"], random_state=1).fit(split.train)
+    assert row["test"] == pytest.approx(best.score(split.test))
 
 
 def test_estimators_as_they_come_are_not_told_anything(monkeypatch):
@@ -167,12 +137,11 @@ def test_estimators_as_they_come_are_not_told_anything(monkeypatch):
     split = uci.Split("iris", "paper", *(np.zeros((n, 2)) for n in (10, 4, 4)))
     monkeypatch.setattr(uci, "load", lambda *arguments, **settings: split)
     monkeypatch.setattr(pickmix, "FlowMixture", Mixture, raising=False)
-    history = perform(DefaultRun("pickmix flows", 0, 7), limit_seconds=60.0)
+    row = perform(DefaultRun("pickmix flows", 0, 7), limit_seconds=60.0)
     assert made == [{"random_state": 7, "max_time": 60.0}]
-    # The start is part of the work, compilation is not.
-    assert history.series["seconds"].tolist() == [5.0]
-    assert history.series["evaluations"].tolist() == [5.0]  # per row
-    assert (history.facts["test"], history.facts["n_components"]) == (-1.5, 4.0)
+    # The start is part of the work, compilation is not; evaluations are per row.
+    assert (row["trace"]["seconds"], row["trace"]["evaluations"]) == ([5.0], [5.0])
+    assert (row["test"], row["n_components"]) == (-1.5, 4.0)
 
 
 def test_where_a_deep_run_starts():
@@ -183,17 +152,6 @@ def test_where_a_deep_run_starts():
     assert fits.make_deep(sptn("iris", "SGD", 2, 2, 2)).transforms == "rotations"
     ours = fits.make_deep(replace(flow("iris", "MHSAEM-U", 3), start="gaussian"))
     assert (ours.init_params, ours.standardize) == ("gaussian", FlowMixture().standardize)
-    assert ours.n_components == 3
-
-
-def test_a_set_that_is_not_there_is_no_result(monkeypatch):
-    def missing(*arguments, **settings):
-        raise FileNotFoundError("wine: found its files nowhere.")
-
-    monkeypatch.setattr(uci, "load", missing)
-    history = perform(flow("wine", "SGD", 3, T=20))
-    assert history.failed
-    assert history.facts["outcome"] == "no data: wine: found its files nowhere."
 
 
 K, D, B = 3, 2, 40

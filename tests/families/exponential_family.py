@@ -3,7 +3,7 @@
 import numpy as np
 
 from pickmix.families.base import Family, LeftOut, Part, Prior, check_not_negative
-from pickmix.families.layout import Moments, make_layout
+from pickmix.families.layout import halves, make_layout, moments_of_mass_one
 
 LEAST = 1e-12
 
@@ -81,8 +81,7 @@ class Exponential(Family):
 
     def split(self, model, moments, prior, uniforms):
         shift = np.where(uniforms < 0.5, -0.5, 0.5) * moments.mean
-        halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
-        return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+        return halves(moments, mean=shift)
 
     def negative_entropy(self, moments, shared):
         return -np.log(np.maximum(moments.mean, LEAST)).sum(axis=1)
@@ -91,18 +90,13 @@ class Exponential(Family):
         return {"times": model.location + centre}
 
     def moments_of(self, parameters, centre):
-        times = np.array(parameters["times"] - centre)
-        n = times.shape[0]
-        return Moments(np.ones(n), np.ones(n), times, np.zeros((n, 0)), np.zeros((n, 0)))
+        return moments_of_mass_one(mean=np.array(parameters["times"] - centre))
 
     def check_parameters(self, parameters, prefix=""):
         check_not_negative(f"{prefix}times", parameters["times"])
 
     def n_parameters(self, n_components):
         return n_components * self.n_features
-
-    def sample(self, parameters, component, n, random):
-        return random.exponential(parameters["times"][component], (n, self.n_features))
 
     def parts(self, parameters, centre):
         return [ExponentialPart(np.arange(self.n_features), parameters["times"] - centre)]

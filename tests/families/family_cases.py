@@ -20,6 +20,7 @@ from pickmix.families.gaussian import (
 from pickmix.families.layout import Moments
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
+from pickmix.model.mixture import MixtureModel
 from pickmix.sweep.compiled import Compiled
 from pickmix.sweep.reference import Reference
 from pickmix.threads import Threads
@@ -204,12 +205,14 @@ class Known:
         return Moments(mass / n, squares / n**2, mean, scatter, counts), chosen
 
 
-def as_users_see(family, arranged):
-    """Rows of the sweep with their columns in the user's order."""
-    raw = arranged.copy()
-    if family.column_order is not None:
-        raw[:, family.column_order] = arranged
-    return raw
+def draw(family, parameters, k, n, random):
+    """Rows (n, D) of component k, columns in the user's order."""
+    return MixtureModel(family, np.eye(K)[k], parameters).sample(n, random)[0]
+
+
+def arrange(family, rows):
+    """Rows with their columns in the order of the sweep."""
+    return rows if family.column_order is None else rows[:, family.column_order]
 
 
 def known(name, n_rows=500, seed=3):
@@ -219,10 +222,9 @@ def known(name, n_rows=500, seed=3):
     family = case.family()
     parameters = case.parameters(random)
     weights = random.dirichlet(np.full(K, 5.0))
-    counts = random.multinomial(n_rows, weights)
-    drawn = np.concatenate([family.sample(parameters, k, n, random) for k, n in enumerate(counts)])
-    arranged = drawn[random.permutation(n_rows)]
-    raw = as_users_see(family, arranged)
+    model = MixtureModel(family, weights, parameters)
+    raw = model.sample(n_rows, random)[0][random.permutation(n_rows)]
+    arranged = arrange(family, raw)
     centre = family.centre(arranged.mean(axis=0))
     rows = np.ascontiguousarray(arranged - centre)
     return Known(case, family, parameters, weights, raw, rows, centre)

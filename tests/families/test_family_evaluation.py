@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, CASES, K, as_users_see, both_backends, every_family, known
+from family_cases import BACKENDS, CASES, K, arrange, both_backends, draw, every_family, known
 
 from pickmix.sweep.reference import Reference
 
@@ -41,8 +41,7 @@ def test_samples_have_the_mean(name):
     mixture = known(name, 20)
     n = 4000
     for k in (0, K - 1):
-        drawn = mixture.family.sample(mixture.parameters, k, n, np.random.default_rng(k))
-        rows = as_users_see(mixture.family, drawn)
+        rows = draw(mixture.family, mixture.parameters, k, n, np.random.default_rng(k))
         error = rows.mean(axis=0) - CASES[name].mean(mixture.parameters, k)
         # Five standard errors.
         assert (np.abs(error) <= 5.0 * rows.std(axis=0) / np.sqrt(n)).all()
@@ -78,7 +77,8 @@ def test_places_tell_components_apart(name):
     assert (widths > 0.0).all()
     nearer = []
     for k in range(K):
-        rows = mixture.family.sample(mixture.parameters, k, 50, np.random.default_rng(k))
+        rows = draw(mixture.family, mixture.parameters, k, 50, np.random.default_rng(k))
+        rows = arrange(mixture.family, rows)
         row_positions = mixture.family.row_positions(rows - mixture.centre)
         distances = np.square((row_positions[:, None] - places) / widths).sum(axis=2)
         nearer.append((distances > distances[:, [k]]).sum(axis=1) / (K - 1))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import CASES, K, as_users_see, every_family
+from family_cases import CASES, K, draw, every_family
 
 from pickmix.families.layout import Moments, merge_groups
 from pickmix.model.merging import find_merges
@@ -35,7 +35,7 @@ def test_a_merge_costs_the_divergence_of_both_parts(name):
     one = family.parameters(model, np.zeros(family.layout.n_columns))
     expected, variance = 0.0, 0.0
     for k in (a, b):
-        rows = as_users_see(family, family.sample(parameters, int(k), 40_000, random))
+        rows = draw(family, parameters, int(k), 40_000, random)
         differences = case.log_density(parameters, k, rows) - case.log_density(one, 0, rows)
         expected += weights[k] * differences.mean()
         variance += weights[k] ** 2 * differences.var() / rows.shape[0]

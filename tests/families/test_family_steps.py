@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, K, both_backends, every_family, known
+from family_cases import BACKENDS, K, arrange, both_backends, draw, every_family, known
 from scipy.special import logsumexp
 
 from pickmix.closed_form.state import MixtureState
@@ -118,8 +118,8 @@ def test_halves_of_a_split_find_two_components(name):
     places = known_state.positions() / known_state.scales()
     distances = np.square(places[:, None] - places).sum(axis=2)
     pair = np.unravel_index(distances.argmax(), distances.shape)
-    drawn = np.concatenate([family.sample(mixture.parameters, k, 200, random) for k in pair])
-    rows = drawn - mixture.centre
+    drawn = np.concatenate([draw(family, mixture.parameters, k, 200, random) for k in pair])
+    rows = arrange(family, drawn) - mixture.centre
 
     def fit(moments, n_steps):
         prior = family.make_prior(moments, "none", 400.0)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, K, Source, both_backends, every_family, known
+from family_cases import BACKENDS, K, Source, both_backends, draw, every_family, known
 from scipy import stats
 from scipy.special import softmax
 
@@ -237,7 +237,7 @@ def test_far_and_narrow_components(family, origin, narrow):
     matrices = np.square(widths)[:, None, None] * shape
     covariances = unit.unpack(unit.pack_matrices(matrices[:1] if unit.shared else matrices))
     parameters = {"means": means, "covariances": covariances}
-    rows = np.concatenate([unit.sample(parameters, k, 60, random) for k in range(K)])
+    rows = np.concatenate([draw(unit, parameters, k, 60, random) for k in range(K)])
     components = np.repeat(np.arange(K), 60).astype(np.int32)
     moments = unit.moments_of(parameters, np.zeros(3))._replace(mass=np.full(K, 1.0 / K))
     prior = unit.make_prior(moments, "none", 420.0)

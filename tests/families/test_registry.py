@@ -19,7 +19,7 @@ def test_names_make_families():
         family = make_family(name, whole, 1e-4)
         assert family.name == name
         assert family.layout.n_columns == 4
-        assert getattr(family, "reg_covar", 1e-4) == 1e-4
+        assert family.reg_covar == (0.0 if name in ("poisson", "categorical") else 1e-4)
 
 
 def test_groups_make_a_product():

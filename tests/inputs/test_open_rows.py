@@ -108,14 +108,14 @@ UNNAMED = {
 KINDS = {**NAMED, **UNNAMED}
 
 
-@pytest.fixture(autouse=True, params=[2 << 20, 200])
-def _batch(request, monkeypatch):
-    monkeypatch.setattr(inputs_files, "BATCH", request.param)
+@pytest.fixture(autouse=True)
+def _batch(monkeypatch):
+    monkeypatch.setattr(inputs_files, "BATCH", 200)
 
 
-@pytest.mark.parametrize("dtype", [None, "float32"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_those_of_the_data_in_its_order(tmp_path, kind, dtype):
+def test_rows_are_those_of_the_data_in_its_order(tmp_path, kind):
+    dtype = "float32" if len(kind) % 2 else None
     with open_rows(KINDS[kind](tmp_path), dtype=dtype) as source:
         expected = ROWS.astype(dtype or "float64")
         assert (source.n_rows, source.n_columns, source.dtype) == (120, 3, expected.dtype)
@@ -131,8 +131,7 @@ def test_rows_are_those_of_the_data_in_its_order(tmp_path, kind, dtype):
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_are_chosen_by_name_and_number(tmp_path, kind):
     data = KINDS[kind](tmp_path)
-    choices = [[2, 0], ["1"]] if kind in UNNAMED else [["c", "a"], [2, 0], ["b"], ["a", 2]]
-    for columns in choices:
+    for columns in [[2, 0], ["1"]] if kind in UNNAMED else [["c", "a"], ["a", 2]]:
         numbers = [NAMES.index(c) if c in NAMES else int(c) for c in columns]
         with open_rows(data) as all_columns, open_rows(data, columns=columns) as chosen:
             expected = ROWS[:, numbers]
@@ -221,17 +220,6 @@ def test_columns_of_later_files(tmp_path, suffix):
             np.testing.assert_array_equal(source.read(120, 360), np.tile(ROWS[:, [2, 0]], (2, 1)))
 
 
-def test_chosen_columns_may_lie_elsewhere_in_wider_files(tmp_path):
-    wide = arrow().append_column("kind", pyarrow.array(["x"] * 120)).select(["kind", *"cba"])
-    pyarrow.parquet.write_table(arrow(), tmp_path / "p0.parquet")
-    pyarrow.parquet.write_table(wide, tmp_path / "p1.parquet")
-    with open_rows(tmp_path, columns=[0, 2]) as source:
-        assert source.names == ["a", "c"]
-        np.testing.assert_array_equal(source.read(120, 240), ROWS[:, [0, 2]])
-    with pytest.raises(ValueError, match=r"p1\.parquet: expected columns a, b, c as in p0\.parq"):
-        open_rows(tmp_path)
-
-
 def test_a_dataset_with_a_filter_and_one_with_folders_as_columns(tmp_path):
     for year in (1, 2):
         (tmp_path / f"year={year}").mkdir()
@@ -260,12 +248,6 @@ def test_iterators_are_refused_with_a_reason(tmp_path):
         assert source.n_rows == 120
 
 
-@pytest.mark.parametrize("result", [ROWS, None, 3, arrow(), frame()])
-def test_functions_that_return_no_iterator(result):
-    with pytest.raises(TypeError, match=r"<lambda>\(\): expected an iterator of batches, got"):
-        open_rows(lambda: result)
-
-
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
@@ -285,23 +267,6 @@ def test_functions_that_return_no_iterator(result):
 def test_bad_batches(tmp_path, batches, message):
     with pytest.raises(ValueError, match=message):
         open_rows(lambda: iter(batches), cache=tmp_path)
-    assert os.listdir(tmp_path) == []
-
-
-def test_slices_of_wrong_length():
-    with pytest.raises(ValueError, match=r"Sliced: expected 120 rows in \[0:120\], got 119"):
-        open_rows(Sliced(ROWS, 500, lambda rows: rows[:-1]))
-    with pytest.raises(ValueError, match="expected rows, got none"):
-        open_rows(Sliced(ROWS[:0]))
-
-
-def test_an_error_of_the_function_comes_through_and_leaves_nothing(tmp_path):
-    def made():
-        yield ROWS
-        raise RuntimeError("the database is gone")
-
-    with pytest.raises(RuntimeError, match="the database is gone"):
-        open_rows(made, cache=tmp_path / "new")
     assert os.listdir(tmp_path) == []
 
 
@@ -339,18 +304,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, suffix, damage):
     content = {"empty": b"", "cut": path.read_bytes()[:-15], "other": b"\xff\xfe\x00"}[damage]
     path.write_bytes(content)
     with pytest.raises((ValueError, OSError), match=rf"p1\{suffix}: "):
-        open_rows(f"{tmp_path}/*{suffix}", cache=tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
-
-
-def test_damage_inside_a_parquet_file_is_named(tmp_path):
-    path = parquet(tmp_path)
-    content = bytearray(path.read_bytes())
-    content[4:400] = bytes(396)
-    path.write_bytes(content)
-    with pytest.raises((ValueError, OSError), match=r"rows\.parquet: "):
-        open_rows(path, cache=tmp_path / "cache")
-    assert not (tmp_path / "cache").exists()
+        open_rows(f"{tmp_path}/*{suffix}")
 
 
 def test_no_rows_at_all(tmp_path):
@@ -378,23 +332,18 @@ def test_paths_that_lead_nowhere(tmp_path, name, error, message):
         open_rows(f"{tmp_path}/{name}")
 
 
-def test_a_name_may_look_like_a_glob(tmp_path):
-    np.save(tmp_path / "rows[1].npy", ROWS)
-    assert open_rows(tmp_path / "rows[1].npy").n_rows == 120
-
-
 def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
     monkeypatch.setattr(inputs_files, "BATCH", 1 << 16)
-    rows = GENERATOR.normal(size=(200_000, 8)).astype(np.float32)
+    rows = GENERATOR.normal(size=(50_000, 8)).astype(np.float32)
     names = [f"c{i}" for i in range(8)]
-    pyarrow.parquet.write_table(
-        arrow(rows, names), tmp_path / "rows.parquet", row_group_size=20_000
-    )
+    pyarrow.parquet.write_table(arrow(rows, names), tmp_path / "rows.parquet", row_group_size=5_000)
 
     def made():
-        for start in range(0, 200_000, 2000):
+        for start in range(0, 50_000, 2000):
             yield rows[start : start + 2000].astype(np.float64)
 
+    # What is imported at the first use is not counted.
+    open_rows(tmp_path / "rows.parquet").close()
     for data in (tmp_path / "rows.parquet", made):
         pyarrow.default_memory_pool().release_unused()
         before = pyarrow.total_allocated_bytes()
@@ -410,8 +359,8 @@ def test_converting_keeps_some_batches_only(tmp_path, monkeypatch):
         with open_rows(data, dtype="float32") as source:
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
-            np.testing.assert_array_equal(source.read(100_000, 110_000), rows[100_000:110_000])
+            np.testing.assert_array_equal(source.read(25_000, 35_000), rows[25_000:35_000])
         monkeypatch.setattr(inputs_files, "arrow_rows", original)
-        # All rows take 6.4 MB, a group of them 640 kB, a batch 64 kB.
-        assert peak < 1_000_000
-        assert max(most, default=0) < 3_000_000
+        # All rows take 1.6 MB, a group of them 160 kB, a batch 64 kB.
+        assert peak < 600_000
+        assert max(most, default=0) < 1_000_000

@@ -4,12 +4,10 @@ import contextlib
 import gc
 import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pandas as pd
@@ -19,7 +17,7 @@ import scipy.sparse
 
 from pickmix.inputs import sources
 from pickmix.inputs.open_rows import is_source, open_rows
-from pickmix.inputs.sources import ArrayFile, read_ahead
+from pickmix.inputs.sources import read_ahead
 
 ROWS = (100 * np.random.default_rng(1).normal(size=(200, 5))).astype(np.float32)
 RANGES = [(0, 200), (0, 1), (199, 200), (13, 77), (50, 50), (49, 51), (200, 200)]
@@ -44,17 +42,18 @@ def both(folder, array):
 
 
 class TestRanges:
-    @pytest.fixture(autouse=True, params=[4 << 20, 64])
-    def _buffer(self, request, monkeypatch):
-        monkeypatch.setattr(sources, "BUFFER", request.param)
+    @pytest.fixture(autouse=True)
+    def _buffer(self, monkeypatch):
+        monkeypatch.setattr(sources, "BUFFER", 64)
 
-    @pytest.mark.parametrize("stored", ["<f4", "<f8", ">f4", ">f8", "f2", "i1", "<i8", ">u2", "?"])
-    @pytest.mark.parametrize("columns", [None, [4, 0], [2]])
-    @pytest.mark.parametrize("dtype", [None, "float32", "float64"])
+    @pytest.mark.parametrize(
+        ("stored", "dtype"), [("<f4", None), (">f8", None), ("<f8", "float32")]
+    )
+    @pytest.mark.parametrize("columns", [None, [4, 0]])
     @pytest.mark.parametrize("order", ["C", "F"])
     def test_every_type_and_order_is_read_in_place(self, tmp_path, stored, columns, dtype, order):
         array = np.abs(ROWS).astype(stored, order=order)
-        narrow = stored in ("<f4", ">f4", "f2")
+        narrow = stored == "<f4"
         for data in both(tmp_path, array):
             source = open_rows(data, columns=columns, dtype=dtype)
             assert source.dtype == (dtype or ("float32" if narrow else "float64"))
@@ -95,11 +94,6 @@ class TestRanges:
         assert is_source(mapped)
         assert is_source(mapped[60:190])
         assert not is_source(mapped + 1)
-
-
-def test_an_array_is_not_copied():
-    array = ROWS.astype(np.float64)
-    assert np.shares_memory(open_rows(array).read(3, 9), array)
 
 
 def test_columns_and_dtype_and_chunk_size_of_a_source(tmp_path):
@@ -190,11 +184,6 @@ def test_files_of_one_name_are_told_apart_and_widths_compared(tmp_path):
         open_rows(f"{tmp_path}/*/x.npy")
 
 
-def test_a_source_of_files_can_be_sent_elsewhere(tmp_path):
-    source = open_rows(saved(tmp_path / "rows.npy"), columns=[1, 2])
-    check_ranges(pickle.loads(pickle.dumps(source)), ROWS[:, [1, 2]])
-
-
 class TestFilesThatChange:
     @pytest.fixture
     def path(self, tmp_path):
@@ -211,26 +200,6 @@ class TestFilesThatChange:
         message = r"rows\.npy: the file was changed \(from 4128 bytes to 1000"
         with pytest.raises(OSError, match=message):
             source.read(0, 10)
-
-    @pytest.mark.parametrize("columns", [None, [1]])
-    @pytest.mark.parametrize(("action", "message"), [("cut", "cut while"), ("write", "changed")])
-    def test_changed_during_a_read(self, path, monkeypatch, columns, action, message):
-        os.utime(path, ns=(0, 0))
-        source = open_rows(path, columns=columns)
-        read_into = ArrayFile._read_into
-
-        def changing(self, file, first, out):
-            if action == "cut":
-                os.truncate(path, 1000)
-            else:
-                with open(path, "r+b") as other:
-                    other.seek(2000)
-                    other.write(b"1234")
-            read_into(self, file, first, out)
-
-        monkeypatch.setattr(ArrayFile, "_read_into", changing)
-        with pytest.raises(OSError, match=rf"rows\.npy: the file was {message}"):
-            source.read(100, 200)
 
     @pytest.mark.parametrize("keep_time", [False, True])
     def test_replaced(self, tmp_path, path, keep_time):
@@ -291,18 +260,6 @@ class TestReadingAhead:
             np.testing.assert_array_equal(rows, source.read(start, stop))
         assert not self.threads()
         assert list(read_ahead(source, [])) == []
-
-    def test_two_ranges_are_read_while_the_caller_works(self):
-        source = Recording()
-        reader = read_ahead(source, [(i, i + 1) for i in range(20)])
-        for taken in range(1, 6):
-            next(reader)
-            deadline = time.monotonic() + 5
-            while len(source.starts) < taken + 2 and time.monotonic() < deadline:
-                time.sleep(0.001)
-            time.sleep(0.02)
-            assert len(source.starts) == taken + 2
-        reader.close()
 
     def test_an_error_of_the_thread_comes_in_its_turn(self):
         reader = read_ahead(Recording(fails_from=2), [(i, i + 1) for i in range(9)])

@@ -14,7 +14,7 @@ from cases import (
     two_groups,
 )
 
-from pickmix import FamilyMixture, GaussianMixture, TableMixture
+from pickmix import FamilyMixture, GaussianMixture
 from pickmix.inspection.components import (
     ComponentTable,
     UnusualRow,
@@ -90,47 +90,32 @@ def test_gaussians(covariance_type):
     np.testing.assert_array_equal(other.typical, table.typical)
 
 
-def test_the_distance_of_equal_shapes_is_that_of_their_centres():
-    shape = np.array([[2.0, 0.5], [0.5, 1.0]])
-    mixture = given([[0.0, 0.0], [3.0, 1.0]], [shape, shape], covariance_type="full")
+def test_neighbours_and_components_without_rows():
+    # Between equal shapes, the distance of the centres in standard deviations.
+    shape, away = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([3.0, 1.0])
+    mixture = given([[0.0, 0.0], away], [shape, shape], covariance_type="full")
     table = component_table(mixture, two_groups())
-    away = np.array([3.0, 1.0])
     np.testing.assert_allclose(table.separation, np.sqrt(away @ np.linalg.solve(shape, away)))
-
-
-def test_components_without_rows_and_a_single_one():
-    mixture = given([[0.0, 0.0], [900.0, 0.0]], np.ones((2, 2)))
     X = np.random.default_rng(0).normal(size=(50, 2))
-    table = component_table(mixture, X)
+    table = component_table(given([[0.0, 0.0], [900.0, 0.0]], np.ones((2, 2))), X)
     assert table.rows.tolist() == [50, 0]
     assert table.typical[1] == -1
     alone = component_table(given([[0.0, 0.0]], np.ones((1, 2))), X)
     assert alone.neighbour.tolist() == [-1]
     assert np.isnan(alone.separation).all()
-
-
-def test_components_that_coincide_have_others_as_neighbours():
-    mixture = given(np.zeros((9, 2)), np.ones((9, 2)))
-    table = component_table(mixture, np.random.default_rng(0).normal(size=(50, 2)))
+    # Components that coincide have others as neighbours. A root of what rounding leaves.
+    table = component_table(given(np.zeros((9, 2)), np.ones((9, 2))), X)
     assert (table.neighbour != np.arange(9)).all()
-    # A root of what rounding leaves.
     np.testing.assert_allclose(table.separation, 0.0, atol=1e-6)
-
-
-def test_many_columns_find_the_same_neighbours_as_all_pairs():
-    rng = np.random.default_rng(0)
-    means = rng.normal(size=(200, 14))
+    # Many columns are searched by all pairs.
+    means = np.random.default_rng(0).normal(size=(200, 14))
     table = component_table(given(means, np.ones((200, 14))), means)
     far = np.linalg.norm(means[:, None] - means, axis=2) + np.where(np.eye(200), np.inf, 0.0)
     np.testing.assert_array_equal(table.neighbour, far.argmin(axis=1))
     np.testing.assert_allclose(table.separation, far.min(axis=1))
-
-
-def test_a_gap_counts_as_one_standard_deviation():
-    mixture = given([[0.0, 0.0]], [[1.0, 1.0]])
-    # Squared distances: 0.8^2 + 0.8^2 = 1.28, then 1 + 0.1^2, then 1 + 0.7^2.
+    # A gap counts as one standard deviation: 0.8^2 + 0.8^2 = 1.28, then 1 + 0.1^2, then 1 + 0.7^2.
     X = np.array([[0.8, 0.8], [0.1, np.nan], [np.nan, 0.7]])
-    assert component_table(mixture, X).typical.tolist() == [1]
+    assert component_table(given([[0.0, 0.0]], [[1.0, 1.0]]), X).typical.tolist() == [1]
 
 
 def test_counts_and_levels():
@@ -156,21 +141,13 @@ def test_counts_and_levels():
 
 
 def test_a_table_has_centres_in_its_own_units():
-    rng = np.random.default_rng(0)
-    n = 300
-    frame = {
-        "zone": rng.choice(["north", "south"], n),
-        "income": 50_000.0 + 1_000.0 * rng.normal(size=n),
-        "since": np.datetime64("2020-01-01") + rng.integers(0, 100, n),
-    }
-    mixture = TableMixture(1, random_state=0, max_iter=5, tol=0.0).fit(frame)
-    centre = component_table(mixture, frame).centre
-    zones, counts = np.unique(frame["zone"], return_counts=True)
-    assert zones[int(centre[0, 0])] == zones[counts.argmax()]
-    np.testing.assert_allclose(centre[0, 1], frame["income"].mean(), rtol=1e-3)
-    first = frame["since"].min()
-    days = (frame["since"] - first).astype(float).mean()
-    np.testing.assert_allclose(centre[0, 2], days, atol=0.5)
+    model, frame, group = people()
+    columns = ["height", "town", "age", "since"]
+    centre = component_table(model, frame).centre[model.weights_.argmax()]
+    assert View(model).names == columns
+    assert centre[0] == pytest.approx(frame["height"][group == 0].mean(), rel=1e-3)
+    assert View(model).columns[1].levels[int(centre[1])] == "Rome"
+    assert centre[3] == pytest.approx(0.0, abs=0.5)
 
 
 # Clusters.
@@ -206,13 +183,6 @@ def test_clusters_are_described_by_the_columns_that_set_them_apart():
     assert next(t for t in large.traits if t.column == "height").difference < 0.0
 
 
-def test_one_cluster_is_like_the_whole():
-    model, X = gaussian("full")
-    (whole,) = described(model, X, 1)
-    assert whole.weight == pytest.approx(1.0)
-    assert whole.traits == ()
-
-
 def test_families_of_arrays_have_traits_of_all_kinds():
     model, X = mixed()
     clusters = described(model, X, 2)
@@ -220,6 +190,10 @@ def test_families_of_arrays_have_traits_of_all_kinds():
     levels = [t for cluster in clusters for t in cluster.traits if t.level is not None]
     assert levels
     assert all(0.0 <= trait.value <= 1.0 for trait in levels)
+    # One cluster is like the whole.
+    (whole,) = described(model, X, 1)
+    assert whole.weight == pytest.approx(1.0)
+    assert whole.traits == ()
 
 
 def test_deep_components_are_described_by_their_rows():
@@ -240,34 +214,23 @@ def test_deep_components_are_described_by_their_rows():
 # Unusual rows.
 
 
-@pytest.fixture(scope="module")
-def numbers():
+def test_the_lowest_come_first_with_the_reasons_of_explain():
     rng = np.random.default_rng(0)
     a = rng.normal(size=500)
     X = np.column_stack([a, 2.0 * a + 0.1 * rng.normal(size=500), rng.normal(size=500)])
     mixture = GaussianMixture(2, random_state=0, max_iter=10, tol=0.0).fit(X)
-    X = X.copy()
-    X[42, 1] = 5.0
-    X[7] = np.nan
-    X[9, 2] = np.nan
-    return mixture, X
-
-
-def test_the_lowest_come_first_and_rows_of_nothing_never(numbers):
-    mixture, X = numbers
-    found = unusual_rows(mixture, X, 5)
-    scores = mixture.score_samples(X)
+    X[42, 1], X[7], X[9, 2] = 5.0, np.nan, np.nan
+    found, scores = unusual_rows(mixture, X, 500), mixture.score_samples(X)
+    # Rows of nothing never come.
     kept = np.delete(np.arange(500), 7)
-    lowest = kept[np.argsort(scores[kept], kind="stable")[:5]]
+    lowest = kept[np.argsort(scores[kept], kind="stable")]
     assert [row.row for row in found] == lowest.tolist()
     np.testing.assert_allclose([row.log_density for row in found], scores[lowest])
     assert [row.component for row in found] == mixture.predict(X)[lowest].tolist()
-    assert all(row.row != 7 for row in unusual_rows(mixture, X, 500))
-
-
-def test_reasons_are_those_of_explain(numbers):
-    mixture, X = numbers
-    first = unusual_rows(mixture, X, 1, reasons=2)[0]
+    # Gaps are no reasons.
+    by_row = {row.row: row for row in found}
+    assert {reason.column for reason in by_row[9].reasons} == {"column 0", "column 1"}
+    (first,) = unusual_rows(mixture, X, 1, reasons=2)
     assert first.row == 42
     explanation = mixture.explain(X[[42]], top=2)
     columns = explanation.ranked[0].tolist()
@@ -275,38 +238,22 @@ def test_reasons_are_those_of_explain(numbers):
     assert first.reasons[0].observed == X[42, columns[0]]
     np.testing.assert_allclose(first.reasons[0].expected, explanation.expected[0, columns[0]])
     assert not first.reasons[0].is_level
-
-
-def test_gaps_are_no_reasons(numbers):
-    mixture, X = numbers
-    by_row = {row.row: row for row in unusual_rows(mixture, X, 500)}
-    assert {reason.column for reason in by_row[9].reasons} == {"column 0", "column 1"}
-
-
-def test_none_are_given_if_none_are_asked_for(numbers):
-    assert unusual_rows(*numbers, 0) == []
+    assert unusual_rows(mixture, X, 0) == []
     with pytest.raises(ValueError, match="n_rows"):
-        unusual_rows(*numbers, -1)
+        unusual_rows(mixture, X, -1)
 
 
 def test_a_table_speaks_its_own_terms():
-    rng = np.random.default_rng(0)
-    n = 300
-    group = rng.integers(0, 2, n)
-    table = {
-        "city": np.array(["Oslo", "Rome"], dtype=object)[group],
-        "height": rng.normal(100.0 * group, 1.0),
-        "since": np.datetime64("2020-01-01") + 300 * group + rng.integers(0, 10, n),
-    }
-    mixture = TableMixture(2, random_state=0, max_iter=20, tol=0.0).fit(table)
-    table["city"] = table["city"].copy()
-    table["city"][5] = "Oslo" if group[5] else "Rome"
-    odd = unusual_rows(mixture, table, 1)[0]
+    model, frame, group = people()
+    frame = frame.copy()
+    frame.loc[5, "height"] = 190.0 if group[5] == 0 else 160.0
+    odd = unusual_rows(model, frame, 1)[0]
     assert odd.row == 5
-    assert odd.reasons[0].column == "city"
-    assert odd.reasons[0].is_level
-    assert odd.reasons[0].observed == table["city"][5]
-    assert {reason.unit for reason in odd.reasons if reason.column == "since"} <= {"days"}
+    reasons = {reason.column: reason for reason in odd.reasons}
+    assert reasons["town"].is_level
+    assert reasons["town"].observed == frame["town"][5]
+    assert reasons["height"].observed == frame["height"][5]
+    assert [column for column, reason in reasons.items() if reason.unit == "days"] == ["since"]
 
 
 # Rows of a report.
@@ -321,37 +268,28 @@ def table_of(component, K, typical):
     return ComponentTable(weight, rows, nothing, rows, nothing, typical, nothing[:, None], scores)
 
 
-def made(n=50_000, K=400, seed=0):
-    component = np.random.default_rng(seed).integers(K, size=n)
+@pytest.mark.parametrize("n_columns", [4, 400])
+def test_a_sample_comes_first_then_unusual_and_typical_rows(n_columns):
+    K, n = 400, 50_000
+    component = np.random.default_rng(0).integers(K, size=n)
     typical = np.array([np.flatnonzero(component == k)[-1] for k in range(K)])
-    return table_of(component, K, typical), component, typical
-
-
-def test_a_sample_comes_first_then_unusual_and_typical_rows():
-    table, _, typical = made()
+    table = table_of(component, K, typical)
     odd = [UnusualRow(row, -9.0, 0, ()) for row in (49_000, 49_001)]
-    shown = choose_shown(table, odd, n_columns=4)
-    assert shown.n_sampled == 3000
-    assert (np.diff(shown.rows[:3000]) > 0).all()
-    assert {49_000, 49_001} <= set(shown.rows.tolist())
-    assert set(typical.tolist()) <= set(shown.rows.tolist())
-    assert np.unique(shown.rows).size == shown.rows.size
+    shown = choose_shown(table, odd, n_columns)
+    rows = set(shown.rows.tolist())
+    assert len(rows) == shown.rows.size
+    assert shown.n_sampled == (3000 if n_columns == 4 else 300)
+    assert (np.diff(shown.rows[: shown.n_sampled]) > 0).all()
+    assert {49_000, 49_001} <= rows
     assert all(shown.rows[place] == row for row, place in shown.place.items())
-
-
-def test_every_component_has_sample_rows():
-    table, component, _ = made()
-    shown = choose_shown(table, [], n_columns=4)
-    assert np.bincount(component[shown.rows], minlength=400).min() >= 8
-
-
-def test_wide_tables_have_fewer_rows_and_the_heaviest_components_first():
-    table, _, typical = made()
-    shown = choose_shown(table, [], n_columns=400)
-    assert shown.n_sampled == 300
-    assert shown.rows.size <= 1000
+    # Wide tables have fewer rows, and the heaviest components first.
     heaviest = np.argsort(-table.weight, kind="stable")
-    assert set(typical[heaviest[:300]].tolist()) <= set(shown.rows.tolist())
+    assert set(typical[heaviest[:300]].tolist()) <= rows
+    if n_columns == 4:
+        assert set(typical.tolist()) <= rows
+        assert np.bincount(component[shown.rows], minlength=K).min() >= 8
+    else:
+        assert shown.rows.size <= 1000
 
 
 def test_components_without_rows_have_no_typical_one():

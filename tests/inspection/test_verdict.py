@@ -49,17 +49,6 @@ def finding(evidence, about):
     return found[0] if found else None
 
 
-def test_the_path_is_read():
-    rng = np.random.default_rng(0)
-    X = 9.0 * rng.integers(0, [3, 2], (1500, 2)) + rng.normal(size=(1500, 2))
-    mixture = GaussianMixture(20, random_state=0).fit(X[:1000])
-    way = pickmix.path(mixture, X[1000:])
-    known = gather(mixture, component_table(mixture, X[1000:]), path=way, held_out=True)
-    assert known.n_enough == 6
-    assert known.enough_score == pytest.approx(mixture.reduce(6).score(X[1000:]))
-    assert known.path_score == pytest.approx(mixture.score(X[1000:]))
-
-
 # Changes of PLAIN; the subject; the kind of its finding, None if there is none; words of the text,
 # and of the advice. Without words, there is no advice.
 RULES = [
@@ -190,91 +179,86 @@ def test_what_there_is_to_do_comes_first():
     assert found.next == found.findings[0].advice
 
 
-class TestNumbers:
-    def test_of_a_fit_that_was_cut_short(self):
-        rng = np.random.default_rng(0)
-        X = np.concatenate([rng.normal(c, 1.0, (300, 2)) for c in (-6.0, 0.0, 6.0)])
-        settings = {"algorithm": "em", "init_params": "random", "tol": 1e-9, "max_iter": 7}
-        with pytest.warns(UserWarning, match="max_iter"):
-            mixture = GaussianMixture(3, random_state=1, **settings).fit(X)
-        evidence = gather(mixture, component_table(mixture, X))
-        values = mixture.trace_["log_likelihood"]
-        assert evidence.rise == pytest.approx(values[-1] - values[-2])
-        assert evidence.held_out is False
-        assert evidence.outcome == "max_iter"
-        assert finding(evidence, "ending").kind == "act"
-        assert evidence.score == pytest.approx(mixture.score(X))
+# Numbers.
 
-    def test_overfitting_shows_on_other_rows(self):
-        rng = np.random.default_rng(0)
-        X, others = rng.normal(size=(120, 4)), rng.normal(size=(2000, 4))
-        settings = {"algorithm": "em", "init_params": "kmeans", "max_iter": 30, "tol": 0.0}
-        mixture = GaussianMixture(25, random_state=0, **settings).fit(X)
-        found = judge(gather(mixture, component_table(mixture, others), held_out=True))
-        overfit = next(f for f in found.findings if f.about == "overfit")
-        assert overfit.kind == "act"
 
-    def test_the_gap_is_that_of_scored_rows_with_its_standard_error(self):
-        rng = np.random.default_rng(0)
-        X, others = rng.normal(size=(400, 3)), rng.normal(size=(300, 3))
-        mixture = GaussianMixture(8, random_state=0, max_iter=5, tol=0.0).fit(X)
-        table = component_table(mixture, others)
-        evidence = gather(mixture, table, held_out=True, fitted=scores_of(mixture, X))
-        scores = mixture.score_samples(X), mixture.score_samples(others)
-        assert evidence.gap == pytest.approx(scores[0].mean() - scores[1].mean())
-        expected = np.sqrt(scores[0].var() / 400 + scores[1].var() / 300)
-        assert evidence.gap_error == pytest.approx(expected)
-        assert evidence.is_gap_scored
-        assert math.isnan(gather(mixture, component_table(mixture, X)).gap)
+def rows_and_mixture(n_components=3, **settings):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(c, 1.0, (100, 2)) for c in (-6.0, 0.0, 6.0)])
+    others = np.concatenate([rng.normal(c, 1.0, (60, 2)) for c in (-6.0, 0.0, 6.0)])
+    settings = {"random_state": 1, "max_iter": 7, "tol": 0.0, **settings}
+    return X, others, GaussianMixture(n_components, **settings).fit(X)
 
-    def test_rows_are_taken_for_others_unless_there_are_as_many(self):
-        X = np.random.default_rng(0).normal(size=(200, 2))
-        mixture = GaussianMixture(2, random_state=0, max_iter=3, tol=0.0).fit(X)
-        assert gather(mixture, component_table(mixture, X[:50])).held_out is None
-        assert gather(mixture, component_table(mixture, X)).held_out is False
-        assert gather(mixture, component_table(mixture, X), held_out=True).held_out is True
 
-    def test_the_worst_column_is_that_of_the_calibration(self):
-        rng = np.random.default_rng(0)
-        X = np.column_stack([rng.normal(size=3000), rng.exponential(size=3000) ** 3])
-        mixture = GaussianMixture(1, random_state=0).fit(X)
-        fitted = calibration(mixture, X)
-        evidence = gather(mixture, component_table(mixture, X), calibration=fitted)
-        assert evidence.worst_column == "column 1"
-        assert evidence.worst_distance == pytest.approx(fitted.distances[1])
-        assert finding(evidence, "columns").kind == "act"
+def test_of_a_fit_that_was_cut_short():
+    with pytest.warns(UserWarning, match="max_iter"):
+        X, others, mixture = rows_and_mixture(algorithm="em", init_params="random", tol=1e-9)
+    evidence = gather(mixture, component_table(mixture, X))
+    values = mixture.trace_["log_likelihood"]
+    assert evidence.rise == pytest.approx(values[-1] - values[-2])
+    assert evidence.outcome == "max_iter"
+    assert finding(evidence, "ending").kind == "act"
+    assert evidence.score == pytest.approx(mixture.score(X))
+    assert math.isnan(evidence.gap)
+    # Rows are taken for others unless there are as many.
+    assert evidence.held_out is False
+    assert gather(mixture, component_table(mixture, others)).held_out is None
+    assert gather(mixture, component_table(mixture, X), held_out=True).held_out is True
 
-    def test_merges_add_up_to_what_is_free(self):
-        X = np.random.default_rng(0).normal(size=(100, 1))
-        mixture = GaussianMixture(5, random_state=0, max_iter=2, tol=0.0).fit(X)
-        table = component_table(mixture, X)
-        evidence = gather(mixture, table, costs=np.array([0.004, 0.005, 0.004, 1.0]))
-        assert evidence.n_after_merges == 3
-        assert evidence.merge_cost == pytest.approx(0.009)
 
-    def test_columns_on_their_own_are_one_gaussian_each(self):
-        X = np.random.default_rng(0).normal(size=(300, 3)) * [1.0, 5.0, 0.1]
-        mixture = GaussianMixture(1, covariance_type="diag", reg_covar=0.0).fit(X)
-        scores = scores_of(mixture, X)
-        assert independent_score(mixture, scores) == pytest.approx(mixture.score(X), abs=1e-4)
+def test_overfitting_shows_on_other_rows():
+    rng = np.random.default_rng(0)
+    X, others = rng.normal(size=(120, 4)), rng.normal(size=(1000, 4))
+    settings = {"algorithm": "em", "init_params": "kmeans", "max_iter": 30, "tol": 0.0}
+    mixture = GaussianMixture(25, random_state=0, **settings).fit(X)
+    table = component_table(mixture, others)
+    assert finding(gather(mixture, table, held_out=True), "overfit").kind == "act"
+    # The gap is that of scored rows, with its standard error.
+    evidence = gather(mixture, table, held_out=True, fitted=scores_of(mixture, X))
+    scores = mixture.score_samples(X), mixture.score_samples(others)
+    assert evidence.gap == pytest.approx(scores[0].mean() - scores[1].mean())
+    expected = np.sqrt(scores[0].var() / 120 + scores[1].var() / 1000)
+    assert evidence.gap_error == pytest.approx(expected)
+    assert evidence.is_gap_scored
 
-    def test_columns_on_their_own_with_counts_levels_and_gaps(self):
-        rng = np.random.default_rng(0)
-        rows = np.column_stack(
-            [rng.normal(size=400), rng.poisson(3.0, 400), rng.integers(0, 3, 400)]
-        ).astype(float)
-        rows[:20, 0] = np.nan
-        family = [("diag", [0]), ("poisson", [1]), ("categorical", [2])]
-        mixture = FamilyMixture(family, 1, reg_covar=0.0, random_state=0).fit(rows)
-        own = independent_score(mixture, scores_of(mixture, rows))
-        assert own == pytest.approx(mixture.score(rows), abs=2e-3)
 
-    def test_the_gain_of_a_table_does_not_depend_on_units(self):
-        rng = np.random.default_rng(0)
-        x = rng.normal(size=300)
-        gains = []
-        for unit in (1.0, 1000.0):
-            table = {"x": unit * x, "y": 3.0 * x + rng.normal(size=300) * 0.0, "z": x > 0}
-            mixture = TableMixture(2, random_state=0, max_iter=5, tol=0.0).fit(table)
-            gains.append(gather(mixture, component_table(mixture, table)).gain)
-        assert gains[0] == pytest.approx(gains[1], rel=1e-6)
+def test_calibration_merges_and_path_are_read():
+    _, others, mixture = rows_and_mixture(8)
+    others = np.column_stack([others[:, 0], others[:, 1] ** 3])
+    calibrated, over_k = calibration(mixture, others), pickmix.path(mixture, others)
+    evidence = gather(
+        mixture,
+        component_table(mixture, others),
+        calibration=calibrated,
+        costs=np.array([0.004, 0.005, 0.004, 1.0]),
+        path=over_k,
+        held_out=True,
+    )
+    assert evidence.worst_column == "column 1"
+    assert evidence.worst_distance == pytest.approx(calibrated.distances[1])
+    assert finding(evidence, "columns").kind == "act"
+    assert (evidence.n_after_merges, evidence.merge_cost) == (6, pytest.approx(0.009))
+    assert evidence.n_enough == over_k.choose()
+    reduced = mixture.reduce(evidence.n_enough)
+    assert evidence.enough_score == pytest.approx(reduced.score(others))
+    assert evidence.path_score == pytest.approx(mixture.score(others))
+
+
+def test_columns_on_their_own_have_one_distribution_each():
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.normal(size=400), rng.poisson(3.0, 400), rng.integers(0, 3, 400)])
+    rows[:20, 0] = np.nan
+    family = [("diag", [0]), ("poisson", [1]), ("categorical", [2])]
+    mixture = FamilyMixture(family, 1, reg_covar=0.0, random_state=0).fit(rows)
+    alone = independent_score(mixture, scores_of(mixture, rows))
+    assert alone == pytest.approx(mixture.score(rows), abs=2e-3)
+
+
+def test_the_gain_of_a_table_does_not_depend_on_units():
+    x = np.random.default_rng(0).normal(size=300)
+    gains = []
+    for unit in (1.0, 1000.0):
+        table = {"x": unit * x, "y": 3.0 * x, "z": x > 0}
+        mixture = TableMixture(2, random_state=0, max_iter=5, tol=0.0).fit(table)
+        gains.append(gather(mixture, component_table(mixture, table)).gain)
+    assert gains[0] == pytest.approx(gains[1], rel=1e-6)

@@ -26,30 +26,6 @@ def weighted_chi2_cdf(x, coefficients, noncentralities, sigma=0.0):
     return quadratic_cdf(np.asarray(x) - a @ nu, np.append(a, 0.0), linear)
 
 
-def single_chi2_cdf(x, coefficient, noncentrality):
-    """P[a (z + m)^2 <= x] for a > 0."""
-    if x <= 0:
-        return 0.0
-    root = np.sqrt(x / coefficient)
-    shift = np.sqrt(noncentrality)
-    return norm.cdf(root - shift) - norm.cdf(-root - shift)
-
-
-def two_term_cdf(x, coefficients, noncentralities):
-    """Average the closed form of the first term (a > 0) over the normal of the second."""
-    (a, c), (nu, eta) = coefficients, noncentralities
-    shift = np.sqrt(eta)
-
-    def integrand(z):
-        return single_chi2_cdf(x - c * (z + shift) ** 2, a, nu) * norm.pdf(z)
-
-    # The first term's cdf starts like a square root where its argument is zero.
-    kinks = [s * np.sqrt(x / c) - shift for s in (-1, 1)] if x / c > 0 else []
-    edges = [-12.0, *[k for k in kinks if -12 < k < 12], 12.0]
-    pieces = itertools.pairwise(edges)
-    return sum(quad(integrand, u, v, epsabs=1e-12, epsrel=1e-12, limit=500)[0] for u, v in pieces)
-
-
 def imhof_cdf(x, coefficients, noncentralities, sigma):
     """Imhof's (1961) oscillating integral, which six terms or more make decay fast enough."""
 
@@ -57,26 +33,26 @@ def imhof_cdf(x, coefficients, noncentralities, sigma):
         t = coefficients * u
         theta = 0.5 * np.sum(np.arctan(t) + noncentralities * t / (1 + t**2)) - 0.5 * x * u
         log_rho = np.sum(0.25 * np.log1p(t**2) + 0.5 * noncentralities * t**2 / (1 + t**2))
-        log_rho += 0.125 * (sigma * u) ** 2
-        return np.sin(theta) * np.exp(-log_rho) / u
+        return np.sin(theta) * np.exp(-log_rho - 0.125 * (sigma * u) ** 2) / u
 
-    edges = [1e-12, 1.0, 5.0, 20.0, 100.0, 1000.0]
-    pieces = itertools.pairwise(edges)
+    pieces = itertools.pairwise([1e-12, 1.0, 5.0, 20.0, 100.0, 1000.0])
     total = sum(quad(integrand, u, v, epsabs=1e-11, epsrel=0, limit=2000)[0] for u, v in pieces)
     return 0.5 - total / np.pi
 
 
 @pytest.mark.parametrize("noncentrality", [0.0, 0.3, 25.0, 1e6])
-@pytest.mark.parametrize("quantile", [-5.0, -1.0, 0.0, 0.5, 2.0, 5.0])
-def test_one_term_is_the_normal_mass_of_an_interval(noncentrality, quantile):
-    deviation = np.sqrt(2 + 4 * noncentrality)
-    x = 3.0 * (1 + noncentrality + quantile * deviation)
-    expected = single_chi2_cdf(x, 3.0, noncentrality)
-    assert weighted_chi2_cdf(x, [3.0], [noncentrality]) == pytest.approx(expected, abs=1e-9)
-    assert weighted_chi2_cdf(-x, [-3.0], [noncentrality]) == pytest.approx(1 - expected, abs=1e-9)
+def test_one_term_is_the_normal_mass_of_an_interval(noncentrality):
+    quantiles = np.array([-5.0, -1.0, 0.0, 0.5, 2.0, 5.0])
+    x = 1 + noncentrality + quantiles * np.sqrt(2 + 4 * noncentrality)
+    root, shift = np.sqrt(np.maximum(x, 0.0)), np.sqrt(noncentrality)
+    expected = norm.cdf(root - shift) - norm.cdf(-root - shift)
+    lower = weighted_chi2_cdf(3.0 * x, [3.0], [noncentrality])
+    upper = weighted_chi2_cdf(-3.0 * x, [-3.0], [noncentrality])
+    np.testing.assert_allclose(lower, expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(upper, 1 - expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("n_terms", [2, 3, 4, 10, 60])
+@pytest.mark.parametrize("n_terms", [2, 3, 60])
 def test_equal_weights_are_a_noncentral_chi_square(n_terms):
     rng = np.random.default_rng(n_terms)
     for size in (1e-3, 1.0, 30.0, 1000.0):
@@ -90,75 +66,41 @@ def test_equal_weights_are_a_noncentral_chi_square(n_terms):
         np.testing.assert_allclose(upper, 1 - expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("coefficients", "noncentralities"),
-    [
-        ((1.0, 2.0), (0.0, 0.0)),
-        ((1.0, -1.0), (0.0, 0.0)),
-        ((1.0, -1.0), (2.0, 0.5)),
-        ((1.0, -0.01), (0.0, 300.0)),
-        ((0.01, -1.0), (20000.0, 100.0)),
-        ((1.0, 1e-6), (0.7, 0.0)),
-        ((5.0, -0.3), (60.0, 1e4)),
-    ],
-)
-def test_two_terms_match_a_convolution(coefficients, noncentralities):
-    a, nu = np.array(coefficients), np.array(noncentralities)
-    mean, deviation = np.sum(a * (1 + nu)), np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
-    # x = 0 is where the integrand decays slowest: no exponential factor is left.
-    for x in (0.0, 1e-3, *(mean + deviation * np.array([-0.7, 2.5]))):
-        expected = two_term_cdf(x, a, nu)
-        assert weighted_chi2_cdf(x, a, nu) == pytest.approx(expected, abs=1e-8)
-
-
-@pytest.mark.parametrize("sigma", [1e-3, 0.5, 20.0])
-def test_one_term_and_a_normal_match_a_convolution(sigma):
-    for x in (-3.0, 0.0, 0.4, 2.0, 15.0):
-        # The first term's cdf starts like a square root at zero.
-        kinks = [x / sigma] if abs(x / sigma) < 10 else None
-        expected = quad(
-            lambda n, x=x: single_chi2_cdf(x - sigma * n, 1.0, 2.25) * norm.pdf(n),
-            -10,
-            10,
-            points=kinks,
-            epsabs=1e-11,
-            limit=1000,
-        )[0]
-        assert weighted_chi2_cdf(x, [1.0], [2.25], sigma) == pytest.approx(expected, abs=1e-8)
-
-
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_many_terms_match_imhof(seed):
     rng = np.random.default_rng(seed)
     n_terms = int(rng.integers(8, 13))
     a = rng.uniform(0.5, 2.0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
-    nu = rng.exponential(2.0, n_terms)
-    sigma = float(rng.choice([0.0, 1.0]))
+    nu, sigma = rng.exponential(2.0, n_terms), float(seed % 2)
     deviation = np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)) + sigma**2)
     x = np.sum(a * (1 + nu)) + deviation * rng.normal()
     expected = imhof_cdf(x, a, nu, sigma)
     assert weighted_chi2_cdf(x, a, nu, sigma) == pytest.approx(expected, abs=1e-8)
 
 
-def test_monte_carlo_of_all_kinds_of_terms_together():
-    rng = np.random.default_rng(7)
-    quadratic = np.array([1.0, -0.4, 0.0, 1e-4, 0.05])
-    linear = np.array([0.5, 2.0, -1.0, 0.8, 0.0])
-    z = rng.standard_normal((1_000_000, 5))
-    draws = z**2 @ quadratic + z @ linear
-    for x in (-4.0, -0.5, 0.6, 3.0):
+@pytest.mark.parametrize(
+    ("quadratic", "linear"),
+    [
+        ([1.0, -0.4, 0.0, 1e-4, 0.05], [0.5, 2.0, -1.0, 0.8, 0.0]),
+        ([1.0, -1.0], [2.8, -1.4]),
+        ([0.01, -1.0], [2.8, 20.0]),
+        ([1.0, 0.0], [3.0, 0.001]),
+    ],
+)
+def test_monte_carlo_of_all_kinds_of_terms_together(quadratic, linear):
+    z = np.random.default_rng(7).standard_normal((100_000, len(linear)))
+    draws = z**2 @ quadratic + z @ np.array(linear)
+    for x in np.quantile(draws, [0.05, 0.4, 0.8]):
         value = quadratic_cdf(x, quadratic, linear)[0]
-        standard_error = np.sqrt(value * (1 - value) / len(draws))  # at most 5e-4
-        assert abs(np.mean(draws <= x) - value) < 4.5 * standard_error
+        error = np.sqrt(value * (1 - value) / len(draws))  # at most 0.0016
+        assert abs(np.mean(draws <= x) - value) < 4.5 * error
 
 
 def test_vanishing_quadratic_part_goes_over_into_a_normal():
-    linear = np.array([3.0, 4.0])
     for x in (-7.0, 0.0, 2.0, 12.0):
-        expected = norm.cdf(x / 5.0)
         for size in (0.0, 1e-12, 1e-9):
-            value = quadratic_cdf(x, [size, -2 * size], linear)
-            assert value == pytest.approx(expected, abs=1e-8)
+            value = quadratic_cdf(x, [size, -2 * size], [3.0, 4.0])
+            assert value == pytest.approx(norm.cdf(x / 5.0), abs=1e-8)
 
 
 def test_far_tails_are_zero_and_one_without_nan():
@@ -172,22 +114,18 @@ def test_far_tails_are_zero_and_one_without_nan():
     ):
         found = weighted_chi2_cdf(x, a, nu, sigma)
         np.testing.assert_allclose(found, [0, 0, 0, 1, 1, 1], atol=1e-12)
+    np.testing.assert_array_equal(weighted_chi2_cdf([-1.0, 1.0], [0.0], [0.0]), [0.0, 1.0])
 
 
 def test_extreme_forms_stay_monotone_in_x():
     rng = np.random.default_rng(3)
-    grid = np.linspace(-6, 6, 25)
-    for _ in range(60):
+    for _ in range(30):
         n_terms = int(rng.integers(2, 8))
         a = 10 ** rng.uniform(-8, 0, n_terms) * rng.choice([-1.0, 1.0], n_terms)
         nu = 10 ** rng.uniform(-3, 8, n_terms)
-        x = np.sum(a * (1 + nu)) + grid * np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
-        values = weighted_chi2_cdf(x, a, nu)
+        deviations = np.linspace(-6, 6, 25) * np.sqrt(np.sum(2 * a**2 * (1 + 2 * nu)))
+        values = weighted_chi2_cdf(np.sum(a * (1 + nu)) + deviations, a, nu)
         assert (np.diff(values) > -1e-9).all()
         # Cantelli: six deviations away at most 1 / 37 is left.
         assert values[0] < 1 / 37
         assert values[-1] > 36 / 37
-
-
-def test_a_form_without_terms_is_zero():
-    np.testing.assert_array_equal(weighted_chi2_cdf([-1.0, 1.0], [0.0], [0.0]), [0.0, 1.0])

@@ -24,12 +24,13 @@ from pickmix.inputs.open_rows import open_rows
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import (
     TEXT,
-    Cells,
+    TextLayout,
     column_cells,
     is_packed,
     name_columns,
     read_cells,
     table_suffix,
+    text_column,
     text_layout,
 )
 
@@ -184,8 +185,7 @@ class DataFiles:
             column = replace(self, path=path, name=str(path)).id_column
             number = 0 if column is None else column[0]
             if table_suffix(path) in TEXT:
-                layout = text_layout(path, self.decimal)
-                yield from column_cells(path, layout, number, numbers=True)
+                yield from column_cells(path, text_layout(path, self.decimal), number)
             elif table_suffix(path) == ".parquet":
                 with open_parquet(path) as file:
                     for batch in file.iter_batches(columns=[file.schema_arrow.names[number]]):
@@ -194,75 +194,64 @@ class DataFiles:
                 yield from read_table(path, columns=[number], key=self.key)[0][:, 0].tolist()
 
     def read_table(self) -> WholeTable:
+        from pyarrow import concat_tables
+
         paths = find_files(str(self.path))
-        tables = [_read_file(path, self) for path in paths]
-        first = tables[0]
-        for path, table in zip(paths, tables, strict=True):
+        first, *others = tables = [_read_file(path, self) for path in paths]
+        for path, table in zip(paths[1:], others, strict=True):
             if table.names != first.names:
                 raise ValueError(
                     f"{path}: expected columns {', '.join(first.names)} as in the first file, got "
                     f"{', '.join(table.names)}"
                 )
-        n_rows = sum(table.n_rows for table in tables)
-        return WholeTable(first.names, n_rows, _joined([table.content for table in tables]))
+        content = concat_tables([table.content for table in tables])
+        return WholeTable(content, [text for table in tables for text in table.texts])
 
 
 @dataclass(frozen=True)
 class WholeTable:
-    names: list[str]
-    n_rows: int
-    #: Cells of a text, a pyarrow Table, or a dict of arrays.
+    #: A pyarrow Table; of text files, what the cells mean.
     content: Any
+    #: Text files that it was read from, and their layouts.
+    texts: list[tuple[Path, TextLayout]]
 
-    def select(self, names: Sequence[str]) -> Any:
-        """Some columns, those of a text with the types that their cells spell."""
-        if isinstance(self.content, Cells):
-            columns = [(name, self.content.column(self.names.index(name))) for name in names]
-            return make_table(columns, "dict")
-        if isinstance(self.content, dict):
-            return {name: self.content[name] for name in names}
-        return self.content.select(list(names))
+    @property
+    def names(self) -> list[str]:
+        return list(self.content.column_names)
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.content.num_rows)
 
     def typed(self, names: Sequence[str]) -> TypedTable:
-        return read_typed(self.select(names))
+        """Some columns, those of a text with the types that their cells spell."""
+        columns = self.content.select(names)
+        if not self.texts:
+            return read_typed(columns)
+        typed = [text_column(column, self.texts[0][1].decimal) for column in columns.columns]
+        return make_table(zip(names, typed, strict=True), "dict")
 
-    def cells(self, number: int) -> list[Any]:
-        if isinstance(self.content, Cells):
-            return [cell.strip() for cell in self.content.table.column(number).to_pylist()]
-        column = self.content[self.names[number]]
-        return list(column.tolist() if isinstance(column, np.ndarray) else column.to_pylist())
+    def cells(self, name: str) -> list[Any]:
+        values = self.content.column(name).to_pylist()
+        return [value.strip() for value in values] if self.texts else values
 
 
 def _read_file(path: Path, files: DataFiles) -> WholeTable:
-    suffix = table_suffix(path)
-    content: Any
+    suffix, texts = table_suffix(path), []
+    names: list[str] | None
     if suffix in TEXT:
-        content = read_cells(path, files.decimal)
-        names = name_columns(path, content.layout.names, content.layout.n_columns)
-        return WholeTable(names, content.table.num_rows, content)
-    if suffix == ".parquet":
+        content, layout = read_cells(path, files.decimal)
+        names, texts = layout.names, [(path, layout)]
+    elif suffix == ".parquet":
         with open_parquet(path) as file:
             content = file.read()
-        names = name_columns(path, content.column_names, content.num_columns)
-        return WholeTable(names, content.num_rows, content)
-    rows, stored = read_table(path, key=files.key)
-    names = name_columns(path, stored, rows.shape[1])
-    return WholeTable(names, rows.shape[0], dict(zip(names, rows.T, strict=True)))
+        names = content.column_names
+    else:
+        import pyarrow as pa
 
-
-def _joined(parts: list[Any]) -> Any:
-    """One content of those of several files."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, dict):
-        return {name: np.concatenate([part[name] for part in parts]) for name in first}
-    from pyarrow import concat_tables
-
-    if isinstance(first, Cells):
-        sources = [source for part in parts for source in part.sources]
-        return replace(first, table=concat_tables([p.table for p in parts]), sources=sources)
-    return concat_tables(parts)
+        rows, names = read_table(path, key=files.key)
+        content = pa.table(list(rows.T), [str(number) for number in range(rows.shape[1])])
+    return WholeTable(content.rename_columns(name_columns(path, names, content.num_columns)), texts)
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
@@ -314,19 +303,14 @@ def _keep_standard_input(folder: Path) -> Path:
 
 class _OptionWording(Wording):
     first_row = 1
+    kind, exclude = "--kind {column}={kind}", "--exclude {column}"
+    columns, cache, comma, point = "--columns", "--cache", "--decimal ,", "--decimal ."
+
+    def literal(self, name: Any) -> str:
+        return str(name)
 
     def parameter(self, parameter: str, column: Any) -> str:
         return f"--{'kind' if parameter == 'schema' else parameter} {column}"
-
-    def settings(self, column: Any) -> dict[str, str]:
-        kinds = ("skip", "number", "date", "category")
-        return {kind: f"--kind {column}={kind}" for kind in kinds} | {
-            "exclude": f"--exclude {column}",
-            "columns": "--columns",
-            "cache": "--cache",
-            "comma": "--decimal ,",
-            "point": "--decimal .",
-        }
 
 
 @contextlib.contextmanager

@@ -14,7 +14,6 @@ import click
 import numpy as np
 
 from pickmix.cli.data import STANDARD
-from pickmix.cli.saved import n_rows_of, take_rows
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.estimators.persistence import ARRAYS_FILE, DESCRIPTION_FILE, holds_model, save
@@ -160,7 +159,7 @@ def measure(model: Any, rows: Any, n_all: int) -> tuple[float, str]:
 
     `rows` are those of all `n_all` rows that are in memory.
     """
-    n_rows = n_rows_of(rows)
+    n_rows = len(rows)
     if isinstance(model, GaussianMixture | TableMixture):
         per_row = model.n_components
     else:
@@ -173,7 +172,7 @@ def measure(model: Any, rows: Any, n_all: int) -> tuple[float, str]:
         return model.score(rows), "all rows" if n_rows == n_all else f"{n_rows:,} of the rows"
     # The fit's last measurement is not of the parameters that it kept.
     chosen = np.sort(np.random.default_rng(0).choice(n_rows, affordable, replace=False))
-    return model.score(take_rows(rows, chosen)), f"{affordable:,} of the rows"
+    return model.score(rows.take(chosen, axis=0)), f"{affordable:,} of the rows"
 
 
 def summary(

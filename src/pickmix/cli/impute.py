@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from pickmix.cli.output import (
     short_float,
 )
 from pickmix.cli.saved import SavedModel, load_model, query_options
-from pickmix.inputs.columns import TypedColumn, TypedTable
+from pickmix.inputs.columns import TypedColumn
 from pickmix.inputs.kinds import as_fitted, as_numbers, settled
-from pickmix.inputs.text import Cells, as_text, quoted
+from pickmix.inputs.text import as_text, open_text, quoted, raw_cells, written_rows
 
 
 @dataclass
@@ -87,8 +88,8 @@ def impute(
         output.say(share if n_filled else f"no missing cell in {files.name}")
         if out is None:
             _show(table, filled)
-        elif output.is_text and isinstance(table.content, Cells):
-            _write_text(output, table.content, table.names, filled)
+        elif output.is_text and table.texts:
+            _write_text(output, table, filled)
         else:
             _write_columns(output, table, filled)
     if out is not None:
@@ -100,8 +101,9 @@ def _fill_table(
 ) -> Filled:
     names, _ = saved.table_columns(files, table)
     schema, columns = saved.estimator.schema_, saved.estimator._columns
-    rows, typed = table.select(names), table.typed(names).columns
-    if isinstance(rows, TypedTable):
+    typed = table.typed(names).columns
+    rows: Any = table.content.select(names)
+    if table.texts:
         rows = {name: _as_list(as_fitted(schema[name], typed[name])) for name in names}
     # What --columns and --exclude leave out is no surprise.
     left_out = [name for name in saved.labels if name in table.names and name not in names]
@@ -140,32 +142,38 @@ def _as_list(column: TypedColumn) -> list[Any]:
     return [None if is_missing else value for value, is_missing in pairs]
 
 
-def _write_text(output: Output, cells: Cells, names: list[str], filled: Filled) -> None:
+def _write_text(output: Output, table: WholeTable, filled: Filled) -> None:
     """Write the lines of a text again, with what was missing in its place."""
-    delimiter = output.delimiter_after(cells.layout.delimiter)
+    path, layout = table.texts[0]
+    delimiter = output.delimiter_after(layout.delimiter)
     mark, several = delimiter or " ", len(filled.tables) > 1
-    *before, first = cells.start()
-    end = "\r\n" if [*before, first][0].endswith("\r\n") else "\n"
-    header = ""
-    if delimiter != cells.layout.delimiter:
-        names_written = [quoted(name, mark) for name in cells.layout.names or ()]
-        before, header = [], mark.join(names_written) + "\n" if names_written else ""
-    elif cells.layout.names is not None:
-        header = before.pop()
-    output.add_text("".join(before))
-    if header:
-        output.add_text(f"draw{mark}{header}" if several else header)
-    for number, table in enumerate(filled.tables, start=1):
+    with open_text(path) as file:
+        before = list(itertools.islice(file, layout.n_skipped + 1))[: layout.n_skipped or 1]
+    end = "\r\n" if before[0].endswith("\r\n") else "\n"
+    before = before[: layout.n_skipped]
+    if delimiter != layout.delimiter:
+        before = [mark.join(quoted(name, mark) for name in layout.names or ()) + "\n"]
+    if layout.names is not None:
+        before[-1] = f"draw{mark}{before[-1]}" if several else before[-1]
+        output.add_text("".join(before))
+    for number, columns in enumerate(filled.tables, start=1):
         gaps = [
-            (names.index(name), flags.tolist(), table[name])
+            (table.names.index(name), flags, columns[name])
             for name, flags in filled.missing.items()
             if flags.any()
         ]
-        for place, row in enumerate(cells.rows(delimiter)):
-            for column, flags, values in gaps:
-                if flags[place]:
-                    row[column] = quoted(as_text(values[place], cells.layout.decimal), delimiter)
-            output.add_text(mark.join([str(number), *row] if several else row) + end)
+        rows = (row for path, layout in table.texts for row in written_rows(path, layout))
+        for place, row in enumerate(rows):
+            new = [(column, values[place]) for column, flags, values in gaps if flags[place]]
+            if new or delimiter != layout.delimiter:
+                cells = raw_cells(row, layout.delimiter)
+                if delimiter != layout.delimiter:
+                    # Those in quotes are the same in every dialect.
+                    cells = [c if c.lstrip()[:1] == '"' else quoted(c, delimiter) for c in cells]
+                for column, value in new:
+                    cells[column] = quoted(as_text(value, layout.decimal), delimiter)
+                row = mark.join(cells)
+            output.add_text(f"{number}{mark}{row}{end}" if several else row + end)
 
 
 def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
@@ -176,14 +184,10 @@ def _write_columns(output: Output, table: WholeTable, filled: Filled) -> None:
 
 
 def _unchanged(table: WholeTable, name: str) -> np.ndarray:
-    if isinstance(table.content, dict):
-        return np.asarray(table.content[name])
-    if isinstance(table.content, Cells):
-        column = table.typed([name]).columns[name]
-        if column.storage == "number" and not column.missing.any():
-            return column.values
-    cells = table.cells(table.names.index(name))
-    return np.fromiter(cells, dtype=object, count=table.n_rows)
+    column = table.typed([name]).columns[name]
+    if column.storage == "number" and not column.missing.any():
+        return column.values
+    return np.fromiter(table.cells(name), dtype=object, count=table.n_rows)
 
 
 def _show(table: WholeTable, filled: Filled) -> None:

@@ -18,7 +18,6 @@ from pickmix.cli.saved import (
     model_argument,
     query_options,
     querying,
-    take_rows,
 )
 from pickmix.inputs.files import column_numbers
 from pickmix.inputs.kinds import as_fitted
@@ -159,7 +158,7 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
 def _explain(saved: SavedModel, chunk: Chunk, top: int, n_reasons: int) -> list[_UnusualRow]:
     log_density = saved.estimator.score_samples(chunk.rows)
     lowest = np.argsort(log_density, kind="stable")[:top]
-    explanation = saved.estimator.explain(take_rows(chunk.rows, lowest), top=n_reasons)
+    explanation = saved.estimator.explain(chunk.rows.take(lowest, axis=0), top=n_reasons)
     names = explanation.names if saved.is_table else saved.labels
     unusual: list[_UnusualRow] = []
     for place, number in enumerate(lowest.tolist()):

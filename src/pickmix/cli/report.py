@@ -11,14 +11,8 @@ import numpy as np
 
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.data import STANDARD
-from pickmix.cli.saved import Chunk, load_model, query_options, querying, take_rows
-from pickmix.inspection.report import (
-    affordable_rows,
-    check_target,
-    make_page,
-    subject_of,
-    write_page,
-)
+from pickmix.cli.saved import Chunk, load_model, query_options, querying
+from pickmix.inspection.report import affordable_rows, check_target, make_page, subject_of
 
 
 @click.command()
@@ -95,11 +89,10 @@ def report(
         subject = subject_of(
             saved.estimator, kept["rows"], numbers, n_rows, kept.get("ids"), id_name, names
         )
-        page = make_page(subject, title=title, held_out=held_out, n_unusual=unusual)
-    if out == STANDARD:
+        target = None if out == STANDARD else out
+        page = make_page(subject, target, title=title, held_out=held_out, n_unusual=unusual)
+    if target is None:
         click.echo(page, nl=False)
-    else:
-        write_page(page, out)
     if not quiet:
         size = len(page.encode()) / 1e6
         # Messages must not get among the page.
@@ -129,7 +122,7 @@ def _choose(chunks: Iterator[Chunk], most: int) -> tuple[dict[str, Any], str, in
         kept = {n: np.concatenate([kept[n], columns[n]]) for n in kept} if kept else columns
         if len(kept["keys"]) > most:
             lowest = np.sort(np.argpartition(kept["keys"], most)[:most])
-            kept = {name: take_rows(values, lowest) for name, values in kept.items()}
+            kept = {name: values.take(lowest, axis=0) for name, values in kept.items()}
         n_rows += len(chunk)
     if not kept:
         raise ValueError("DATA must have rows, got none")

@@ -135,15 +135,7 @@ class Chunk:
     ids: dict[str, np.ndarray]
 
     def __len__(self) -> int:
-        return n_rows_of(self.rows)
-
-
-def n_rows_of(rows: Any) -> int:
-    return rows.n_rows if isinstance(rows, TypedTable) else len(rows)
-
-
-def take_rows(rows: Any, numbers: np.ndarray) -> Any:
-    return rows.take(numbers) if isinstance(rows, TypedTable) else rows[numbers]
+        return len(self.rows)
 
 
 @contextlib.contextmanager
@@ -161,7 +153,7 @@ def _chunks(saved: SavedModel, files: DataFiles) -> Generator[Chunk, None, None]
     ids: Iterator[Any] = iter(())
     if saved.is_table:
         table = files.read_table()
-        ids = ids if named is None else iter(table.cells(named[0]))
+        ids = ids if named is None else iter(table.cells(table.names[named[0]]))
         blocks: Iterator[Any] = iter([_typed_rows(saved, files, table)])
     else:
         ids = ids if named is None else files.read_ids()

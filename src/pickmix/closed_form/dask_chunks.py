@@ -1,7 +1,7 @@
 """Chunks that are the partitions of a Dask collection, and stay on its workers.
 
 Everything on the cluster has lineage: if a worker dies, others read its rows again, unpickle the
-model again and do its tasks again. What Dask gives up (tasks that were there when several workers
+job again and do its tasks again. What Dask gives up (tasks that were there when several workers
 died, all of a cluster that was restarted) is submitted again. Tasks are pure and sums have one
 order, so the bits are the same whatever happens on the way.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import operator
 import time
 import uuid
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.chunks import Add, Chunk, Task, add_in_pairs
+from pickmix.closed_form.chunks import Chunk, Job, add_in_pairs
 from pickmix.inputs.files import working_dtype
 from pickmix.inputs.open_rows import is_dask
 from pickmix.optional import require
@@ -31,12 +30,9 @@ from pickmix.threads import Threads
 # A run is tried so many times if workers die; at last one chunk after the other, which leaves each
 # most memory, and no doubt about which one it is.
 _ATTEMPTS = 3
-# Times that a task is tried again if it raises an error: storage may be busy.
-_RETRIES = 2
-# Parts that one task adds up, a power of two.
-_FAN = 4
-# So many lengths of partitions are put into a fingerprint as they are.
-_FEW = 64
+_RETRIES = 2  # Times that a task is tried again if it raises an error: storage may be busy.
+_FAN = 4  # Statistics that one task adds up, a power of two.
+_FEW = 64  # So many lengths of partitions are put into a fingerprint as they are.
 _DISCONNECTED = (
     "the connection to the Dask scheduler is lost: it has ended, or the client was closed."
 )
@@ -72,116 +68,94 @@ class DaskChunks:
         self._numbers = [number for number, shape in enumerate(shapes) if shape[0]]
         if not self._numbers:
             raise ValueError(f"X must hold rows, got a {self._kind} of empty partitions.")
-        self.n_columns = _common_columns(shapes, self._numbers)
+        first = self._numbers[0]
+        self.n_columns = shapes[first][1]
+        for number in self._numbers:
+            if shapes[number][1] != self.n_columns:
+                raise ValueError(
+                    f"X must have the same columns everywhere, got {shapes[number][1]} in "
+                    f"partition {number} and {self.n_columns} in partition {first}."
+                )
         lengths = [shape[0] for shape in shapes]
         self.offsets = np.append(0, np.cumsum([n for n in lengths if n])).astype(np.int64)
         self._weights: _Partitions | None = None
         if weights is not None:
-            with _large_graphs():
-                self._weights = _Partitions(
-                    self.client, _weights_of, _weight_blocks(weights, lengths)
-                )
+            blocks = _weight_blocks(weights, lengths)
+            self._weights = _Partitions(self.client, _weights_of, blocks)
             for number, (n_weights,) in enumerate(self._measure(self._weights)):
                 if n_weights != lengths[number]:
                     raise ValueError(
                         f"sample_weight must have the partitions of X, got {n_weights} weight(s) "
                         f"for {lengths[number]} row(s) in partition {number}."
                     )
-        # What all chunks of the last run shared, and its future.
-        self._model: tuple[Any, Any] = None, None
+        self._job: tuple[Any, Any] = None, None  # The last one, and its future.
         n_threads = sum(self.client.nthreads().values())
         # Enough that the last ones to finish do not matter much.
         self.chunks_per_run = 1 << (min(4 * n_threads, len(self._numbers)) - 1).bit_length()
 
-    def run(
-        self, task: Task, chunks: Sequence[int], shared: Any, states: Sequence[Any], add: Add
-    ) -> tuple[list[Any], list[Any]]:
-        if not chunks:
-            return [], []
-        attempt = 0
-        while True:
-            attempt += 1
-            self._await_workers()
-            graph, keys = self._plan(task, chunks, shared, states, add, attempt == _ATTEMPTS)
-            futures = self._submit(graph, keys)
+    def run(self, job: Job, chunks: Sequence[int], states: Sequence[Any]) -> tuple[list[Any], Any]:
+        numbers = [self._numbers[chunk] for chunk in chunks]
+        for attempt in range(1, _ATTEMPTS + 1):
+            tasks: list[Any] = []
             try:
-                values = self._gather(futures, [self._numbers[chunk] for chunk in chunks])
-                return values[: len(chunks)], values[len(chunks) :]
+                self._await_workers()
+                if attempt == _ATTEMPTS:
+                    # Nothing else is going on while a chunk is worked on.
+                    self._measure(self._rows)
+                tasks, total = self._submit(job, chunks, states, attempt == _ATTEMPTS)
+                (outcome,) = self._gather([total], tasks, numbers)
+                return outcome  # type: ignore[no-any-return]
             except WorkerLossError:
                 if attempt == _ATTEMPTS:
                     raise
             finally:
-                for future in futures:
+                for future in tasks:
                     future.release()
+        raise AssertionError
 
-    def _plan(
-        self,
-        task: Task,
-        chunks: Sequence[int],
-        shared: Any,
-        states: Sequence[Any],
-        add: Add,
-        one_by_one: bool,
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Make the graph of a run, and the keys of its results and of its sums.
-
-        One graph, since a message for each task would take the scheduler twice as long.
-        """
-        graph: dict[str, Any] = {}
-        run, model = uuid.uuid4().hex, self._model_of(shared)
-
-        def plan(kind: str, *call: Any) -> str:
-            key = f"pickmix-{kind}-{len(graph)}-{run}"
-            graph[key] = call
-            return key
-
-        results: list[str] = []
-        parts: list[list[str]] = [[] for _ in range(shared.n_parts)]
-        for chunk, state in zip(chunks, states, strict=True):
-            number = self._numbers[chunk]
-            weights = None if self._weights is None else self._weights.future(number)
-            before = results[-1] if one_by_one and results else None
-            place = int(self.offsets[chunk]), self._rows.future(number), weights
-            done = plan("task", _work, task, model, state, before, *place)
-            results.append(plan("result", operator.getitem, done, 0))
-            for i, same in enumerate(parts, 1):
-                same.append(plan("part", operator.getitem, done, i))
-        sums = []
-        for level in parts:
+    def _submit(
+        self, job: Job, chunks: Sequence[int], states: Sequence[Any], one_by_one: bool
+    ) -> tuple[list[Any], Any]:
+        """Futures of what is done to each chunk, and of all results with the total."""
+        submit = functools.partial(self.client.submit, retries=_RETRIES, pure=False)
+        tasks: list[Any] = []
+        with _large_graphs():
+            sent = self._send(job)
+            for chunk, state in zip(chunks, states, strict=True):
+                number, first = self._numbers[chunk], int(self.offsets[chunk])
+                weights = None if self._weights is None else self._weights.future(number)
+                before = tasks[-1] if one_by_one and tasks else None
+                rows = self._rows.future(number)
+                tasks.append(submit(_work, sent, state, before, first, rows, weights))
+            level = tasks
             while len(level) > 1:
                 groups = [level[i : i + _FAN] for i in range(0, len(level), _FAN)]
-                level = [
-                    plan("sum", _add, add, model, *group) if len(group) > 1 else group[0]
-                    for group in groups
-                ]
-            sums += level
-        return graph, results + sums
+                level = [submit(_add, sent, *group, priority=1) for group in groups]
+        return tasks, level[0]
 
-    def _model_of(self, shared: Any) -> Any:
-        """Future of what all chunks share.
+    def _send(self, job: Job) -> Any:
+        """Future of a job.
 
         Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and
         a task goes where the rows are, also if a model is larger.
         """
         from distributed.protocol.pickle import dumps, loads
 
-        value, future = self._model
-        if value is not shared or future.status in ("cancelled", "error"):
-            key = f"pickmix-model-{uuid.uuid4().hex}"
-            self._model = shared, self._submit({key: (loads, dumps(shared))}, [key])[0]
-        return self._model[1]
-
-    def _submit(self, graph: dict[str, Any], keys: list[str]) -> list[Any]:
-        with _large_graphs():
-            return list(self.client.get(graph, keys, sync=False, retries=_RETRIES))
+        last, future = self._job
+        if last is not job or future.status in ("cancelled", "error"):
+            key = f"pickmix-job-{uuid.uuid4().hex}"
+            self._job = job, self.client.submit(loads, dumps(job), key=key, retries=_RETRIES)
+        return self._job[1]
 
     def _measure(self, partitions: _Partitions) -> list[tuple[int, ...]]:
         """Return the shapes of all partitions. Workers read them now."""
-        shapes = self.client.map(np.shape, partitions.futures, pure=False)
-        return self._gather(shapes, range(len(shapes)))
+        numbers = range(len(partitions.futures))
+        futures = [partitions.future(number) for number in numbers]
+        shapes = self.client.map(np.shape, futures, pure=False)
+        return self._gather(shapes, shapes, numbers)
 
-    def _gather(self, futures: list[Any], numbers: Sequence[int]) -> list[Any]:
-        """Collect results. The first ones belong to partitions, which errors name."""
+    def _gather(self, futures: list[Any], tasks: list[Any], numbers: Sequence[int]) -> list[Any]:
+        """Collect results of futures, which depend on tasks of these partitions."""
         values = asyncio.run_coroutine_threadsafe(
             self.client.gather(futures, asynchronous=True), self.client.loop.asyncio_loop
         )
@@ -198,7 +172,7 @@ class DaskChunks:
                 raise RuntimeError(_DISCONNECTED) from error
             if not values.done():
                 raise
-            raise _explain(error, futures, numbers)  # noqa: B904
+            raise _explain(error, tasks, numbers)  # noqa: B904
         finally:
             values.cancel()
 
@@ -235,8 +209,8 @@ class DaskChunks:
         }
 
     def close(self) -> None:
-        """Let the cluster forget the rows and the last model."""
-        self._model, self._weights = (None, None), None
+        """Let the cluster forget the rows and the last job."""
+        self._job, self._weights = (None, None), None
         self._rows.futures.clear()
 
 
@@ -248,8 +222,9 @@ class _Partitions:
 
         self.client = client
         call = delayed(function, pure=True, traverse=False)
-        self.recipes = [call(block, number, *args) for number, block in enumerate(blocks)]
-        self.futures = client.compute(self.recipes, retries=_RETRIES)
+        with _large_graphs():
+            self.recipes = [call(block, number, *args) for number, block in enumerate(blocks)]
+            self.futures = client.compute(self.recipes, retries=_RETRIES)
 
     def future(self, number: int) -> Any:
         future = self.futures[number]
@@ -268,20 +243,20 @@ class _Partitions:
 
 
 def _large_graphs() -> Any:
-    """Let Dask not warn: models, chain states and weights are parts of graphs on purpose."""
+    """Let Dask not warn: jobs, chain states and weights are parts of graphs on purpose."""
     from dask import config
 
     return config.set({"distributed.admin.large-graph-warning-threshold": "1 PiB"})
 
 
-def _explain(error: Any, futures: list[Any], numbers: Sequence[int]) -> Any:
-    """Return the error that ended some futures, with the number of its partition."""
+def _explain(error: Any, tasks: list[Any], numbers: Sequence[int]) -> Any:
+    """Return the error that ended some tasks, with the number of its partition."""
     from distributed.scheduler import KilledWorker
 
     where = f"partitions {numbers[0]} to {numbers[-1]}"
     failures = [
         (future.exception() or CancelledError(), f"partition {number}")
-        for number, future in zip(numbers, futures, strict=False)
+        for number, future in zip(numbers, tasks, strict=True)
         if future.status in ("error", "cancelled")
     ]
     if failures:
@@ -352,18 +327,6 @@ def _check_dtype(dtype: Any, what: str) -> np.dtype:
     return plain
 
 
-def _common_columns(shapes: list[tuple[int, ...]], numbers: list[int]) -> int:
-    """Return the number of columns of all partitions that have rows."""
-    first = numbers[0]
-    for number in numbers:
-        if shapes[number][1] != shapes[first][1]:
-            raise ValueError(
-                f"X must have the same columns everywhere, got {shapes[number][1]} in partition "
-                f"{number} and {shapes[first][1]} in partition {first}."
-            )
-    return shapes[first][1]
-
-
 def _weight_blocks(weights: Any, lengths: list[int]) -> list[Any]:
     """Cut weights like the rows."""
     if not is_dask(weights):
@@ -421,14 +384,16 @@ def _weights_of(block: Any, number: int) -> np.ndarray:
 
 
 def _work(
-    task: Task, shared: Any, state: Any, before: Any, first: int, rows: np.ndarray, weights: Any
-) -> list[Any]:
-    """Return the result of a task, and its parts. `before` has only been waited for."""
+    job: Job, state: Any, before: Any, first: int, rows: np.ndarray, weights: Any
+) -> tuple[list[Any], Any]:
+    """Return results of one chunk, and its statistics. `before` has only been waited for."""
     # A worker gives each of its threads a task, so a task has one thread.
-    backend = Compiled(Threads(1)) if shared.compiled else Reference()
-    result, parts = task(shared, backend, Chunk(rows, first, weights), state)
-    return [result, *parts]
+    backend = Compiled(Threads(1)) if job.compiled else Reference()
+    result, statistics = job.work(backend, Chunk(rows, first, weights), state)
+    return [result], statistics
 
 
-def _add(add: Add, shared: Any, *parts: Any) -> Any:
-    return add_in_pairs(parts, functools.partial(add, shared))
+def _add(job: Job, *outcomes: tuple[list[Any], Any]) -> tuple[list[Any], Any]:
+    return add_in_pairs(  # type: ignore[no-any-return]
+        outcomes, lambda one, other: (one[0] + other[0], job.add(one[1], other[1]))
+    )

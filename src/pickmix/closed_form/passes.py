@@ -9,7 +9,7 @@ read from its beginning to its end.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,22 +21,20 @@ from pickmix.closed_form.algorithm import (
     mean_log_likelihood,
     probe_rows,
 )
+from pickmix.closed_form.cells import Cells
 from pickmix.closed_form.chains import Chains
-from pickmix.closed_form.chunk_tasks import (
-    Sweeping,
-    add_statistics,
-    joined,
-    state_dtype,
-    sweep_chunk,
-)
-from pickmix.closed_form.chunks import Chunks, Pairwise
-from pickmix.closed_form.search import N_PROBES, draw_routes
-from pickmix.closed_form.state import MixtureState
+from pickmix.closed_form.chunks import Chunk, Chunks, Pairwise
+from pickmix.closed_form.search import N_PROBES, Routes, draw_routes, search
+from pickmix.closed_form.state import FrozenMixture, MixtureState
+from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows, Batches
+from pickmix.families.base import Family
+from pickmix.families.layout import Model
 from pickmix.fitting.settings import FitSettings
 from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.sweep.contract import Backend
 from pickmix.sweep.statistics import Statistics
 
 # Passes over which the statistics are averaged at the end, and the power of gamma there.
@@ -46,10 +44,96 @@ _AVERAGING_POWER = 0.6
 _FIRST_STEP = 2**40
 # Children of a pass's randomness.
 _PARTITION, _SWEEP, _SAMPLE = 0, 1, 2
-
-
 # Facts about the course of the passes that a checkpoint keeps.
 _FACTS = ("n_passes", "_averages_since", "_next", "_chunks_per_step")
+
+
+class ChunkSwept(NamedTuple):
+    """Result of the sweep of a chunk."""
+
+    states: np.ndarray  # Where its chains stand now, (n,).
+    evaluations: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """The job of a pass: move all chains once, under one frozen mixture."""
+
+    family: Family
+    model: Model
+    partition: Partition
+    #: Where rows without a chain look for a component; None if all components are in one block.
+    cells: Cells | None
+    key: np.uint64  # Of the draws.
+    centre: np.ndarray  # Origin of the coordinates, (D,), in the order of the family's columns.
+    mean_weight: float  # What a row weighs on average.
+    compiled: bool
+
+    def work(
+        self, backend: Backend, chunk: Chunk, state: np.ndarray | None
+    ) -> tuple[ChunkSwept, Statistics]:
+        """Move the chains of a chunk; one that has none yet finds them by a search."""
+        family, values, weights = self.family, chunk.rows, chunk.weights
+        if state is None:
+            problem = family.check(values)
+            if problem is not None:
+                last = chunk.first + len(values)
+                raise ValueError(f"X, among rows {chunk.first + 1} to {last}: {problem}.")
+        unseen = np.isnan(values).all(axis=1)
+        if unseen.any():
+            weights = np.where(unseen, 0.0, 1.0 if weights is None else weights)
+        if family.column_order is not None:
+            values = values[:, family.column_order]
+        rows = make_rows(values, weights, self.centre, self.compiled)
+        evaluations = 0
+        if state is not None:
+            chain = state.astype(np.int32)
+        elif self.cells is not None:
+            mixture = FrozenMixture(family, self.model, backend)
+            chain, _, evaluations = search(mixture, rows, Routes(self.cells, N_PROBES))
+        else:
+            chain = np.zeros(rows.n_rows, dtype=np.int32)
+        swept = backend.sweep(
+            family.layout,
+            self.model,
+            _NumberedRows(rows, chunk.first, self.mean_weight),
+            np.arange(chunk.first, chunk.first + rows.n_rows),
+            chain,
+            self.partition,
+            self.key,
+            1.0,
+            wants_log_sums=False,
+        )
+        assert swept.statistics is not None
+        met = np.flatnonzero(swept.statistics.mass > 0.0)
+        met = met[np.argsort(swept.statistics.members[met], kind="stable")]
+        states = swept.components.astype(_state_dtype(self.model.location.shape[0]))
+        result = ChunkSwept(states, evaluations + swept.evaluations)
+        return result, swept.statistics.at(met)
+
+    def add(self, one: Statistics, other: Statistics) -> Statistics:
+        return one.plus(other, self.family.layout)
+
+
+class _NumberedRows:
+    """Rows of a chunk under their numbers in the whole table."""
+
+    def __init__(self, rows: ArrayRows, first: int, mean_weight: float) -> None:
+        self._rows, self._first, self._mean_weight = rows, first, mean_weight
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        return self._rows.gather(rows - self._first)
+
+    def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        return self._rows.weights_of(rows - self._first)[0], rows.shape[0] * self._mean_weight
+
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        return self._rows.patterns_of(rows - self._first)
+
+
+def _state_dtype(n_components: int) -> type[np.integer[Any]]:
+    """Type of the numbers of components that are kept between passes."""
+    return np.uint16 if n_components <= 2**16 else np.int32
 
 
 class PassEngine:
@@ -100,16 +184,15 @@ class PassEngine:
         )
         self._states: list[np.ndarray | None] = [None] * self.n_chunks
         self._next = 0
-        self._shared: Sweeping | None = None
+        self._sweep: Sweep | None = None
         self._sums = Pairwise(self._add)
 
     @property
     def steps_per_pass(self) -> int:
         return int(-(-self.n_chunks // self._chunks_per_step))
 
-    def _add(self, one: list[Statistics], other: list[Statistics]) -> list[Statistics]:
-        layout = self.state.family.layout
-        return [a.plus(b, layout) for a, b in zip(one, other, strict=True)]
+    def _add(self, one: Statistics, other: Statistics) -> Statistics:
+        return one.plus(other, self.state.family.layout)
 
     def may_end(self, step: int) -> bool:
         """Whether the statistics have settled; the first plateau lets them begin to."""
@@ -131,15 +214,15 @@ class PassEngine:
         """Sweep some chunks; after the last one of a pass, absorb the statistics."""
         if self._next == 0:
             self.state.pool()
-        if self._shared is None:
-            self._shared = self._begin_pass()
+        if self._sweep is None:
+            self._sweep = self._begin_pass()
         begin, end = self._next, min(self._next + self._chunks_per_step, self.n_chunks)
-        results, parts = self.chunks.run(
-            sweep_chunk, range(begin, end), self._shared, self._states[begin:end], add_statistics
+        results, statistics = self.chunks.run(
+            self._sweep, range(begin, end), self._states[begin:end]
         )
         self._states[begin:end] = [result.states for result in results]
         self.counters.evaluations += sum(result.evaluations for result in results)
-        self._sums.put(parts, end - begin)
+        self._sums.put(statistics, end - begin)
         n_rows = int(self.chunks.offsets[end] - self.chunks.offsets[begin])
         self.counters.rows += n_rows
         self.counters.acceptance_sum += n_rows
@@ -151,19 +234,16 @@ class PassEngine:
     def _random(self) -> StepRandomness:
         return StepRandomness(self.seed, _FIRST_STEP + self.n_passes)
 
-    def _begin_pass(self) -> Sweeping:
-        """What all chunks of this pass share."""
+    def _begin_pass(self) -> Sweep:
         state, random = self.state, self._random()
         many = state.n_components > self.settings.block_size
         searches = many and any(states is None for states in self._states)
-        return Sweeping(
+        return Sweep(
             family=state.family,
             model=state.model,
             partition=self._draw_partition(random),
             cells=draw_routes(state, random).cells if searches else None,
-            n_probes=N_PROBES,
             key=random.child(_SWEEP).key(Stream.POSTERIOR),
-            beta=1.0,
             centre=self.source.center,
             mean_weight=self.mean_weight,
             compiled=state.backend.threads is not None,
@@ -182,10 +262,10 @@ class PassEngine:
     def _end_pass(self) -> None:
         """SA-step and M-step with the statistics of all rows."""
         state, random = self.state, self._random()
-        statistics = joined(self._sums.total())
+        statistics = self._sums.total()
         self.n_passes += 1
         self._next = 0
-        self._shared = None
+        self._sweep = None
         self._sums = Pairwise(self._add)
         gamma = 1.0
         if self._averages_since is None and self.n_passes > max(1, self._last_passes):
@@ -212,7 +292,7 @@ class PassEngine:
             "counters": dataclasses.asdict(self.counters),
             "facts": {name: getattr(self, name) for name in _FACTS},
             "states": self._states,
-            "sums": [[count, [vars(part) for part in parts]] for count, parts in self._sums.kept],
+            "sums": [[count, vars(statistics)] for count, statistics in self._sums.kept],
         }
 
     def restore(self, content: dict[str, Any]) -> None:
@@ -226,25 +306,24 @@ class PassEngine:
             raise ValueError(f"states: expected those of {self.n_chunks} chunks, got others")
         sizes = np.diff(self.chunks.offsets).tolist()
         self._states = [
-            None if kept is None else check_chain(kept, np.empty(size, dtype=state_dtype(K)), K)
+            None if kept is None else check_chain(kept, np.empty(size, dtype=_state_dtype(K)), K)
             for kept, size in zip(content["states"], sizes, strict=True)
         ]
         self._sums.kept = [
-            (int(count), [_checked_statistics(part, self.state) for part in parts])
-            for count, parts in content["sums"]
+            (int(count), _checked_statistics(statistics, self.state))
+            for count, statistics in content["sums"]
         ]
         for name, value in content["counters"].items():
             setattr(self.counters, name, value)
 
 
-def _checked_statistics(part: dict[str, Any], state: MixtureState) -> Statistics:
+def _checked_statistics(kept: dict[str, Any], state: MixtureState) -> Statistics:
     """Statistics of a file, if kernels can trust them."""
-    n = np.shape(part["members"])[0]
-    sums = (array[:1].repeat(n, axis=0) for array in state.moments)
-    names = ("mass", "squares", "mean", "scatter", "counts")
-    checked = {
-        name: check_restored(name, part[name], a) for name, a in zip(names, sums, strict=True)
+    n = np.shape(kept["members"])[0]
+    sums = {
+        name: check_restored(name, kept[name], array[:1].repeat(n, axis=0))
+        for name, array in state.moments._asdict().items()
     }
-    like = np.empty(n, dtype=np.int32 if part["members"].dtype == np.int32 else np.int64)
-    members = check_chain(part["members"], like, state.n_components)
-    return Statistics(members=members, **checked, total_weight=float(part["total_weight"]))
+    like = np.empty(n, dtype=np.int32 if kept["members"].dtype == np.int32 else np.int64)
+    members = check_chain(kept["members"], like, state.n_components)
+    return Statistics(members, **sums, total_weight=float(kept["total_weight"]))

@@ -96,7 +96,7 @@ class MixtureState:
     def require_sound(self) -> MixtureState:
         """Return the state, or raise if a component had no estimate when it was made."""
         if self.failures.any():
-            reg_covar = float(getattr(self.family, "reg_covar", 0.0))
+            reg_covar = self.family.reg_covar
             raise SingularCovarianceError(reg_covar, int(self.failures.sum()))
         return self
 

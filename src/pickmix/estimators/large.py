@@ -7,8 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.closed_form.chunk_tasks import Facts, Inspection, Sampled, add_facts, inspect_chunk
-from pickmix.closed_form.chunks import Chunks, LocalChunks, Pairwise
+from pickmix.closed_form.chunks import (
+    Chunks,
+    Facts,
+    Inspection,
+    LocalChunks,
+    Pairwise,
+    Sampled,
+)
 from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.closed_form.fit import AllRows
 from pickmix.data.partial_rows import make_rows
@@ -135,16 +141,14 @@ class LargeTable:
         try:
             for first in range(0, n_chunks, size):
                 run = range(first, min(first + size, n_chunks))
-                sampled, parts = chunks.run(
-                    inspect_chunk, run, shared, [None] * len(run), add_facts
-                )
+                sampled, facts = chunks.run(shared, run, [None] * len(run))
                 for result in sampled:
                     if result.bad is not None:
                         row, column, value = result.bad
                         where = chunks.place(row)
                         raise ValueError(bad_value(value, where, self._labels[column]))
                 results += sampled
-                sums.put(parts[0], len(run))
+                sums.put(facts, len(run))
                 progress.advance(1, int(chunks.offsets[run.stop]))
         finally:
             progress.close()

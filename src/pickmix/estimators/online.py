@@ -140,8 +140,8 @@ class OnlineFitting(ClosedFormMixture):
             moves = not self._start_is_given()
         bound, refused = online.learn(source, gamma, bool(moves))
         if refused:
-            reg_covar = float(getattr(family, "reg_covar", 0.0))
-            warnings.warn(str(SingularCovarianceError(reg_covar, refused)), stacklevel=2)
+            error = SingularCovarianceError(family.reg_covar, refused)
+            warnings.warn(str(error), stacklevel=2)
         state = online.state
         self._set_parameters(state.weights, state.family.parameters(state.model, online.center))
         self.n_rows_seen_ = online.n_seen

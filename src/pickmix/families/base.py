@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,6 +27,26 @@ def check_not_negative(name: str, values: np.ndarray) -> None:
         raise ValueError(
             f"{name} must not be negative, got a smallest value of {float(values.min())!r}."
         )
+
+
+def describe_wrong_cell(
+    rows: np.ndarray,
+    sound: np.ndarray,
+    columns: Sequence[int] | None,
+    expected: Callable[[int], str],
+) -> str | None:
+    """The first cell of rows (N, D) that is neither `sound` (N, D) nor missing, as text.
+
+    `expected` says what a column must hold; `columns` (D,) are their numbers in messages.
+    """
+    wrong = ~(sound | np.isnan(rows))
+    if not wrong.any():
+        return None
+    row, column = np.argwhere(wrong)[0].tolist()
+    return (
+        f"column {column if columns is None else columns[column]} must hold {expected(column)}, "
+        f"but row {row} holds {float(rows[row, column])!r}"
+    )
 
 
 class HeldOutRows(NamedTuple):
@@ -118,6 +138,8 @@ class Family(abc.ABC):
     name: str  # The user's name for it.
     shared: bool = False  # True if all components share one factor.
     has_linear: bool = False  # True if components have a linear part.
+    reg_covar: float = 0.0  # Largest number that is added to a variance.
+    takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
     #: place. `check` takes the user's rows, everything else the sweep's.
@@ -151,11 +173,6 @@ class Family(abc.ABC):
     def column_groups(self) -> list[tuple[Family, np.ndarray]] | None:
         """Families of groups of the user's columns, if this is a product."""
         return None
-
-    @property
-    def takes_noise(self) -> bool:
-        """Whether rows may have Gaussian noise of known covariance."""
-        return False
 
     # Components.
 
@@ -248,7 +265,7 @@ class Family(abc.ABC):
         """Whether parameters depend on other components: merges then change them all."""
         return self.shared
 
-    # Parameters and draws in the user's terms.
+    # Parameters in the user's terms.
 
     @abc.abstractmethod
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
@@ -279,12 +296,6 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def n_parameters(self, n_components: int) -> int:
         """Free parameters of K components, weights aside."""
-
-    @abc.abstractmethod
-    def sample(
-        self, parameters: Parameters, component: int, n: int, random: RandomSource
-    ) -> np.ndarray:
-        """Draw n rows (n, D) of one component."""
 
     @abc.abstractmethod
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
@@ -362,7 +373,6 @@ class Part(abc.ABC):
     parameters: dict[str, np.ndarray]  # The user's. The first has a typical value per column.
     label: str = ""  # Prefix of the names of its parameters.
     tables: Sequence[Any] = ()  # Probabilities (K, L) of the levels of each column.
-    has_kernel: bool = False  # Whether `leave_out_of` explains any rows by a compiled kernel.
 
     def typical(self) -> np.ndarray:
         """Mean or best level (K, d) of each component, in the user's units."""

@@ -18,9 +18,17 @@ from pickmix.families.base import (
     RandomSource,
     SeenRows,
     check_not_negative,
+    describe_wrong_cell,
 )
 from pickmix.families.distributions import Distribution, Levels
-from pickmix.families.layout import SCALE, Model, Moments, make_layout
+from pickmix.families.layout import (
+    SCALE,
+    Model,
+    Moments,
+    halves,
+    make_layout,
+    moments_of_mass_one,
+)
 from pickmix.threads import Threads
 
 _LEAST_PROBABILITY = 1e-100  # No probability is smaller: its logarithm must be finite.
@@ -114,14 +122,8 @@ class Categorical(Family):
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         last = np.array(self.n_levels) - 1
         sound = (rows >= 0.0) & (rows <= last) & (rows == np.floor(rows))
-        wrong = ~(sound | np.isnan(rows))
-        if not wrong.any():
-            return None
-        row, column = np.argwhere(wrong)[0].tolist()
-        return (
-            f"column {column if columns is None else columns[column]} must hold levels, that is "
-            f"whole numbers from 0 to {last[column]}, but row {row} holds "
-            f"{float(rows[row, column])!r}"
+        return describe_wrong_cell(
+            rows, sound, columns, lambda q: f"levels, that is whole numbers from 0 to {last[q]}"
         )
 
     def positions(self, model: Model) -> np.ndarray:
@@ -175,11 +177,7 @@ class Categorical(Family):
         tilt -= np.repeat(np.add.reduceat(shares * tilt, starts, axis=1), self.n_levels, axis=1)
         largest = np.maximum.reduceat(np.abs(tilt), starts, axis=1)
         tilt *= _SPLIT_TILT / np.repeat(np.maximum(largest, 1e-3), self.n_levels, axis=1)
-        halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
-        return (
-            halved._replace(counts=shares * (1.0 + tilt)),
-            halved._replace(counts=shares * (1.0 - tilt)),
-        )
+        return halves(moments, counts=shares * tilt)
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         return np.asarray(xlogy(moments.counts, moments.counts).sum(axis=1))
@@ -188,15 +186,10 @@ class Categorical(Family):
         return {"probabilities": np.exp(model.tables)}
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        shares = np.array(parameters["probabilities"], dtype=np.float64)
-        n = shares.shape[0]
-        return Moments(np.ones(n), np.ones(n), np.zeros((n, 0)), np.zeros((n, 0)), shares)
+        return moments_of_mass_one(counts=np.array(parameters["probabilities"], dtype=np.float64))
 
     def limits(self) -> np.ndarray:
         return np.array(self.n_levels, dtype=np.float64) - 1.0
-
-    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
-        return {"probabilities": (n_components, int(self.layout.offsets[-1]))}
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         name, probabilities = f"{prefix}probabilities", parameters["probabilities"]
@@ -210,22 +203,9 @@ class Categorical(Family):
     def n_parameters(self, n_components: int) -> int:
         return n_components * (self.layout.n_levels - len(self.n_levels))
 
-    def sample(
-        self, parameters: Parameters, component: int, n: int, random: RandomSource
-    ) -> np.ndarray:
-        rows = np.empty((n, len(self.n_levels)))
-        columns = np.split(parameters["probabilities"][component], self.layout.offsets[1:-1])
-        for q, probabilities in enumerate(columns):
-            cumulative = np.cumsum(probabilities)
-            drawn = np.searchsorted(
-                cumulative, random.uniform(size=n) * cumulative[-1], side="right"
-            )
-            rows[:, q] = np.minimum(drawn, self.n_levels[q] - 1)
-        return rows
-
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        columns, offsets = np.arange(len(self.n_levels)), self.layout.offsets
-        return [LevelPart(columns, parameters["probabilities"], offsets, _LEAST_PROBABILITY)]
+        columns = np.arange(len(self.n_levels))
+        return [LevelPart(columns, parameters["probabilities"], self.layout.offsets)]
 
 
 class LevelPart(Part):
@@ -233,14 +213,12 @@ class LevelPart(Part):
 
     kind = "level"
 
-    def __init__(
-        self, columns: np.ndarray, probabilities: np.ndarray, offsets: np.ndarray, least: float
-    ) -> None:
+    def __init__(self, columns: np.ndarray, probabilities: np.ndarray, offsets: np.ndarray) -> None:
         self.columns = columns
         self._user_tables = np.split(probabilities, offsets[1:-1], axis=1)
         #: A (K, n) array per column.
         self.tables = [
-            np.maximum(table / table.sum(axis=1, keepdims=True), least)
+            np.maximum(table / table.sum(axis=1, keepdims=True), _LEAST_PROBABILITY)
             for table in self._user_tables
         ]
         shape = probabilities.shape[0], columns.shape[0]

@@ -230,21 +230,17 @@ def normal_quantiles(
     if quantile > 0.5:
         # Tails on the left keep their digits.
         return -normal_quantiles(weights, -means, deviations, starts, 1.0 - quantile)
-    n_rows = starts.shape[0]
-    found = np.empty(n_rows)
     which = _rows_of(starts, weights.shape[0])
     own = means + ndtri(quantile) * deviations
     # A mixture's quantile lies between those of its components.
     low, high = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
     # The quantile of a normal distribution with the mixture's mean and variance is near.
     mean = np.add.reduceat(weights * means, starts)
-    variance = np.add.reduceat(
-        weights * (np.square(deviations) + np.square(means - mean[which])), starts
-    )
+    squares = np.square(deviations) + np.square(means - mean[which])
+    variance = np.add.reduceat(weights * squares, starts)
     place = np.clip(mean + ndtri(quantile) * np.sqrt(variance), low, high)
     narrowest = np.minimum.reduceat(deviations, starts)
-    stride = high - low
-    active = np.arange(n_rows)
+    stride, done = high - low, np.zeros(starts.shape[0], dtype=bool)
     for _ in range(_MOST_STEPS):
         away = (place[which] - means) / deviations
         excess = np.add.reduceat(weights * ndtr(away), starts) - quantile
@@ -257,25 +253,14 @@ def normal_quantiles(
         newton = (following >= low) & (following <= high)
         newton &= np.abs(following - place) <= 0.5 * stride
         following = np.where(newton, following, 0.5 * (low + high))
+        following = np.where(done | (excess == 0.0), place, following)
         stride = np.abs(following - place)
+        place = following
         tolerance = np.where(newton, _NEWTON_TOLERANCE, _TOLERANCE) * narrowest
-        done = (stride <= np.maximum(tolerance, 1e-15 * np.abs(following))) | (excess == 0.0)
-        place = np.where(excess == 0.0, place, following)
-        if not done.any():
-            continue
-        found[active[done]] = place[done]
+        done |= stride <= np.maximum(tolerance, 1e-15 * np.abs(place))
         if done.all():
-            return found
-        stays = ~done
-        kept = stays[which]
-        weights, means, deviations = weights[kept], means[kept], deviations[kept]
-        sizes = np.bincount(which, minlength=stays.shape[0])[stays]
-        starts = np.cumsum(sizes) - sizes
-        which = np.repeat(np.arange(sizes.shape[0]), sizes)
-        active, place, narrowest = active[stays], place[stays], narrowest[stays]
-        low, high, stride = low[stays], high[stays], stride[stays]
-    found[active] = place
-    return found
+            break
+    return np.asarray(place)
 
 
 def poisson_quantiles(

@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pickmix.families.base import Family, Parameters, Part, Prior, RandomSource
+from pickmix.families.base import Family, Parameters, Part, Prior
 from pickmix.families.cholesky import (
     factorise,
     factorise_components,
+    invert_lower,
     pack,
     unpack_lower,
     unpack_symmetric,
 )
 from pickmix.families.gaussian_parts import DensePart, DiagonalPart
-from pickmix.families.layout import Model, Moments, make_layout
+from pickmix.families.layout import Model, Moments, halves, make_layout, moments_of_mass_one
 from pickmix.families.shrinkage import CovariancePrior, ShrinkagePrior, without_row
 from pickmix.families.shrinkage import GaussianPrior as GaussianPrior
 from pickmix.threads import Threads
@@ -64,6 +65,7 @@ class Gaussian(Family):
     #: "full" or "diagonal": the products of coordinates that a covariance is made of.
     products: str = "full"
     averages: bool = False  # True if all variances of a component are one.
+    takes_noise = True
 
     def __init__(self, n_columns: int, reg_covar: float | np.ndarray = 1e-6) -> None:
         self.n_features = n_columns
@@ -77,14 +79,11 @@ class Gaussian(Family):
         self.floors = np.full(n_columns, floors.mean() if self.averages else floors)
         self.reg_covar = float(self.floors.max())
         self.layout = make_layout([(self.products, n_columns)])
-
-    @property
-    def takes_noise(self) -> bool:
-        return True
+        self._diagonal = self.layout.starts[1:] - 1  # (D,) Variances in packed covariances.
 
     def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
-        shape = n_components, self.n_features
-        return {"means": shape, "covariances": self.shape(n_components)}
+        means = n_components, self.n_features
+        return {"means": means, "covariances": self.shape(n_components)}
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         check_positive_definite(f"{prefix}covariances", parameters["covariances"], self.name)
@@ -190,10 +189,8 @@ class Gaussian(Family):
         assert isinstance(prior, CovariancePrior)
         typical = prior.pooled + prior.lower_bound()
         shift = _SPLIT_DISTANCE * self.directions(moments.scatter, typical)
-        halved = moments._replace(
-            mass=0.5 * moments.mass, squares=0.5 * moments.squares, scatter=0.5 * moments.scatter
-        )
-        return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+        narrow = moments._replace(scatter=0.5 * moments.scatter)
+        return halves(narrow, mean=shift)
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         if not self.shared:
@@ -204,30 +201,15 @@ class Gaussian(Family):
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
         means = parameters["means"] - centre
-        n_components = means.shape[0]
-        unit = self.identity()
         packed = self.pack(parameters["covariances"]) - self.on_diagonal(self.floors)
         # Parameters may have been fitted with a smaller reg_covar.
-        packed = np.where(unit > 0.0, np.maximum(packed, 0.0), packed)
-        scatter = np.broadcast_to(packed, (n_components, packed.shape[1]))
-        return Moments(
-            np.ones(n_components),
-            np.ones(n_components),
-            means,
-            np.array(scatter),
-            np.zeros((n_components, 0)),
-        )
+        packed[:, self._diagonal] = np.maximum(packed[:, self._diagonal], 0.0)
+        shape = means.shape[0], packed.shape[1]
+        return moments_of_mass_one(mean=means, scatter=np.array(np.broadcast_to(packed, shape)))
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         covariances = self.unpack(self.covariance_of_factor(model.factor))
         return {"means": model.location + centre, "covariances": covariances}
-
-    def sample(
-        self, parameters: Parameters, component: int, n: int, random: RandomSource
-    ) -> np.ndarray:
-        noise = random.standard_normal((n, self.n_features))
-        away = self.scale_noise(parameters["covariances"], component, noise)
-        return np.asarray(parameters["means"][component] + away)
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         columns = np.arange(self.n_features)
@@ -242,14 +224,18 @@ class Gaussian(Family):
         """Covariances of this form (K, P) from scatters (K, P)."""
         return scatter
 
-    def on_diagonal(self, values: np.ndarray) -> np.ndarray:
+    def variances(self, packed: np.ndarray) -> np.ndarray:
+        """Variances (D,) of one packed covariance (P,)."""
+        return np.asarray(packed[self._diagonal])
+
+    def on_diagonal(self, values: np.ndarray | float) -> np.ndarray:
         """The packed diagonal matrix (P,) of values (D,)."""
-        packed = self.identity()
-        packed[packed > 0.0] = values
+        packed = np.zeros(self.layout.n_products)
+        packed[self._diagonal] = values
         return packed
 
     def identity(self) -> np.ndarray:
-        return np.asarray(pack(np.eye(self.n_features)[None])[0])
+        return self.on_diagonal(1.0)
 
     def trace_weights(self, packed: np.ndarray) -> np.ndarray:
         """Weights w (P,) with w . S = tr(C^-1 S) / D for packed covariances C (P,) and S (P,)."""
@@ -257,39 +243,42 @@ class Gaussian(Family):
         twice = 2.0 - np.eye(self.n_features)
         return np.asarray(pack(inverse * twice)[0] / self.n_features)
 
+    def stacked(self, matrices: np.ndarray) -> np.ndarray:
+        """Matrices in the user's shape as one (D, D) or (D,) per factor."""
+        return matrices
+
+    def in_users_shape(self, stacked: np.ndarray) -> np.ndarray:
+        return stacked
+
     def pack(self, matrices: np.ndarray) -> np.ndarray:
         """Pack covariances in the user's shape into (K, P), or (1, P) if shared."""
-        return pack(matrices)
-
-    def unpack(self, packed: np.ndarray) -> np.ndarray:
-        return unpack_symmetric(packed, self.n_features)
+        return pack(self.stacked(matrices))
 
     def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
         """Project full covariances (K, D, D) onto the form and pack them, (K, P)."""
-        return pack(matrices)
+        i, j = self.layout.pairs()
+        return self.project(np.ascontiguousarray(matrices[:, i, j]))
+
+    def unpack(self, packed: np.ndarray) -> np.ndarray:
+        return self.in_users_shape(unpack_symmetric(packed, self.n_features))
 
     def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
         """Packed factors as scikit-learn's `precisions_cholesky_`."""
-        return unpack_lower(packed, self.n_features).transpose(0, 2, 1)
+        return self.in_users_shape(unpack_lower(packed, self.n_features).transpose(0, 2, 1))
 
     def shape(self, n_components: int) -> tuple[int, ...]:
-        return (n_components, self.n_features, self.n_features)
+        """The user's shape of covariances."""
+        sides = 2 if self.products == "full" else 1
+        nothing = np.broadcast_to(0.0, (n_components, *(self.n_features,) * sides))
+        return self.in_users_shape(nothing).shape
 
     def invert(self, matrices: np.ndarray) -> np.ndarray:
         """Covariances from precisions or the other way round, in the user's shape."""
-        inverses = np.empty_like(matrices)
-        identity = np.eye(self.n_features)
-        for k, matrix in enumerate(matrices):
-            half = solve_triangular(np.linalg.cholesky(matrix), identity, lower=True)
-            inverses[k] = half.T @ half
-        return inverses
+        half = invert_lower(np.linalg.cholesky(self.stacked(matrices)))
+        return self.in_users_shape(half.transpose(0, 2, 1) @ half)
 
     def n_parameters(self, n_components: int) -> int:
         return n_components * (self.n_features + self.layout.n_products)
-
-    def variances(self, packed: np.ndarray) -> np.ndarray:
-        """Variances (D,) of one packed covariance (P,)."""
-        return np.diagonal(unpack_symmetric(packed[None], self.n_features)[0])
 
     def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
         """Direction (K, D), times standard deviation, in which each scatter exceeds the pooled."""
@@ -326,10 +315,6 @@ class Gaussian(Family):
             covariance[part] = pack(lower @ lower.transpose(0, 2, 1))
         return covariance
 
-    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
-        """Turn standard normal noise (n, D) into draws of component k about its mean."""
-        return np.asarray(noise @ np.linalg.cholesky(covariances[k]).T)
-
 
 class FullGaussian(Gaussian):
     """A full covariance per component, (K, D, D)."""
@@ -343,26 +328,14 @@ class TiedGaussian(Gaussian):
     name = "tied"
     shared = True
 
-    def pack(self, matrices: np.ndarray) -> np.ndarray:
-        return pack(matrices[None])
+    def stacked(self, matrices: np.ndarray) -> np.ndarray:
+        return matrices[None]
 
-    def unpack(self, packed: np.ndarray) -> np.ndarray:
-        return np.asarray(super().unpack(packed)[0])
-
-    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
-        return np.asarray(super().unpack_factor(packed)[0])
-
-    def shape(self, n_components: int) -> tuple[int, ...]:
-        return (self.n_features, self.n_features)
-
-    def invert(self, matrices: np.ndarray) -> np.ndarray:
-        return np.asarray(super().invert(matrices[None])[0])
+    def in_users_shape(self, stacked: np.ndarray) -> np.ndarray:
+        return np.asarray(stacked[0])
 
     def n_parameters(self, n_components: int) -> int:
         return n_components * self.n_features + self.layout.n_products
-
-    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
-        return super().scale_noise(covariances[None], 0, noise)
 
 
 class DiagonalGaussian(Gaussian):
@@ -371,35 +344,20 @@ class DiagonalGaussian(Gaussian):
     name = "diag"
     products = "diagonal"
 
-    def identity(self) -> np.ndarray:
-        return np.ones(self.n_features)
-
     def trace_weights(self, packed: np.ndarray) -> np.ndarray:
         return np.asarray(1.0 / (packed * packed.shape[0]))
 
     def pack(self, matrices: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(matrices)
+        return np.ascontiguousarray(self.stacked(matrices))
 
     def unpack(self, packed: np.ndarray) -> np.ndarray:
-        return packed
-
-    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(np.diagonal(matrices, axis1=1, axis2=2))
+        return self.in_users_shape(packed)
 
     def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
-        return packed
-
-    def shape(self, n_components: int) -> tuple[int, ...]:
-        return (n_components, self.n_features)
+        return self.in_users_shape(packed)
 
     def invert(self, matrices: np.ndarray) -> np.ndarray:
         return 1.0 / matrices
-
-    def n_parameters(self, n_components: int) -> int:
-        return 2 * n_components * self.n_features
-
-    def variances(self, packed: np.ndarray) -> np.ndarray:
-        return packed
 
     def directions(self, scatter: np.ndarray, pooled: np.ndarray) -> np.ndarray:
         widest = (scatter / pooled).argmax(axis=1)
@@ -416,9 +374,6 @@ class DiagonalGaussian(Gaussian):
         with np.errstate(over="ignore"):
             return np.asarray(1.0 / np.square(packed))
 
-    def scale_noise(self, covariances: np.ndarray, k: int, noise: np.ndarray) -> np.ndarray:
-        return np.asarray(noise * np.sqrt(covariances[k]))
-
 
 class SphericalGaussian(DiagonalGaussian):
     """One variance per component, (K,). It is held as D equal ones."""
@@ -427,22 +382,13 @@ class SphericalGaussian(DiagonalGaussian):
     averages = True
 
     def project(self, scatter: np.ndarray) -> np.ndarray:
-        return np.repeat(scatter.mean(axis=1, keepdims=True), self.n_features, axis=1)
+        return self.stacked(scatter.mean(axis=1))
 
-    def pack(self, matrices: np.ndarray) -> np.ndarray:
+    def stacked(self, matrices: np.ndarray) -> np.ndarray:
         return np.repeat(matrices[:, None], self.n_features, axis=1)
 
-    def unpack(self, packed: np.ndarray) -> np.ndarray:
-        return packed[:, 0].copy()
-
-    def pack_matrices(self, matrices: np.ndarray) -> np.ndarray:
-        return self.project(super().pack_matrices(matrices))
-
-    def unpack_factor(self, packed: np.ndarray) -> np.ndarray:
-        return packed[:, 0].copy()
-
-    def shape(self, n_components: int) -> tuple[int, ...]:
-        return (n_components,)
+    def in_users_shape(self, stacked: np.ndarray) -> np.ndarray:
+        return stacked[:, 0].copy()
 
     def n_parameters(self, n_components: int) -> int:
         return n_components * (self.n_features + 1)

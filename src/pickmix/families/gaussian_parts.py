@@ -3,187 +3,17 @@
 Of the latter, many patterns of seen cells at once.
 """
 
-# Numba infers types in the kernels.
-# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from pickmix.compiled import kernel, part
 from pickmix.families.base import LeftOut, Pairs, Part, RandomSource, SeenRows
-from pickmix.families.cholesky import (
-    LANES,
-    copy_row,
-    invert_lower,
-    invert_pivots,
-    multiply,
-    subtract_product,
-)
-from pickmix.threads import Threads
+from pickmix.families.cholesky import invert_lower
 
-ROWS_AT_A_TIME = 8  # Rows that are worked on together.
-# Components with less than exp of this share of the largest are left out.
-_LEAST = -45.0
-_ROUNDING = 1e-13
-_LOG_2PI = math.log(2.0 * math.pi)
 _BLOCK_NUMBERS = 2_000_000  # In matrices at a time, 16 MB.
-_SINGULAR = (
-    "covariances must be positive definite, got one that is singular to working precision. Fit "
-    "again with a larger reg_covar."
-)
-
-
-def in_lanes(values: np.ndarray) -> np.ndarray:
-    """Numbers of components (K, n) as (K / LANES, n, LANES), the last component repeated.
-
-    >>> in_lanes(np.arange(10.0)[:, None]).shape
-    (2, 1, 8)
-    """
-    n_components = values.shape[0]
-    padded = np.minimum(np.arange(-(-n_components // LANES) * LANES), n_components - 1)
-    return np.ascontiguousarray(values[padded].reshape(-1, LANES, values.shape[1]).swapaxes(1, 2))
-
-
-@part()
-def _factorise(matrix, noise, has_noise, seen, s, d, lower, diagonal, inverse):
-    """Inverses of the Cholesky factors of the seen block, rows of LANES numbers."""
-    for a in range(s):
-        i = seen[a]
-        for b in range(a + 1):
-            here = a * s + b
-            copy_row(lower, here, matrix, i * d + seen[b])
-            if has_noise:
-                for lane in range(LANES):
-                    lower[here, lane] += noise[i, seen[b]]
-            if b == a:
-                copy_row(diagonal, 0, lower, here)
-            for m in range(b):
-                subtract_product(lower, here, lower, a * s + m, lower, b * s + m)
-            if b < a:
-                multiply(lower, here, lower, here, inverse, b * s + b)
-        copy_row(inverse, a * s + a, lower, a * s + a)
-        invert_pivots(inverse, a * s + a, diagonal, 0, 0.0)
-        for b in range(a):
-            here = a * s + b
-            for lane in range(LANES):
-                inverse[here, lane] = 0.0
-            for m in range(b, a):
-                subtract_product(inverse, here, lower, a * s + m, inverse, m * s + b)
-            multiply(inverse, here, inverse, here, inverse, a * s + a)
-
-
-@part()
-def _precisions(s, inverse, precisions, log_precisions):
-    """The diagonal of P, the square of the inverse factor, with a minus; logarithms without."""
-    for a in range(s):
-        for lane in range(LANES):
-            precisions[a, lane] = 0.0
-    for a in range(s):
-        for b in range(a + 1):
-            subtract_product(precisions, b, inverse, a * s + b, inverse, a * s + b)
-    for a in range(s):
-        for lane in range(LANES):
-            log_precisions[a, lane] = math.log(-precisions[a, lane])
-
-
-@part()
-def _pull(s, away, inverse, halves, pulls):
-    """P (x - mu)."""
-    for a in range(s):
-        for lane in range(LANES):
-            halves[a, lane] = pulls[a, lane] = 0.0
-    for a in range(s):
-        for b in range(a + 1):
-            subtract_product(halves, a, inverse, a * s + b, away, b)
-        for b in range(a + 1):
-            # The minus of `halves` and that of the subtraction make a plus.
-            subtract_product(pulls, b, inverse, a * s + b, halves, a)
-
-
-@part()
-def _weigh(log_conditionals, means, variances, log_joint, far, slack):
-    """log p(x_-j), mean, spread of one cell, and 1 if digits may have been lost."""
-    K = log_joint.shape[0]
-    largest = -np.inf
-    for k in range(K):
-        largest = max(largest, log_joint[k] - log_conditionals[k])
-    doubtful, total, mean = 0.0, 0.0, 0.0
-    for k in range(K):
-        below = log_joint[k] - log_conditionals[k] - largest
-        if log_conditionals[k] < far and below + slack - _ROUNDING * log_conditionals[k] > 0.0:
-            doubtful = 1.0
-        share = math.exp(below) if below > _LEAST else 0.0
-        total += share
-        mean += share * means[k]
-        # From here on it is the share.
-        log_conditionals[k] = share
-    if not total > 0.0:
-        return np.nan, np.nan, np.nan, 0.0
-    mean /= total
-    square = 0.0
-    for k in range(K):
-        square += log_conditionals[k] * (variances[k] + (means[k] - mean) ** 2)
-    return largest + math.log(total), mean, math.sqrt(square / total), doubtful
-
-
-@kernel()
-def leave_out_groups(
-    values, seen, noise, has_noise, matrices, means, log_joint, groups, far, slack, out, first, last
-):
-    """Fill `out` (4, R, d) for the groups first to last - 1 of rows.
-
-    Group g is the rows groups[g] to groups[g + 1] - 1 of one pattern; with noise, a single row.
-    `values` and `seen` are (R, d), `noise` (R, d, d), `matrices` (B, d * d, LANES) and `means` (B,
-    d, LANES) are of components in lanes; `log_joint` is (R, K). Per seen cell: log p(x_-j), mean
-    and spread of x_j given x_-j, and 1 if digits may have been lost: where log p_k(x_j | x_-j) is
-    below `far` and component k within `slack` of the largest. All is NaN where a covariance is
-    singular.
-    """
-    n_blocks, d = matrices.shape[0], values.shape[1]
-    lower, inverse = np.empty((d * d, LANES)), np.empty((d * d, LANES))
-    diagonal, away, halves = np.empty((1, LANES)), np.empty((d, LANES)), np.empty((d, LANES))
-    pulls, precisions = np.empty((d, LANES)), np.empty((d, LANES))
-    log_precisions = np.empty((d, LANES))
-    said = np.empty((ROWS_AT_A_TIME, d, 3, n_blocks * LANES))
-    cells = np.empty(d, dtype=np.int64)
-    for group in range(first, last):
-        start, stop = groups[group], groups[group + 1]
-        s = 0
-        for column in range(d):
-            if seen[start, column]:
-                cells[s] = column
-                s += 1
-        for block in range(n_blocks):
-            own_noise = noise[start if has_noise else 0]
-            own = matrices[block]
-            _factorise(own, own_noise, has_noise, cells, s, d, lower, diagonal, inverse)
-            _precisions(s, inverse, precisions, log_precisions)
-            for row in range(start, stop):
-                for a in range(s):
-                    x = values[row, cells[a]]
-                    for lane in range(LANES):
-                        away[a, lane] = x - means[block, cells[a], lane]
-                _pull(s, away, inverse, halves, pulls)
-                for a in range(s):
-                    x = values[row, cells[a]]
-                    for lane in range(LANES):
-                        k = block * LANES + lane
-                        residual = -pulls[a, lane] / precisions[a, lane]
-                        logarithm = log_precisions[a, lane] - _LOG_2PI
-                        said[row - start, a, 0, k] = 0.5 * (logarithm - pulls[a, lane] * residual)
-                        said[row - start, a, 1, k] = x - residual
-                        said[row - start, a, 2, k] = -1.0 / precisions[a, lane]
-        for row in range(start, stop):
-            for a in range(s):
-                here = said[row - start, a]
-                answers = _weigh(here[0], here[1], here[2], log_joint[row], far, slack)
-                for n in range(4):
-                    out[n, row, cells[a]] = answers[n]
 
 
 class DiagonalPart(Part):
@@ -241,7 +71,6 @@ class DensePart(Part):
     """
 
     kind = "number"
-    has_kernel = True
 
     def __init__(
         self, columns: np.ndarray, means: np.ndarray, covariances: np.ndarray, centre: np.ndarray
@@ -256,7 +85,6 @@ class DensePart(Part):
             np.diagonal(self.matrices, axis1=1, axis2=2), self.means.shape
         )
         self._last_seen = self._last_whitener = np.zeros(0)
-        self._lanes: tuple[np.ndarray, np.ndarray] | None = None
 
     def marginal(self, targets: np.ndarray) -> dict[str, np.ndarray]:
         matrices = self.matrices[:, targets[:, None], targets]
@@ -312,45 +140,6 @@ class DensePart(Part):
         log_densities *= 0.5
         means = np.subtract(rows.values[:, seen], residuals, out=residuals)
         return LeftOut(log_densities, means, 1.0 / precisions)
-
-    def leave_out_of(
-        self, rows: SeenRows, log_joint: np.ndarray, far: float, slack: float, threads: Threads
-    ) -> np.ndarray:
-        """Conditionals of each cell under the mixture given the row's other cells, compiled.
-
-        Rows of one pattern are adjacent; log_joint (K, R) is of all their cells; `far` and `slack`
-        are as in `leave_out_groups`. Returns (4, R, d): log p(x_-j), mean and spread of x_j about
-        the centre, and 1 where digits may have been lost; NaN where nothing was seen.
-        """
-        n_rows, d = rows.values.shape
-        K = log_joint.shape[0]
-        if self._lanes is None:
-            matrices = np.broadcast_to(self.matrices, (K, d, d)).reshape(K, d * d)
-            self._lanes = in_lanes(matrices), in_lanes(self.means)
-        changes = np.flatnonzero(np.diff(rows.patterns)) + 1
-        starts = np.concatenate([[0], changes, [n_rows]])
-        size = 1 if rows.noise is not None else ROWS_AT_A_TIME
-        groups = np.concatenate([np.arange(a, b, size) for a, b in itertools.pairwise(starts)])
-        noise = np.zeros((1, d, d)) if rows.noise is None else rows.noise
-        answers = np.full((4, n_rows, d), np.nan)
-        threads.run(
-            leave_out_groups,
-            groups.shape[0],
-            groups.shape[0] * K * d**3 / 3.0,
-            np.where(rows.seen, rows.values, 0.0),
-            rows.seen,
-            np.ascontiguousarray(noise),
-            rows.noise is not None,
-            *self._lanes,
-            np.ascontiguousarray(log_joint.T),
-            np.append(groups, n_rows),
-            far,
-            slack,
-            answers,
-        )
-        if np.isnan(answers[2][rows.seen]).any():
-            raise ValueError(_SINGULAR)
-        return answers
 
     def covariances_along(self, components: np.ndarray, basis: np.ndarray) -> np.ndarray:
         matrices = self.matrices[self._matrix_of(components)]
@@ -485,4 +274,7 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
     try:
         return np.asarray(np.linalg.cholesky(matrices))
     except np.linalg.LinAlgError as error:
-        raise ValueError(_SINGULAR) from error
+        raise ValueError(
+            "covariances must be positive definite, got one that is singular to working "
+            "precision. Fit again with a larger reg_covar."
+        ) from error

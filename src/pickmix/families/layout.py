@@ -111,6 +111,26 @@ class Moments(NamedTuple):
     counts: np.ndarray  # (K, L) Shares of the levels.
 
 
+def moments_of_mass_one(
+    mean: np.ndarray | None = None,
+    scatter: np.ndarray | None = None,
+    counts: np.ndarray | None = None,
+) -> Moments:
+    """Moments of components of mass one; what is not given has no columns."""
+    (n,) = {len(array) for array in (mean, scatter, counts) if array is not None}
+    nothing = np.zeros((n, 0))
+    given = [nothing if array is None else array for array in (mean, scatter, counts)]
+    return Moments(np.ones(n), np.ones(n), *given)
+
+
+def halves(moments: Moments, **shifts: np.ndarray) -> tuple[Moments, Moments]:
+    """Two halves of every component, with moments shifted to both sides of those of the whole."""
+    halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
+    above = {name: getattr(moments, name) + shift for name, shift in shifts.items()}
+    below = {name: getattr(moments, name) - shift for name, shift in shifts.items()}
+    return halved._replace(**above), halved._replace(**below)
+
+
 def merge_pairs(layout: Layout, one: Moments, other: Moments) -> Moments:
     """Moments of pairs of components (n,), each pair in one. Only non-negative terms are added."""
     mass = np.maximum(one.mass + other.mass, 1e-300)

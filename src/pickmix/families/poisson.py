@@ -19,9 +19,17 @@ from pickmix.families.base import (
     RandomSource,
     SeenRows,
     check_not_negative,
+    describe_wrong_cell,
 )
 from pickmix.families.distributions import CountMixture, Distribution, poisson_quantiles
-from pickmix.families.layout import SCALE, Model, Moments, make_layout
+from pickmix.families.layout import (
+    SCALE,
+    Model,
+    Moments,
+    halves,
+    make_layout,
+    moments_of_mass_one,
+)
 from pickmix.threads import Threads
 
 _LEAST_RATE = 1e-10  # No rate is smaller: its logarithm must be finite.
@@ -82,14 +90,9 @@ class Poisson(Family):
         return np.zeros_like(mean)
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
-        wrong = ~((rows >= 0.0) & (rows == np.floor(rows)) & np.isfinite(rows) | np.isnan(rows))
-        if not wrong.any():
-            return None
-        row, column = np.argwhere(wrong)[0].tolist()
-        return (
-            f"column {column if columns is None else columns[column]} must hold counts, that is "
-            f"whole numbers from 0 on, but row {row} holds {float(rows[row, column])!r}"
-        )
+        sound = (rows >= 0.0) & (rows == np.floor(rows)) & np.isfinite(rows)
+        expected = "counts, that is whole numbers from 0 on"
+        return describe_wrong_cell(rows, sound, columns, lambda column: expected)
 
     def log_base(self, rows: np.ndarray) -> np.ndarray | None:
         return -np.asarray(np.where(np.isnan(rows), 0.0, gammaln(rows + 1.0)).sum(axis=1))
@@ -137,8 +140,7 @@ class Poisson(Family):
         deviation = np.sqrt(np.maximum(moments.mean, 0.0) / self.n_features)
         shift = np.minimum(_SPLIT_DISTANCE * deviation, (1.0 - _SPLIT_REST) * moments.mean)
         shift = np.where(uniforms < 0.5, -shift, shift)
-        halved = moments._replace(mass=0.5 * moments.mass, squares=0.5 * moments.squares)
-        return halved._replace(mean=halved.mean + shift), halved._replace(mean=halved.mean - shift)
+        return halves(moments, mean=shift)
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         return np.asarray(xlogy(moments.mean, moments.mean).sum(axis=1))
@@ -147,9 +149,7 @@ class Poisson(Family):
         return {"rates": model.location + centre}
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        rates = np.array(parameters["rates"] - centre)
-        n = rates.shape[0]
-        return Moments(np.ones(n), np.ones(n), rates, np.zeros((n, 0)), np.zeros((n, 0)))
+        return moments_of_mass_one(mean=np.array(parameters["rates"] - centre))
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         check_not_negative(f"{prefix}rates", parameters["rates"])
@@ -157,24 +157,18 @@ class Poisson(Family):
     def n_parameters(self, n_components: int) -> int:
         return n_components * self.n_features
 
-    def sample(
-        self, parameters: Parameters, component: int, n: int, random: RandomSource
-    ) -> np.ndarray:
-        rates = parameters["rates"][component]
-        return random.poisson(rates, (n, self.n_features)).astype(np.float64)
-
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        return [CountPart(np.arange(self.n_features), parameters["rates"], _LEAST_RATE)]
+        return [CountPart(np.arange(self.n_features), parameters["rates"])]
 
 
 class CountPart(Part):
-    """Poisson counts of rates (K, d), at least `least`."""
+    """Poisson counts of rates (K, d)."""
 
     kind = "count"
 
-    def __init__(self, columns: np.ndarray, rates: np.ndarray, least: float) -> None:
+    def __init__(self, columns: np.ndarray, rates: np.ndarray) -> None:
         self.columns, self.parameters = columns, {"rates": rates}
-        self.means = self.variances = np.maximum(rates, least)
+        self.means = self.variances = np.maximum(rates, _LEAST_RATE)
 
     def modes(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
         return np.asarray(np.floor(super().modes(pairs, targets)))

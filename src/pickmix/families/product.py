@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.base import Family, HeldOutRows, Parameters, Part, Prior, RandomSource
+from pickmix.families.base import Family, HeldOutRows, Parameters, Part, Prior
 from pickmix.families.cholesky import HALF_LOG_2PI
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.threads import Threads
@@ -106,10 +106,9 @@ class ProductPrior(Prior):
         self, moments: Moments, masses: np.ndarray, held_out: HeldOutRows
     ) -> None:
         for group, part in zip(self.groups, self.parts, strict=True):
-            residuals = held_out.residuals[:, :, group.coordinates]
             if part.estimates_shrinkage:
                 # Only Gaussians alone have noise.
-                own = held_out._replace(residuals=residuals)
+                own = held_out._replace(residuals=held_out.residuals[:, :, group.coordinates])
                 part.estimate_shrinkage(group.moments(moments), masses, own)
 
     def copy(self) -> ProductPrior:
@@ -151,22 +150,18 @@ class Product(Family):
     def __init__(self, groups: Sequence[tuple[Family, Sequence[int]]]) -> None:
         families = [family for family, _ in groups]
         self.layout = join_layouts([family.layout for family in families])
-        self.reg_covar = max(float(getattr(family, "reg_covar", 0.0)) for family in families)
-        self.groups = _place(groups, self.layout.n_coordinates)
+        self.reg_covar = max(family.reg_covar for family in families)
         self.has_linear = any(family.has_linear for family in families)
+        self.groups = _place(groups, self.layout.n_coordinates)
         self.column_order = np.empty(self.layout.n_columns, dtype=np.int64)
         for group in self.groups:
             self.column_order[group.positions] = group.columns
 
-    def _joined(self, arrays: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
-        """Put the groups' columns of arrays (..., d) in the order of the sweep's rows."""
-        out = np.empty_like(like)
-        for group, array in zip(self.groups, arrays, strict=True):
-            out[..., group.positions] = array
-        return out
-
     def centre(self, mean: np.ndarray) -> np.ndarray:
-        return self._joined([g.family.centre(mean[g.positions]) for g in self.groups], mean)
+        centre = np.empty_like(mean)
+        for group in self.groups:
+            centre[group.positions] = group.family.centre(mean[group.positions])
+        return centre
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         for group in self.groups:
@@ -257,16 +252,15 @@ class Product(Family):
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
     ) -> tuple[Moments, Moments]:
-        halves: list[list[Moments]] = [[], []]
+        pairs = []
         begin = 0
         for group, part in self._parts(prior):
             end = begin + group.family.scales(part).shape[0]
             own = np.ascontiguousarray(uniforms[:, begin:end])
-            parts = group.family.split(group.model(model), group.moments(moments), part, own)
-            for half, found in zip(halves, parts, strict=True):
-                half.append(found)
+            pairs.append(group.family.split(group.model(model), group.moments(moments), part, own))
             begin = end
-        return self._join_moments(halves[0]), self._join_moments(halves[1])
+        one, other = (_join_moments(half) for half in zip(*pairs, strict=True))
+        return one, other
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         parts = [
@@ -278,15 +272,6 @@ class Product(Family):
     @property
     def has_shared_parts(self) -> bool:
         return any(group.family.has_shared_parts for group in self.groups)
-
-    def _join_moments(self, parts: Sequence[Moments]) -> Moments:
-        return Moments(
-            parts[0].mass,
-            parts[0].squares,
-            np.concatenate([part.mean for part in parts], axis=1),
-            np.concatenate([part.scatter for part in parts], axis=1),
-            np.concatenate([part.counts for part in parts], axis=1),
-        )
 
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         return self.join_parameters(
@@ -317,19 +302,10 @@ class Product(Family):
             group.family.moments_of(group.parameters(parameters), centre[group.positions])
             for group in self.groups
         ]
-        return self._join_moments(parts)
+        return _join_moments(parts)
 
     def n_parameters(self, n_components: int) -> int:
         return sum(group.family.n_parameters(n_components) for group in self.groups)
-
-    def sample(
-        self, parameters: Parameters, component: int, n: int, random: RandomSource
-    ) -> np.ndarray:
-        rows = np.empty((n, self.layout.n_columns))
-        for group in self.groups:
-            own = group.parameters(parameters)
-            rows[:, group.positions] = group.family.sample(own, component, n, random)
-        return rows
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         found = []
@@ -341,39 +317,44 @@ class Product(Family):
         return found
 
 
+def _join_moments(parts: Sequence[Moments]) -> Moments:
+    mass, squares, *sums = zip(*parts, strict=True)
+    return Moments(mass[0], squares[0], *(np.concatenate(arrays, axis=1) for arrays in sums))
+
+
 def join_layouts(layouts: Sequence[Layout]) -> Layout:
     """The layout of groups side by side: coordinates of all, then levels of all."""
-    shifts = np.cumsum([0, *(layout.n_coordinates for layout in layouts)])
-    sizes = np.concatenate([np.diff(layout.starts) for layout in layouts])
-    n_levels = np.concatenate([np.diff(layout.offsets) for layout in layouts])
+    sizes = [layout.n_coordinates for layout in layouts]
+    shift = np.repeat(np.cumsum(sizes) - sizes, sizes)
+
+    def ends(each: list[np.ndarray]) -> np.ndarray:
+        return np.append(0, np.cumsum(np.concatenate([np.diff(one) for one in each])))
+
     return Layout(
-        np.concatenate([g.first + s for g, s in zip(layouts, shifts[:-1], strict=True)]),
-        np.concatenate([g.last + s for g, s in zip(layouts, shifts[:-1], strict=True)]),
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        np.concatenate([[0], np.cumsum(n_levels)]).astype(np.int64),
+        np.concatenate([layout.first for layout in layouts]) + shift,
+        np.concatenate([layout.last for layout in layouts]) + shift,
+        ends([layout.starts for layout in layouts]).astype(np.int64),
+        ends([layout.offsets for layout in layouts]).astype(np.int64),
     )
 
 
 def _place(groups: Sequence[tuple[Family, Sequence[int]]], n_coordinates: int) -> tuple[Group, ...]:
     """Find the positions of the parts of each group."""
-    found = []
-    coordinate, product, level, level_column = 0, 0, 0, n_coordinates
+    layouts = [family.layout for family, _ in groups]
+    sizes = np.array(
+        [
+            (own.n_coordinates, own.n_products, own.n_levels, own.n_columns - own.n_coordinates)
+            for own in layouts
+        ]
+    )
+    ends = sizes.cumsum(axis=0).tolist()
+    starts = (np.array(ends) - sizes).tolist()
+    placed = []
     for number, (family, columns) in enumerate(groups):
-        layout = family.layout
-        C, P, L = layout.n_coordinates, layout.n_products, layout.n_levels
-        Q = layout.n_columns - C
-        positions = [*range(coordinate, coordinate + C), *range(level_column, level_column + Q)]
-        found.append(
-            Group(
-                family,
-                f"{family.name}{number}",
-                np.array(columns, dtype=np.int64),
-                np.array(positions, dtype=np.int64),
-                slice(coordinate, coordinate + C),
-                slice(product, product + P),
-                slice(level, level + L),
-            )
-        )
-        coordinate, product, level = coordinate + C, product + P, level + L
-        level_column += Q
-    return tuple(found)
+        parts = [slice(a, b) for a, b in zip(starts[number], ends[number], strict=True)]
+        coordinates, products, levels, level_columns = parts
+        positions = np.r_[coordinates, n_coordinates + np.r_[level_columns]].astype(np.int64)
+        own_columns = np.array(columns, dtype=np.int64)
+        label = f"{family.name}{number}"
+        placed.append(Group(family, label, own_columns, positions, coordinates, products, levels))
+    return tuple(placed)

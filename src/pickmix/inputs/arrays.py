@@ -55,8 +55,7 @@ def check_numbers(name: str, dtype: np.dtype[Any]) -> None:
 
 
 def is_lazy_frame(data: object) -> bool:
-    kind = type(data)
-    return kind.__module__.split(".")[0] == "polars" and kind.__name__ == "LazyFrame"
+    return type(data).__module__.startswith("polars.") and type(data).__name__ == "LazyFrame"
 
 
 def refuse_lazy_frame(name: str, data: object) -> None:
@@ -78,12 +77,10 @@ def read_numbers(estimator: Any, X: Any, reset: bool = False, parameter: str = "
     """
     from sklearn.utils.validation import validate_data
 
-    types, finite = [np.float64, np.float32], "allow-nan"
     X = without_mask(X)
+    settings = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
     with naming_cells(X, parameter):
-        return np.asarray(
-            validate_data(estimator, X, dtype=types, reset=reset, ensure_all_finite=finite)
-        )
+        return np.asarray(validate_data(estimator, X, reset=reset, **settings))
 
 
 def without_mask(array: Any) -> Any:
@@ -108,19 +105,16 @@ def naming_cells(X: Any, parameter: str = "X") -> Iterator[None]:
         cell = text or _first_cell(X, _is_infinite)
         if cell is not None:
             value, row, column = cell
-            expected, value = ("numbers", str(value)) if text else ("finite numbers", float(value))
-            problem, remedy = f"contains infinity: expected {expected}, got {value}", ""
             if text is not None:
-                problem = f"must hold {expected}, got the text {shown(value)}"
+                value, expected = str(value), "numbers"
+                problem = f"must hold numbers, got the text {shown(value)}"
                 remedy = f" Leave that column out. {_TABLE_MIXTURE}"
+            else:
+                value, expected, remedy = float(value), "finite numbers", ""
+                problem = f"contains infinity: expected finite numbers, got {value}"
+            fields = {"column": column, "row": row, "value": value, "expected": expected}
             place = f"in row {row}, column {shown(column)}"
-            raise InputError(
-                column=column,
-                row=row,
-                value=value,
-                expected=expected,
-                message=f"{parameter} {problem} {place}.{remedy}",
-            ) from error
+            raise InputError(**fields, message=f"{parameter} {problem} {place}.{remedy}") from error
         message = str(error)
         if len(message) <= _LONGEST:
             raise
@@ -176,9 +170,11 @@ def _columns(X: Any) -> Iterator[tuple[Any, np.ndarray]]:
 def _first_cell(X: Any, is_wrong: Callable[[Any], bool]) -> tuple[Any, int, Any] | None:
     first: tuple[Any, int, Any] | None = None
     for name, values in _columns(X):
-        n_rows = len(values) if first is None else first[1]
-        row = next((row for row in range(n_rows) if is_wrong(values[row])), None)
-        first = first if row is None else (values[row], row, name)
+        # Only rows above what has been found already.
+        for row, value in enumerate(values if first is None else values[: first[1]]):
+            if is_wrong(value):
+                first = value, row, name
+                break
     return first
 
 
@@ -214,12 +210,9 @@ def check_weights(sample_weight: Any, n_rows: int | None) -> np.ndarray | None:
 
 
 def _relative(weights: np.ndarray) -> np.ndarray:
-    """Return weights over a power of two, so that their squares stay within float64.
-
-    Only ratios of weights matter, and a power of two keeps every digit.
-    """
     if not weights.any():
         raise ValueError("sample_weight must hold a positive weight, got only zeros.")
+    # Only ratios matter. A power of two keeps every digit, and squares within float64.
     return np.asarray(np.ldexp(weights, 1 - np.frexp(weights.max())[1]))
 
 
@@ -231,9 +224,8 @@ def without_weightless(
 
     if sample_weight is None:
         return X, None, noise
-    weights = without_mask(sample_weight)
-    weights = _check_sample_weight(weights, X, dtype=np.float64, ensure_non_negative=True)
-    weights = _relative(weights)
+    settings = {"dtype": np.float64, "ensure_non_negative": True}
+    weights = _relative(_check_sample_weight(without_mask(sample_weight), X, **settings))
     return _chosen(weights > 0.0, X, weights, noise)
 
 
@@ -256,10 +248,7 @@ def check_partial_table(
     rows = read_numbers(estimator, X, reset)
     checked = check_noise(noise, rows)
     rows, weights, checked = without_weightless(rows, sample_weight, checked)
-    missing = np.isnan(rows)
-    if not missing.any():
-        return rows, weights, checked
-    nothing = missing.all(axis=1)
+    nothing = np.isnan(rows).all(axis=1)
     n_nothing = int(nothing.sum())
     if n_nothing == rows.shape[0]:
         raise ValueError(f"X must hold a value, got {n_nothing} row(s) of missing values only.")

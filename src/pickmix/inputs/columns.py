@@ -70,7 +70,11 @@ class TypedTable:
     #: "dict", "pandas", "polars" or "pyarrow": what they come from, or are to be given back as.
     origin: str
 
-    def take(self, rows: np.ndarray) -> TypedTable:
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def take(self, rows: np.ndarray, axis: int = 0) -> TypedTable:
+        """Return some rows, as `ndarray.take` does."""
         columns = {name: column.take(rows) for name, column in self.columns.items()}
         return TypedTable(columns, int(rows.shape[0]), self.origin)
 

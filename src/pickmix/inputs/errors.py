@@ -33,30 +33,27 @@ def listed(names: Iterable[Any], show: Any = shown) -> str:
     return ", ".join(texts[:kept]) + more
 
 
-def _literal(name: Any) -> str:
-    return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
-
-
 class Wording:
     """How messages spell settings and count rows: as in Python code."""
 
     first_row = 0
+    #: Settings that a remedy may ask for, by their key in its text.
+    kind = 'schema={{{column}: "{kind}"}}'
+    exclude = "exclude=[{column}]"
+    columns, cache, comma, point = "columns=", "cache=", "decimal=','", "decimal='.'"
+
+    def literal(self, name: Any) -> str:
+        return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
 
     def parameter(self, parameter: str, column: Any) -> str:
         """Name an entry of a parameter that has one for each column."""
-        quote = shown if parameter == "given" else _literal
-        return f"{parameter}[{quote(column)}]"
+        return f"{parameter}[{shown(column) if parameter == 'given' else self.literal(column)}]"
 
     def settings(self, column: Any) -> dict[str, str]:
-        """Name settings that a remedy may ask for, by their key in its text."""
-        kinds = ("skip", "number", "date", "category")
-        return {kind: f'schema={{{_literal(column)}: "{kind}"}}' for kind in kinds} | {
-            "exclude": f"exclude=[{_literal(column)}]",
-            "columns": "columns=",
-            "cache": "cache=",
-            "comma": "decimal=','",
-            "point": "decimal='.'",
-        }
+        name, kinds = self.literal(column), ("skip", "number", "date", "category")
+        settings = {kind: self.kind.format(column=name, kind=kind) for kind in kinds}
+        settings |= {key: getattr(self, key) for key in ("columns", "cache", "comma", "point")}
+        return settings | {"exclude": self.exclude.format(column=name)}
 
 
 class Described(Exception):

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from pickmix.inputs.arrays import check_matrix
+from pickmix.inputs.arrays import check_matrix, check_shape
 from pickmix.inputs.errors import FileError, InputError, listed, shown
 from pickmix.inputs.text import (
     TEXT,
@@ -55,33 +55,21 @@ def read_table(
     tabs). Rows are float32 if the file holds nothing wider, else float64; missing values are NaN.
     """
     path = Path(path)
-    suffix = known_suffix(path)
+    known_suffix(path)
     if not path.is_file():
         kind = "a folder" if path.is_dir() else "nothing there"
         raise FileNotFoundError(f"{path}: expected a file, found {kind}")
     check_size(path, path.stat().st_size)
-    if suffix in (".npy", ".npz"):
-        rows, names = _read_numpy(path, key)
-        if columns is not None:
-            numbers = column_numbers(path, columns, names, rows.shape[1])
-            rows = np.ascontiguousarray(rows[:, numbers])
-    else:
-        part = describe_file(path, decimal)
-        names, numbers = part.names, list(range(part.n_columns))
-        if suffix in TEXT and names is not None and part.n_rows == 0:
-            problem = f"expected rows of numbers, got only a header: {listed(names, str)}"
-            raise InputError(problem, path=path)
-        if columns is not None:
-            numbers = column_numbers(path, columns, names, part.n_columns)
-        dtype = part.dtype(numbers)
-        empty = np.empty((0, len(numbers)), dtype)
-        rows = np.concatenate([empty, *part.read(numbers, dtype)])
-    if columns is not None and names is not None:
-        names = [names[number] for number in numbers]
-    if rows.shape[0] == 0 or rows.shape[1] == 0:
-        problem = f"expected at least one row and column, got shape {rows.shape}"
+    part = describe_file(path, decimal, key)
+    if part.names is not None and part.n_rows == 0:
+        problem = f"expected rows of numbers, got only a header: {listed(part.names, str)}"
         raise InputError(problem, path=path)
-    return rows, names
+    chosen = range(part.n_columns) if columns is None else columns
+    numbers = column_numbers(path, chosen, part.names, part.n_columns)
+    dtype = part.dtype(numbers)
+    rows = np.concatenate([np.empty((0, len(numbers)), dtype), *part.read(numbers, dtype)])
+    check_shape(str(path), *rows.shape)
+    return rows, part.names and [part.names[number] for number in numbers]
 
 
 def write_table(path: str | os.PathLike[str], columns: Mapping[str, Any]) -> Path:
@@ -166,9 +154,6 @@ def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | No
     with open(path, "rb") as file:
         check_beginning(path, file)
         try:
-            if path.suffix.lower() == ".npy":
-                _check_header(file)
-                file.seek(0)
             loaded: Any = np.load(file, allow_pickle=False)
             names: list[str] = []
             if not isinstance(loaded, np.ndarray):
@@ -177,29 +162,14 @@ def _read_numpy(path: Path, key: str | None) -> tuple[np.ndarray, list[str] | No
                 if key not in loaded.files:
                     stored = listed(loaded.files, str)
                     raise ValueError(f"expected one array, or one named {key!r}, got {stored}")
-                with loaded.zip.open(f"{key}.npy") as header:
-                    _check_header(header)
                 names = loaded["columns"].tolist() if "columns" in loaded.files else []
                 loaded = loaded[key]
         except (ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise InputError(str(error), path=path) from error
+            problem = PICKLED if "allow_pickle" in str(error) else str(error)
+            raise InputError(problem, path=path) from error
     check_matrix(str(path), loaded)
     rows = loaded.astype(working_dtype(loaded.dtype), copy=False)
     return rows, names if len(names) == rows.shape[1] else None
-
-
-def _check_header(file: Any) -> None:
-    if read_npy_header(file)[2].hasobject:
-        raise ValueError(PICKLED)
-
-
-def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return the shape of an array in a file, whether it goes by columns, and its dtype."""
-    formats: Any = np.lib.format
-    is_first = formats.read_magic(file) == (1, 0)
-    read = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
-    header: tuple[tuple[int, ...], bool, np.dtype[Any]] = read(file)
-    return header
 
 
 def check_beginning(path: Path, file: BinaryIO) -> None:
@@ -246,6 +216,8 @@ def column_numbers(
     parameter: str = "columns",
 ) -> list[int]:
     """Return numbers from 0 of columns that are chosen by name or number."""
+    if isinstance(columns, range):
+        return list(columns)
     if len(columns) == 0:
         raise InputError(f"expected at least one column in {parameter}, got none", path=path)
     numbers = []

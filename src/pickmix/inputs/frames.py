@@ -34,14 +34,6 @@ from pickmix.inputs.errors import InputError, InputTypeError, shown
 from pickmix.inputs.text import TEXT, read_text, table_suffix
 
 _ZONE = re.compile(r"\[\w+, *(?:tz=)?([^\]]+)\]")
-# Names of types by the library of a table; those of pyarrow are looked up.
-_TYPES = {
-    "dict": r"list|str|object|bool|(u?int|float)\d+|[<>=|]?[mM]8(\[\w+\])?",
-    "pandas": r"object|str|string.*|category|bool(ean)?|([uU]?[iI]nt|[fF]loat)\d+|"
-    r"(datetime64|timedelta64|Sparse)\[.+\]",
-    "polars": r"Null|Object|String|Utf8|Categorical|Enum|Boolean|U?Int\d+|Float\d+|Decimal|Date|"
-    r"Datetime|Duration",
-}
 _TEXT_TYPES = ("str", "string", "large_string", "string_view", "String", "Utf8")
 
 
@@ -443,20 +435,6 @@ def _fitting_type(column: TypedColumn, kind: Any) -> Any:
     return _type_of(column) if name is None or lacks_zone else kind
 
 
-def is_known_form(origin: str, form: Mapping[str, Any]) -> bool:
-    """Whether columns of tables of this origin can have such a form."""
-    # Dictionaries may have values of types that have no alias.
-    if "dtype" not in form or "value_type" in form:
-        return True
-    if origin != "pyarrow" and "arrow" not in form:
-        return re.fullmatch(_TYPES[origin], str(form["dtype"])) is not None
-    try:
-        _arrow_type(form)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return False
-    return True
-
-
 def _polars_series(column: TypedColumn, old: Any = None) -> Any:
     """Write a series, of the type of the old column if that can hold levels."""
     polars: Any = importlib.import_module("polars")
@@ -465,7 +443,10 @@ def _polars_series(column: TypedColumn, old: Any = None) -> Any:
     if str(old) == "Null" or (column.levels is not None and not is_text):
         kind = None
     if kind is None and "dtype" in form:
-        kind = getattr(polars, str(form["dtype"]))
+        kind = getattr(polars, str(form["dtype"]), None)
+        # A saved schema may be of anybody: nothing else of polars is called.
+        if not (isinstance(kind, type) and issubclass(kind, polars.DataType)):
+            raise InputError(f"must be a type of polars, got {shown(form['dtype'])}")
         if "unit" in form:
             has_zone = form["dtype"] == "Datetime"
             kind = kind(form["unit"], form["time_zone"]) if has_zone else kind(form["unit"])

@@ -175,7 +175,7 @@ def _open(
         reader = readers.arrow_reader(data, columns)
     elif readers.is_frame(data):
         name = f"the {type(data).__name__}"
-        rows, names, _ = readers.frame_rows(name, data, columns)
+        rows, names, _ = readers.batch_rows(name, data, columns)
         return array_source(rows, name, names)
     elif hasattr(data, "__next__"):
         raise TypeError(

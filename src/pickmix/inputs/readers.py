@@ -1,9 +1,8 @@
 """Rows that come in batches, from first to last: files, Arrow data, slices and functions.
 
-Before they can be read in ranges they are converted once, into a .npy file. In a folder that the
-user chose it is `rows-<columns and paths>-<sizes and times>.npy`, with what the rows were made from
-in a .json file beside it: if that is still the same, the file serves again. Otherwise it is in a
-temporary folder. Both files are written there first, and moved.
+Before they can be read in ranges they are converted once, into a .npy file with a description in
+JSON behind the numbers. In a folder that the user chose it is
+`rows-<columns and paths>-<sizes and times>.npy`, and serves again while its description is right.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from pickmix.inputs.files import (
 from pickmix.inputs.sources import ArrayFile, RowSource, Stamp, open_npy, short_labels
 
 # Changes with what is in the files, so that old ones are not taken for new ones.
-FORMAT = 2
+FORMAT = 3
 _HEADER_BYTES = 128
 Columns = Sequence[str | int] | None
 
@@ -53,29 +52,24 @@ class Reader:
     name: str  # for messages
     #: Makes pairs of the number of a part from 0 and an array, data frame or Arrow table.
     make: Callable[[], Iterable[tuple[int, Any]]]
-    #: What to choose from each batch.
-    columns: Columns = None
+    columns: Columns = None  # to choose from each batch
     n_rows: int | None = None
     n_columns: int | None = None
     dtype: np.dtype[Any] | None = None
     names: list[str] | None = None
-    #: Numbers of the columns in the data.
-    numbers: list[int] | None = None
-    #: What messages call the parts that rows come from. None: batches are counted.
-    labels: list[str] | None = None
-    #: Of the files that rows come from.
-    stamps: Sequence[tuple[Path, Stamp]] = ()
+    numbers: list[int] | None = None  # of the columns in the data
+    labels: list[str] | None = None  # of the parts, for messages; None: batches are counted
+    stamps: Sequence[tuple[Path, Stamp]] = ()  # of the files that rows come from
     decimal: str | None = None
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield (number of the part from 0, rows): 2-D arrays of real numbers."""
-        n_read = 0
-        expected = ""
+        n_read, expected = 0, ""
         for part, batch in self.make():
             label = f"batch {part + 1} of {self.name}"
             if self.labels is not None:
                 label = f"{self.name}, rows from {n_read + 1}"
-            rows, names, numbers = _batch_rows(label, batch, self.columns)
+            rows, names, numbers = batch_rows(label, batch, self.columns)
             if rows.shape[0] > 0 and not self.stamps:
                 got = f"{rows.shape[1]} columns" if names is None else "columns " + ", ".join(names)
                 if not expected:
@@ -91,17 +85,26 @@ class Reader:
             raise InputError(f"expected {self.n_rows} rows, got {n_read}", path=self.name)
 
 
-def _batch_rows(
+def batch_rows(
     label: str, batch: Any, columns: Columns
 ) -> tuple[np.ndarray, list[str] | None, list[int]]:
-    if is_arrow(batch, "Table", "RecordBatch"):
-        fields, dtype = numeric_fields(label, batch.schema, columns)
-        names = [field.name for field in fields]
-        return arrow_rows(batch, names, dtype), names, list(map(batch.schema.names.index, names))
-    if is_frame(batch):
-        return frame_rows(label, batch, columns)
+    """Return rows of an array, a data frame or Arrow data, and names and numbers of columns."""
     try:
+        if is_frame(batch):
+            import narwhals.stable.v2 as nw
+
+            n_columns = len(batch.columns)
+            batch = nw.from_native(batch, eager_only=True).to_arrow()
+            # Behind the columns pyarrow keeps the index of pandas.
+            batch = batch.select(range(n_columns))
+        if is_arrow(batch, "Table", "RecordBatch"):
+            fields, dtype = numeric_fields(label, batch.schema, columns)
+            names = [field.name for field in fields]
+            numbers = [batch.schema.names.index(name) for name in names]
+            return arrow_rows(batch, names, dtype), names, numbers
         rows = np.asarray(without_mask(batch))
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(f"expected rows of numbers, but {error}", path=label) from error
     if rows.ndim == 2 and rows.shape[0] == 0:
@@ -125,35 +128,8 @@ def is_arrow(data: object, *kinds: str) -> bool:
 
 def is_frame(data: object) -> bool:
     # In this order: a LazyFrame has columns, but warns when they are asked for.
-    return hasattr(data, "to_numpy") and hasattr(data, "columns")
-
-
-def frame_rows(name: str, frame: Any, columns: Columns) -> tuple[np.ndarray, list[str], list[int]]:
-    names = [str(column) for column in frame.columns]
-    numbers = list(range(len(names)))
-    if columns is not None:
-        numbers = column_numbers(name, columns, names, len(names))
-    arrays = []
-    for number in numbers:
-        # By position, as names may come twice.
-        values = frame.iloc[:, number] if hasattr(frame, "iloc") else frame[names[number]]
-        dtype = values.dtype
-        # polars' types have no kinds.
-        kind = getattr(dtype, "kind", None)
-        if kind is not None and kind in "fiub" and not isinstance(dtype, np.dtype):
-            # A nullable type of pandas.
-            narrow = kind == "f" and dtype.itemsize <= 4
-            array = values.to_numpy(dtype="f4" if narrow else "f8", na_value=np.nan)
-        else:
-            array = values.to_numpy()
-        if (kind or array.dtype.kind) not in "fiub":
-            problem = f"expected numbers in column {names[number]!r}, got {dtype}"
-            raise InputError(problem, path=name, remedy="leave that column out with {columns}")
-        arrays.append(array)
-    rows = np.empty((len(frame), len(arrays)), dtype=working_dtype(*(a.dtype for a in arrays)))
-    for position, array in enumerate(arrays):
-        rows[:, position] = array
-    return rows, [names[number] for number in numbers], numbers
+    is_table = hasattr(data, "to_numpy") and hasattr(data, "columns")
+    return is_table and not is_arrow(data, "Table", "RecordBatch")
 
 
 # Readers
@@ -241,8 +217,7 @@ def function_reader(function: Callable[[], Any], columns: Columns) -> Reader:
 
 
 def sequence_reader(sequence: Any, columns: Columns) -> Reader:
-    n_rows = len(sequence)
-    name = type(sequence).__name__
+    n_rows, name = len(sequence), type(sequence).__name__
 
     def make() -> Iterator[tuple[int, Any]]:
         n_batch = getattr(sequence, "batch_size", None)
@@ -277,14 +252,7 @@ def arrow_reader(data: Any, columns: Columns) -> Reader:
         if is_table:
             batches = data.select(names).to_batches(n_batch)
         else:
-            from pyarrow.dataset import ParquetFragmentScanOptions
-
-            options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
-            if is_arrow(getattr(data, "format", None), "ParquetFileFormat"):
-                little_memory = ParquetFragmentScanOptions(
-                    pre_buffer=False, use_buffered_stream=True
-                )
-                options["fragment_scan_options"] = little_memory
+            options = {"batch_readahead": 1, "fragment_readahead": 1}
             batches = data.to_batches(columns=names, batch_size=n_batch, **options)
         return ((0, batch) for batch in batches)
 
@@ -317,67 +285,52 @@ def convert(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None) -> 
     """
     if reader.n_rows == 0:
         raise InputError("expected rows, got none", path=reader.name)
+    files = [stamp.describe(path) for path, stamp in reader.stamps]
     key: dict[str, Any] = {"kind": reader.kind}
-    if reader.stamps:
-        files = [stamp.describe(path) for path, stamp in reader.stamps]
-        key |= {"files": files, "decimal": reader.decimal}
+    key |= {"files": files, "decimal": reader.decimal} if files else {}
     key |= {
         "columns": reader.numbers if reader.names is None else reader.names,
         "dtype": str(reader.dtype if dtype is None else dtype),
         "format": FORMAT,
     }
+    kept = None
     # Rows that come from no files cannot be recognised.
-    kept = _kept_path(cache, key) if cache is not None and reader.stamps else None
-    if kept is not None:
+    if cache is not None and files:
+        identity = _digest(key | {"files": [file["path"] for file in files]})
+        kept = cache / f"rows-{identity}-{_digest(files)}.npy"
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            description = json.loads(kept.with_suffix(".json").read_text(encoding="utf-8"))
+            source, description = _open_converted(reader.name, kept)
             if description["key"] == json.loads(json.dumps(key)):
-                return _source(reader.name, _open_kept(kept), description)
+                return source
     with _folder_for(reader, cache, dtype) as folder:
         path = folder / "rows.npy"
-        starts = _write(reader, path, dtype)
-        for original, stamp in reader.stamps:
-            stamp.check(original, original.stat())
-        description = {
-            "key": key,
-            "names": reader.names,
-            "numbers": reader.numbers,
-            "parts": [starts, reader.labels],
-        }
+        _write(reader, path, dtype, key)
         if kept is None:
-            file = open_npy(path)
+            source, _ = _open_converted(reader.name, path)
             # Views of the source share the file.
-            weakref.finalize(file, _remove_folder, folder, os.getpid())
-            return _source(reader.name, file, description)
-        path.with_suffix(".json").write_text(json.dumps(description), encoding="utf-8")
-        for suffix in (".npy", ".json"):
-            os.replace(path.with_suffix(suffix), kept.with_suffix(suffix))
+            weakref.finalize(source._arrays[0], _remove_folder, folder, os.getpid())
+            return source
+        os.replace(path, kept)
         folder.rmdir()
     for outdated in kept.parent.glob(f"{kept.stem.rsplit('-', 1)[0]}-*"):
-        if outdated.stem != kept.stem:
+        if outdated != kept:
             outdated.unlink(missing_ok=True)
-    return _source(reader.name, _open_kept(kept), description)
+    return _open_converted(reader.name, kept)[0]
 
 
-def _kept_path(cache: Path, key: dict[str, Any]) -> Path:
-    """Where rows are kept: two digests, so that outdated ones of the same files are found."""
-    identity = {**key, "files": [file["path"] for file in key["files"]]}
-    digests = [
-        hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest()[:16]
-        for part in (identity, key["files"])
-    ]
-    return cache / f"rows-{'-'.join(digests)}.npy"
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _source(name: str, file: ArrayFile, description: dict[str, Any]) -> RowSource:
-    starts, labels = description["parts"]
+def _open_converted(name: str, path: Path) -> tuple[RowSource, dict[str, Any]]:
+    # Without a stamp: another process may replace what is kept, by the same rows.
+    file: ArrayFile = dataclasses.replace(open_npy(path), stamp=None)
+    with open(path, "rb") as raw:
+        raw.seek(file.offset + file.shape[0] * file.shape[1] * file.dtype.itemsize)
+        description = json.loads(raw.read())
+    parts = description["starts"], description["labels"]
     key, names, numbers = (description[field] for field in ("key", "names", "numbers"))
-    return RowSource(name, [file], (starts, labels), key, names, numbers)
-
-
-def _open_kept(path: Path) -> ArrayFile:
-    # Without a stamp: another process may replace it, by the same rows.
-    return dataclasses.replace(open_npy(path), stamp=None)
+    return RowSource(name, [file], parts, key, names, numbers), description
 
 
 def _remove_folder(path: Path, process: int) -> None:
@@ -386,8 +339,8 @@ def _remove_folder(path: Path, process: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None) -> list[int]:
-    """Write rows to a .npy file; returns the first row of each part."""
+def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None, key: dict[str, Any]) -> None:
+    """Write rows to a .npy file, and behind them what they are."""
     starts: list[int] = []
     n_rows = width = 0
     fixed = reader.dtype if dtype is None else dtype
@@ -412,6 +365,10 @@ def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None) -> list[int]
             check_shape(reader.name, n_rows, width)
             write_rows(file, rows, fixed)
         check_shape(reader.name, n_rows, width)
+        for original, stamp in reader.stamps:
+            stamp.check(original, original.stat())
+        described = {"names": reader.names, "numbers": reader.numbers, "labels": reader.labels}
+        file.write(json.dumps({"key": key, "starts": starts} | described).encode())
         assert fixed is not None
         # The number of rows is known only now.
         file.seek(0)
@@ -420,7 +377,6 @@ def _write(reader: Reader, path: Path, dtype: np.dtype[Any] | None) -> list[int]
         assert file.tell() == _HEADER_BYTES
         file.flush()
         os.fsync(file.fileno())
-    return starts
 
 
 def write_rows(file: Any, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
@@ -434,19 +390,13 @@ def write_rows(file: Any, rows: np.ndarray, dtype: np.dtype[Any]) -> None:
 def _folder_for(reader: Reader, cache: Path | None, dtype: np.dtype[Any] | None) -> Iterator[Path]:
     """Make a temporary folder; if the block fails, remove it and explain a lack of room."""
     parent = Path(tempfile.gettempdir()) if cache is None else cache
-    new_folders = [path for path in (parent, *parent.parents) if not path.exists()]
     parent.mkdir(parents=True, exist_ok=True)
-    folder = None
+    folder = Path(tempfile.mkdtemp(prefix="pickmix-rows-", dir=parent))
     try:
-        folder = Path(tempfile.mkdtemp(prefix="pickmix-rows-", dir=parent))
         yield folder
     except BaseException as error:
         free = shutil.disk_usage(parent).free
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            for path in new_folders:
-                path.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)
         if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         needed = _needed(reader, reader.dtype if dtype is None else dtype)
@@ -471,7 +421,6 @@ def _check_room(reader: Reader, folder: Path, dtype: np.dtype[Any] | None) -> No
 
 
 def _size(n_bytes: int) -> str:
-    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.1f} {name}"
-    return f"{n_bytes} bytes"
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    named = (f"{n_bytes / unit:.1f} {name}" for unit, name in units if n_bytes >= unit)
+    return next(named, f"{n_bytes} bytes")

@@ -11,7 +11,6 @@ import numpy as np
 
 from pickmix.inputs.columns import STORAGES
 from pickmix.inputs.errors import InputError, shown
-from pickmix.inputs.frames import is_known_form
 
 #: Kinds of columns. The last two are not part of a model.
 KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
@@ -27,22 +26,13 @@ UNITS |= {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _STORAGES: dict[str, tuple[str, ...]] = dict.fromkeys(("number", "integer", "count"), ("number",))
 _STORAGES |= {"date": ("time",), "boolean": ("boolean", "number")}
 _ORIGINS = ("dict", "pandas", "polars", "pyarrow")
-# Entries of a form by their type in JSON.
-_FORMS: dict[type, tuple[str, ...]] = {
-    str: ("dtype", "value_type", "index_type", "unit", "decimal"),
-    bool: ("ordered", "arrow", "datetime", "duration"),
-    list: ("categories",),
-    int: ("precision", "scale"),
-}
-_FORM_TYPES = {name: kind for kind, names in _FORMS.items() for name in names}
-# Entries of a form that have one of few values.
-_FORM_VALUES: dict[str, tuple[str, ...]] = {
-    "decimal": (".", ","),
-    "text_mark": ("T", " "),
-    "text_zone": ("", "Z"),
-    "text_unit": ("D", "m", "s", "ms", "us", "ns"),
-    "unit": ("ms", "us", "ns"),
-}
+# Types of fields in JSON, and their names in messages.
+_FIELD_TYPES: dict[str, tuple[Any, str]] = dict.fromkeys(
+    ("name", "kind", "storage", "unit"), (str, "text")
+)
+_FIELD_TYPES |= dict.fromkeys(("levels", "codes", "shares"), (list | tuple, "a list"))
+_FIELD_TYPES |= dict.fromkeys(("whole", "lenient"), (bool, "true or false"))
+_FIELD_TYPES |= dict.fromkeys(("multiple", "decimals", "origin"), (int, "a whole number"))
 
 
 @dataclass(frozen=True)
@@ -98,12 +88,10 @@ class ColumnSchema:
             raise _damaged(None, "columns", "a dict for each column", values)
         known = {entry.name for entry in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
-        for name in ("name", "kind", "storage", "unit"):
-            if not isinstance(plain.get(name, "" if name == "unit" else None), str):
-                raise _damaged(plain.get("name"), name, "text", plain.get(name))
+        for name, (kind, expected) in _FIELD_TYPES.items():
+            if not isinstance(plain.get(name, getattr(cls, name, None)), kind):
+                raise _damaged(plain.get("name"), name, expected, plain.get(name))
         for name in ("levels", "codes", "shares"):
-            if not _is_list(plain.get(name, ())):
-                raise _damaged(plain["name"], name, "a list", plain[name])
             plain[name] = tuple(plain.get(name, ()))
         column = cls(**plain)
         _check_column(column)
@@ -181,14 +169,11 @@ class TableSchema:
     def from_dict(cls, values: Mapping[str, Any]) -> TableSchema:
         """Make a schema of plain values; what no fit could have made is refused."""
         columns = values.get("columns") if isinstance(values, Mapping) else None
-        if not _is_list(columns) or not columns:
+        if not isinstance(columns, list | tuple) or not columns:
             raise _damaged(None, "columns", "a list of columns", columns)
         if values.get("origin") not in _ORIGINS:
             raise _damaged(None, "origin", f"one of {_ORIGINS}", values.get("origin"))
         schema = cls([ColumnSchema.from_dict(entry) for entry in columns], values["origin"])
-        for column in schema.columns.values():
-            if column.kind != "skip" and not is_known_form(schema.origin, column.form):
-                raise _damaged(column.name, "form", f"a type of {schema.origin}", column.form)
         if len(schema) < len(columns) or not schema.modelled:
             names = [entry["name"] for entry in columns]
             raise _damaged(None, "columns", "different names, and a column of the model", names)
@@ -211,88 +196,39 @@ class TableSchema:
 
 def _damaged(column: Any, name: str, expected: str, value: Any) -> InputError:
     where = f" in the schema of column {shown(column)}" if column is not None else " of a schema"
-    return InputError(
-        f"must be as it was fitted: expected {expected} for {name!r}{where}, got {shown(value)}",
-        column=column,
-        value=None,
-        expected=expected,
+    problem = (
+        f"must be as it was fitted: expected {expected} for {name!r}{where}, got {shown(value)}"
     )
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _is_whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _are_codes(column: ColumnSchema) -> bool:
-    codes = column.codes
-    whole = all(_is_whole(code, 0, len(codes)) for code in codes)
-    return whole and len(codes) == len(column.levels) and set(codes) == set(range(len(set(codes))))
-
-
-def _are_shares(column: ColumnSchema) -> bool:
-    if not _are_codes(column):
-        return True
-    if len(column.shares) != len(column.levels) or not all(map(_is_number, column.shares)):
-        return False
-    sums = np.bincount(column.codes, column.shares) if column.codes else np.ones(1)
-    return min(column.shares, default=1.0) > 0.0 and bool((np.abs(sums - 1.0) < 1e-6).all())
+    return InputError(problem, column=column, expected=expected)
 
 
 def _check_column(column: ColumnSchema) -> None:
-    """Refuse a column that no fit could have made, by the name of the field."""
-    kind, low, high = column.kind, column.lowest, column.highest
-    has_levels = kind in (*LEVEL_KINDS, "constant")
+    """Refuse what would make rows of another model: fields of other types, levels without codes."""
+
+    def is_number(value: Any) -> bool:
+        return type(value) in (int, float) and math.isfinite(value)
+
+    kind, codes, shares = column.kind, column.codes, column.shares
+    n_levels, has_levels = len(column.levels), kind in (*LEVEL_KINDS, "constant")
     is_dated = kind == "date" or (kind == "constant" and column.storage == "time")
-    in_range = True
-    if kind in _STORAGES and kind != "boolean":
-        numbers = _is_number(low) and _is_number(high) and low <= high
-        in_range = isinstance(low, str) and isinstance(high, str) if kind == "date" else numbers
-    stepped = kind in ("integer", "date")
-    limit = 2**63 if is_dated else 2**64
-    plain = all(isinstance(level, str | int | float) for level in column.levels)
+    coded = len(codes) == n_levels and all(type(code) is int for code in codes)
+    coded = coded and set(codes) == set((0, 1) if kind == "boolean" else range(len(set(codes))))
+    shared = len(shares) == n_levels and all(is_number(share) and share > 0 for share in shares)
+    if coded and shared and n_levels:
+        shared = bool((np.abs(np.bincount(codes, shares) - 1.0) < 1e-6).all())
+    stepped = is_number(column.step) and float(column.step or 0) > 0
     checks = {
         "kind": (kind in KINDS, f"one of {KINDS}"),
         "storage": (column.storage in _STORAGES.get(kind, STORAGES), "that of the kind"),
-        "form": (_is_form(column.form), "a dict of known entries"),
-        "missing": (_is_number(column.missing) and 0 <= column.missing <= 1, "a share"),
-        "lowest": (in_range, "the smallest value, not above the largest"),
-        "levels": (plain and bool(column.levels) == has_levels, "plain values of levels"),
-        "codes": (_are_codes(column), "whole numbers from 0 on, one for each level"),
-        "shares": (_are_shares(column), "numbers that sum to one over the levels of each code"),
-        "step": (
-            _is_positive(column.step) if stepped else column.step is None,
-            "a positive number where values have a step",
-        ),
-        "scale": (_is_positive(column.scale), "a finite positive number"),
-        "whole": (isinstance(column.whole, bool), "true or false"),
-        "multiple": (_is_whole(column.multiple, 1, 2**64), "a positive whole number"),
-        "decimals": (_is_whole(column.decimals, 0, 20), "a whole number from 0 on"),
+        "form": (isinstance(column.form, dict), "a dict"),
+        "levels": (bool(n_levels) == has_levels, "levels where the kind has some"),
+        "codes": (coded, "whole numbers from 0 on, one for each level"),
+        "shares": (shared, "numbers that sum to one over the levels of each code"),
+        "step": (stepped or kind not in ("integer", "date"), "a positive number"),
+        "scale": (is_number(column.scale) and column.scale > 0, "a finite positive number"),
         "unit": (column.unit in UNITS if is_dated else column.unit == "", f"one of {[*UNITS]}"),
-        "origin": (_is_whole(column.origin, -(2**63), limit - 1), "a whole number of 64 bits"),
-        "lenient": (isinstance(column.lenient, bool), "true or false"),
+        "origin": (-(2**63) <= column.origin < 2**64, "a whole number of 64 bits"),
     }
     for name, (is_right, expected) in checks.items():
         if not is_right:
             raise _damaged(column.name, name, expected, getattr(column, name))
-    if kind == "boolean" and column.codes != (0, 1):
-        raise _damaged(column.name, "codes", "0 and 1 for booleans", column.codes)
-
-
-def _is_form(form: Any) -> bool:
-    return isinstance(form, dict) and all(
-        (isinstance(value, _FORM_TYPES.get(name, str)) or (value is None and name == "time_zone"))
-        and value in _FORM_VALUES.get(name, (value,))
-        for name, value in form.items()
-    )

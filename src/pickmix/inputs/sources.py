@@ -26,7 +26,6 @@ from pickmix.inputs.files import (
     check_beginning,
     check_size,
     column_numbers,
-    read_npy_header,
     working_dtype,
 )
 
@@ -39,7 +38,7 @@ BUFFER = 4 << 20
 
 
 class Stamp(NamedTuple):
-    """What shows whether a file is still the same."""
+    """Shows whether a file is still the same."""
 
     size: int
     mtime_ns: int
@@ -67,8 +66,7 @@ class ArrayFile:
     """A 2-D array of numbers that lies in a .npy file.
 
     It is read, never mapped: the system kills a process that touches a mapped page whose file was
-    cut meanwhile. Each read opens the file again. That costs some microseconds, keeps no
-    descriptors, and shows whether the file is still the one that was opened.
+    cut meanwhile. Each read opens the file again, which shows whether it is still the same.
     """
 
     path: Path
@@ -82,50 +80,42 @@ class ArrayFile:
     def fill(self, start: int, stop: int, columns: np.ndarray | None, out: np.ndarray) -> None:
         """Read rows start to stop - 1, the given columns, into `out` and its dtype."""
         n_rows, n_columns = self.shape
+        chosen = np.arange(n_columns) if columns is None else columns
         with open(self.path, "rb") as file:
-            self._check(file)
+            if self.stamp is not None:
+                self.stamp.check(self.path, os.fstat(file.fileno()))
             if self.fortran:
-                values = np.empty(stop - start, dtype=self.dtype)
-                numbers = range(n_columns) if columns is None else columns.tolist()
-                for position, column in enumerate(numbers):
-                    self._read_into(file, column * n_rows + start, values)
+                for position, column in enumerate(chosen.tolist()):
+                    values = self._read(file, column * n_rows + start, (stop - start,))
                     cast_into(out[:, position], values)
-            elif columns is None and self.dtype == out.dtype:
-                self._read_into(file, start * n_columns, out)
             else:
                 n_block = max(1, BUFFER // (n_columns * self.dtype.itemsize))
                 for first in range(start, stop, n_block):
-                    last = min(first + n_block, stop)
-                    rows = np.empty((last - first, n_columns), dtype=self.dtype)
-                    self._read_into(file, first * n_columns, rows)
-                    chosen = rows if columns is None else rows[:, columns]
-                    cast_into(out[first - start : last - start], chosen)
+                    shape = min(n_block, stop - first), n_columns
+                    rows = self._read(file, first * n_columns, shape)
+                    rows = rows if columns is None else rows[:, columns]
+                    cast_into(out[first - start : first - start + shape[0]], rows)
             # Once more: what changed while it was read may be half old and half new.
-            self._check(file)
+            if self.stamp is not None:
+                self.stamp.check(self.path, os.fstat(file.fileno()))
 
-    def _check(self, file: Any) -> None:
-        if self.stamp is not None:
-            self.stamp.check(self.path, os.fstat(file.fileno()))
-
-    def _read_into(self, file: Any, first: int, out: np.ndarray) -> None:
+    def _read(self, file: Any, first: int, shape: tuple[int, ...]) -> np.ndarray:
+        values = np.empty(shape, dtype=self.dtype)
         file.seek(self.offset + first * self.dtype.itemsize)
         # As bytes, since views of memory know no foreign byte orders.
-        if file.readinto(out.view(np.uint8)) < out.nbytes:
+        if file.readinto(values.view(np.uint8)) < values.nbytes:
             raise OSError(f"{self.path}: the file was cut while it was read")
+        return values
 
 
 class RowSource:
-    """Rows of numbers that are read in ranges: arrays or .npy files, one after the other.
-
-    They may have been converted from something else, of which `parts` are the first row and the
-    name (None: batches are counted) of each part.
-    """
+    """Rows of numbers that are read in ranges: arrays or .npy files, one after the other."""
 
     def __init__(
         self,
         name: str,  # what messages call it, for example the path
         arrays: Sequence[np.ndarray | ArrayFile],
-        parts: tuple[list[int], list[str] | None],
+        parts: tuple[list[int], list[str] | None],  # first rows and names (None: batches) of parts
         origin: dict[str, Any],  # JSON-able; without "files" or with a mapped one, rows are hashed
         names: list[str] | None = None,
         numbers: list[int] | None = None,  # of the columns in the data
@@ -154,9 +144,8 @@ class RowSource:
         if not self._arrays:
             raise InputError("the source is closed", path=self.name)
         if not 0 <= start <= stop <= self.n_rows:
-            raise IndexError(
-                f"{self.name}: expected a range within 0 to {self.n_rows}, got {start} to {stop}"
-            )
+            expected = f"expected a range within 0 to {self.n_rows}"
+            raise IndexError(f"{self.name}: {expected}, got {start} to {stop}")
         array = self._arrays[0]
         # What is mapped may change under a view of it.
         if isinstance(array, np.ndarray) and self._columns is None and self._mapped is None:
@@ -193,11 +182,10 @@ class RowSource:
         """
         origin = dict(self._origin)
         if "files" not in origin or origin["kind"] == "array":
-            digest = hashlib.sha256()
             # The first, the last and rows evenly spaced between them.
-            for row in np.unique(np.linspace(0, self.n_rows - 1, N_SAMPLED).astype(int)).tolist():
-                digest.update(self.read(row, row + 1).tobytes())
-            origin["sample"] = digest.hexdigest()[:32]
+            sampled = np.unique(np.linspace(0, self.n_rows - 1, N_SAMPLED).astype(int)).tolist()
+            content = b"".join(self.read(row, row + 1).tobytes() for row in sampled)
+            origin["sample"] = hashlib.sha256(content).hexdigest()[:32]
         shape = [self.n_rows, self.n_columns]
         return {**origin, "columns": self.column_labels(), "dtype": self.dtype.name, "shape": shape}
 
@@ -245,7 +233,7 @@ class RowSource:
 
 
 def array_source(array: np.ndarray, name: str, names: list[str] | None = None) -> RowSource:
-    """Rows of an array, which may be a mapped file."""
+    """Rows of an array, perhaps a mapped file."""
     check_matrix(name, array)
     mapped = None
     origin: dict[str, Any] = {"kind": "array"}
@@ -273,7 +261,10 @@ def open_npy(path: Path) -> ArrayFile:
         check_size(path, stamp.size)
         check_beginning(path, file)
         try:
-            shape, fortran, dtype = read_npy_header(file)
+            formats: Any = np.lib.format
+            is_first = formats.read_magic(file) == (1, 0)
+            read = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
+            shape, fortran, dtype = read(file)
         except ValueError as error:
             raise InputError(f"expected a .npy file, but {error}", path=path) from error
         offset = file.tell()
@@ -283,12 +274,11 @@ def open_npy(path: Path) -> ArrayFile:
     if len(shape) != 2:
         # Words the message; a shape without memory behind it.
         check_matrix(str(path), np.broadcast_to(np.zeros((), dtype), shape))
-    n_rows, n_columns = shape
-    expected = offset + n_rows * n_columns * dtype.itemsize
+    expected = offset + shape[0] * shape[1] * dtype.itemsize
     if stamp.size < expected:
         problem = f"the file is cut: expected {expected} bytes, got {stamp.size}"
         raise InputError(problem, path=path)
-    return ArrayFile(path, stamp, offset, (n_rows, n_columns), dtype, fortran)
+    return ArrayFile(path, stamp, offset, shape, dtype, fortran)
 
 
 def open_npy_files(name: str, paths: Sequence[Path]) -> RowSource:

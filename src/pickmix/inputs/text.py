@@ -7,7 +7,7 @@ parses the rest. Missing values (empty cells, NA, nan, ...) become NaN or gaps.
 from __future__ import annotations
 
 import contextlib
-import functools
+import csv
 import gzip
 import io
 import itertools
@@ -34,8 +34,8 @@ MISSING_CELLS = frozenset(
 _START, _BLOCK = 200, 1 << 25
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _QUOTED = re.compile(r'"[^"]*"')
-# A cell in quotes, and a line.
-_CLOSED, _LINE = r'"(?:[^"]|"")*+"(?!")', re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
+_COMMENT = re.compile(r"\s#")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
 _BOOLEANS |= {"false": False, "False": False, "FALSE": False}
 _INTEGER = r"^[+-]?\p{Nd}{1,300}$"
@@ -128,7 +128,7 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
     rows = split[delimiter]
     if delimiter is None and all(len(row) == 1 for row in rows[1:]) and len(rows) > 1:
         # A name with blanks over a single column.
-        rows[0] = [_unquoted(lines[0])]
+        rows[0] = [lines[0].strip().strip('"')]
     if decimal is None:
         decimal = "," if delimiter in ("\t", ";") and _has_decimal_commas(rows) else "."
     first = rows[0]
@@ -148,7 +148,7 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
         column
         for row in below
         for column, cell in enumerate(row)
-        if not is_number(cell, decimal) and not is_missing(cell)
+        if not _are_numbers([_COMMENT.split(cell)[0]], decimal)
     )
     names, n_skipped = (first, start[0][0]) if has_header else (None, 0)
     return TextLayout(delimiter, names, len(first), n_skipped, bool(below), decimal, with_words)
@@ -177,12 +177,11 @@ def _find_delimiters(line: str, marks: str) -> list[str | None]:
 
 def _fields(line: str, delimiter: str | None) -> list[str]:
     """Split a line. After numbers, # begins a comment; among words it is a letter."""
-    kept = line.split("#", 1)[0]
+    kept = _COMMENT.split(line, maxsplit=1)[0]
     fields = split_cells(kept, delimiter)
     # The decimal mark may not be known yet.
-    if kept != line and not any(_are_numbers(fields, mark) for mark in ".,"):
-        return split_cells(line, delimiter)
-    return fields
+    is_comment = kept != line and any(_are_numbers(fields, mark) for mark in ".,")
+    return fields if is_comment else split_cells(line, delimiter)
 
 
 def _are_numbers(fields: list[str], decimal: str) -> bool:
@@ -220,26 +219,24 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 # Cells
 
 
-def split_cells(line: str, delimiter: str | None, raw: bool = False) -> list[str]:
-    """Split a row into what its cells mean, or into what is written there."""
-    cells = _cell_pattern(delimiter).findall(line) if '"' in line else line.split(delimiter)
-    return cells if raw else [_unquoted(cell) for cell in cells]
+def _dialect(delimiter: str | None) -> dict[str, Any]:
+    return {"delimiter": delimiter or " ", "skipinitialspace": True}
 
 
-@functools.cache
-def _cell_pattern(delimiter: str | None) -> re.Pattern[str]:
+def split_cells(line: str, delimiter: str | None) -> list[str]:
+    """Split a line into what its cells mean: without blanks and quotes around them."""
+    if '"' not in line:
+        return [cell.strip() for cell in line.split(delimiter)]
+    return [cell.strip() for cell in next(csv.reader([line], **_dialect(delimiter)), [""])]
+
+
+def raw_cells(record: str, delimiter: str | None) -> list[str]:
+    """Split a row into its cells as they are written, with blanks and quotes."""
+    closed = r'"(?:[^"]|"")*+"(?!")'
     if delimiter is None:
-        return re.compile(rf"{_CLOSED}|\S+")
+        return re.findall(rf"{closed}|\S+", record)
     mark = re.escape(delimiter)
-    return re.compile(rf"(?:^|{mark})((?:[ ]*{_CLOSED})?[^{mark}]*)")
-
-
-def _unquoted(cell: str) -> str:
-    """Return what a cell means: without blanks and quotes around it."""
-    cell = cell.strip()
-    if len(cell) >= 2 and cell[0] == cell[-1] == '"':
-        return cell[1:-1].replace('""', '"')
-    return cell
+    return re.findall(rf"(?:^|{mark})((?:[ ]*{closed})?[^{mark}]*)", record)
 
 
 def quoted(text: str, delimiter: str | None) -> str:
@@ -258,43 +255,11 @@ def as_text(value: Any, decimal: str = ".") -> str:
     return repr(value).replace(".", decimal) if isinstance(value, float) else str(value)
 
 
-@dataclass
-class Cells:
-    """Rows of text files, cell by cell; how cells are written is read again where it is needed."""
+def read_cells(path: Path, decimal: str | None = None) -> tuple[Any, TextLayout]:
+    """Return what the cells of a text mean, as a pyarrow Table, and its layout.
 
-    layout: TextLayout
-    #: pyarrow Table of what the cells mean, one column for each of the file's.
-    table: Any
-    #: Files and their layouts.
-    sources: list[tuple[Path, TextLayout]]
-
-    def column(self, number: int) -> TypedColumn:
-        """Return a typed column, by the decimal mark of the file."""
-        return text_column(self.table.column(number), self.layout.decimal)
-
-    def start(self) -> list[str]:
-        """Lines before the first row (comments, blank lines, the header), and that one."""
-        path, layout = self.sources[0]
-        with open_text(path) as file:
-            return list(itertools.islice(file, layout.n_skipped + 1))
-
-    def rows(self, delimiter: str | None) -> Iterator[list[str]]:
-        """Yield the cells of each row as they are written: with quotes and blanks.
-
-        For another delimiter than they have, cells are in quotes where they need them now.
-        """
-        for path, layout in self.sources:
-            for table in _tables(path, layout, range(layout.n_columns), raw=True):
-                for row in zip(*(column.to_pylist() for column in table.columns), strict=True):
-                    if delimiter == self.layout.delimiter:
-                        yield list(row)
-                    else:
-                        # Those in quotes are the same in every dialect.
-                        yield [c if c.lstrip()[:1] == '"' else quoted(c, delimiter) for c in row]
-
-
-def read_cells(path: Path, decimal: str | None = None) -> Cells:
-    """Read a text file; rows of another length are refused by line."""
+    Rows of another length are refused by line.
+    """
     import pyarrow as pa
 
     if path.stat().st_size == 0:
@@ -304,92 +269,85 @@ def read_cells(path: Path, decimal: str | None = None) -> Cells:
     if not tables:
         names = listed(layout.names or [], str)
         raise InputError(f"expected rows, got only a header: {names}", path=path)
-    return Cells(layout, pa.concat_tables(tables), [(path, layout)])
+    return pa.concat_tables(tables), layout
 
 
-def column_cells(path: Path, layout: TextLayout, column: int, numbers: bool) -> Iterator[str]:
-    """Yield what the cells of one column mean, row by row.
+def written_rows(path: Path, layout: TextLayout) -> Iterator[str]:
+    """Yield the rows of a text as they are written, without ends of lines."""
+    with open_text(path) as file:
+        lines = itertools.islice(file, layout.n_skipped, None)
+        for _, record, _ in _records(path, layout, lines):
+            yield record.rstrip("\r\n")
 
-    With `numbers`, all lines that begin with # are comments, as where rows of numbers are read.
-    """
-    for table in _tables(path, layout, [column], comments=numbers):
+
+def column_cells(path: Path, layout: TextLayout, column: int) -> Iterator[str]:
+    """Yield what the cells of one column mean, row by row."""
+    for table in _tables(path, layout, [column]):
         yield from (cell.strip() for cell in table.column(0).to_pylist())
 
 
 def number_blocks(path: Path, layout: TextLayout, numbers: list[int]) -> Iterator[np.ndarray]:
     """Yield rows of numbers, (N, D) float64, block by block; a missing value becomes NaN."""
-    for table in _tables(path, layout, numbers, comments=True, floats=True):
+    for table in _tables(path, layout, numbers, floats=True):
         try:
             columns = [_floats(column, layout.decimal) for column in table.columns]
         except ValueError as error:
-            raise _explained(path, layout, numbers) from error
+            raise _wrong_cell(path, layout, numbers) from error
         yield np.column_stack(columns)
 
 
-def _blocks(path: Path, layout: TextLayout) -> Iterator[str]:
-    """Yield the rows of a file as texts of whole lines, with quotes that are closed."""
+def _blocks(path: Path, layout: TextLayout) -> Iterator[tuple[int, str]]:
+    """Yield texts of whole rows, each with the number of its first line."""
     with open_text(path) as file:
         for _ in range(layout.n_skipped):
             file.readline()
-        block = file.read(_BLOCK)
+        first, block = layout.n_skipped + 1, file.read(_BLOCK)
         while block:
             more = file.read(_BLOCK)
             end = max(block.rfind("\n"), block.rfind("\r")) + 1 if more else len(block)
+            # A cell in quotes may go on in the next line.
             if more and (end == 0 or block.count('"', 0, end) % 2):
                 block += more
                 continue
             if block[:end].strip("\r\n"):
-                yield block[:end]
+                yield first, block[:end]
+            first += len(_LINE.findall(block, 0, end))
             block = block[end:] + more
 
 
 def _tables(
-    path: Path,
-    layout: TextLayout,
-    columns: Sequence[int],
-    *,
-    raw: bool = False,
-    comments: bool = False,
-    floats: bool = False,
+    path: Path, layout: TextLayout, columns: Sequence[int], floats: bool = False
 ) -> Iterator[Any]:
-    """Yield pyarrow Tables of what cells mean, or with `raw` of what is written there.
-
-    With `comments`, # begins a comment at the beginning of a line and after a row of numbers. With
-    `floats` the columns are numbers where that is quick.
-    """
+    """Yield pyarrow Tables of cells as texts; with `floats` as numbers where that is quick."""
     import pyarrow as pa
 
-    for block in _blocks(path, layout):
-        table = None
-        if "#" not in block and ('"' not in block or not (raw or _has_odd_quotes(block, layout))):
-            # What fails may have blank lines, or words for missing values with blanks around them.
-            with contextlib.suppress(pa.ArrowInvalid):
-                table = _parse(block, layout, columns, floats)
-        if table is None:
+    for first, block in _blocks(path, layout):
+        if "#" not in block and not _has_odd_quotes(block, layout):
             try:
-                lines = enumerate(_LINE.findall(block))
-                rows = [cells for _, cells in _records(path, layout, lines, comments)]
-            except InputError as error:
-                raise _explained(path, layout, columns if comments else None) from error
-            if not rows:
+                yield _parse(block, layout, columns, floats)
                 continue
-            cells = [[row[column] for row in rows] for column in columns]
-            texts = cells if raw else [list(map(_unquoted, column)) for column in cells]
-            arrays = [pa.array(column, pa.large_string()) for column in texts]
-            table = pa.table(arrays, names=[str(place) for place in range(len(arrays))])
-        yield table
+            except pa.ArrowInvalid:
+                # Blank lines, or words for missing values with blanks around them; or a mistake.
+                pass
+        rows = [cells for *_, cells in _records(path, layout, _LINE.findall(block), first)]
+        if rows:
+            arrays = [
+                pa.array([row[column] for row in rows], pa.large_string()) for column in columns
+            ]
+            yield pa.table(arrays, names=[str(place) for place in range(len(arrays))])
 
 
 def _has_odd_quotes(block: str, layout: TextLayout) -> bool:
     """Whether quotes may be others than pyarrow knows: open, after blanks, or between blanks."""
-    return bool(
-        layout.delimiter is None or block.count('"') % 2 or re.search(r'[^\w"] +"', block, re.ASCII)
-    )
+    if '"' not in block:
+        return False
+    odd = layout.delimiter is None or block.count('"') % 2
+    return bool(odd or re.search(r'[^\w"] +"', block, re.ASCII))
 
 
 def _parse(block: str, layout: TextLayout, columns: Sequence[int], floats: bool) -> Any:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     if layout.delimiter is None:
         block = "\n".join(["\t".join(line.split()) for line in _LINE.findall(block)])
@@ -398,13 +356,13 @@ def _parse(block: str, layout: TextLayout, columns: Sequence[int], floats: bool)
     mark, quotes, content = layout.delimiter or "\t", '"' in block, block.encode()
     # One block, so that a row may be of any length.
     size = min(len(content) + 1, 2**31 - 1)
-    table = csv.read_csv(
+    table = arrow_csv.read_csv(
         pa.BufferReader(content),
-        csv.ReadOptions(column_names=names, block_size=size),
-        csv.ParseOptions(
+        arrow_csv.ReadOptions(column_names=names, block_size=size),
+        arrow_csv.ParseOptions(
             delimiter=mark, quote_char='"' if quotes else False, newlines_in_values=quotes
         ),
-        csv.ConvertOptions(
+        arrow_csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.float64() if floats else pa.large_string()),
             null_values=sorted(MISSING_CELLS),
             decimal_point=layout.decimal,
@@ -415,49 +373,53 @@ def _parse(block: str, layout: TextLayout, columns: Sequence[int], floats: bool)
 
 
 def _records(
-    path: Path, layout: TextLayout, lines: Iterable[tuple[int, str]], comments: bool
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of the first line, raw cells) of each row; others are refused by line."""
-    record, first, n_columns = "", 0, layout.n_columns
-    blank = " \r\n" if layout.delimiter == "\t" else None
-    for number, line in lines:
-        if not record:
-            line, first = _without_comment(line, layout) if comments else line, number
-            # A colour may be #ff0000, but a comment has as many cells as a row by chance only.
-            is_comment = line.lstrip().startswith("#")
-            if not line.strip(blank) or (
-                is_comment and len(split_cells(line, layout.delimiter)) != n_columns
-            ):
-                continue
-        goes_on, record = bool(record), record + line
-        if (goes_on and '"' not in line) or _is_open(record, layout.delimiter):
-            continue
-        cells = split_cells(record.rstrip("\r\n"), layout.delimiter, raw=True)
-        if len(cells) != n_columns:
-            expected = f"{n_columns} columns"
-            raise InputError(path=path, line=first, expected=expected, value=len(cells))
-        yield first, cells
-        record = ""
-    if record:
-        raise InputError(f"a quotation mark in line {first} has no end", path=path)
+    path: Path, layout: TextLayout, lines: Iterable[str], first: int = 1
+) -> Iterator[tuple[int, str, list[str]]]:
+    """Yield (number of its first line, text, cells) of each row; `first` numbers the first line.
 
+    This is what Python's csv makes of them, without comments. Rows of another length are refused.
+    """
+    record: list[str] = []
+    last, blank = first - 1, " \r\n" if layout.delimiter == "\t" else None
 
-def _is_open(record: str, delimiter: str | None) -> bool:
-    """Whether the last cell in quotes goes on in the next line."""
-    if delimiter is None or '"' not in record:
-        return False
-    start = rf"(?:^|(?<={re.escape(delimiter)}))[ ]*"
-    return re.search(f'{start}"', re.sub(f"{start}{_CLOSED}", "", record)) is not None
+    def lines_of_rows() -> Iterator[str]:
+        nonlocal last
+        for line in lines:
+            last += 1
+            if not record:
+                line = _without_comment(line, layout)
+                if not line.strip(blank):
+                    continue
+            record.append(line)
+            # Blanks at the end would be one more cell of those between blanks.
+            yield f"{line.strip()}\n" if layout.delimiter is None else line
+
+    # Cells may be longer than Python's csv takes by default.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
+    for cells in csv.reader(lines_of_rows(), **_dialect(layout.delimiter)):
+        text, start = "".join(record), last - len(record) + 1
+        record.clear()
+        if cells and cells[-1].endswith(("\n", "\r")) and not text.rstrip().endswith('"'):
+            raise InputError(f"a quotation mark in line {start} has no end", path=path)
+        if len(cells) != layout.n_columns:
+            expected = f"{layout.n_columns} columns"
+            raise InputError(path=path, line=start, expected=expected, value=len(cells))
+        yield start, text, cells
 
 
 def _without_comment(line: str, layout: TextLayout) -> str:
     """Return a line without what follows # at its beginning, or after a whole row of numbers."""
-    for place in (place for place, letter in enumerate(line) if letter == "#"):
-        kept = line[:place]
-        fields = split_cells(kept, layout.delimiter) if kept.strip() else []
-        whole = len(fields) == layout.n_columns
-        if not fields or (whole and _are_numbers(fields[-1:], layout.decimal)):
-            return kept
+    if "#" not in line:
+        return line
+    n_columns = layout.n_columns
+    if line.lstrip().startswith("#"):
+        # A colour may be #ff0000, but a comment has as many cells as a row by chance only.
+        is_row = 0 in layout.words and len(split_cells(line, layout.delimiter)) == n_columns
+        return line if is_row else ""
+    for match in _COMMENT.finditer(line) if n_columns - 1 not in layout.words else ():
+        cells = split_cells(line[: match.start()], layout.delimiter)
+        if len(cells) == n_columns and cells[-1] and _are_numbers(cells[-1:], layout.decimal):
+            return line[: match.start()]
     return line
 
 
@@ -490,22 +452,16 @@ def _floats(cells: Any, decimal: str) -> np.ndarray:
     return np.asarray(cells.to_numpy(zero_copy_only=False))
 
 
-def _explained(path: Path, layout: TextLayout, numbers: Sequence[int] | None) -> InputError:
-    """Find the first row with other cells than the layout says, or without numbers there."""
-    try:
-        with open_text(path) as file:
-            lines = itertools.islice(enumerate(file, start=1), layout.n_skipped, None)
-            for line, cells in _records(path, layout, lines, numbers is not None):
-                for column in numbers or ():
-                    cell = _unquoted(cells[column])
-                    if not _are_numbers([cell], layout.decimal):
-                        return _wrong_cell(path, layout, line, column, cell)
-    except InputError as error:
-        return error
-    return InputError("expected rows of numbers", path=path)
-
-
-def _wrong_cell(path: Path, layout: TextLayout, line: int, column: int, cell: str) -> InputError:
+def _wrong_cell(path: Path, layout: TextLayout, columns: Sequence[int]) -> InputError:
+    """Find the first cell of these columns that is no number."""
+    with open_text(path) as file:
+        lines = itertools.islice(file, layout.n_skipped, None)
+        line, column, cell = next(
+            (line, column, cells[column].strip())
+            for line, _, cells in _records(path, layout, lines, layout.n_skipped + 1)
+            for column in columns
+            if not _are_numbers([cells[column].strip()], layout.decimal)
+        )
     remedy = "leave that column out with {columns}"
     if _DECIMAL_COMMA.fullmatch(cell):
         remedy = "is the comma a decimal one? say so with {comma}"
@@ -526,9 +482,10 @@ def read_text(path: Path, decimal: str | None = None) -> TypedTable:
     The delimiter (tab, semicolon, comma, | or blanks), the header and the decimal mark are found
     from the first rows. Columns without a name are called column_0, column_1, ... by their place.
     """
-    cells = read_cells(path, decimal)
-    names = name_columns(path, cells.layout.names, cells.layout.n_columns)
-    return make_table([(name, cells.column(k)) for k, name in enumerate(names)], "dict")
+    cells, layout = read_cells(path, decimal)
+    names = name_columns(path, layout.names, layout.n_columns)
+    columns = [text_column(column, layout.decimal) for column in cells.columns]
+    return make_table(zip(names, columns, strict=True), "dict")
 
 
 def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> list[str]:

@@ -92,12 +92,6 @@ def marginals(
     Probabilities of a mixture in closed form are exact, those of others come from 20,000 drawn
     rows. Columns of whole or rounded numbers have bins of whole steps. Of more than `max_levels`
     levels the rarest are put together.
-
-    >>> from pickmix import FamilyMixture
-    >>> counts = np.random.default_rng(0).poisson(2.0, (500, 1))
-    >>> (column,) = marginals(FamilyMixture("poisson", 1, random_state=0).fit(counts), counts)
-    >>> column.edges[:4], column.observed.shape
-    (array([-0.5,  0.5,  1.5,  2.5]), (10,))
     """
     check_integer("n_bins", n_bins, 1)
     check_integer("max_levels", max_levels, 2)
@@ -136,47 +130,40 @@ def _numbers(column: Column, n_bins: int) -> Marginal:
     return Marginal(column.terms.name, "number", edges, (), observed, expected, n_seen, exact)
 
 
-def _step_of(seen: np.ndarray, width: float) -> float | None:
-    """What all values are multiples of, if bins of this width would hold a few of them.
-
-    A bin with three whole numbers beside one with two makes stripes that are not in the rows.
-    """
-    if not seen.shape[0] or width <= 0.0:
-        return None
-    short = seen.astype(np.float32)
-    # Rounded numbers of 32 bits have other digits in 64.
-    step = find_step(short if (short == seen).all() else seen)
-    return None if step is None or step.size * _MOST_STEPS < width else float(step.size)
-
-
 def _edges(seen: np.ndarray, step: float | None, n_bins: int) -> np.ndarray:
     """Edges of bins over most of the values; between steps where values are rounded."""
-    low, high = (float(seen.min()), float(seen.max())) if seen.size else (0.0, 1.0)
+    least, low, high = 0.0, 0.0, 1.0
     if seen.size:
+        least, low, high = float(seen.min()), float(seen.min()), float(seen.max())
         inner = np.percentile(seen, _MIDDLE)
         if inner[1] > inner[0] and high - low > _STRETCH * (inner[1] - inner[0]):
-            low, high = float(inner[0]), float(inner[1])
-    step = step or _step_of(seen, (high - low) / n_bins)
-    if step is None:
-        if high <= low:
-            # A single value: a bin of any width around it.
-            width = max(abs(low), 1.0) * 1e-3
-            low, high = low - width, high + width
-        values = np.unique(seen)
-        few = 1 < values.shape[0] <= min(n_bins, seen.shape[0] // 3)
-        if few and low == values[0] and high == values[-1]:
-            # A few values, each many times: a bin for each.
-            half = 0.5 * np.diff(values)
-            ends = values[0] - half[0], values[-1] + half[-1]
-            return np.concatenate([ends[:1], values[:-1] + half, ends[1:]])
-        return np.linspace(low, high, n_bins + 1)
-    # Steps are counted from the least value, which is one of them.
-    n_steps = max(int(np.rint((high - low) / step)), 0) + 1
-    per_bin = -(-n_steps // n_bins)
-    first = seen.min() if seen.size else 0.0
-    start = first + np.floor((low - first) / step) * step
-    count = -(-n_steps // per_bin)
-    return np.asarray(start - 0.5 * step + step * per_bin * np.arange(count + 1.0))
+            low, high = inner.tolist()
+    if not step and seen.size and high > low:
+        # A bin with three whole numbers beside one with two makes stripes that are not in the rows.
+        # Rounded numbers of 32 bits have other digits in 64.
+        short = seen.astype(np.float32)
+        found = find_step(short if (short == seen).all() else seen)
+        if found is not None and found.size * _MOST_STEPS >= (high - low) / n_bins:
+            step = float(found.size)
+    if step:
+        # Steps are counted from the least value, which is one of them.
+        n_steps = max(int(np.rint((high - low) / step)), 0) + 1
+        per_bin = -(-n_steps // n_bins)
+        start = least + np.floor((low - least) / step) * step
+        count = -(-n_steps // per_bin)
+        return np.asarray(start - 0.5 * step + step * per_bin * np.arange(count + 1.0))
+    if high <= low:
+        # A single value: a bin of any width around it.
+        width = max(abs(low), 1.0) * 1e-3
+        return np.linspace(low - width, high + width, n_bins + 1)
+    values = np.unique(seen)
+    few = 1 < values.shape[0] <= min(n_bins, seen.shape[0] // 3)
+    if few and low == values[0] and high == values[-1]:
+        # A few values, each many times: a bin for each.
+        half = 0.5 * np.diff(values)
+        ends = values[0] - half[0], values[-1] + half[-1]
+        return np.concatenate([ends[:1], values[:-1] + half, ends[1:]])
+    return np.linspace(low, high, n_bins + 1)
 
 
 @dataclass(frozen=True)
@@ -232,12 +219,6 @@ def calibration(
     At most `max_rows` rows are evaluated, chosen at random; fewer if components and columns are
     very many. Held-out rows say more: those of the fit lie nearer to the model than chance would
     have it. `seed` is for values that repeat.
-
-    >>> from pickmix import GaussianMixture
-    >>> X = np.random.default_rng(0).normal(size=(2000, 2))
-    >>> columns = calibration(GaussianMixture(1).fit(X), X)
-    >>> bool((columns.distances < columns.limit()).all())
-    True
     """
     check_integer("n_bins", n_bins, 2)
     check_integer("max_rows", max_rows, 1)
@@ -269,33 +250,23 @@ def calibration(
 def _transform(
     distribution: Distribution, seen: np.ndarray, random: np.random.Generator
 ) -> np.ndarray:
-    """Sorted u of cells (n,)."""
-    if distribution.kind == "number" and distribution.step is None:
-        low, high = _bounds_of_ties(distribution, seen)
-    else:
-        low, high = distribution.bounds(seen)
-    return np.sort(low + (high - low) * random.uniform(size=seen.shape[0]))
-
-
-def _bounds_of_ties(distribution: Distribution, seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Between which probabilities each value (n,) lies.
+    """Sorted u of cells (n,).
 
     A density has no ties, so a number that occurs several times is taken for a rounded one.
     """
     values, which, counts = np.unique(seen, return_inverse=True, return_counts=True)
-    low, high = distribution.bounds(values)
+    low, high = map(np.array, distribution.bounds(values))
     tied = np.flatnonzero(counts > 1)
-    if values.shape[0] == 1:
+    is_density = distribution.kind == "number" and distribution.step is None
+    if is_density and values.shape[0] == 1:
         # All rows are alike, and no other value says how far they reach.
         low, high = np.zeros(1), np.ones(1)
-    elif tied.size:
+    elif is_density and tied.size:
         half = 0.5 * np.diff(values)
-        below = np.concatenate([half[:1], half])[tied]
-        above = np.concatenate([half, half[-1:]])[tied]
-        low, high = low.copy(), high.copy()
+        below, above = np.append(half[:1], half)[tied], np.append(half, half[-1:])[tied]
         low[tied] = distribution.cumulative(values[tied] - below)
         high[tied] = distribution.cumulative(values[tied] + above)
-    return low[which], high[which]
+    return np.sort(low[which] + (high - low)[which] * random.uniform(size=seen.shape[0]))
 
 
 def _distance(u: np.ndarray) -> float:
@@ -328,28 +299,21 @@ class ColumnSummary:
 
 def summarise_columns(view: View, rows: Rows) -> list[ColumnSummary]:
     """Describe every column by rows, and predict its cells from the others of their rows."""
-    predicted = _predict_columns(view, rows)
+    summaries = []
     values = view.values(rows.values).T
-    return [
-        ColumnSummary(
-            column.name,
-            column.kind,
-            float(np.isnan(cells).mean()),
-            _content(column, _seen(cells)),
-            column.step,
-            *scores,
-        )
-        for column, cells, scores in zip(view.columns, values, predicted, strict=True)
-    ]
-
-
-def _content(column: ColumnTerms, seen: np.ndarray) -> str:
-    if not seen.size:
-        return ""
-    if column.levels:
-        n_seen, n_levels = np.unique(seen).shape[0], len(column.levels)
-        return f"{'' if n_seen == n_levels else f'{n_seen:,} of '}{n_levels:,} levels"
-    return " to ".join(shown_values(column, float(seen.min()), float(seen.max())))
+    for column, cells, scores in zip(
+        view.columns, values, _predict_columns(view, rows), strict=True
+    ):
+        seen, content = _seen(cells), ""
+        if seen.size and column.levels:
+            n_seen, n_levels = np.unique(seen).shape[0], len(column.levels)
+            content = f"{'' if n_seen == n_levels else f'{n_seen:,} of '}{n_levels:,} levels"
+        elif seen.size:
+            content = " to ".join(shown_values(column, float(seen.min()), float(seen.max())))
+        missing = float(np.isnan(cells).mean())
+        summary = ColumnSummary(column.name, column.kind, missing, content, column.step, *scores)
+        summaries.append(summary)
+    return summaries
 
 
 def _predict_columns(view: View, rows: Rows) -> list[tuple[float, float]]:

@@ -56,17 +56,7 @@ class ComponentTable:
 
 
 def component_table(model: Any, X: Any, *, scores: RowScores | None = None) -> ComponentTable:
-    """Describe every component of a fitted mixture by rows.
-
-    >>> from pickmix import GaussianMixture
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(c, 1.0, (200, 2)) for c in (0.0, 10.0)])
-    >>> table = component_table(GaussianMixture(2, random_state=0).fit(X), X)
-    >>> table.rows, table.neighbour
-    (array([200, 200]), array([1, 0]))
-    >>> bool(13.0 < table.separation[0] < 16.0)
-    True
-    """
+    """Describe every component of a fitted mixture by rows."""
     view = view_of(model)
     scores = view.score(view.read(X)) if scores is None else scores
     parts, known = view.parts_from(scores)
@@ -109,27 +99,22 @@ def _neighbours(parts: Sequence[Part], known: np.ndarray) -> tuple[np.ndarray, n
     numbers = np.flatnonzero(known)
     if numbers.size < 2:
         return neighbour, separation
-    positions = np.concatenate([part.positions() for part in parts], axis=1)[numbers]
-    candidates = numbers[_nearest(positions, min(_CANDIDATES, numbers.size - 1))]
-    first = np.repeat(numbers, candidates.shape[1])
+    points = np.concatenate([part.positions() for part in parts], axis=1)[numbers]
+    if points.shape[1] > _FEW_COORDINATES and numbers.size > _MOST_PAIRS:
+        random = np.random.default_rng(0)
+        points = points @ random.standard_normal((points.shape[1], _FEW_COORDINATES))
+    # Beyond so many coordinates a tree is slower than all pairs.
+    algorithm = "brute" if points.shape[1] > _FEW_COORDINATES else "kd_tree"
+    n_candidates = min(_CANDIDATES, numbers.size - 1)
+    search = NearestNeighbors(n_neighbors=n_candidates, algorithm=algorithm).fit(points)
+    candidates = numbers[search.kneighbors(return_distance=False)]
+    first = np.repeat(numbers, n_candidates)
     distances = sum(part.bhattacharyya(first, candidates.ravel()) for part in parts)
     distances = np.reshape(distances, candidates.shape)
-    best = distances.argmin(axis=1)
-    rows = np.arange(numbers.size)
+    rows, best = np.arange(numbers.size), distances.argmin(axis=1)
     neighbour[numbers] = candidates[rows, best]
     separation[numbers] = np.sqrt(8.0 * np.maximum(distances[rows, best], 0.0))
     return neighbour, separation
-
-
-def _nearest(points: np.ndarray, n: int) -> np.ndarray:
-    """Numbers (K, n) of the points nearest to each one of K, itself not among them."""
-    K, d = points.shape
-    if d > _FEW_COORDINATES and K > _MOST_PAIRS:
-        points = points @ np.random.default_rng(0).standard_normal((d, _FEW_COORDINATES))
-    # Beyond so many coordinates a tree is slower than all pairs.
-    algorithm = "brute" if points.shape[1] > _FEW_COORDINATES else "kd_tree"
-    search = NearestNeighbors(n_neighbors=n, algorithm=algorithm).fit(points)
-    return np.asarray(search.kneighbors(return_distance=False))
 
 
 # Clusters.
@@ -201,20 +186,15 @@ def describe_clusters(view: View, scores: RowScores, labels: np.ndarray) -> list
                 traits[cluster].append(_trait(by_place[place], which, *map(float, numbers)))
             first = last
     n_rows = np.bincount(labels[scores.component], minlength=n_clusters)
-    return [
-        Cluster(
-            float(totals[cluster] / max(totals.sum(), 1e-300)),
-            int(np.count_nonzero(labels == cluster)),
-            int(n_rows[cluster]),
-            tuple(_largest(traits[cluster])),
-        )
-        for cluster in range(n_clusters)
-    ]
-
-
-def _largest(traits: list[Trait]) -> list[Trait]:
-    order = sorted(traits, key=lambda trait: -abs(trait.difference))
-    return [trait for trait in order if abs(trait.difference) >= _WORTH][:_MOST_TRAITS]
+    clusters = []
+    for cluster, described in enumerate(traits):
+        described.sort(key=lambda trait: -abs(trait.difference))
+        worth = [trait for trait in described if abs(trait.difference) >= _WORTH]
+        weight = float(totals[cluster] / max(totals.sum(), 1e-300))
+        n_components = int(np.count_nonzero(labels == cluster))
+        kept = tuple(worth[:_MOST_TRAITS])
+        clusters.append(Cluster(weight, n_components, int(n_rows[cluster]), kept))
+    return clusters
 
 
 def _trait(
@@ -231,20 +211,12 @@ def _trait(
 
 
 def shown_values(column: ColumnTerms, *values: float) -> list[str]:
-    """Values of a column of numbers as texts."""
+    """Values of a column of numbers as texts: three digits, or all whole ones."""
     if column.start is not None:
         return column.dates(np.array(values))
     unit = " days" if column.kind == "date" else ""
-    return [f"{_digits(value)}{unit}" for value in values]
-
-
-def _digits(value: float) -> str:
-    """Three digits or all whole ones, and an exponent only where zeros would be many.
-
-    >>> _digits(51234.7), _digits(0.031234), _digits(3.2e-9), _digits(-0.0)
-    ('51235', '0.0312', '3.2e-09', '0')
-    """
-    return f"{value:.0f}" if 1e3 <= abs(value) < 1e15 else f"{value + 0.0:.3g}"
+    # An exponent only where zeros would be many.
+    return [f"{v:.0f}{unit}" if 1e3 <= abs(v) < 1e15 else f"{v + 0.0:.3g}{unit}" for v in values]
 
 
 # Unusual rows.
@@ -287,14 +259,6 @@ def unusual_rows(
 
     Rows without any value are left out. Rows with gaps have the log-density of fewer columns, so
     they tend to come later than complete ones.
-
-    >>> from pickmix import GaussianMixture
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> mixture = GaussianMixture(1).fit(X)
-    >>> X[7, 1] = 9.0
-    >>> (row,) = unusual_rows(mixture, X, 1)
-    >>> row.row, row.reasons[0].column, row.reasons[0].observed
-    (7, 'column 1', 9.0)
     """
     check_integer("n_rows", n_rows, 0)
     check_integer("reasons", reasons, 1)
@@ -314,20 +278,20 @@ def unusual_rows(
 
 
 def _reasons(explanation: Any, row: int, names: Sequence[str]) -> tuple[Reason, ...]:
+    observed, expected = (
+        [value.item() if isinstance(value, np.generic) else value for value in cells]
+        for cells in (explanation.values[row], explanation.expected[row])
+    )
     return tuple(
         Reason(
             names[column],
-            _plain(explanation.values[row, column]),
-            _plain(explanation.expected[row, column]),
+            observed[column],
+            expected[column],
             float(explanation.spread[row, column]),
             float(explanation.log_conditional[row, column]),
             explanation.kinds[column] in LEVEL_KINDS,
             "days" if explanation.kinds[column] == "date" else "",
         )
-        for column in map(int, explanation.ranked[row])
+        for column in explanation.ranked[row].tolist()
         if column >= 0
     )
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

@@ -15,25 +15,18 @@ from typing import Any
 import numpy as np
 
 import pickmix
-from pickmix.inspection.columns import (
-    Calibration,
-    Marginal,
-    calibration,
-    marginals,
-    summarise_columns,
-)
+from pickmix.inspection.columns import calibration, marginals, summarise_columns
 from pickmix.inspection.components import (
     ComponentTable,
-    Reason,
     UnusualRow,
     cluster_labels,
     component_table,
     describe_clusters,
     unusual_rows,
 )
-from pickmix.inspection.plane import choose_plane, component_means, coordinates, plane_covariances
+from pickmix.inspection.plane import choose_plane, component_moments, coordinates
 from pickmix.inspection.verdict import gather, judge
-from pickmix.inspection.view import Rows, RowScores, View, sample_rows
+from pickmix.inspection.view import Rows, View, sample_rows
 from pickmix.model.path import ComponentPath, path
 
 # Evaluations of components for calibration (tenths of a second) and for the path over K.
@@ -74,15 +67,19 @@ def collect(
 
     Lists over components have K values, those over rows as many as there are rows in the report.
     """
-    view, rows = subject.view, subject.rows
-    estimator = view.estimator
-    name = type(estimator).__name__
-    scores = view.score(rows)
+    view, rows, ids = subject.view, subject.rows, subject.ids
+    estimator, name, scores = view.estimator, type(view.estimator).__name__, view.score(rows)
     table = component_table(view, rows, scores=scores)
     unusual = unusual_rows(view, rows, n_unusual, scores=scores)
-    calibrated, spread = _columns(view, rows)
+    calibrated, spread = None, []
+    if view.can_draw:
+        columns = list(range(len(view.columns)))[:_MOST_COLUMNS]
+        affordable = _CALIBRATION_WORK / (len(columns) * view.n_components)
+        most = int(max(500, min(20_000, affordable)))
+        calibrated = calibration(view, rows, columns, max_rows=most)
+        spread = marginals(view, rows, columns=columns)
     tree = estimator.merge_tree() if view.is_closed_form and len(table) > 1 else None
-    over_k = None if tree is None or not held_out else _path(view, rows)
+    over_k = _path(view, rows) if tree is not None and held_out else None
     evidence = gather(
         view,
         table,
@@ -95,6 +92,8 @@ def collect(
     )
     labels = cluster_labels(view, tree)
     shown = choose_shown(table, unusual, len(view.columns))
+    at = shown.rows
+    chosen = rows.take(at)
     no_reasons = (
         f"A {name} does not say which cells make a row unusual. Mixtures in closed form do: "
         "GaussianMixture, FamilyMixture, TableMixture."
@@ -112,23 +111,37 @@ def collect(
         "columns": view.names,
         "summaries": plain(summarise_columns(view, rows)),
         "components": _components(view, table, shown.place),
-        "rows": _rows(subject, scores, shown),
-        "map": _map(view, rows, table, shown.rows),
+        "rows": {
+            "n": len(chosen),
+            "nSampled": shown.n_sampled,
+            "number": (chosen.numbers + 1).tolist(),
+            "id": None if ids is None else [shortened(ids[row]) for row in at.tolist()],
+            "idName": subject.id_name,
+            "component": scores.component[at].tolist(),
+            "density": plain(scores.log_density[at], 5),
+            "cells": [cells(column) for column in view.cells(chosen)],
+        },
+        "map": _map(view, rows, table, at),
         "marginals": plain(spread),
-        "calibration": None if calibrated is None else _calibration(calibrated),
-        "unusual": [_unusual(row, shown.place) for row in unusual],
+        "calibration": None
+        if calibrated is None
+        else {
+            "shares": plain(calibrated.shares, 3),
+            "distance": plain(calibrated.distances, 3),
+            "limit": plain(calibrated.limit(), 3),
+            **dict(zip(("low", "high"), plain(calibrated.band(), 3), strict=True)),
+        },
+        "unusual": [
+            {
+                "row": shown.place[row.row],
+                "density": plain(row.log_density, 5),
+                "component": row.component,
+                "reasons": [_reason(reason) for reason in row.reasons],
+            }
+            for row in unusual
+        ],
         "unusualWhy": "" if view.is_closed_form else no_reasons,
     }
-
-
-def _columns(view: View, rows: Rows) -> tuple[Calibration | None, list[Marginal]]:
-    """Calibration and marginals of the first columns; none of a mixture that cannot draw rows."""
-    if not view.can_draw:
-        return None, []
-    columns = list(range(len(view.columns)))[:_MOST_COLUMNS]
-    affordable = _CALIBRATION_WORK / (len(columns) * view.n_components)
-    most = int(max(500, min(20_000, affordable)))
-    return calibration(view, rows, columns, max_rows=most), marginals(view, rows, columns=columns)
 
 
 def _about(view: View, rows: Rows) -> list[list[str]]:
@@ -166,11 +179,8 @@ def _path_values(over_k: ComponentPath) -> dict[str, Any]:
     """A path in at most `_MOST_LEVELS` points."""
     last = over_k.n_components.shape[0] - 1
     kept = np.unique(np.round(np.geomspace(1, last + 1, _MOST_LEVELS)).astype(np.int64) - 1)
-    return {
-        "n": over_k.n_components[kept].tolist(),
-        "score": numbers(over_k.log_likelihood[kept], 6),
-        "chosen": over_k.choose(),
-    }
+    score, chosen = plain(over_k.log_likelihood[kept]), over_k.choose()
+    return {"n": over_k.n_components[kept].tolist(), "score": score, "chosen": chosen}
 
 
 def _trace(estimator: Any, rows: Rows) -> dict[str, Any] | None:
@@ -179,9 +189,9 @@ def _trace(estimator: Any, rows: Rows) -> dict[str, Any] | None:
     if not len(trace):
         return None
     kept = trace[np.unique(np.linspace(0, len(trace) - 1, _MOST_RECORDS).astype(np.int64))]
-    course: dict[str, Any] = {name: numbers(kept[name], 6) for name in _TRACE}
+    course: dict[str, Any] = {name: plain(kept[name]) for name in _TRACE}
     validated = np.isfinite(kept["validation"]).any()
-    course["validation"] = numbers(kept["validation"], 6) if validated else []
+    course["validation"] = plain(kept["validation"]) if validated else []
     return {**course, "isEncoded": rows.table is not None}
 
 
@@ -189,15 +199,14 @@ def _tree(tree: Any, estimator: Any) -> dict[str, Any]:
     if tree is None and hasattr(estimator, "merge_tree"):
         return {"why": "A single component has nothing to be merged with."}
     if tree is None:
-        name = type(estimator).__name__
         reason = "cannot be merged in closed form, so there is no tree of them."
-        return {"why": f"Components of a {name} {reason}"}
-    linkage = np.asarray(tree.linkage)
+        return {"why": f"Components of a {type(estimator).__name__} {reason}"}
+    left, right, height = np.asarray(tree.linkage).T[:3]
     return {
-        "left": linkage[:, 0].astype(np.int64).tolist(),
-        "right": linkage[:, 1].astype(np.int64).tolist(),
-        "height": numbers(linkage[:, 2]),
-        "cost": numbers(tree.costs, 4),
+        "left": left.astype(np.int64).tolist(),
+        "right": right.astype(np.int64).tolist(),
+        "height": plain(height, 5),
+        "cost": plain(np.asarray(tree.costs), 4),
         "order": np.asarray(tree.order()).tolist(),
     }
 
@@ -209,11 +218,11 @@ def _components(view: View, table: ComponentTable, place: dict[int, int]) -> dic
     centres[largest] = table.centre[largest]
     return {
         # All digits: the page adds them up and numbers clusters by them, as the tree does.
-        "weight": numbers(table.weight, 17),
+        "weight": plain(table.weight, 17),
         "rows": table.rows.tolist(),
-        "side": numbers(table.side, 3),
+        "side": plain(table.side, 3),
         "neighbour": table.neighbour.tolist(),
-        "separation": numbers(table.separation, 3),
+        "separation": plain(table.separation, 3),
         "typical": [place.get(row, -1) for row in table.typical.tolist()],
         "centre": [_centres(c, centres[:, d]) for d, c in enumerate(view.columns)],
     }
@@ -225,27 +234,10 @@ def _centres(column: Any, values: np.ndarray) -> Any:
         return cells([None if code != code else column.levels[int(code)] for code in values])
     if column.start is not None:
         return cells([None if date == "NaT" else date for date in column.dates(values)])
-    return numbers(values)
+    return plain(values, 5)
 
 
-def _calibration(calibrated: Calibration) -> dict[str, Any]:
-    low, high = calibrated.band()
-    columns = {"distance": calibrated.distances, "limit": calibrated.limit()}
-    columns |= {"low": low, "high": high}
-    shares = [numbers(each, 3) for each in calibrated.shares]
-    return {"shares": shares} | {name: numbers(values, 3) for name, values in columns.items()}
-
-
-def _unusual(row: UnusualRow, place: dict[int, int]) -> dict[str, Any]:
-    return {
-        "row": place[row.row],
-        "density": number(row.log_density),
-        "component": row.component,
-        "reasons": [_reason(reason) for reason in row.reasons],
-    }
-
-
-def _reason(reason: Reason) -> list[Any]:
+def _reason(reason: Any) -> list[Any]:
     values = {"observed": reason.observed, "expected": reason.expected}
     # Booleans are levels, with the names that Python gives them.
     named = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
@@ -277,12 +269,17 @@ def choose_shown(table: ComponentTable, unusual: Sequence[UnusualRow], n_columns
     room = max(600, _MOST_CELLS // n_columns)
     sample = sample_rows(component.shape[0], min(_MOST_SAMPLED, room // 2))
     typical = table.typical[np.argsort(-table.weight, kind="stable")]
+    # The first rows of every component, then the second ones, and so on.
+    order = np.argsort(component, kind="stable")
+    turn = np.arange(order.shape[0]) - np.searchsorted(component[order], component[order])
+    few = turn < _OF_EACH
+    of_each = order[few][np.argsort(turn[few], kind="stable")]
     every = np.concatenate(
         [
             sample,
             np.array([row.row for row in unusual], dtype=np.int64),
             typical[typical >= 0][: room // 2],
-            _of_each(component)[: max(0, room - sample.size)],
+            of_each[: max(0, room - sample.size)],
         ]
     )
     # The first of each, in this order.
@@ -292,37 +289,12 @@ def choose_shown(table: ComponentTable, unusual: Sequence[UnusualRow], n_columns
     return Shown(rows, int(sample.shape[0]), place)
 
 
-def _of_each(component: np.ndarray) -> np.ndarray:
-    """The first rows of every component, then the second ones, and so on."""
-    order = np.argsort(component, kind="stable")
-    starts = np.searchsorted(component[order], component[order], side="left")
-    turn = np.arange(order.shape[0]) - starts
-    few = turn < _OF_EACH
-    return np.asarray(order[few][np.argsort(turn[few], kind="stable")])
-
-
-def _rows(subject: Subject, scores: RowScores, shown: Shown) -> dict[str, Any]:
-    rows, ids = subject.rows.take(shown.rows), subject.ids
-    return {
-        "n": int(shown.rows.shape[0]),
-        "nSampled": shown.n_sampled,
-        "number": (rows.numbers + 1).tolist(),
-        "id": None if ids is None else [shortened(ids[row]) for row in shown.rows.tolist()],
-        "idName": subject.id_name,
-        "component": scores.component[shown.rows].tolist(),
-        "density": numbers(scores.log_density[shown.rows]),
-        "cells": [cells(column) for column in subject.view.cells(rows)],
-    }
-
-
 def _map(view: View, rows: Rows, table: ComponentTable, shown: np.ndarray) -> dict[str, Any]:
     """Positions of rows, and centres and covariances of components, in a plane."""
     plane = choose_plane(view, rows.take(sample_rows(len(rows), _FOR_AXES)))
     points = plane.project(coordinates(view, rows.take(shown)))
     if view.is_closed_form:
-        every = np.arange(view.n_components)
-        centres = plane.project(component_means(view, every))
-        covariances = plane_covariances(view, every, plane)
+        centres, covariances = component_moments(view, plane)
     else:
         projected = plane.project(coordinates(view, rows))
         centres, covariances = _moments(projected, table.scores.component, view.n_components)
@@ -335,12 +307,12 @@ def _map(view: View, rows: Rows, table: ComponentTable, shown: np.ndarray) -> di
         centres[:, 1] = 0.0
         covariances[:, 0, 1] = covariances[:, 1, 0] = 0.0
         covariances[:, 1, 1] = 0.25 * width**2
-    positions = {"x": points[:, 0], "y": points[:, 1], "cx": centres[:, 0], "cy": centres[:, 1]}
-    shapes = {"xx": covariances[:, 0, 0], "xy": covariances[:, 0, 1], "yy": covariances[:, 1, 1]}
+    positions = zip(("x", "y", "cx", "cy"), (*points.T, *centres.T), strict=True)
+    shapes = zip(("xx", "xy", "yy"), covariances[:, [0, 0, 1], [0, 1, 1]].T, strict=True)
     return {
         "names": names,
-        **{name: numbers(values, 4) for name, values in positions.items()},
-        **{name: numbers(values, 3) for name, values in shapes.items()},
+        **{name: plain(values, 4) for name, values in positions},
+        **{name: plain(values, 3) for name, values in shapes},
     }
 
 
@@ -351,15 +323,13 @@ def _moments(
     complete = ~np.isnan(points).any(axis=1)
     points, component = points[complete], component[complete]
     counts = np.bincount(component, minlength=n_components).astype(np.float64)
-    divisor = np.maximum(counts, 1.0)
+    counts[counts == 0.0] = np.nan
     sums, squares = np.zeros((n_components, 2)), np.zeros((n_components, 2, 2))
     np.add.at(sums, component, points)
-    centres = sums / divisor[:, None]
+    centres = sums / counts[:, None]
     away = points - centres[component]
     np.add.at(squares, component, away[:, :, None] * away[:, None, :])
-    covariances = squares / divisor[:, None, None]
-    centres[counts == 0.0], covariances[counts == 0.0] = np.nan, np.nan
-    return centres, covariances
+    return centres, squares / counts[:, None, None]
 
 
 # The page and its values.
@@ -397,25 +367,6 @@ def embeddable(payload: Any) -> str:
     return text
 
 
-def number(value: float, digits: int = 5) -> int | float | None:
-    """A number with few digits; whole ones as they are, None for what is none.
-
-    >>> number(0.1234567), number(1234567.0), number(float("nan"))
-    (0.12346, 1234567, None)
-    """
-    value = float(value)
-    if not math.isfinite(value):
-        return None
-    if value == int(value) and abs(value) < 1e15:
-        return int(value)
-    return float(f"{value:.{digits}g}")
-
-
-def numbers(values: Any, digits: int = 5) -> list[int | float | None]:
-    """An array (n,) as `number` has its values."""
-    return [number(value, digits) for value in np.asarray(values, dtype=np.float64).tolist()]
-
-
 def shortened(text: Any) -> str:
     """A text that is not too long to show."""
     text = str(text)
@@ -423,21 +374,28 @@ def shortened(text: Any) -> str:
 
 
 def plain(value: Any, digits: int = 6) -> Any:
-    """Values, arrays and data classes as lists, dicts, short numbers and texts.
+    """Values, arrays and data classes as lists, dicts, short numbers and texts; None is NaN.
 
-    >>> plain((0.123456789, np.arange(2), "a", None))
-    [0.123457, [0, 1], 'a', None]
+    >>> plain((0.123456789, np.array([0.0, np.nan]), 1234567.0, True, "a", None))
+    [0.123457, [0, None], 1234567, True, 'a', None]
     """
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        number = float(value)
+        if not math.isfinite(number):
+            return None
+        is_whole = number == int(number) and abs(number) < 1e15
+        return int(number) if is_whole else float(f"{number:.{digits}g}")
     if is_dataclass(value):
         return {f.name: plain(getattr(value, f.name), digits) for f in fields(value)}
     if isinstance(value, np.ndarray) and value.dtype.kind == "M":
         return [str(date).replace("T", " ")[:10] for date in value]
-    if isinstance(value, np.ndarray | list | tuple):
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist(), digits)
+    if isinstance(value, list | tuple):
         return [plain(each, digits) for each in value]
-    if value is None or isinstance(value, bool | np.bool_):
-        return value if value is None else bool(value)
-    is_number = isinstance(value, int | float | np.number)
-    return number(float(value), digits) if is_number else shortened(value)
+    return shortened(value)
 
 
 def cells(column: list[Any]) -> list[int | float | None] | dict[str, Any]:
@@ -445,11 +403,9 @@ def cells(column: list[Any]) -> list[int | float | None] | dict[str, Any]:
 
     >>> cells(["a", "b", None, "a"])
     {'texts': ['a', 'b'], 'codes': [0, 1, -1, 0]}
-    >>> cells([0.5, None])
-    [0.5, None]
     """
     if not any(isinstance(value, bool | str) for value in column):
-        return [None if value is None else number(value, 6) for value in column]
+        return [plain(value) for value in column]
     known: dict[str, int] = {}
     codes = [
         -1 if value is None else known.setdefault(shortened(value), len(known)) for value in column

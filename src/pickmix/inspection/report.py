@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,12 +95,20 @@ def report(
     id_name, named = _read_ids(X, ids)
     rows = _choose_rows(view, _without_ids(view, X, ids), most)
     fitted = None if X_fit is None else _choose_rows(view, _without_ids(view, X_fit, ids), most)
-    subject = Subject(view, rows, _texts(_chosen_ids(named, rows)), id_name, fitted)
-    page = make_page(subject, title=title, held_out=held_out, n_unusual=n_unusual)
-    if target is None:
-        return page
-    write_page(page, target)
-    return target
+    if named is not None:
+        if len(named) != rows.n_data:
+            raise ValueError(
+                f"ids must hold one value for each of {rows.n_data:,} rows, got {len(named):,}."
+            )
+        named = _texts(named[number] for number in rows.numbers.tolist())
+    page = make_page(
+        Subject(view, rows, named, id_name, fitted),
+        target,
+        title=title,
+        held_out=held_out,
+        n_unusual=n_unusual,
+    )
+    return page if target is None else target
 
 
 def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None = None) -> Path:
@@ -109,10 +117,9 @@ def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None
     `rows` is what it was fitted to: an array, a source of rows or a table. Columns of an array have
     these `names`.
     """
-    tabular = not getattr(model, "_takes_sources", True)
-    view = View(model, None if tabular else names)
+    view = View(model, names if getattr(model, "_takes_sources", True) else None)
     subject = Subject(view, _choose_rows(view, rows, affordable_rows(model)))
-    write_page(make_page(subject, title=None, held_out=False, n_unusual=10), target)
+    make_page(subject, target, title=None, held_out=False, n_unusual=10)
     return target
 
 
@@ -135,15 +142,13 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def make_page(subject: Subject, **settings: Any) -> str:
-    """The text of a report; settings as those of `collect`."""
-    return render(collect(subject, **settings))
-
-
-def write_page(page: str, target: Path) -> None:
-    """Write a page; the file appears whole or not at all."""
-    with replacing(target) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+def make_page(subject: Subject, target: Path | None = None, **settings: Any) -> str:
+    """The text of a report; settings as those of `collect`. A `target` appears whole or not."""
+    page = render(collect(subject, **settings))
+    if target is not None:
+        with replacing(target) as temporary:
+            temporary.write_text(page, encoding="utf-8")
+    return page
 
 
 def affordable_rows(model: Any) -> int:
@@ -167,7 +172,7 @@ def subject_of(
     """A subject out of rows that were chosen already, with their numbers among `n_rows`."""
     view = View(model, names)
     chosen = replace(view.read(rows), numbers=np.asarray(numbers), n_data=n_rows)
-    return Subject(view, chosen, _texts(ids), id_name)
+    return Subject(view, chosen, None if ids is None else _texts(ids), id_name)
 
 
 def _choose_rows(view: View, X: Any, most: int) -> Rows:
@@ -205,25 +210,14 @@ def _read_ids(X: Any, ids: Any) -> tuple[str, Any]:
 
 def _without_ids(view: View, X: Any, ids: Any) -> Any:
     """A data frame without the column that names its rows, unless the model has that one too."""
-    estimator = view.estimator
-    tabular = not getattr(estimator, "_takes_sources", True)
+    tabular = not getattr(view.estimator, "_takes_sources", True)
     if tabular or not isinstance(ids, str) or not hasattr(X, "columns"):
         return X
-    if ids in view.names or len(X.columns) == estimator.n_features_in_:
+    if ids in view.names or len(X.columns) == view.estimator.n_features_in_:
         return X
     # pandas and polars both take a list of names.
     return X[[name for name in X.columns if name != ids]]
 
 
-def _chosen_ids(ids: Any, rows: Rows) -> list[Any] | None:
-    if ids is None:
-        return None
-    if len(ids) != rows.n_data:
-        raise ValueError(
-            f"ids must hold one value for each of {rows.n_data:,} rows, got {len(ids):,}."
-        )
-    return [ids[number] for number in rows.numbers.tolist()]
-
-
-def _texts(ids: Any) -> Sequence[str] | None:
-    return None if ids is None else ["" if value is None else str(value) for value in ids]
+def _texts(ids: Iterable[Any]) -> list[str]:
+    return ["" if value is None else str(value) for value in ids]

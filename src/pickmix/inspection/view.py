@@ -73,11 +73,6 @@ class View:
     """The model of a fitted estimator, and its columns in the order and terms of the user.
 
     `names` replace the estimator's names of columns.
-
-    >>> from pickmix import GaussianMixture
-    >>> view = View(GaussianMixture(1).fit([[0.0, 1.0], [1.0, 3.0]]))
-    >>> view.names
-    ['column 0', 'column 1']
     """
 
     def __init__(self, estimator: Any, names: Sequence[str] | None = None) -> None:
@@ -92,13 +87,7 @@ class View:
         self.parts: list[Part] = self.model.parts()[0]
         self.level_weights: dict[int, np.ndarray] = self._reader.level_weights
         self.columns: list[ColumnTerms] = self._reader.terms()
-        self._describe_columns()
-        if names is not None:
-            named = zip(self.columns, names, strict=True)
-            self.columns = [replace(column, name=name) for column, name in named]
-
-    def _describe_columns(self) -> None:
-        """Give columns their kinds, and levels without names their numbers."""
+        # Columns have kinds; levels without names have their numbers.
         order = {column.place: d for d, column in enumerate(self.columns)}
         for part in self.parts:
             for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
@@ -106,6 +95,9 @@ class View:
                 levels = terms.levels or tuple(map(str, range(n_levels)))
                 kind = terms.kind or part.kind
                 self.columns[order[place]] = replace(terms, kind=kind, levels=levels)
+        if names is not None:
+            named = zip(self.columns, names, strict=True)
+            self.columns = [replace(column, name=name) for column, name in named]
 
     @property
     def names(self) -> list[str]:
@@ -148,21 +140,18 @@ class View:
         """Log-densities and most probable components, in one pass over the components."""
         if not self.is_closed_form:
             with self.unnamed():
-                best = self.model.top_components(rows.values, 1)[0][:, 0]
+                component = self.model.top_components(rows.values, 1)[0][:, 0]
             log_density = self.log_densities(rows.values)
-            return RowScores(rows.values, best.astype(np.int64), log_density, rows.log_units)
-        components, densities = [], []
-        for log_joint, log_base, operations in self.model.log_joint_blocks(rows.values):
-            likelihood = operations.log_sum_exp(log_joint)
-            refuse_overflow(likelihood)
-            components.append(operations.top_of_all(log_joint, 1.0, 1)[0][:, 0])
-            densities.append(likelihood + log_base)
-        return RowScores(
-            rows.values,
-            np.concatenate(components).astype(np.int64),
-            np.concatenate(densities) + rows.log_units,
-            rows.log_units,
-        )
+        else:
+            components, densities = [], []
+            for log_joint, log_base, operations in self.model.log_joint_blocks(rows.values):
+                likelihood = operations.log_sum_exp(log_joint)
+                refuse_overflow(likelihood)
+                components.append(operations.top_of_all(log_joint, 1.0, 1)[0][:, 0])
+                densities.append(likelihood + log_base)
+            component = np.concatenate(components)
+            log_density = np.concatenate(densities) + rows.log_units
+        return RowScores(rows.values, component.astype(np.int64), log_density, rows.log_units)
 
     def log_densities(self, values: np.ndarray) -> np.ndarray:
         """Log-densities (N,) of rows of the model, in its coordinates."""
@@ -269,13 +258,7 @@ def spread_of(rows: np.ndarray) -> np.ndarray:
 
 
 def sample_rows(n_rows: int, most: int, seed: int = 0) -> np.ndarray:
-    """Sorted numbers of at most so many rows, drawn without replacement; all if there are few.
-
-    >>> sample_rows(3, 10)
-    array([0, 1, 2])
-    >>> sample_rows(1000, 4).shape
-    (4,)
-    """
+    """Sorted numbers of at most so many rows, drawn without replacement; all if there are few."""
     if n_rows <= most:
         return np.arange(n_rows)
     return np.sort(np.random.default_rng(seed).choice(n_rows, most, replace=False))

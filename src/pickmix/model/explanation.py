@@ -11,10 +11,8 @@ import numpy as np
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
-from pickmix.families.gaussian_parts import DensePart
 from pickmix.model.conditional import conditional_moments
 from pickmix.model.rows import QueryRows, log_sum_exp
-from pickmix.threads import Threads, resolve_n_jobs
 
 _BLOCK_NUMBERS = 150_000  # In the largest arrays: 1 MB stays in the cache.
 _AGAIN = 100_000  # Doubtful cells that are evaluated again at a time.
@@ -23,7 +21,6 @@ _AGAIN = 100_000  # Doubtful cells that are evaluated again at a time.
 _FAR = -1e5
 _SLACK = 40.0
 _ROUNDING = 1e-13
-_MUCH_WORK = 2e8  # Numbers of covariances to factorise that take NumPy about four seconds.
 _MOST_SHOWN = 3  # Rows in the printed form.
 #: Kinds of columns whose values are names, of arrays and of tables.
 LEVEL_KINDS = ("level", "boolean", "category")
@@ -160,19 +157,13 @@ def explain_rows(
     """
     shape = query.rows.shape
     parts = query.parts if query.noise is None else [part.with_noise() for part in query.parts]
-    threads = Threads(resolve_n_jobs(query.model.n_jobs))
-    compiled: list[Any] = [part for part in parts if part.has_kernel and _is_much(query, part)]
-    plain = [part for part in parts if part not in compiled]
     log_density = np.zeros(shape[0])
     log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
     answers = _Answers(log_conditional, expected, spread, np.zeros(shape, dtype=bool))
     for numbers, log_joint in query.log_joints():
         log_density[numbers] = log_sum_exp(log_joint)
-        for part in compiled:
-            _explain_compiled(query, part, numbers, log_joint, log_density, answers, threads)
-        for block in _alike(query, numbers) if plain else ():
-            _explain_block(query, plain, numbers[block], log_joint[:, block], log_density, answers)
-    threads.close()
+        for block in _alike(query, numbers):
+            _explain_block(query, parts, numbers[block], log_joint[:, block], log_density, answers)
     refuse_overflow(log_density)
     log_density[~query.seen.any(axis=1)] = 0.0
     if all_cells:
@@ -211,35 +202,6 @@ def _evaluate_again(query: QueryRows, log_density: np.ndarray, answers: _Answers
         means, deviations = conditional_moments(others, targets)
         answers.expected[cells] = means[numbers, which]
         answers.spread[cells] = deviations[numbers, which]
-
-
-def _is_much(query: QueryRows, part: Part) -> bool:
-    """Whether the work is worth a kernel, which takes some seconds to compile the first time."""
-    n_rows, d = query.rows.shape[0], part.columns.shape[0]
-    n_factors = n_rows if query.noise is not None else int(query.patterns.max()) + 1
-    # Factors for a pattern take NumPy some six times as long as what rows of it take then.
-    return bool((n_factors + n_rows / 6.0) * query.model.n_components * d * d > _MUCH_WORK)
-
-
-def _explain_compiled(
-    query: QueryRows,
-    part: DensePart,
-    numbers: np.ndarray,
-    log_joint: np.ndarray,
-    log_density: np.ndarray,
-    answers: _Answers,
-    threads: Threads,
-) -> None:
-    """Write the answers of any rows, of one part."""
-    rows = query.seen_rows(numbers).of(part.columns)
-    found = part.leave_out_of(rows, log_joint, _FAR, _SLACK, threads)
-    which, places = np.nonzero(rows.seen)
-    cells = numbers[which], part.columns[places]
-    log_others, mean, spread, doubtful = found[:, which, places]
-    answers.log_conditional[cells] = log_density[cells[0]] - log_others
-    answers.expected[cells] = mean + query.centre[cells[1]]
-    answers.spread[cells] = spread
-    answers.doubtful[cells] = doubtful > 0.0
 
 
 def _alike(query: QueryRows, numbers: np.ndarray) -> Iterator[slice]:

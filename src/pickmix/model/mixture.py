@@ -17,7 +17,7 @@ from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.families.base import Family, Part, RandomSource
+from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
 from pickmix.families.layout import Moments
 from pickmix.families.registry import restrict_family
 from pickmix.selection.operations import Operations
@@ -248,12 +248,15 @@ class MixtureModel:
     def sample(self, n_rows: int, random: RandomSource) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows (N, D), grouped by component, and their components (N,)."""
         counts = random.multinomial(n_rows, self.weights / self.weights.sum())
-        rows = [
-            self.family.sample(self.parameters, k, int(counts[k]), random)
-            for k in np.flatnonzero(counts).tolist()
-        ]
-        drawn = self.in_order_of_columns(np.concatenate(rows))
-        return drawn, np.repeat(np.arange(counts.shape[0]), counts)
+        components = np.repeat(np.arange(counts.shape[0]), counts)
+        parts, centre = self.parts()
+        nothing = SeenRows(centre[None], np.zeros((1, self.n_columns), dtype=bool), np.zeros(1))
+        pairs = Pairs(nothing, np.zeros_like(components), components)
+        rows = np.empty((n_rows, self.n_columns))
+        for part in parts:
+            targets = np.arange(part.columns.shape[0])
+            rows[:, part.columns] = part.draw(pairs.of(part.columns), targets, random)
+        return rows + centre, components
 
     # Other mixtures.
 

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pickmix.inspection.displays.colours import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GRID,
-    INDIGO,
-    INK,
-    OLIVE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    WINE,
-)
+from pickmix.inspection.displays import colours as c
+from pickmix.inspection.displays.colours import BLUE, GRID, INK
 from pickmix.optional import require
 
 #: Of rows, behind everything else.
 ROWS = "#8c8c8c"
 #: Of clusters. Grey is left to the rows.
-CLUSTER_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, WINE, OLIVE, INDIGO, BLACK)
+CLUSTER_COLOURS = [BLUE, c.VERMILION, c.GREEN, c.PURPLE, c.ORANGE]
+CLUSTER_COLOURS += [c.SKY, c.WINE, c.OLIVE, c.INDIGO, c.BLACK]
 #: Of titles and tick labels.
 TITLE_SIZE, TICK_SIZE = 11, 9
-# Ellipses of two standard deviations are drawn if they are few, or if no more than so many lie over
-# each other.
-_FEW, _MOST_OVER_EACH_OTHER = 20, 4.0
 # The light that passes through all ellipses at one point, and how opaque a single one is at most.
 _LIGHT, _MOST_OPAQUE = 0.15, 0.35
 # Centres at which ellipses are counted.
@@ -61,22 +47,10 @@ class Display:
         return ax
 
     def _grid(
-        self,
-        axes: Any,
-        n_panels: int,
-        n_across: int,
-        panel: tuple[float, float] = (3.0, 2.4),
-        **settings: Any,
+        self, axes: Any, n_panels: int, n_across: int, panel: tuple[float, float], **settings: Any
     ) -> np.ndarray:
         """Axes (n,) of panels: those given, or a new grid of pyplot, `n_across` wide."""
-        if axes is not None:
-            given = np.asarray(axes, dtype=object).ravel()
-            if given.shape[0] < n_panels:
-                raise ValueError(
-                    f"axes must hold at least {n_panels} axes, one for each panel, got "
-                    f"{given.shape[0]}."
-                )
-        else:
+        if axes is None:
             n_across = min(n_across, n_panels)
             n_down = -(-n_panels // n_across)
             size = panel[0] * n_across, panel[1] * n_down + 0.5
@@ -87,6 +61,13 @@ class Display:
             # Shared axes have labels in the last row only, which may not be full.
             for lowest in given[max(n_panels - n_across, 0) : n_panels]:
                 lowest.xaxis.set_tick_params(labelbottom=True)
+        else:
+            given = np.asarray(axes, dtype=object).ravel()
+            if given.shape[0] < n_panels:
+                raise ValueError(
+                    f"axes must hold at least {n_panels} axes, one for each panel, got "
+                    f"{given.shape[0]}."
+                )
         self.axes_ = given[:n_panels]
         self.figure_ = self.axes_[0].figure
         return np.asarray(self.axes_)
@@ -125,11 +106,7 @@ def annotate(
 
 
 def shorten(text: str, most: int = 22) -> str:
-    """A text of at most so many characters: names often differ in how they end.
-
-    >>> shorten("flipper length in millimetres", 12)
-    'flipper …res'
-    """
+    """A text of at most so many characters: names often differ in how they end."""
     if len(text) <= most:
         return text
     end = (most - 1) // 3
@@ -137,12 +114,7 @@ def shorten(text: str, most: int = 22) -> str:
 
 
 def describe(estimator: Any) -> str:
-    """A mixture in a few words.
-
-    >>> from pickmix import GaussianMixture
-    >>> describe(GaussianMixture(2, random_state=0).fit([[0.0], [1.0], [5.0], [6.0]]))
-    '2 full components, by mhsaem'
-    """
+    """A mixture in a few words."""
     if hasattr(estimator, "n_children"):
         children: Sequence[int] = estimator.n_children_
         # One number if all layers have the same, else all.
@@ -185,14 +157,7 @@ def check_level(estimator: Any, level: Any) -> int:
 
 
 def cluster_colours(centers: np.ndarray) -> list[str]:
-    """A colour for each cluster (k, d), the heaviest first; those that share one are far apart.
-
-    >>> len(set(cluster_colours(np.arange(10.0)[:, None])))
-    10
-    >>> colours = cluster_colours(np.arange(100.0)[:, None])
-    >>> any(first == second for first, second in zip(colours, colours[1:]))
-    False
-    """
+    """A colour for each cluster (k, d), the heaviest first; those that share one are far apart."""
     spread = centers.std(axis=0)
     # A picture has no other units.
     centers = centers / np.where(spread > 0.0, spread, 1.0)
@@ -226,9 +191,9 @@ def draw_points(axes: Any, points: np.ndarray, colour: Any = ROWS, **settings: A
 
 
 def limits_of(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Least and largest coordinates (2,) to show of points (n, 2), without a few far-off ones."""
+    """Least and largest coordinates (d,) to show of points (n, d), without a few far-off ones."""
     if not points.shape[0]:
-        return np.zeros(2), np.ones(2)
+        return np.zeros(points.shape[1]), np.ones(points.shape[1])
     low, high = np.percentile(points, [0.05, 99.95], axis=0)
     margin = 0.05 * (high - low)
     # All rows may share a value.
@@ -237,26 +202,12 @@ def limits_of(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def set_limits(axes: Any, points: np.ndarray) -> None:
-    low, high = limits_of(points)
-    axes.set_xlim(low[0], high[0])
-    axes.set_ylim(low[1], high[1])
-
-
-def shades(weights: np.ndarray) -> np.ndarray:
-    """How dark (n,) components are drawn, 0 to 1: the heaviest 1, and rising with the weight.
-
-    >>> shades(np.array([0.01, 0.04, 0.16]))
-    array([0.25, 0.5 , 1.  ])
-    """
-    return np.asarray(np.sqrt(weights / max(float(weights.max()), 1e-300)))
+    (left, bottom), (right, top) = limits_of(points)
+    axes.set(xlim=(left, right), ylim=(bottom, top))
 
 
 def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.ndarray:
-    """How many ellipses (m,) lie over each other at a sample of the centres; 1 if they are apart.
-
-    >>> overlap(np.array([[0.0, 0.0], [9.0, 0.0]]), np.array([np.eye(2)] * 2), 2.0)
-    array([1, 1])
-    """
+    """How many ellipses (m,) lie over each other at a sample of the centres; 1 if apart."""
     n = centers.shape[0]
     counted = centers[np.linspace(0, n - 1, min(n, _N_COUNTED)).astype(np.int64)]
     # Flat components have no inverse: they are given a little width.
@@ -265,13 +216,6 @@ def overlap(centers: np.ndarray, covariances: np.ndarray, n_std: float) -> np.nd
     away = counted[:, None] - centers
     distances = np.einsum("mni,nij,mnj->mn", away, precisions, away, optimize=True)
     return np.asarray(np.count_nonzero(distances <= n_std**2, axis=1))
-
-
-def choose_n_std(centers: np.ndarray, covariances: np.ndarray) -> int:
-    """Two standard deviations, or one where more than a few ellipses would hide each other."""
-    if centers.shape[0] <= _FEW:
-        return 2
-    return 2 if overlap(centers, covariances, 2.0).mean() <= _MOST_OVER_EACH_OTHER else 1
 
 
 def draw_ellipses(
@@ -294,7 +238,8 @@ def draw_ellipses(
     lengths = 2.0 * n_std * np.sqrt(np.maximum(values, 0.0))
     angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
     faces = np.resize(matplotlib_part("colors").to_rgba_array(colours), (n, 4))
-    edges, shade = faces.copy(), shades(weights)
+    # The heaviest one is the darkest.
+    edges, shade = faces.copy(), np.sqrt(weights / max(float(weights.max()), 1e-300))
     # Where ellipses lie over each other each is fainter, so that what is below stays visible.
     crowd = np.percentile(overlap(centers, covariances, n_std), 90)
     opacity = min(1.0 - _LIGHT ** (1.0 / crowd), _MOST_OPAQUE)
@@ -313,33 +258,19 @@ def draw_ellipses(
 
 
 def write_numbers(
-    axes: Any,
-    numbers: np.ndarray,
-    centers: np.ndarray,
-    colours: Mapping[int, str],
-    size: float = 9.0,
+    axes: Any, numbers: Any, centers: np.ndarray, colours: Sequence[str], size: float = 9.0
 ) -> None:
     """Write numbers of clusters at their centres: colours alone are not enough for everybody.
 
     One that would lie over another, of a heavier cluster, is left out.
     """
-    box = axes.get_window_extent()
-    pixels = axes.transData.transform(centers)
+    box, pixels = axes.get_window_extent(), axes.transData.transform(centers)
     room = size * axes.figure.dpi / 72.0 * np.array([2.6, 2.0])
+    frame = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 1.5, "alpha": 0.85}
+    style = {"ha": "center", "va": "center", "fontsize": size, "fontweight": "bold", "color": INK}
     written: list[np.ndarray] = []
-    for number, center, pixel in zip(numbers.tolist(), centers, pixels, strict=True):
+    for number, center, pixel, colour in zip(numbers, centers, pixels, colours, strict=True):
         covered = any((np.abs(pixel - other) < room).all() for other in written)
-        if covered or not box.contains(*pixel):
-            continue
-        written.append(pixel)
-        frame = {"boxstyle": "round,pad=0.2", "facecolor": "white", "linewidth": 1.5, "alpha": 0.85}
-        axes.annotate(
-            str(number),
-            center,
-            ha="center",
-            va="center",
-            fontsize=size,
-            fontweight="bold",
-            color=INK,
-            bbox={**frame, "edgecolor": colours[number]},
-        )
+        if box.contains(*pixel) and not covered:
+            written.append(pixel)
+            axes.annotate(str(number), center, bbox={**frame, "edgecolor": colour}, **style)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
 _MOST_PANELS, _MOST_NAMED, _MOST_POINTS = 12, 8, 1000
 
 
+@dataclass(eq=False, repr=False)
 class MarginalsDisplay(Display):
     """Shares of rows in bins or levels of each column, and what the model says of them.
 
@@ -53,9 +55,8 @@ class MarginalsDisplay(Display):
     >>> plt.close(display.figure_)
     """
 
-    def __init__(self, marginals: Sequence[Marginal], title: str = "") -> None:
-        self.marginals = list(marginals)
-        self.title = title
+    marginals: Sequence[Marginal]
+    title: str = ""
 
     @classmethod
     def from_estimator(
@@ -94,7 +95,7 @@ class MarginalsDisplay(Display):
 
     def plot(self, axes: Any = None) -> Self:
         """Draw in an array of matplotlib Axes, one for each column; None makes a figure."""
-        panels = self._grid(axes, len(self.marginals), 4)
+        panels = self._grid(axes, len(self.marginals), 4, (3.0, 2.4))
         for panel, marginal in zip(panels, self.marginals, strict=True):
             draw_marginal(panel, marginal)
             # The title has the name.
@@ -112,6 +113,7 @@ class MarginalsDisplay(Display):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class CalibrationDisplay(Display):
     """The probability integral transform of rows, column by column.
 
@@ -141,8 +143,7 @@ class CalibrationDisplay(Display):
     >>> plt.close(display.figure_)
     """
 
-    def __init__(self, calibration: Calibration) -> None:
-        self.calibration = calibration
+    calibration: Calibration
 
     @classmethod
     def from_estimator(
@@ -190,8 +191,7 @@ class CalibrationDisplay(Display):
         check_number("level", level, 0.0)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level must be between 0 and 1, got {level!r}.")
-        draw = self._draw_curves if kind == "curves" else self._draw_histograms
-        draw(axes, level)
+        (self._draw_curves if kind == "curves" else self._draw_histograms)(axes, level)
         return self
 
     def _draw_histograms(self, axes: Any, level: float) -> None:
@@ -209,9 +209,8 @@ class CalibrationDisplay(Display):
             # Behind the bars, so that they do not look stacked.
             panel.axhspan(low[d], high[d], color=GREY, alpha=0.3, linewidth=0, zorder=0)
             panel.axhline(1.0, color=INK, linewidth=0.8)
-            panel.set_ylim(0.0, max(2.0, 1.08 * float(heights.max(initial=0.0))))
-            panel.set_xlim(0.0, 1.0)
-            panel.set_xticks([0.0, 0.5, 1.0])
+            top = max(2.0, 1.08 * float(heights.max(initial=0.0)))
+            panel.set(xlim=(0.0, 1.0), ylim=(0.0, top), xticks=[0.0, 0.5, 1.0])
             title = f"{shorten(data.names[d], 20)}: {data.distances[d]:.3f}"
             finish(panel, f"{title}{' (off)' if is_off[d] else ''}", size=10)
         if axes is None:
@@ -262,21 +261,16 @@ def _curve(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     # Where steps begin and end.
     x = np.repeat(u, 2)
     y = np.repeat(np.arange(n + 1) / max(n, 1), 2)[1:-1] - x
-    kept = np.arange(2 * n)
     if 2 * n > _MOST_POINTS:
         kept = np.linspace(0, 2 * n - 1, _MOST_POINTS).astype(np.int64)
         kept = np.unique(np.append(kept, np.abs(y).argmax()))
-    return np.concatenate([[0.0], x[kept], [1.0]]), np.concatenate([[0.0], y[kept], [0.0]])
+        x, y = x[kept], y[kept]
+    return np.concatenate([[0.0], x, [1.0]]), np.concatenate([[0.0], y, [0.0]])
 
 
 def _worst(distances: np.ndarray, most: int) -> np.ndarray:
-    """Numbers of the columns with the largest distances, in the order of the columns.
-
-    >>> _worst(np.array([0.1, 0.3, 0.0, 0.2]), 2)
-    array([1, 3])
-    """
-    distances = np.where(np.isnan(distances), -1.0, distances)
-    return np.sort(np.argsort(-distances, kind="stable")[:most])
+    """Numbers of the columns with the largest distances, in the order of the columns."""
+    return np.sort(np.argsort(-np.nan_to_num(distances, nan=-1.0), kind="stable")[:most])
 
 
 def draw_marginal(axes: Any, marginal: Marginal) -> None:
@@ -299,17 +293,12 @@ def draw_marginal(axes: Any, marginal: Marginal) -> None:
     axes.set_ylim(bottom=0.0)
     axes.set_ylabel("share", color=INK)
     axes.set_xlabel(marginal.name, color=INK)
-    if edges.dtype.kind == "M":
-        _mark_dates(axes)
-    else:
+    if edges.dtype.kind != "M":
         axes.locator_params(axis="x", nbins=5)
-
-
-def _mark_dates(axes: Any) -> None:
-    """A few ticks along an axis of dates, whatever its range."""
+        return
+    # A few ticks along an axis of dates, whatever its range: usual lists end too soon for so few.
     dates = matplotlib_part("dates")
     locator = dates.AutoDateLocator(minticks=3, maxticks=5)
-    # Usual lists end too soon for so few ticks.
     longest = {"SECONDLY": 60, "MINUTELY": 60, "HOURLY": 24, "DAILY": 28, "MONTHLY": 12}
     for unit, steps in longest.items():
         intervals = locator.intervald[getattr(dates, unit)]

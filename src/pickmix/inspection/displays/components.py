@@ -12,17 +12,14 @@ from pickmix.inspection.displays import base
 from pickmix.inspection.displays.base import ROWS, Display, describe, finish
 from pickmix.inspection.displays.colours import BLUE
 from pickmix.inspection.displays.columns import draw_marginal
-from pickmix.inspection.plane import (
-    Plane,
-    choose_plane,
-    component_means,
-    coordinates,
-    plane_covariances,
-)
+from pickmix.inspection.plane import Plane, choose_plane, component_moments, coordinates
 from pickmix.inspection.view import View, sample_rows
 
 # Rows and ellipses that are drawn.
 _MOST_POINTS, _MOST_ELLIPSES = 20_000, 5_000
+# Ellipses of two standard deviations are drawn if they are few, or if no more than so many lie over
+# each other.
+_FEW, _MOST_OVER_EACH_OTHER = 20, 4.0
 # Components of a single column that have a curve each, and clusters that have a number.
 _MOST_CURVES, _MOST_NUMBERS = 30, 30
 _DEVIATIONS = {1: "one standard deviation", 2: "two standard deviations"}
@@ -46,7 +43,10 @@ class Ellipses:
     @property
     def n_std(self) -> int:
         """Standard deviations to draw: two, or one where ellipses would hide each other."""
-        return base.choose_n_std(self.centers, self.covariances)
+        crowded = self.centers.shape[0] > _FEW and (
+            base.overlap(self.centers, self.covariances, 2.0).mean() > _MOST_OVER_EACH_OTHER
+        )
+        return 1 if crowded else 2
 
     def draw(self, axes: Any, n_std: float | None, **settings: Any) -> None:
         n_std = self.n_std if n_std is None else n_std
@@ -61,8 +61,7 @@ class Ellipses:
         colours = base.cluster_colours(centers)
         base.draw_ellipses(axes, *shapes, [colours[cluster] for cluster in which], **settings)
         if numbers.shape[0] <= _MOST_NUMBERS:
-            palette = dict(zip(numbers.tolist(), colours, strict=True))
-            base.write_numbers(axes, numbers, centers, palette)
+            base.write_numbers(axes, numbers, centers, colours)
 
 
 @dataclass
@@ -217,8 +216,7 @@ class ComponentsDisplay(Display):
         heaviest = np.argsort(-view.weights, kind="stable")[:_MOST_ELLIPSES]
         ellipses = Ellipses(
             heaviest,
-            plane.project(component_means(view, heaviest)),
-            plane_covariances(view, heaviest, plane),
+            *component_moments(view, plane, heaviest),
             np.asarray(view.model.weights)[heaviest],
         )
         title = f"{describe(view.estimator)}; {_DEVIATIONS[ellipses.n_std]}"
@@ -272,7 +270,7 @@ class ComponentsDisplay(Display):
         main, beside = (ax, None) if np.ndim(ax) == 0 else ax
         main = self._single(main)
         self.axes_ = [main] if beside is None else [main, beside]
-        rows_kwargs = rows_kwargs or {}
+        title, rows_kwargs = self.title, rows_kwargs or {}
         if self.bars is not None:
             draw_marginal(main, self.bars)
             main.legend(frameon=False)
@@ -281,27 +279,19 @@ class ComponentsDisplay(Display):
         else:
             base.draw_points(main, self.points, **rows_kwargs)
             base.set_limits(main, self.points)
-        title = self.title
         if self.ellipses is not None:
             self.ellipses.draw(main, n_std, **(ellipse_kwargs or {}))
         elif self.contours is not None:
             self.contours.draw(main)
         elif self.drawn is not None:
-            title = self._draw_drawn(self.drawn, main, beside, rows_kwargs)
-        names = () if self.bars is not None else self.names
-        finish(main, title, *names)
+            base.draw_points(main if beside is None else beside, self.drawn, BLUE, **rows_kwargs)
+            title = f"{self.title}\ngrey: rows; blue: drawn from the model"
+            if beside is not None:
+                beside.set(xlim=main.get_xlim(), ylim=main.get_ylim())
+                finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
+                title = "Data"
+        finish(main, title, *(() if self.bars is not None else self.names))
         return self
-
-    def _draw_drawn(
-        self, points: np.ndarray, axes: Any, beside: Any, settings: dict[str, Any]
-    ) -> str:
-        """Draw sampled rows beside the others or among them; return the title of the first axes."""
-        base.draw_points(axes if beside is None else beside, points, BLUE, **settings)
-        if beside is None:
-            return f"{self.title}\ngrey: rows; blue: drawn from the model"
-        beside.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
-        finish(beside, f"Drawn from the model:\n{self.title}", *self.names)
-        return "Data"
 
 
 def _find_contours(view: View, points: np.ndarray, plane: Plane) -> Contours:

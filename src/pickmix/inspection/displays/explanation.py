@@ -101,46 +101,34 @@ class ExplanationDisplay(Display):
         rows = view.read(X)
         _check_row(row, len(rows))
         explanation = view.explain(rows.take(np.array([row])))
-        display = cls._of(explanation, 0, top, view.names)
-        display.title = display.title.replace("row 0", f"row {row}", 1)
-        return display.plot(ax)
+        return cls._of(explanation, 0, row, top, view.names).plot(ax)
 
     @classmethod
     def from_explanation(
         cls, explanation: Any, *, row: int = 0, top: int | None = None, ax: Any = None
     ) -> Self:
-        """Draw one row of an explanation that was made before.
-
-        Parameters
-        ----------
-        explanation : Explanation or TableExplanation
-            As `explain` of a mixture returns it.
-        row, top, ax
-            As in `from_estimator`.
-        """
+        """Draw one row of an explanation that `explain` returned, as in `from_estimator`."""
         _check_row(row, len(explanation))
-        return cls._of(explanation, row, top).plot(ax)
+        # Columns without names have their numbers as text.
+        named = any(not name.isdigit() for name in explanation.names)
+        names = [name if named else f"column {name}" for name in explanation.names]
+        return cls._of(explanation, row, row, top, names).plot(ax)
 
     @classmethod
     def _of(
-        cls, explanation: Any, row: int, top: int | None, names: Sequence[str] | None = None
+        cls, explanation: Any, at: int, row: int, top: int | None, names: Sequence[str]
     ) -> Self:
+        """The row `at` a place of an explanation, and its number in the data."""
         if top is not None:
             check_integer("top", top, 1)
-        surprise = _surprise(explanation)[row]
+        surprise = _surprise(explanation)[at]
         seen = np.flatnonzero(~np.isnan(surprise))
         order = seen[np.argsort(-surprise[seen], kind="stable")][: top or _MOST_COLUMNS]
-        if names is None:
-            # Columns without names have their numbers as text.
-            named = any(not name.isdigit() for name in explanation.names)
-            names = [name if named else f"column {name}" for name in explanation.names]
-        names = [names[d] for d in order.tolist()]
-        texts = [_text(explanation, row, d) for d in order.tolist()]
-        title = f"row {row}: log p(row) = {explanation.log_density[row]:.2f}"
-        n_columns = len(explanation.names)
+        texts = [_text(explanation, at, d) for d in order.tolist()]
+        title = f"row {row}: log p(row) = {explanation.log_density[at]:.2f}"
         if order.shape[0] < seen.shape[0]:
-            title += f"; the {order.shape[0]} most surprising of {n_columns} columns"
-        return cls(names, surprise[order], texts, title)
+            title += f"; the {order.shape[0]} most surprising of {len(names)} columns"
+        return cls([names[d] for d in order.tolist()], surprise[order], texts, title)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw in matplotlib Axes; None makes a figure."""
@@ -190,38 +178,27 @@ def _text(explanation: Any, row: int, column: int) -> str:
     if kind in LEVEL_KINDS:
         return f"{_shown(value)} (expected {_shown(expected)}, {100.0 * spread:.0f} %)"
     unit = " days" if kind == "date" else ""
-    return f"{_shown(value)} (expected {_shown(expected, spread)} ± {_plain(spread)}{unit})"
+    # Two digits, and an exponent only where zeros would be many.
+    rounded = float(f"{spread:.2g}")
+    digits = f"{rounded:.0f}" if 100.0 <= rounded < 1e6 else f"{rounded:.2g}"
+    return f"{_shown(value)} (expected {_shown(expected, spread)} ± {digits}{unit})"
 
 
 def _shown(value: Any, spread: float | None = None) -> str:
-    """A value with as many digits as its spread is worth."""
+    """A number with as many digits as its spread is worth; a level; a date; a duration in days.
+
+    >>> _shown("2024-01-01T10:20:30.123456789"), _shown("43200000000000 nanoseconds")
+    ('2024-01-01T10:20:30', '0.5 days')
+    """
     if isinstance(value, float | np.floating):
         if spread and np.isfinite(value):
             digits = max(0, 1 - int(np.floor(np.log10(spread))))
             return f"{float(value):.{min(digits, 12)}f}"
         return f"{float(value):.6g}"
-    return _shown_text(str(value))
-
-
-def _shown_text(text: str) -> str:
-    """A level or a date, without fractions of a second; a duration in days.
-
-    >>> _shown_text("2024-01-01T10:20:30.123456789"), _shown_text("43200000000000 nanoseconds")
-    ('2024-01-01T10:20:30', '0.5 days')
-    """
+    text = str(value)
     if _TIME.fullmatch(text):
         return text.partition(".")[0]
     number, _, unit = text.partition(" ")
     if unit in _UNITS and number.lstrip("-").isdigit():
         return f"{int(number) * _UNITS[unit] / 86_400.0:.3g} days"
     return shorten(text, 22)
-
-
-def _plain(value: float) -> str:
-    """Two digits, and an exponent only where zeros would be many.
-
-    >>> _plain(284.6), _plain(0.0312), _plain(3.2e-9)
-    ('280', '0.031', '3.2e-09')
-    """
-    rounded = float(f"{value:.2g}")
-    return f"{rounded:.0f}" if 100.0 <= rounded < 1e6 else f"{rounded:.2g}"

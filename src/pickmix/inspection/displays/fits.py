@@ -126,17 +126,15 @@ class TraceDisplay(Display):
         axes.margins(y=0.12)
         finish(axes, "Log-likelihood per row over the work", _WORK[work], grid=True)
         axes.set_ylabel("log-likelihood per row", color=BLUE)
-        self.acceptance_ax_ = self._draw_acceptance(done) if self.has_acceptance else None
+        self.acceptance_ax_ = None
+        if self.has_acceptance:
+            self.acceptance_ax_ = right = axes.twinx()
+            right.plot(done, trace["acceptance"], color=VERMILION, linestyle="--", linewidth=1.5)
+            right.set_ylim(0.0, 1.0)
+            right.set_ylabel("acceptance", color=VERMILION)
+            right.spines["top"].set_visible(False)
+            right.tick_params(labelsize=TICK_SIZE)
         return self
-
-    def _draw_acceptance(self, done: np.ndarray) -> Any:
-        second = self.ax_.twinx()
-        second.plot(done, self.trace["acceptance"], color=VERMILION, linestyle="--", linewidth=1.5)
-        second.set_ylim(0.0, 1.0)
-        second.set_ylabel("acceptance", color=VERMILION)
-        second.spines["top"].set_visible(False)
-        second.tick_params(labelsize=TICK_SIZE)
-        return second
 
 
 class PathDisplay(Display):
@@ -214,14 +212,7 @@ class PathDisplay(Display):
     def from_path(
         cls, path: ComponentPath, *, rule: str = "one-standard-error", ax: Any = None
     ) -> Self:
-        """Draw a path that was computed before, as `pickmix.path` returns it.
-
-        Parameters
-        ----------
-        path : ComponentPath
-        rule, ax
-            As in `from_estimator`.
-        """
+        """Draw a path that `pickmix.path` returned; `rule` and `ax` as in `from_estimator`."""
         return cls(path, rule).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
@@ -249,14 +240,9 @@ class PathDisplay(Display):
         if single:
             axes[1].spines["right"].set_visible(True)
             # One legend for both, below: curves cross everywhere in the axes.
-            handles, labels = (
-                first + second
-                for first, second in zip(
-                    *(panel.get_legend_handles_labels() for panel in axes), strict=True
-                )
-            )
+            handles = [handle for panel in axes for handle in panel.get_legend_handles_labels()[0]]
             below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
-            axes[0].legend(handles, labels, frameon=False, fontsize=9, ncols=4, **below)
+            axes[0].legend(handles=handles, frameon=False, fontsize=9, ncols=4, **below)
         axes[0 if single else 1].set_xlabel("components", color=INK)
         return self
 
@@ -273,16 +259,9 @@ class PathDisplay(Display):
         axes.plot([self.chosen], [score[place]], "o", color=VERMILION, markersize=7)
         right = self.chosen <= np.sqrt(float(K[0]) * float(K[-1]))
         shift, side = (6, "left") if right else (-6, "right")
-        annotate(
-            axes,
-            f"{self.chosen:,} chosen ({self.rule})",
-            (self.chosen, 0.04),
-            (shift, 0),
-            ("data", "axes fraction"),
-            ha=side,
-            color=VERMILION,
-            fontsize=9,
-        )
+        text, mixed = f"{self.chosen:,} chosen ({self.rule})", ("data", "axes fraction")
+        style = {"ha": side, "color": VERMILION, "fontsize": 9}
+        annotate(axes, text, (self.chosen, 0.04), (shift, 0), mixed, **style)
         axes.set_ylim(*_range(K, score))
         title = "Held-out log-likelihood over the number of components"
         finish(axes, title, y="log-likelihood per row", grid=True)

@@ -12,12 +12,11 @@ from pickmix.inspection.displays import base
 from pickmix.inspection.displays.base import ROWS, Display, finish, shorten
 from pickmix.inspection.displays.colours import INK
 from pickmix.inspection.plane import (
-    component_means,
+    centred,
+    component_moments,
     coordinates,
     number_columns,
-    plane_covariances,
     plane_of,
-    without_empty,
 )
 from pickmix.inspection.view import View
 
@@ -113,8 +112,7 @@ class PairsDisplay(Display):
             )
         base.refuse_path(X)
         read = view.read(X, _MOST_POINTS)
-        rows = coordinates(view, read)
-        reduced, clusters = View(model.reduce(level)), np.arange(level)
+        rows, reduced = coordinates(view, read), View(model.reduce(level))
         if columns is None:
             wanted = _most_different(reduced, rows, wanted)
         plane = plane_of(view, wanted)
@@ -123,8 +121,7 @@ class PairsDisplay(Display):
             plane.project(rows),
             np.asarray(view.model.predict(read.values, labels=labels)),
             np.asarray(reduced.model.weights),
-            plane.project(component_means(reduced, clusters)),
-            plane_covariances(reduced, clusters, plane),
+            *component_moments(reduced, plane),
             list(plane.names),
             f"{base.describe(model)}; {level} cluster{'s' if level > 1 else ''} of the merge tree, "
             "two standard deviations",
@@ -165,31 +162,28 @@ class PairsDisplay(Display):
         """Rows as a histogram, and each cluster's share of the density."""
         seen = self.rows[:, d]
         seen = seen[~np.isnan(seen)]
-        low, high = base.limits_of(np.stack([seen, seen], axis=1))
-        edges = np.linspace(low[0], high[0], _BINS + 1)
-        panel.hist(seen, edges, density=True, color=ROWS, alpha=0.4)
-        grid = np.linspace(low[0], high[0], 400)
+        (low,), (high,) = base.limits_of(seen[:, None])
+        edges, grid = np.linspace(low, high, _BINS + 1), np.linspace(low, high, 400)
+        heights, *_ = panel.hist(seen, edges, density=True, color=ROWS, alpha=0.4)
         deviations = np.sqrt(np.maximum(self.covariances[:, d, d], 1e-300))
         curves = NormalMixture(self.weights, self.means[:, d], deviations).densities(grid)
         for curve, colour in zip(curves.T, colours, strict=True):
             panel.plot(grid, curve, color=colour, linewidth=1.3)
-        panel.set_xlim(low[0], high[0])
         # A narrow cluster must not flatten the rest.
-        panel.set_ylim(0.0, 1.15 * max(float(np.histogram(seen, edges, density=True)[0].max()), 0))
-        panel.set_yticks([])
+        panel.set(xlim=(low, high), ylim=(0.0, 1.15 * float(heights.max())), yticks=[])
         panel.spines["left"].set_visible(False)
 
     def _draw_pair(self, panel: Any, x: int, y: int, colours: list[str]) -> None:
         points = self.rows[:, [x, y]]
         seen = ~np.isnan(points).any(axis=1)
-        base.draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=_size(seen))
+        size = float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
+        base.draw_points(panel, points[seen], np.array(colours)[self.labels[seen]], s=size)
         covariances = self.covariances[:, [x, y]][:, :, [x, y]]
         centers = self.means[:, [x, y]]
         base.draw_ellipses(panel, centers, covariances, self.weights, 2.0, colours, fill=0.4)
         base.set_limits(panel, points[seen])
         if len(colours) <= _MOST_NAMED:
-            numbers = np.arange(len(colours))
-            base.write_numbers(panel, numbers, centers, dict(enumerate(colours)), size=7.0)
+            base.write_numbers(panel, range(len(colours)), centers, colours, size=7.0)
 
     def _write_legend(self, grid: Any, colours: list[str]) -> None:
         """Clusters and their weights, where the grid has room: above the diagonal."""
@@ -219,17 +213,12 @@ def _label(name: str) -> str:
     return shorten(start, 26) + (f"\n(days{since}" if mark else "")
 
 
-def _size(seen: np.ndarray) -> float:
-    """The size of points in a small panel."""
-    return float(np.clip(3000.0 / max(int(np.count_nonzero(seen)), 1), 2.0, 10.0))
-
-
 def _most_different(reduced: View, rows: np.ndarray, usable: np.ndarray) -> np.ndarray:
     """The few columns in which clusters differ most, and that do not repeat each other."""
     plane = plane_of(reduced, usable)
-    means = plane.project(component_means(reduced, np.arange(reduced.n_components)))
+    means, _ = component_moments(reduced, plane)
     points = plane.project(rows)
-    away = np.nan_to_num(points - np.nan_to_num(np.nanmean(without_empty(points), axis=0)))
+    _, away = centred(points)
     spread = np.sqrt(np.square(away).mean(axis=0))
     between = reduced.weights @ np.square(means - reduced.weights @ means)
     explained = between / np.where(spread > 0.0, np.square(spread), np.inf)

@@ -1,4 +1,4 @@
-"""Ways to fit a Gaussian mixture with full covariances, behind one signature, and their runs.
+"""Methods of the benches in one registry: ways to fit a Gaussian mixture behind one signature.
 
 Faiss, GMMX and pomegranate need the extra `bench`, and are imported where they are used. GMMX and
 pomegranate start from one run of scikit-learn's k-means, as scikit-learn's own mixture does. (With
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from pickmix import GaussianMixture
-from pickmix_experiments import bench_data
-from pickmix_experiments.bench_data import HELD_OUT_ROWS, BenchData, GaussianParameters
+from pickmix_experiments import datasets
+from pickmix_experiments.datasets import HELD_OUT_ROWS, GaussianParameters
 from pickmix_experiments.runner import Meter, Recorder, versions
 from pickmix_experiments.runs import BenchRun
 
@@ -55,7 +55,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Baseline:
+class Method:
     name: str
     summary: str
     #: Takes rows (N, D), K, a seed and `record`, which it may call on the way.
@@ -76,7 +76,7 @@ def _parameters(model: Any) -> GaussianParameters:
     return GaussianParameters(model.weights_, model.means_, model.covariances_)
 
 
-def _ours(name: str, summary: str, *, dense: bool = False, **parameters: Any) -> Baseline:
+def _ours(name: str, summary: str, *, dense: bool = False, **parameters: Any) -> Method:
     """Return `pickmix.GaussianMixture` with these parameters, the rest at their defaults."""
 
     def fit(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -94,10 +94,10 @@ def _ours(name: str, summary: str, *, dense: bool = False, **parameters: Any) ->
         )
 
     summary += ", ours" if parameters else ""
-    return Baseline(name, summary, fit, dense, packages=("numba",))
+    return Method(name, summary, fit, dense, packages=("numba",))
 
 
-def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Baseline:
+def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Method:
     """Return scikit-learn's mixture, at its defaults but for the start and the threads of BLAS."""
 
     def fit(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -112,7 +112,7 @@ def _sklearn(start: str, summary: str, n_blas_threads: int | None = None) -> Bas
         outcome = "converged" if model.converged_ else "max_iter"
         return Fitted(_parameters(model), outcome, evaluations=evaluations)
 
-    return Baseline(f"sklearn-{start}" + ("-one-thread" if n_blas_threads else ""), summary, fit)
+    return Method(f"sklearn-{start}" + ("-one-thread" if n_blas_threads else ""), summary, fit)
 
 
 def fit_faiss(X: np.ndarray, n_components: int, seed: int, record: Record) -> Fitted:
@@ -230,13 +230,11 @@ _ALL = (
         f"mhsaem-{_FORGETS}", "the paper's chain, a table per row that forgets", proposal=_FORGETS
     ),
     # All distances, but those come from one matrix product and no density is evaluated.
-    Baseline("faiss-kmeans", _FAISS, fit_faiss, False, "faiss", ("faiss-cpu",)),
-    Baseline("gmmx", f"EM in JAX, {_K_MEANS}", fit_gmmx, True, "gmmx", ("gmmx", "jax")),
-    Baseline(
-        "pomegranate", f"EM in PyTorch, {_K_MEANS}", fit_pomegranate, True, *_TORCH[:1], _TORCH
-    ),
+    Method("faiss-kmeans", _FAISS, fit_faiss, False, "faiss", ("faiss-cpu",)),
+    Method("gmmx", f"EM in JAX, {_K_MEANS}", fit_gmmx, True, "gmmx", ("gmmx", "jax")),
+    Method("pomegranate", f"EM in PyTorch, {_K_MEANS}", fit_pomegranate, True, *_TORCH[:1], _TORCH),
 )
-BASELINES: dict[str, Baseline] = {baseline.name: baseline for baseline in _ALL}
+METHODS: dict[str, Method] = {method.name: method for method in _ALL}
 # What others are compared with: the start with the higher held-out log-likelihood, and of its two
 # ways to use threads the faster.
 SKLEARN_PAIRS = tuple((f"sklearn-{s}", f"sklearn-{s}-one-thread") for s in ("kmeans", "k-means++"))
@@ -246,15 +244,17 @@ def perform_bench(
     run: BenchRun, limit_seconds: float | None, threads: int, recorder: Recorder
 ) -> None:
     """Make the data, warm up, fit and measure; the last record is the end of a fit that had one."""
-    baseline = BASELINES[run.algorithm]
-    data = bench_data.find_setting(run.setting).make(run.seed)
-    n_rows, n_features = data.train.shape
-    recorder.know(n_rows=n_rows, n_features=n_features, n_components=data.n_components)
-    if (truth := data.true_log_density) is not None:
-        recorder.know(true_test=truth.mean(), true_validation=truth[:CURVE_ROWS].mean())
-    warm_up_seconds = _warm_up(baseline, data)
+    method = METHODS[run.algorithm]
+    dataset, K = datasets.find(run.setting)
+    train, held_out, truth = dataset.make(run.seed)
+    n_rows, n_features = train.shape
+    recorder.know(n_rows=n_rows, n_features=n_features, n_components=K)
+    if truth is not None:
+        recorder.know(true_test=float(truth.mean()))
+        recorder.know(true_validation=float(truth[:CURVE_ROWS].mean()))
+    warm_up_seconds = _warm_up(method, train, K)
     # Imported by now, so that what is installed is what runs.
-    recorder.know(versions=versions(("numpy", "scikit-learn", *baseline.packages)))
+    recorder.know(versions=versions(("numpy", "scikit-learn", *method.packages)))
     meter = Meter(limit_seconds)
     last = 0.0
 
@@ -262,7 +262,7 @@ def perform_bench(
         recorder.add(
             seconds=seconds,
             evaluations=evaluations / n_rows,
-            validation=float(parameters.score_samples(data.held_out[:CURVE_ROWS]).mean()),
+            validation=float(parameters.score_samples(held_out[:CURVE_ROWS]).mean()),
             live_components=parameters.live_components(n_rows),
         )
 
@@ -275,26 +275,26 @@ def perform_bench(
 
     meter.start()
     try:
-        fitted = baseline.fit(data.train, data.n_components, run.seed, record)
+        fitted = method.fit(train, K, run.seed, record)
     finally:
         meter.stop()
     add(meter.seconds - fitted.compile_seconds, fitted.evaluations, fitted.parameters)
     recorder.know(
         outcome=fitted.outcome,
-        test=float(fitted.parameters.score_samples(data.held_out).mean()),
-        train=float(fitted.parameters.score_samples(data.train[:HELD_OUT_ROWS]).mean()),
+        test=float(fitted.parameters.score_samples(held_out).mean()),
+        train=float(fitted.parameters.score_samples(train[:HELD_OUT_ROWS]).mean()),
         compile_seconds=warm_up_seconds + fitted.compile_seconds,
         work_seconds=fitted.work_seconds,
         peak_megabytes=meter.peak_megabytes,
     )
 
 
-def _warm_up(baseline: Baseline, data: BenchData) -> float:
+def _warm_up(method: Method, train: np.ndarray, K: int) -> float:
     """Import and compile by a small fit of the same kind; return the seconds it took."""
-    n_components = min(data.n_components, WARM_UP_COMPONENTS)
-    rows = data.train[: WARM_UP_ROWS_EACH * n_components]
+    K = min(K, WARM_UP_COMPONENTS)
+    rows = train[: WARM_UP_ROWS_EACH * K]
     started = time.perf_counter()
     # If it fails for want of rows, the fit itself may not; and if that fails, it says so.
     with contextlib.suppress(Exception):
-        baseline.fit(rows, n_components, 0, lambda *_: None).parameters.score_samples(rows)
+        method.fit(rows, K, 0, lambda *_: None).parameters.score_samples(rows)
     return time.perf_counter() - started

@@ -1,4 +1,9 @@
-"""Callbacks that end a fit or save its model, and the base class of all callbacks."""
+"""Ready-made callbacks: stop early, save the model on the way, log to MLflow or TensorBoard.
+
+Every estimator takes `callbacks`, a callable or a list of them. Each is called with a
+`pickmix.fitting.loop.FitInfo` after each evaluation, and a true return value ends the fit. A
+function of your own works just as well as the classes here.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,23 @@ import inspect
 import math
 import os
 import time
+import weakref
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 from pickmix.estimators.persistence import save
 from pickmix.estimators.validation import check_choice, check_integer, check_number
 from pickmix.fitting.loop import FitInfo
+from pickmix.optional import require
+
+__all__ = ["CheckpointCallback", "EarlyStopping", "MLflowCallback", "TensorBoardCallback"]
+
+# Fields of an evaluation that are logged, where they are numbers.
+_METRICS = ["log_likelihood", "validation", "acceptance", "live_components"]
+_METRICS += ["epoch", "seconds", "evaluations"]
+# Parameters that say nothing about the model.
+_NOT_LOGGED = ("callbacks", "verbose")
 
 
 @dataclass(eq=False)
@@ -80,7 +96,7 @@ class EarlyStopping(Callback):
     _waited: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_rows("on", self.on, ("validation",))
+        _check_rows(self.on, "validation")
         check_integer("patience", self.patience, 1)
         check_number("min_delta", self.min_delta, 0.0)
 
@@ -154,7 +170,7 @@ class CheckpointCallback(Callback):
     def __post_init__(self) -> None:
         check_choice("keep", self.keep, ("last", "best"))
         if self.on is not None:
-            _check_rows("on", self.on, ("validation", "log_likelihood"))
+            _check_rows(self.on, "validation", "log_likelihood")
         check_integer("evaluations", self.evaluations, 1)
         check_number("seconds", self.seconds, 0.0)
 
@@ -191,11 +207,144 @@ def _score(info: FitInfo, on: Any) -> float:
     return float(getattr(info, on) if isinstance(on, str) else info.estimator().score(on))
 
 
-def _check_rows(name: str, value: Any, names: tuple[str, ...]) -> None:
-    """Raise unless `value` is one of these names, or may be rows."""
+def _check_rows(value: Any, *names: str) -> None:
+    """Raise unless `on` is one of these names, or may be rows."""
     if isinstance(value, str) and value in names:
         return
     plain = value is None or isinstance(value, str | bytes | bool | int | float)
     if plain or inspect.isroutine(value):
         listed = " or ".join(map(repr, names))
-        raise ValueError(f"{name} must be {listed}, or rows to score, got {value!r}.")
+        raise ValueError(f"on must be {listed}, or rows to score, got {value!r}.")
+
+
+@dataclass(eq=False)
+class _Logger(Callback):
+    """What callbacks that log share: the package they need, starts, metrics and parameters."""
+
+    _package: ClassVar[str]
+    _extra: ClassVar[str]
+    _start: int = field(default=0, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        what = f"{type(self).__name__} needs {self._package}"
+        require(self._package, f"{what}: pip install 'pickmix[{self._extra}]'")
+
+    @staticmethod
+    def _metrics(info: FitInfo) -> dict[str, float]:
+        values = {name: float(getattr(info, name)) for name in _METRICS}
+        return {name: value for name, value in values.items() if not math.isnan(value)}
+
+    @staticmethod
+    def _parameters(info: FitInfo) -> dict[str, str]:
+        """Class and parameters of the estimator that is being fitted, as short texts."""
+        estimator = info.estimator()
+        parameters = estimator.get_params(deep=False).items()
+        shown = {name: str(value)[:250] for name, value in parameters if name not in _NOT_LOGGED}
+        return {"estimator": type(estimator).__name__, **shown}
+
+
+@dataclass(eq=False)
+class MLflowCallback(_Logger):
+    """Log each evaluation to MLflow, and the estimator's parameters with the first.
+
+    Metrics go to the active run, under the step's number. Without an active run MLflow starts one,
+    as for all of its own calls; `mlflow.end_run()` ends it. Names are those of `trace_`. Steps of a
+    second start (`n_init`) begin again, so its metrics are called `start_2/log_likelihood` and so
+    on. Needs the extra `mlflow`.
+
+    Parameters
+    ----------
+    prefix : str, default=""
+        Put before all names, to log several fits to one run.
+    parameters : bool, default=True
+        Whether parameters are logged too.
+
+    Examples
+    --------
+    >>> import mlflow  # doctest: +SKIP
+    >>> from pickmix.callbacks import MLflowCallback
+    >>> with mlflow.start_run():  # doctest: +SKIP
+    ...     GaussianMixture(3, callbacks=MLflowCallback()).fit(X)
+    """
+
+    prefix: str = ""
+    parameters: bool = True
+    _package, _extra = "mlflow", "mlflow"
+    _run: str = field(default="", init=False, repr=False)
+
+    def __call__(self, info: FitInfo) -> None:
+        """Log an evaluation."""
+        import mlflow
+
+        run = (mlflow.active_run() or mlflow.start_run()).info.run_id
+        if run != self._run:
+            self._run, self._start = run, 0
+            if self.parameters:
+                logged = self._parameters(info).items()
+                mlflow.log_params({f"{self.prefix}{name}": value for name, value in logged})
+        self._start += self._begins(info) or self._start == 0
+        start = f"start_{self._start}/" if self._start > 1 else ""
+        values = self._metrics(info).items()
+        mlflow.log_metrics({f"{self.prefix}{start}{n}": v for n, v in values}, step=info.step)
+
+
+@dataclass(eq=False)
+class TensorBoardCallback(_Logger):
+    """Write each evaluation for TensorBoard, and the estimator's parameters with the first.
+
+    Look at it with ``tensorboard --logdir FOLDER``. Names are those of `trace_`. Steps of a second
+    start (`n_init`) begin again, so each further start is a run of its own, in a folder `start_2`
+    and so on. Needs the extra `tensorboard`, which writes the files; TensorBoard itself may be
+    elsewhere.
+
+    Parameters
+    ----------
+    folder : path
+        Give each fit a folder of its own.
+    flush_seconds : float, default=5
+        Values are on disk after so long at the latest, and when the callback is closed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from pickmix import GaussianMixture
+    >>> from pickmix.callbacks import TensorBoardCallback
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     board = TensorBoardCallback(folder)
+    ...     _ = GaussianMixture(2, random_state=0, callbacks=board).fit(X)
+    ...     board.close()
+    """
+
+    folder: str | os.PathLike[str]
+    flush_seconds: float = 5.0
+    _package, _extra = "tensorboardX", "tensorboard"
+    _writer: Any = field(default=None, init=False, repr=False)
+    _closing: Any = field(default=None, init=False, repr=False)
+
+    def __call__(self, info: FitInfo) -> None:
+        """Write an evaluation."""
+        if self._begins(info):
+            self.close()
+            self._start += 1
+        if self._writer is None:
+            from tensorboardX import SummaryWriter
+
+            folder = Path(self.folder)
+            if self._start > 1:
+                folder = folder / f"start_{self._start}"
+            self._writer = SummaryWriter(str(folder), flush_secs=self.flush_seconds)
+            # Callbacks are not told that a fit has ended: the file is closed with the callback, or
+            # with Python.
+            self._closing = weakref.finalize(self, self._writer.close)
+            listed = "\n".join(f"    {name} = {v}" for name, v in self._parameters(info).items())
+            self._writer.add_text("parameters", listed, info.step)
+        for name, value in self._metrics(info).items():
+            self._writer.add_scalar(name, value, info.step)
+
+    def close(self) -> None:
+        """Write what is left, and close the file. A fit that follows opens another one."""
+        if self._closing is not None:
+            self._closing()
+        self._writer = self._closing = None

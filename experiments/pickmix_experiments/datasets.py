@@ -1,4 +1,4 @@
-"""Data of the benches: drawn mixtures and real tables, and with how many components.
+"""Data sets of the benches in one registry: drawn mixtures with their K, and real tables.
 
 A seed of a drawn mixture is other rows. Which rows of a real table are fitted and which are held
 out does not depend on it: there, a seed is another start on the same rows.
@@ -22,8 +22,6 @@ from pickmix_experiments import uci
 
 HELD_OUT_ROWS = 20_000
 SEPARATED, OVERLAPPING = 0.09, 0.2
-# A fifth of a file's rows is held out.
-_TRAINING_SHARE = 0.8
 # A component that weighs less than half a row of the training data explains none of them.
 _LEAST_ROWS = 0.5
 # Of real tables. With fewer rows to fit than this for each component, a K is left out.
@@ -52,10 +50,7 @@ _SKLEARN |= {"digits": "1,797 x 61", "diabetes": "442 x 10", _CALIFORNIA: "20,64
 
 @dataclass(frozen=True, eq=False)
 class GaussianParameters:
-    """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, from any library.
-
-    Precisions and types differ between libraries; these are float64 arrays.
-    """
+    """Weights (K,), means (K, D) and covariances (K, D, D) of a mixture, from any library."""
 
     weights: np.ndarray
     means: np.ndarray
@@ -83,141 +78,67 @@ class GaussianParameters:
         return int(np.count_nonzero(shares * n_rows >= _LEAST_ROWS))
 
 
-@dataclass(frozen=True, eq=False)
-class BenchData:
-    """Rows to fit (N, D) and to measure on (M, D), and K, the same for every baseline."""
+class Rows(NamedTuple):
+    """Rows to fit (N, D) and to measure on (M, D)."""
 
     train: np.ndarray
     held_out: np.ndarray
-    n_components: int
     #: Of the held-out rows (M,) under the mixture that made them, where it is known.
     true_log_density: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A named source of `BenchData`; the same seed gives the same rows."""
+class Dataset:
+    """A named source of rows; the same seed gives the same rows."""
 
     name: str
     summary: str
-    n_components: int
-    make: Callable[[int], BenchData]
-    #: Baselines that evaluate every component on every row take part.
+    make: Callable[[int], Rows]
+    #: Given to every method; None for real tables, whose K is chosen.
+    n_components: int | None = None
+    #: Methods that evaluate every component on every row take part.
     dense: bool = True
 
 
-def _draw(generate: Callable[..., Any], n_rows: int, seed: int) -> BenchData:
+def _draw(generate: Callable[..., Any], n_rows: int, seed: int) -> Rows:
     """Draw a mixture, and training and held-out rows of it."""
     rng = np.random.default_rng(seed)
     mixture = generate(random_state=rng)
     train, held_out = (mixture.sample(n, rng)[0] for n in (n_rows, HELD_OUT_ROWS))
     truth = GaussianParameters(mixture.weights, mixture.means, mixture.covariances)
-    return BenchData(train, held_out, len(truth.weights), truth.score_samples(held_out))
-
-
-def from_mixsim(name: str, D: int, K: int, N: int, max_overlap: float) -> Setting:
-    """Describe rows of a MixSim mixture with a given largest overlap of a pair."""
-    summary = f"MixSim, D = {D}, K = {K:,}, N = {N:,}, largest overlap {max_overlap:g}"
-    return Setting(name, summary, K, partial(_draw, partial(mixsim.generate, K, D, max_overlap), N))
+    return Rows(train, held_out, truth.score_samples(held_out))
 
 
 def ellipsoids(
     name: str, D: int, K: int, N: int, width: float, weights: str = "equal", dense: bool = True
-) -> Setting:
+) -> Dataset:
     """Describe rows of a mixture of rotated ellipsoids in the unit cube."""
     kind = "power-law" if weights == "power" else "equal"
     summary = f"ellipsoids in the unit cube, D = {D}, K = {K:,}, N = {N:,}, width {width:g}, "
     generate = partial(rotated.generate, K, D, width, weights=weights)
-    return Setting(name, f"{summary}{kind} weights", K, partial(_draw, generate, N), dense)
+    return Dataset(name, f"{summary}{kind} weights", partial(_draw, generate, N), K, dense)
 
 
-def from_uci(data_name: str, K: int) -> Setting:
-    """Describe normal rows of a UCI set: the 64 % for training, and the 20 % for testing."""
-
-    def make(seed: int) -> BenchData:
-        split = uci.load(data_name, random_state=seed)
-        return BenchData(split.train, split.test, K)
-
-    return Setting(f"{data_name}-{K}", f"UCI {data_name}, standardised, K = {K:,}", K, make)
+def _read_birch(seed: int) -> Rows:
+    rows = np.loadtxt(data_file("birch1", "birch/birch1.txt"), ndmin=2)
+    rows = rows[np.random.default_rng(seed).permutation(rows.shape[0])]
+    return standardised(*np.split(rows, [round(0.8 * rows.shape[0])]))
 
 
-def from_file(name: str, file: str, origin: str, K: int) -> Setting:
-    """Describe rows of a text file in the folder that PICKMIX_DATA names, split 80/20."""
-
-    def make(seed: int) -> BenchData:
-        rows = np.loadtxt(data_file(name, file), ndmin=2)
-        rows = rows[np.random.default_rng(seed).permutation(rows.shape[0])]
-        train, held_out = np.split(rows, [round(_TRAINING_SHARE * rows.shape[0])])
-        return BenchData(*standardised(train, held_out), K)
-
-    return Setting(name, f"{origin}, standardised, K = {K:,}", K, make)
+def _read_uci(name: str, protocol: str, seed: int) -> Rows:
+    """Read the normal rows of a UCI set: the 64 % for training, and the 20 % for testing."""
+    parts = uci.load(name, protocol, random_state=0 if protocol == "paper" else seed)
+    return Rows(parts.train, parts.test)
 
 
-def data_file(name: str, file: str) -> Path:
-    """Find a file of the setting `name` in the folder that PICKMIX_DATA names."""
-    folder = os.environ.get("PICKMIX_DATA")
-    if folder and Path(folder, file).is_file():
-        return Path(folder, file)
-    problem = "there is no such file" if folder else "it is not set"
-    raise FileNotFoundError(
-        f"{name}: expected {file} in the folder that the environment variable PICKMIX_DATA names, "
-        f"but {problem}"
-    )
-
-
-def standardised(train: np.ndarray, held_out: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and scale the columns of both by those of the training rows, in float64.
-
-    A column that is constant over the training rows is centred only.
-    """
-    train, held_out = train.astype(np.float64), held_out.astype(np.float64)
-    # Not the standard deviation of it: that of equal numbers need not come out as zero.
-    constant = train.min(axis=0) == train.max(axis=0)
-    mean = np.where(constant, train[0], train.mean(axis=0))
-    scale = np.where(constant, 1.0, train.std(axis=0))
-    return (train - mean) / scale, (held_out - mean) / scale
-
-
-_ALL = (
-    ellipsoids("small", 4, 80, 8_000, SEPARATED),
-    from_mixsim("mixsim", 10, 100, 10_000, 0.1),
-    *(
-        ellipsoids(f"k{K}-{kind}{suffix}", 8, K, 200 * K, width, weights)
-        for K in (300, 1000)
-        for weights, suffix in (("equal", ""), ("power", "-power"))
-        for kind, width in (("separated", SEPARATED), ("overlapping", OVERLAPPING))
-    ),
-    from_file("birch1", "birch/birch1.txt", "BIRCH1, 100,000 rows on a grid", 100),
-    *(from_uci(name, K) for name in ("magic-telescope", "pendigits") for K in (50, 200)),
-    ellipsoids("k10000", 16, 10_000, 1_000_000, SEPARATED, dense=False),
-)
-SETTINGS = {setting.name: setting for setting in _ALL}
-
-Parts = tuple[np.ndarray, np.ndarray]
-
-
-class Table(NamedTuple):
-    """A named table; `split` reads rows to fit (N, D) and held-out rows (M, D), standardised."""
-
-    name: str
-    summary: str
-    split: Callable[[], Parts]
-
-
-def _read_file(name: str) -> Parts:
+def _read_file(name: str, seed: int) -> Rows:
     with np.load(data_file(name, f"tables/{name}.npz")) as arrays:
         if "X" not in arrays:
             raise ValueError(f"{name}: expected an array X, got {', '.join(arrays)}")
         return split_rows(name, arrays["X"])
 
 
-def _read_uci(name: str) -> Parts:
-    """Read the normal rows of one of the paper's UCI sets, as the paper's authors scaled them."""
-    parts = uci.load(name, "paper")
-    return parts.train, parts.test
-
-
-def _read_sklearn(name: str, data_name: str) -> Parts:
+def _read_sklearn(name: str, data_name: str, seed: int) -> Rows:
     """Read one of scikit-learn's own sets, without its target and without constant columns."""
     from sklearn import datasets
 
@@ -233,7 +154,19 @@ def _read_sklearn(name: str, data_name: str) -> Parts:
     return split_rows(name, rows[:, rows.min(axis=0) < rows.max(axis=0)])
 
 
-def split_rows(name: str, rows: np.ndarray) -> Parts:
+def data_file(name: str, file: str) -> Path:
+    """Find a file of the data set `name` in the folder that PICKMIX_DATA names."""
+    folder = os.environ.get("PICKMIX_DATA")
+    if folder and Path(folder, file).is_file():
+        return Path(folder, file)
+    problem = "there is no such file" if folder else "it is not set"
+    raise FileNotFoundError(
+        f"{name}: expected {file} in the folder that the environment variable PICKMIX_DATA names, "
+        f"but {problem}"
+    )
+
+
+def split_rows(name: str, rows: np.ndarray) -> Rows:
     """Shuffle rows (N, D), cut them into two parts and standardise both by the first.
 
     The first part has three quarters, at most 30,000 rows, the second the next, at most 15,000.
@@ -248,70 +181,99 @@ def split_rows(name: str, rows: np.ndarray) -> Parts:
     return standardised(rows[order[:n_train]], rows[order[n_train:]])
 
 
-def _all_tables() -> Iterable[Table]:
+def standardised(train: np.ndarray, held_out: np.ndarray) -> Rows:
+    """Centre and scale the columns of both by those of the training rows, in float64.
+
+    A column that is constant over the training rows is centred only.
+    """
+    train, held_out = train.astype(np.float64), held_out.astype(np.float64)
+    # Not the standard deviation of it: that of equal numbers need not come out as zero.
+    constant = train.min(axis=0) == train.max(axis=0)
+    mean = np.where(constant, train[0], train.mean(axis=0))
+    scale = np.where(constant, 1.0, train.std(axis=0))
+    return Rows((train - mean) / scale, (held_out - mean) / scale)
+
+
+def _drawn() -> Iterable[Dataset]:
+    yield ellipsoids("small", 4, 80, 8_000, SEPARATED)
+    summary = "MixSim, D = 10, K = 100, N = 10,000, largest overlap 0.1"
+    generate = partial(mixsim.generate, 100, 10, 0.1)
+    yield Dataset("mixsim", summary, partial(_draw, generate, 10_000), 100)
+    for K in (300, 1000):
+        for weights, suffix in (("equal", ""), ("power", "-power")):
+            for kind, width in (("separated", SEPARATED), ("overlapping", OVERLAPPING)):
+                yield ellipsoids(f"k{K}-{kind}{suffix}", 8, K, 200 * K, width, weights)
+    summary = "BIRCH1, 100,000 rows on a grid, standardised, K = 100"
+    yield Dataset("birch1", summary, _read_birch, 100)
+    for name in ("magic-telescope", "pendigits"):
+        for K in (50, 200):
+            summary = f"UCI {name}, standardised, K = {K:,}"
+            yield Dataset(f"{name}-{K}", summary, partial(_read_uci, name, "clean"), K)
+    yield ellipsoids("k10000", 16, 10_000, 1_000_000, SEPARATED, dense=False)
+
+
+def _real() -> Iterable[Dataset]:
     for name, summary in _FILES.items():
-        yield Table(name, summary, partial(_read_file, name))
+        yield Dataset(name, summary, partial(_read_file, name))
     for name, (n_rows, n_features) in uci.SIZES.items():
         summary = f"{n_rows:,} x {n_features}, UCI, normal rows, the paper's protocol"
-        yield Table(name, summary, partial(_read_uci, name))
-    for name, size in _SKLEARN.items():
-        summary = f"{size}, scikit-learn's {name}"
-        summary += ", if it was fetched before" if name == _CALIFORNIA else ""
-        full_name = f"sklearn-{name.replace('_', '-')}"
-        yield Table(full_name, summary, partial(_read_sklearn, full_name, name))
+        yield Dataset(name, summary, partial(_read_uci, name, "paper"))
+    for data_name, size in _SKLEARN.items():
+        summary = f"{size}, scikit-learn's {data_name}"
+        summary += ", if it was fetched before" if data_name == _CALIFORNIA else ""
+        name = f"sklearn-{data_name.replace('_', '-')}"
+        yield Dataset(name, summary, partial(_read_sklearn, name, data_name))
 
 
-TABLES = {table.name: table for table in _all_tables()}
+DATASETS = {data.name: data for data in (*_drawn(), *_real())}
+# Those with a number of components of their own, and the real tables.
+SETTINGS = {name: data for name, data in DATASETS.items() if data.n_components}
+TABLES = {name: data for name, data in DATASETS.items() if not data.n_components}
 
 
-def setting_of(table: Table, K: int) -> Setting:
-    summary = f"{table.summary}, K = {K:,}"
-    return Setting(f"{table.name}-k{K}", summary, K, lambda seed: BenchData(*table.split(), K))
-
-
-def parse_name(setting: str) -> tuple[str, int] | None:
+def parse_setting(setting: str) -> tuple[str, int] | None:
     """Return the table and K in the name of a setting, if it is one of a table.
 
     Examples
     --------
-    >>> parse_name("waveform-1-k32"), parse_name("small")
+    >>> parse_setting("waveform-1-k32"), parse_setting("small")
     (('waveform-1', 32), None)
     """
     match = re.fullmatch(r"(.+)-k(\d+)", setting)
     return None if match is None else (match[1], int(match[2]))
 
 
-def find_setting(name: str) -> Setting:
-    """Return a setting of either bench by its name; `KeyError` if there is none."""
-    if name in SETTINGS:
-        return SETTINGS[name]
-    table, K = parse_name(name) or ("", 0)
-    return setting_of(TABLES[table], K)
+def find(setting: str) -> tuple[Dataset, int]:
+    """Return the data set and K of a setting's name; `KeyError` if there is none."""
+    if setting in SETTINGS:
+        return SETTINGS[setting], SETTINGS[setting].n_components or 0
+    name, K = parse_setting(setting) or ("", 0)
+    return TABLES[name], K
 
 
 class Choice(NamedTuple):
     """What can be fitted; tables with too few rows for some K; tables that are missing, and why."""
 
-    settings: list[Setting]
+    settings: list[str]
     too_few_rows: dict[str, list[int]]
     missing: dict[str, str]
 
 
-def choose(tables: Iterable[Table], components: Iterable[int]) -> Choice:
+def choose(names: Iterable[str], components: Iterable[int]) -> Choice:
     """Read the tables, and see which K their rows allow."""
     components = sorted(set(components))
     choice = Choice([], {}, {})
-    for table in tables:
+    for name in names:
         try:
-            n_rows = table.split()[0].shape[0]
+            n_rows = TABLES[name].make(0).train.shape[0]
         except Exception as error:
             # Whatever is wrong with one table, the others can be measured.
             reason = [*str(error).strip().splitlines(), type(error).__name__][0]
-            choice.missing[table.name] = reason.removeprefix(f"{table.name}: ")
+            choice.missing[name] = reason.removeprefix(f"{name}: ")
             continue
         for K in components:
             if n_rows >= LEAST_ROWS_EACH * K:
-                choice.settings.append(setting_of(table, K))
+                choice.settings.append(f"{name}-k{K}")
             else:
-                choice.too_few_rows.setdefault(table.name, []).append(K)
+                choice.too_few_rows.setdefault(name, []).append(K)
     return choice
