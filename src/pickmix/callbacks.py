@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pickmix.checks import check_choice, check_integer, check_number
 from pickmix.estimators.persistence import save
-from pickmix.estimators.validation import check_choice, check_integer, check_number
 from pickmix.fitting.loop import FitInfo
 from pickmix.optional import require
 

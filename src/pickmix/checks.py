@@ -96,3 +96,40 @@ def refuse_overflow(log_densities: np.ndarray) -> None:
             "X must hold rows whose squared distances from the components fit into float64, "
             f"got {n_lost} row(s) beyond that. Remove, clip or rescale them."
         )
+
+
+def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a start parameter as a finite float64 array of the given shape."""
+    try:
+        # "same_kind" refuses complex numbers, whose imaginary parts would be dropped.
+        array = np.array(value).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be an array of real numbers of shape {shape}, got {value!r}."
+        ) from error
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must hold finite numbers only, got NaN or infinity.")
+    return array
+
+
+def check_weights_init(value: Any, n_components: int) -> np.ndarray:
+    weights = check_array_parameter("weights_init", value, (n_components,))
+    if (weights < 0.0).any() or not np.isclose(weights.sum(), 1.0, rtol=1e-6):
+        raise ValueError(
+            "weights_init must be non-negative and sum to 1, "
+            f"got a smallest value of {weights.min()!r} and a sum of {weights.sum()!r}."
+        )
+    return np.asarray(weights / weights.sum())
+
+
+def check_fitted_weights(weights: Any) -> np.ndarray:
+    """Return the weights of a mixture from elsewhere: finite, non-negative, not all zero."""
+    checked = check_array_parameter("weights", weights, (np.size(weights),))
+    if (checked < 0.0).any() or not checked.any():
+        raise ValueError(
+            "weights must be non-negative and not all zero, "
+            f"got a smallest value of {float(checked.min())!r}."
+        )
+    return checked

@@ -46,6 +46,17 @@ def printed_rows(*arguments, stdin=None):
     return header, rows
 
 
+def as_csv(columns, delimiter=",", decimal=".", gap=""):
+    def cell(value):
+        if value is None:
+            return gap
+        text = str(value).replace(".", decimal) if isinstance(value, float) else str(value)
+        return f'"{text}"' if delimiter in text else text
+
+    lines = [list(columns), *zip(*columns.values(), strict=True)]
+    return "".join(delimiter.join(map(cell, line)) + "\n" for line in lines)
+
+
 def summary_of(text):
     """Names and values of the summary of a fit."""
     lines = [line[2:].split("  ", 1) for line in text.splitlines() if line.startswith("  ")]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from commands import QUICK, run_well
+from commands import QUICK, as_csv, run_well
 
 from pickmix.inputs.files import write_table
 
@@ -33,4 +33,38 @@ def places(tmp_path_factory, X):
     commas = "".join(f"{a!r};{b!r}\n" for a, b in X.tolist()).replace(".", ",")
     (folder / "comma.csv").write_text("a;b\n" + commas)
     run_well("fit", folder / "rows.csv", *QUICK, "--out", folder / "model")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def people():
+    """A table by column, with gaps: None."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 3, 240)
+    days = np.datetime64("2007-01-01") + rng.integers(0, 900, 240)
+    columns = {
+        "name": [f"No. {row}, x" for row in range(240)],
+        "species": np.array(["Adelie", "Gentoo", "Chin, strap"])[group].tolist(),
+        "mass": (np.array([3700, 5000, 3800])[group] + rng.normal(0, 300, 240))
+        .astype(int)
+        .tolist(),
+        "height": (np.array([190, 217, 195])[group] + rng.normal(0, 5, 240)).round(1).tolist(),
+        "born": days.astype(str).tolist(),
+    }
+    tagged = rng.random(240) < np.array([0.1, 0.5, 0.9])[group]
+    columns["tagged"] = tagged.tolist()
+    for name in ("species", "mass", "height", "born"):
+        for row in np.flatnonzero(rng.random(240) < 0.08).tolist():
+            columns[name][row] = None
+    return columns
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory, people):
+    """A folder with people.csv, a model fitted to it, and what was printed meanwhile."""
+    folder = tmp_path_factory.mktemp("tables")
+    (folder / "people.csv").write_text(as_csv(people))
+    options = [*QUICK, "--max-iter", "5", "--out", folder / "model"]
+    result = run_well("fit", folder / "people.csv", "--id", "name", *options)
+    (folder / "printed.txt").write_text(result.stdout)
     return folder

@@ -15,30 +15,8 @@ from pickmix.inputs.files import read_table, write_table
 QUICK = [*commands.QUICK, "--max-iter", "5", "--quiet"]
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    """A folder with a model of two numbers, one of a table with words, and their tables."""
-    folder = tmp_path_factory.mktemp("questions")
-    rng = np.random.default_rng(0)
-    group = rng.integers(0, 3, 300)
-    a = rng.normal(6.0 * group, 1.0)
-    b = 2.0 * a + rng.normal(0.0, 0.3, 300)
-    write_table(folder / "numbers.csv", {"a": a, "b": b})
-    run_well("fit", folder / "numbers.csv", *QUICK, "--out", folder / "numbers")
-    columns = {
-        "species": np.array(["Adelie", "Gentoo", "Chin, strap"])[group],
-        "mass": rng.normal(np.array([3700, 5000, 3800])[group], 300).round().astype(int),
-        "height": rng.normal(np.array([190, 217, 195])[group], 5).round(1),
-        "born": (np.datetime64("2007-01-01") + rng.integers(0, 900, 300)).astype(str),
-        "tagged": (rng.random(300) < np.array([0.1, 0.5, 0.9])[group]).astype(str),
-    }
-    write_table(folder / "table.csv", columns)
-    run_well("fit", folder / "table.csv", *QUICK, "--out", folder / "table")
-    return folder
-
-
-def numbers_model(places):
-    return nameless(places / "numbers")
+def model_of(places, tables, name):
+    return (places if name == "numbers" else tables) / "model"
 
 
 # Written in a way of its own: quotes, blanks, zeros, a comment, a column of no model.
@@ -52,11 +30,11 @@ b"
 
 
 class TestImpute:
-    def test_only_what_was_missing_is_written(self, tmp_path, places):
+    def test_only_what_was_missing_is_written(self, tmp_path, tables):
         path = tmp_path / "gaps.csv"
         path.write_text(TEXT)
-        filled = run_well("impute", places / "table", path, "--out", "-").stdout
-        model = pickmix.load(places / "table")
+        filled = run_well("impute", tables / "model", path, "--out", "-").stdout
+        model = pickmix.load(tables / "model")
         expected = model.impute(
             {
                 "height": [190.5, None, 201.0],
@@ -82,11 +60,11 @@ class TestImpute:
         assert filled == "".join(parts)
 
     @pytest.mark.parametrize("end", ["\n", "\r\n"])
-    def test_a_table_without_gaps_comes_back_to_the_letter(self, tmp_path, places, end):
+    def test_a_table_without_gaps_comes_back_to_the_letter(self, tmp_path, tables, end):
         text = f'height,mass{end}190.50, "3700"{end}191,03800{end}'
         path, out = tmp_path / "whole.csv", tmp_path / "filled.csv"
         path.write_bytes(text.encode())
-        result = run_well("impute", places / "table", path, "--out", out)
+        result = run_well("impute", tables / "model", path, "--out", out)
         assert f"no missing cell in {path}" in result.stdout
         assert out.read_bytes() == text.encode()
 
@@ -95,10 +73,10 @@ class TestImpute:
         path = tmp_path / "gaps.csv"
         path.write_text("b,a\n,1.5\n3,\n,\n30,12\n")
         options = ["--strategy", strategy, "--seed", 3, "--out", tmp_path / "filled.csv"]
-        result = run_well("impute", places / "numbers", path, *options)
+        result = run_well("impute", places / "model", path, *options)
         assert "4 of 8 cells filled" in result.stdout
         rows = np.array([[1.5, np.nan], [np.nan, 3.0], [np.nan, np.nan], [12.0, 30.0]])
-        expected = numbers_model(places).impute(rows, strategy, random_state=3)
+        expected = nameless(places / "model").impute(rows, strategy, random_state=3)
         written, names = read_table(tmp_path / "filled.csv")
         assert names == ["b", "a"]
         np.testing.assert_array_equal(written, expected[:, ::-1])
@@ -107,22 +85,22 @@ class TestImpute:
         path = tmp_path / "gaps.csv"
         path.write_text("a,b\n1.5,\n,3\n")
         options = ["--strategy", "draw", "--draws", 3, "--seed", 5]
-        header, rows = printed_rows("impute", places / "numbers", path, *options)
+        header, rows = printed_rows("impute", places / "model", path, *options)
         assert header == ["draw", "a", "b"]
         gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
-        expected = numbers_model(places).impute(gaps, "draw", n_draws=3, random_state=5)
+        expected = nameless(places / "model").impute(gaps, "draw", n_draws=3, random_state=5)
         written = np.array(rows, dtype=float)
         np.testing.assert_array_equal(written[:, 0], [1, 1, 2, 2, 3, 3])
         np.testing.assert_array_equal(written[:, 1:].reshape(3, 2, 2), expected)
-        message = error_of("impute", places / "numbers", path, "--draws", 3)
+        message = error_of("impute", places / "model", path, "--draws", 3)
         assert "--draws 3 needs --strategy draw" in message
 
     def test_decimal_commas_and_semicolons_stay(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
         path.write_text("a;b\n1,50;\n;3\n")
-        filled = run_well("impute", places / "numbers", path, "--out", "-").stdout
+        filled = run_well("impute", places / "model", path, "--out", "-").stdout
         gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
-        expected = numbers_model(places).impute(gaps)
+        expected = nameless(places / "model").impute(gaps)
         b, a = (repr(float(v)).replace(".", ",") for v in (expected[0, 1], expected[1, 0]))
         assert filled == f"a;b\n1,50;{b}\n{a};3\n"
 
@@ -130,15 +108,15 @@ class TestImpute:
     def test_other_files(self, tmp_path, places, suffix):
         path, out = tmp_path / "gaps.csv", tmp_path / f"filled{suffix}"
         path.write_text("a,b\n1.5,\n,3\n")
-        run_well("impute", places / "numbers", path, "--out", out)
+        run_well("impute", places / "model", path, "--out", out)
         gaps = np.array([[1.5, np.nan], [np.nan, 3.0]])
-        np.testing.assert_array_equal(read_table(out)[0], numbers_model(places).impute(gaps))
+        np.testing.assert_array_equal(read_table(out)[0], nameless(places / "model").impute(gaps))
         if suffix == ".tsv":
             assert out.read_text().splitlines()[0] == "a\tb"
         if suffix == ".csv.gz":
             assert gzip.decompress(out.read_bytes()).startswith(b"a,b\n1.5,")
 
-    def test_from_parquet(self, tmp_path, places):
+    def test_from_parquet(self, tmp_path, tables):
         table = pyarrow.table(
             {
                 "who": ["x", "y"],
@@ -149,9 +127,9 @@ class TestImpute:
         )
         parquet.write_table(table, tmp_path / "gaps.parquet")
         out = tmp_path / "filled.parquet"
-        run_well("impute", places / "table", tmp_path / "gaps.parquet", "--out", out)
+        run_well("impute", tables / "model", tmp_path / "gaps.parquet", "--out", out)
         with pytest.warns(UserWarning, match="lacks the columns 'born', 'tagged'"):
-            expected = pickmix.load(places / "table").impute(table.drop_columns("who"))
+            expected = pickmix.load(tables / "model").impute(table.drop_columns("who"))
         written = parquet.read_table(out).to_pydict()
         assert written["who"] == ["x", "y"]
         for name in ("mass", "species", "height"):
@@ -161,16 +139,16 @@ class TestImpute:
     def test_an_excluded_column_is_not_looked_at_and_stays(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
         path.write_text("a,b\n1.5,\n100,3\n,\n")
-        _, rows = printed_rows("impute", places / "numbers", path, "--exclude", "a")
+        _, rows = printed_rows("impute", places / "model", path, "--exclude", "a")
         assert [row[0] for row in rows] == ["1.5", "100", ""]
-        expected = numbers_model(places).impute(np.full((1, 2), np.nan))[0, 1]
+        expected = nameless(places / "model").impute(np.full((1, 2), np.nan))[0, 1]
         assert [float(row[1]) for row in rows] == pytest.approx([expected, 3.0, expected])
 
-    def test_words_among_numbers_are_named_by_row(self, tmp_path, places):
+    def test_words_among_numbers_are_named_by_row(self, tmp_path, places, tables):
         path = tmp_path / "words.csv"
         path.write_text("a,b,mass\n1,2,3\n3,x,y\n")
         for model, column, value in (("numbers", "b", "x"), ("table", "mass", "y")):
-            message = error_of("impute", places / model, path)
+            message = error_of("impute", model_of(places, tables, model), path)
             assert (
                 f"words.csv: column '{column}' must hold numbers, but row 2 holds '{value}'"
                 in message
@@ -179,7 +157,7 @@ class TestImpute:
     def test_without_out_the_filled_cells_are_shown(self, tmp_path, places):
         path = tmp_path / "gaps.csv"
         path.write_text("a,b\n1.5,\n" + "1,2\n" * 5 + ",3\n" * 20)
-        lines = run_well("impute", places / "numbers", path).stdout.splitlines()
+        lines = run_well("impute", places / "model", path).stdout.splitlines()
         assert lines[0] == "21 of 52 cells filled"
         assert lines[1].startswith("row 1: b=")
         assert lines[2].startswith("row 7: a=")
@@ -188,17 +166,17 @@ class TestImpute:
 
 class TestExplain:
     def test_numbers(self, tmp_path, places):
-        rows, _ = read_table(places / "numbers.csv")
+        rows, _ = read_table(places / "rows.csv")
         rows = rows.copy()
         rows[17, 1] += 8.0
         rows[200, 0] = 50.0
         write_table(tmp_path / "rows.csv", {"a": rows[:, 0], "b": rows[:, 1]})
-        model = numbers_model(places)
+        model = nameless(places / "model")
         lowest = np.argsort(model.score_samples(rows))[:4]
         assert lowest[0] == 200
         expected = model.explain(rows[lowest])
         for options in ([], ["--chunk-size", 70]):
-            arguments = [places / "numbers", tmp_path / "rows.csv", "--top", 4, *options]
+            arguments = [places / "model", tmp_path / "rows.csv", "--top", 4, *options]
             header, lines = printed_rows("explain", *arguments)
             assert header == [
                 *("row", "log_density", "column", "observed", "expected", "spread"),
@@ -218,14 +196,14 @@ class TestExplain:
                 ]
                 np.testing.assert_allclose(numbers, wanted, rtol=1e-9)
 
-    def test_a_table(self, tmp_path, places):
+    def test_a_table(self, tmp_path, tables):
         path = tmp_path / "rows.csv"
         path.write_text(
             "who,species,mass,height,born,tagged\n"
             "usual,Adelie,3700,190,2008-01-01,False\n"
             "odd,Gentoo,3700,190,2008-01-01,False\n"
         )
-        arguments = [places / "table", path, "--id", "who", "--top", 1]
+        arguments = [tables / "model", path, "--id", "who", "--top", 1]
         shown = run_well("explain", *arguments, "--reasons", 2).stdout.splitlines()
         assert shown[0].startswith("row 2, who odd: log-density ")
         assert shown[1].split()[:4] == ["column", "observed", "expected", "spread"]
@@ -249,19 +227,19 @@ class TestExplain:
 
 class TestSampleGiven:
     def test_numbers(self, places):
-        arguments = ["sample", places / "numbers", "--rows", 400, "--given", "a=6", "--seed", 2]
+        arguments = ["sample", places / "model", "--rows", 400, "--given", "a=6", "--seed", 2]
         header, rows = printed_rows(*arguments)
         assert header == ["a", "b"]
         drawn = np.array(rows, dtype=float)
         assert (drawn[:, 0] == 6.0).all()
-        mean, std = numbers_model(places).predict_columns([[6.0]], 1, return_std=True)
+        mean, std = nameless(places / "model").predict_columns([[6.0]], 1, return_std=True)
         assert drawn[:, 1].mean() == pytest.approx(mean[0], abs=4 * std[0] / 20)
         assert drawn[:, 1].std() == pytest.approx(std[0], rel=0.2)
         assert printed_rows(*arguments)[1] == rows
 
-    def test_a_table(self, places):
+    def test_a_table(self, tables):
         given = ["--given", "species=Chin, strap", "--given", "born=2008-05-05"]
-        header, rows = printed_rows("sample", places / "table", "-n", 30, *given)
+        header, rows = printed_rows("sample", tables / "model", "-n", 30, *given)
         assert header == ["species", "mass", "height", "born", "tagged"]
         assert {(row[0], row[3]) for row in rows} == {("Chin, strap", "2008-05-05")}
         assert np.mean([float(row[1]) for row in rows]) == pytest.approx(3800, abs=250)
@@ -279,12 +257,12 @@ class TestSampleGiven:
             ("table", "born=May", "--given born must hold dates, such as 2024-05-31, got 'May'"),
         ],
     )
-    def test_bad_conditions(self, places, model, given, message):
-        assert message in error_of("sample", places / model, "--given", given)
+    def test_bad_conditions(self, places, tables, model, given, message):
+        assert message in error_of("sample", model_of(places, tables, model), "--given", given)
 
     def test_a_column_twice(self, places):
         given = ["--given", "a=1", "--given", "a=2"]
-        assert "must name each column once" in error_of("sample", places / "numbers", *given)
+        assert "must name each column once" in error_of("sample", places / "model", *given)
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,10 @@ from pickmix import GaussianMixture
 
 ALGORITHMS = [
     {"algorithm": "em"},
-    {"algorithm": "saem"},
     {"algorithm": "ssaem"},
     {"algorithm": "tsaem"},
     {"algorithm": "mcsaem"},
     {"algorithm": "mhsaem", "proposal": "uniform"},
-    {"algorithm": "mhsaem", "proposal": "optimal"},
-    {"algorithm": "mhsaem", "proposal": "table"},
     {"algorithm": "mhsaem", "proposal": "table-forgetting"},
 ]
 every_algorithm = pytest.mark.parametrize(

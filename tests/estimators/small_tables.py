@@ -2,14 +2,14 @@
 
 import contextlib
 
-from pickmix.estimators import large
+from pickmix.estimators import fit_rows
 
 
 @contextlib.contextmanager
 def small_samples(n_bytes):
     """Let samples of tables take so many bytes, instead of a gigabyte."""
-    before, large._SAMPLE_BYTES = large._SAMPLE_BYTES, n_bytes
+    before, fit_rows._SAMPLE_BYTES = fit_rows._SAMPLE_BYTES, n_bytes
     try:
         yield
     finally:
-        large._SAMPLE_BYTES = before
+        fit_rows._SAMPLE_BYTES = before

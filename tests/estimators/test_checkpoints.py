@@ -80,13 +80,10 @@ FITS = {
     "starts": gaussians(n_init=2),
     # So many components are evaluated in compiled kernels.
     "kernels": gaussians(300, covariance_type="diag", max_steps=8, evaluate_every=1),
-    "batches": gaussians(batch_size=500, proposal="partition", step_size=0.3),
     "table": gaussians(proposal="table", max_steps=30, evaluate_every=3),
-    "reuse": gaussians(proposal="uniform", reuse_log_joint=True, max_steps=30, evaluate_every=3),
     "ring": gaussians(proposal=Ring(), max_steps=30, evaluate_every=3),
     "tsaem": gaussians(algorithm="tsaem", max_steps=30, evaluate_every=3),
     "random": gaussians(algorithm="em", init_params="random", n_init=2, max_steps=8),
-    "tied": gaussians(covariance_type="tied"),
     "families": lambda **o: FamilyMixture(
         [("full", [0, 1]), ("spherical", [2])], 6, random_state=0, **o
     ),
@@ -134,13 +131,6 @@ def test_other_weights_of_a_table_are_refused(tmp_path, passes):
         FITS["default"](checkpoint=tmp_path).fit(passes[0], sample_weight=weights[::-1])
 
 
-def test_streams_leave_no_checkpoints(tmp_path):
-    mixture = FITS["default"](checkpoint=tmp_path / "new")
-    mixture.partial_fit(X[:1000])
-    assert not (tmp_path / "new").exists()
-    assert bits(mixture.fit(X)) == bits(FITS["default"]().fit(X))
-
-
 def test_a_finished_fit_is_not_made_again(tmp_path, capsys):
     make = FITS["default"]
     first = make(checkpoint=tmp_path).fit(X)
@@ -184,7 +174,7 @@ def test_a_time_limit_goes_on_next_time(tmp_path):
     assert bits(mixture) == bits(expected)
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+@pytest.mark.parametrize("damage", ["flipped", "empty"])
 def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
     make = FITS["table"]
     with pytest.raises(Killed):
@@ -196,7 +186,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
     if damage == "flipped":
         content[-500] ^= 1
     else:
-        del content[-100 if damage == "cut" else 0 :]
+        content.clear()
     last.write_bytes(content)
     assert bits(make(checkpoint=tmp_path).fit(X)) == bits(make().fit(X))
     assert not [path for path in tmp_path.iterdir() if path.name[0] == "."]
@@ -204,25 +194,6 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, damage):
         path.write_bytes(b"")
     with pytest.raises(ValueError, match="no checkpoint can be read"):
         make(checkpoint=tmp_path).fit(X)
-
-
-def test_a_file_in_the_place_of_the_folder(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match="expected a folder"):
-        GaussianMixture(2, checkpoint=tmp_path / "file").fit(X)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"checkpoint": 3}, "checkpoint must be None or the path"),
-        ({"checkpoint": "x", "checkpoint_every": -1.0}, "checkpoint_every must be a finite number"),
-        ({"checkpoint": "x", "checkpoint_every": "often"}, "checkpoint_every"),
-    ],
-)
-def test_bad_parameters(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        GaussianMixture(2, **parameters).fit(X)
 
 
 def test_a_full_disk_ends_the_fit_and_keeps_the_last_one(tmp_path, monkeypatch):
@@ -261,8 +232,7 @@ GaussianMixture(6, random_state=0, proposal="table", max_steps=30, evaluate_ever
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_write_a_checkpoint_before_they_end(tmp_path, number, capsys):
+def test_a_signal_writes_a_checkpoint_before_it_ends_the_process(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", X)
     folder = tmp_path / "checkpoints"
     arguments = [str(folder), str(tmp_path / "rows.npy")]
@@ -273,10 +243,9 @@ def test_signals_write_a_checkpoint_before_they_end(tmp_path, number, capsys):
     )
     for _ in range(2):
         assert process.stdout.readline() == b"evaluated\n"
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
-    # Ctrl-C ends the fit, SIGTERM the process.
-    assert process.returncode == (-signal.SIGTERM if number == signal.SIGTERM else 0), errors
+    assert process.returncode == -signal.SIGTERM, errors
     assert len(list(folder.iterdir())) == 1
     resumed = FITS["table"](checkpoint=folder).fit(X)
     assert "resuming from the checkpoint" in capsys.readouterr().err

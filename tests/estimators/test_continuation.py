@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from short_fits import COVARIANCE_TYPES, assert_identical, clusters, every_algorithm, short_fit
+from short_fits import assert_identical, clusters, every_algorithm, short_fit
 from sklearn.base import clone
 
 from pickmix import GaussianMixture
@@ -86,8 +86,7 @@ class TestWarmStart:
 
     @pytest.mark.parametrize(
         ("algorithm", "covariance_type"),
-        [(algorithm, "full") for algorithm in ("em", "saem", "mcsaem")]
-        + [("mhsaem", covariance_type) for covariance_type in COVARIANCE_TYPES],
+        [("em", "full"), ("saem", "spherical"), ("mcsaem", "diag"), ("mhsaem", "tied")],
     )
     def test_two_halves_are_a_whole(self, algorithm, covariance_type):
         # These algorithms keep nothing but parameters and, with a uniform proposal, chains. With
@@ -113,41 +112,6 @@ class TestWarmStart:
                 getattr(halves, name), getattr(whole, name), rtol=1e-8, atol=1e-8, err_msg=name
             )
 
-    @every_algorithm
-    def test_steps_and_passes_go_on(self, settings):
-        mixture = short_fit(warm_start=True, **settings)
-        assert mixture.n_steps_ == 20
-        mixture.fit(clusters())
-        assert mixture.n_steps_ == 40
-        mixture.set_params(max_steps=3)
-        mixture.fit(clusters())
-        assert mixture.n_steps_ == 43
-        assert mixture.trace_["step"][-1] == 43
-
-    def test_passes_of_another_batch_size_are_carried_over_as_passes(self):
-        """5 passes of small batches, then 3 iterations of EM: 8 passes in all, 3 of them new."""
-        X = clusters()
-        mixture = GaussianMixture(3, max_steps=30, batch_size=50, warm_start=True, random_state=0)
-        mixture.fit(X)
-        passes = 30 * 50 / X.shape[0]
-        assert mixture.trace_["epoch"][-1] == pytest.approx(passes)
-        mixture.set_params(algorithm="em", max_steps=3).fit(X)
-        assert mixture.n_iter_ == 3
-        np.testing.assert_allclose(mixture.trace_["epoch"], passes + np.arange(1, 4))
-
-    def test_annealing_runs_over_the_steps_of_the_new_fit(self):
-        """Anti-annealing from beta = 0.1 again: the second fit starts by spreading posteriors."""
-        X = clusters()
-        seen = []
-
-        def record(t):
-            seen.append(t)
-            return 1.0
-
-        mixture = short_fit(warm_start=True, max_steps=10, annealing=record)
-        mixture.fit(X)
-        assert seen == [*range(1, 11), *range(1, 11)]
-
     def test_equal_shapes_of_different_structures_are_told_apart(self):
         """K = D = 3: a table of variances has the shape of a tied covariance."""
         X = np.random.default_rng(0).normal(size=(300, 3))
@@ -157,15 +121,6 @@ class TestWarmStart:
         mixture.set_params(covariance_type="tied").fit(X)
         assert mixture.n_steps_ == 5
         assert np.linalg.eigvalsh(mixture.covariances_).min() > 0.0
-
-    def test_em_never_goes_down(self):
-        X = clusters()
-        mixture = GaussianMixture(
-            3, algorithm="em", max_steps=4, warm_start=True, random_state=0, reg_covar=0.0
-        )
-        values = np.concatenate([mixture.fit(X).trace_["log_likelihood"] for _ in range(5)])
-        assert len(values) == 20
-        assert np.diff(values).min() >= -1e-12
 
     @pytest.mark.parametrize(
         "change",
@@ -178,11 +133,6 @@ class TestWarmStart:
         fresh = clone(mixture).fit(X)
         assert_identical(mixture, fresh)
         assert mixture.n_steps_ == 20
-
-    def test_other_features_mean_a_new_start(self):
-        mixture = short_fit(warm_start=True)
-        X = clusters(n_features=3)
-        assert_identical(mixture.fit(X), clone(mixture).fit(X))
 
     def test_other_algorithm_goes_on(self):
         X = clusters()

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 
 import numpy as np
@@ -39,13 +38,6 @@ class TestEnding:
         assert mixture.converged_ is True
         assert mixture.n_iter_ < 100
         assert mixture.lower_bound_ == mixture.trace_["log_likelihood"][-1]
-
-    @every_algorithm
-    def test_max_time(self, settings):
-        mixture = short_fit(max_steps=10**9, max_time=0.05, **settings)
-        assert mixture.outcome_ == "max_time"
-        assert mixture.trace_["seconds"][-1] >= 0.05
-        assert 1 <= mixture.n_steps_ < 10**9
 
     @every_algorithm
     def test_callback_stops(self, settings):
@@ -113,24 +105,6 @@ class TestInterrupted:
 
         with pytest.warns(UserWarning, match=r"interrupted after \d+ steps; the model is usable"):
             mixture = short_fit(max_steps=10**6, callbacks=interrupt, **settings)
-        self.assert_usable_and_interrupted(mixture)
-
-    @pytest.mark.parametrize("settings", ALGORITHMS[::4], ids=lambda s: "-".join(s.values()))
-    def test_signal_at_any_moment(self, settings):
-        started = threading.Event()
-
-        def interrupt():
-            started.wait(60.0)
-            time.sleep(0.05)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        timer = threading.Thread(target=interrupt)
-        timer.start()
-        with pytest.warns(UserWarning, match="interrupted"):
-            mixture = short_fit(
-                max_steps=10**6, callbacks=lambda info: started.set(), n_jobs=2, **settings
-            )
-        timer.join()
         self.assert_usable_and_interrupted(mixture)
 
     def test_interrupt_in_a_later_start(self):

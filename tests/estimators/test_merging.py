@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import pickle
 
 import numpy as np
 import pandas as pd
@@ -11,11 +10,10 @@ from scipy.cluster.hierarchy import fcluster, is_monotonic, is_valid_linkage
 from sklearn.metrics import adjusted_rand_score
 from table_cases import mixed_table
 
-import pickmix
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
 
 RNG = np.random.default_rng(0)
-X = np.concatenate([RNG.normal(centre, 1.0, (400, 3)) for centre in (0.0, 3.0, 20.0, 24.0)])
+X = np.concatenate([RNG.normal(centre, 1.0, (200, 3)) for centre in (0.0, 3.0, 20.0, 24.0)])
 COUNTS = RNG.poisson(np.repeat([1.0, 6.0, 30.0], 200)[:, None], (600, 2)).astype(float)
 
 
@@ -106,32 +104,6 @@ def test_passes_over_rows_improve_a_smaller_mixture():
         assert (getattr(mixture, name) == value).all()
 
 
-def test_a_marginal_is_refitted_from_where_its_merges_led():
-    mixture = fitted(n_components=30)
-    merged = mixture.marginal([0, 1]).reduce(4)
-    refitted = mixture.marginal([0, 1]).reduce(4, X[:, :2], max_iter=1)
-    # The same components, each a little moved: not those of another start.
-    assert refitted.means_ == pytest.approx(merged.means_, abs=1.0)
-    assert refitted.n_start_evaluations_ == 0
-
-
-def test_merges_are_not_pickled():
-    mixture = fitted()
-    before = len(pickle.dumps(mixture))
-    mixture.merge_tree()
-    assert len(pickle.dumps(mixture)) == before
-
-
-def test_a_smaller_mixture_is_refitted_behind_the_noise_of_rows():
-    noisy = X + RNG.normal(0.0, 2.0, X.shape)
-    noise = np.full(X.shape, 4.0)
-    mixture = fitted()
-    behind = mixture.reduce(4, noisy, noise=noise)
-    before = mixture.reduce(4, noisy)
-    widths = [np.linalg.slogdet(found.covariances_)[1].mean() for found in (behind, before)]
-    assert widths[0] < widths[1] - 1.0
-
-
 def test_the_tree_follows_the_parameters():
     mixture = fitted()
     before = mixture.merge_tree()
@@ -159,7 +131,7 @@ def test_a_background_without_rows_is_no_cluster():
     mixture.weights_[3] = 1e-6
     mixture.covariances_[3] *= 1e3
     mixture.background_ = 3
-    assert (np.bincount(mixture.predict(X, level=2)) == 800).all()
+    assert (np.bincount(mixture.predict(X, level=2)) == 400).all()
     assert mixture.reduce(2).background_ is None
 
 
@@ -190,7 +162,7 @@ def test_mixtures_of_other_families(family, rows):
     assert is_valid_linkage(tree.linkage)
     smaller = mixture.reduce(3)
     # What merging costs bounds what the likelihood of drawn rows falls by.
-    drawn = mixture.sample(4000, random_state=1)[0]
+    drawn = mixture.sample(1000, random_state=1)[0]
     falls = mixture.score_samples(drawn) - smaller.score_samples(drawn)
     error = falls.std() / np.sqrt(falls.shape[0])
     if "tied" not in str(family):
@@ -213,18 +185,6 @@ def test_a_mixture_of_tables():
     assert mixture.n_components == mixture.weights_.shape[0] == 9
 
 
-def test_levels_of_rows_in_files_and_of_lazy_ones(tmp_path):
-    dask_array = pytest.importorskip("dask.array")
-    mixture = fitted()
-    np.save(tmp_path / "rows.npy", X)
-    expected = mixture.predict(X, level=3)
-    assert (mixture.predict(tmp_path / "rows.npy", level=3) == expected).all()
-    lazy = dask_array.from_array(X, chunks=(500, 3))
-    shares = mixture.predict_proba(lazy, level=3)
-    assert shares.shape[1] == 3
-    assert (shares.compute().argmax(axis=1) == expected).all()
-
-
 @pytest.mark.parametrize("value", [0, 13, 2.5, "three"])
 def test_numbers_of_components_that_make_no_sense(value):
     mixture = fitted()
@@ -234,7 +194,3 @@ def test_numbers_of_components_that_make_no_sense(value):
         mixture.predict(X, level=value)
     with pytest.raises((ValueError, TypeError), match="n_clusters must be"):
         mixture.merge_tree().labels(value)
-
-
-def test_deep_mixtures_have_no_tree():
-    assert not hasattr(pickmix.FlowMixture(2), "merge_tree")

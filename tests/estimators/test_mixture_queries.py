@@ -9,8 +9,6 @@ from query_cases import FAMILIES, GAUSSIANS, D, brute_levels, brute_mean_std, ma
 from scipy import stats
 from scipy.special import softmax
 
-from pickmix import FamilyMixture, GaussianMixture
-
 
 @pytest.fixture(params=FAMILIES)
 def case(request):
@@ -223,12 +221,3 @@ def test_errors_of_families():
         mixture.impute([[np.nan, 0.0, 1.5, 0.0]])
     with pytest.raises(ValueError, match="mixture of Gaussians"):
         mixture.impute(np.zeros((1, D)), noise=np.zeros((1, D)))
-
-
-def test_not_fitted():
-    from sklearn.exceptions import NotFittedError
-
-    for mixture in (GaussianMixture(), FamilyMixture()):
-        for question in (mixture.marginal, mixture.conditional, mixture.impute, mixture.explain):
-            with pytest.raises(NotFittedError):
-                question([0])

@@ -18,7 +18,6 @@ from pickmix import (
     GaussianMixture,
     Mixture,
     RandomPartition,
-    SumProductTransformNetwork,
     TableMixture,
 )
 from pickmix.estimators import persistence
@@ -135,14 +134,6 @@ class TestFolder:
         assert {file.name for file in path.iterdir()} == {"model.json", "arrays.npz", "notes.txt"}
         assert (path / "notes.txt").read_text() == "mine"
 
-    def test_the_description_may_be_missing_or_written_in_another_way(self, tmp_path, mixture):
-        path = pickmix.save(mixture, tmp_path / "model")
-        file = path / "model.json"
-        file.write_text(json.dumps(json.loads(file.read_text())))
-        assert np.array_equal(pickmix.load(path).means_, mixture.means_)
-        file.unlink()
-        assert np.array_equal(pickmix.load(path).means_, mixture.means_)
-
     @pytest.mark.parametrize("text", ['{"parameters": {"n_components": 7}}', "{ K = 3", "[" * 9999])
     def test_one_that_differs_is_warned_of_and_not_read(self, tmp_path, X, mixture, text):
         path = pickmix.save(mixture, tmp_path / "model")
@@ -249,7 +240,7 @@ def refusal(tmp_path, model):
         (lambda d: d.update(parameters=None), "makes no model .TypeError"),
         (lambda d: d["parameters"].update(colour=1), "Invalid parameter 'colour'"),
         (lambda d: d["attributes"].update(fit=1), "no fitted attribute 'fit'"),
-        (lambda d: d["attributes"].update(_fitted_structure="round"), "makes no model .KeyError"),
+        (lambda d: d["attributes"].update(_fitted_description="round"), "family must be one of"),
         (lambda d: d["attributes"].update(means_={"array": "lost"}), "makes no .* 'lost'"),
         (lambda d: d["attributes"].pop("n_features_in_"), "makes no model .AttributeError"),
         (lambda d: d["attributes"].update(means_="words"), "means must be an array of real"),
@@ -383,9 +374,13 @@ class TestDeep:
         assert again.n_steps_ == model.n_steps_ == 20
         assert again._passes == model._passes
 
-    def test_flows_saved_before_they_had_affine_maps(self, tmp_path, rows):
-        model = FlowMixture(4, hidden=3, linear=False, **self.FEW).fit(rows)
-        path = pickmix.save(model, tmp_path / "model.npz")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def flow(cls, rows):
+        return FlowMixture(2, hidden=3, linear=False, **cls.FEW).fit(rows)
+
+    def test_flows_saved_before_they_had_affine_maps(self, tmp_path, rows, flow):
+        path = pickmix.save(flow, tmp_path / "model.npz")
 
         def older(description):
             for name in ("linear", "gaussian_share", "noise", "reg_covar"):
@@ -396,17 +391,8 @@ class TestDeep:
         change_description(path, older)
         again = pickmix.load(path)
         assert again.linear is False
-        assert np.array_equal(again.score_samples(rows), model.score_samples(rows))
-        # And it can go on, in either way.
-        again.set_params(warm_start=True).fit(rows)
-        assert again.n_steps_ == 20
-        assert pickmix.load(path).partial_fit(rows).n_steps_ > 10
-
-    def test_networks(self, tmp_path, rows):
-        model = SumProductTransformNetwork((3, 2), 1, 2, **self.FEW).fit(rows)
-        again = pickmix.load(pickmix.save(model, tmp_path / "model"))
-        assert_same(again, model, rows)
-        assert (again.n_children, again.n_children_) == ((3, 2), model.n_children_)
+        assert np.array_equal(again.score_samples(rows), flow.score_samples(rows))
+        assert again.partial_fit(rows).n_steps_ > 10
 
     def test_a_component_is_given_back(self, tmp_path, rows):
         model = Mixture(StudentT(4.0), 4, **self.FEW).fit(rows)
@@ -423,8 +409,8 @@ class TestDeep:
         without.set_params(component=StudentT(4.0))
         assert np.array_equal(without.score_samples(rows), model.score_samples(rows))
 
-    def test_parameters_that_make_no_sense(self, tmp_path, rows, monkeypatch):
-        model = FlowMixture(2, hidden=3, **self.FEW).fit(rows)
+    def test_parameters_that_make_no_sense(self, tmp_path, flow, monkeypatch):
+        model = flow
         tables = [np.asarray(table).copy() for table in model.tables_]
         tables[-1][0, 0] = np.inf
         for attribute, values, message in [

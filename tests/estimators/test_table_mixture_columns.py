@@ -7,7 +7,6 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-import pickmix
 from pickmix import TableMixture
 
 SETTINGS = {"n_components": 1, "random_state": 0, "max_iter": 5, "tol": 0.0}
@@ -48,29 +47,6 @@ class TestLongNumbers:
         expected = mixture.explain(table).expected[:, 0]
         assert expected[10] == pytest.approx(float(start), rel=1e-15, abs=2000)
 
-    @pytest.mark.parametrize(("dtype", "start"), [("Int64", 2**62), ("UInt64", 2**63 + 5)])
-    def test_types_of_pandas_keep_them(self, dtype, start):
-        values = pd.array([start + 7 * i for i in range(50)] + [None], dtype=dtype)
-        table = pd.DataFrame({"x": values, "y": np.arange(51) + 0.25})
-        mixture = TableMixture(**SETTINGS).fit(table)
-        filled = mixture.impute(table)["x"]
-        assert filled.dtype == dtype
-        assert filled.tolist()[:50] == table["x"].tolist()[:50]
-        assert abs(filled.tolist()[50] - (start + 350)) < 60
-
-    def test_a_file_keeps_them(self, tmp_path):
-        table = self.table()
-        rows = "".join(f"{x},{y}\n" for x, y in zip(table["x"], table["y"], strict=True))
-        (tmp_path / "long.csv").write_text("x,y\n" + rows)
-        mixture = TableMixture(**SETTINGS).fit(tmp_path / "long.csv")
-        assert mixture.schema_["x"].kind == "integer"
-        assert mixture.schema_["x"].lowest == self.start
-        pickmix.save(mixture, tmp_path / "model")
-        np.testing.assert_array_equal(
-            pickmix.load(tmp_path / "model").score_samples(tmp_path / "long.csv"),
-            TableMixture(**SETTINGS).fit(table).score_samples(table),
-        )
-
     def test_what_64_bits_cannot_hold_is_refused(self, tmp_path):
         values = [10**22 + i for i in range(50)]
         (tmp_path / "long.csv").write_text("x\n" + "".join(f"{x}\n" for x in values))
@@ -99,19 +75,6 @@ class TestStrayMarks:
         with pytest.raises(ValueError, match=message):
             TableMixture(**SETTINGS).fit(table)
 
-    def test_dates_and_mixed_objects_too(self):
-        days = (np.datetime64("2024-01-01") + np.arange(40)).astype(str).tolist()
-        with pytest.raises(
-            ValueError, match=r"'d' holds 40 dates among 41 values.* row 40 holds '-'"
-        ):
-            TableMixture(**SETTINGS).fit({"d": [*days, "-"]})
-        with pytest.raises(ValueError, match="'a' holds 60 numbers among 61 values"):
-            TableMixture(**SETTINGS).fit({"a": [*range(60), "-"]})
-        mixture = TableMixture(**SETTINGS, schema={"d": "date"})
-        with pytest.warns(UserWarning, match="1 value.s. that are no dates, such as '-'"):
-            mixture.fit({"d": [*days, "-"], "x": np.arange(41.0)})
-        assert mixture.schema_["d"].lowest == "2024-01-01"
-
     def test_a_kind_takes_them_for_missing(self):
         table = self.table()
         mixture = TableMixture(**SETTINGS, schema={"age": "integer"})
@@ -130,27 +93,6 @@ class TestStrayMarks:
         with pytest.warns(UserWarning, match="count as missing"):
             filled = mixture.impute(table)["age"]
         assert [int(age) for age in filled] == clean.impute(table | {"age": ages})["age"]
-
-    @pytest.mark.parametrize(
-        "values",
-        [
-            ["1", "2", "x"] * 6,
-            ["01234", "04103", "80331"] * 20 + ["unknown"],
-            ["1", "2", "3"] * 20,
-            ["1", "2", "a", "b"] * 10,
-        ],
-    )
-    def test_other_texts_are_categories(self, values):
-        assert TableMixture(**SETTINGS).fit({"c": values}).schema_.kinds == {"c": "category"}
-
-    def test_decimal_commas(self, tmp_path):
-        rows = "".join(f"{i},5;{i}\n" for i in range(60))
-        (tmp_path / "t.csv").write_text("a;b\n" + rows + "?;7\n")
-        with pytest.raises(ValueError, match="'a' holds 60 numbers among 61 values"):
-            TableMixture(**SETTINGS).fit(tmp_path / "t.csv")
-        with pytest.warns(UserWarning, match="1 value"):
-            mixture = TableMixture(**SETTINGS, schema={"a": "number"}).fit(tmp_path / "t.csv")
-        assert (mixture.schema_["a"].lowest, mixture.schema_["a"].highest) == (0.5, 59.5)
 
 
 class TestColumnsThatNoModelHas:

@@ -89,14 +89,6 @@ def test_levels_of_other_types_are_found(levels, later, meant):
     assert np.isclose(actual[0], np.log(1 / 3) + mixture.marginal("x").score_samples({"x": [0.0]}))
 
 
-def test_levels_that_mean_the_same_number_are_not_mixed_up():
-    mixture, _ = fitted(["1.5", "1.50", "x"])
-    with pytest.warns(UserWarning, match="were not there in the fit: 1.75"):
-        mixture.score_samples({"c": [1.75], "x": [0.0]})
-    # 1.5 is spelled like one of them.
-    quiet(lambda: mixture.score_samples({"c": [1.5], "x": [0.0]}))
-
-
 @pytest.mark.parametrize(
     ("levels", "later"),
     [(["1.50", "2.00", "n/s"], "1.50,2.00"), (["TRUE", "FALSE", "maybe"], "TRUE,FALSE")],
@@ -193,16 +185,6 @@ def test_arrow_columns_get_a_type_that_holds_their_levels():
             assert set(filled["c"].to_pylist()) <= {"a", "b", "2"}
             assert filled["c"].to_pylist()[1:] == ["2"] or c.null_count == 2
             assert filled.schema.field("d").type == hours.type
-
-
-def test_a_frame_is_filled_by_a_mixture_of_a_dict():
-    table = {"b": [True, False] * 30, "c": ["a", "b"] * 30, "x": np.arange(60.0)}
-    mixture = TableMixture(1, random_state=0, max_iter=5, tol=0.0).fit(table)
-    gaps = pd.DataFrame({"b": [np.nan, np.nan], "c": [np.nan, np.nan], "x": [1.0, np.nan]})
-    filled = mixture.impute(gaps)
-    assert filled["b"].dtype == bool
-    assert set(filled["c"]) <= {"a", "b"}
-    assert filled["x"].tolist()[0] == 1.0
 
 
 def test_dates_as_levels_are_found_in_any_unit():

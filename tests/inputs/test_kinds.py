@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pickmix.inputs.frames import read_typed
-from pickmix.inputs.kinds import Step, find_step, find_time_step, looks_like_counts, parse_times
+from pickmix.inputs.kinds import find_step, find_time_step, looks_like_counts, parse_times
 
 STEPS = {
     "whole": (np.array([3, -7, 12]), 1.0),
@@ -40,14 +40,6 @@ def test_the_step_is_the_largest_that_all_values_share(case):
 )
 def test_numbers_that_are_not_rounded_have_no_step(values):
     assert find_step(values) is None
-
-
-@pytest.mark.parametrize("step", [Step(1, 1), Step(1, 0), Step(25, 2), Step(5, 3), Step(1000, 0)])
-def test_snapped_values_have_the_bits_of_their_decimal_digits(step):
-    multiples = np.arange(-500, 500)
-    exact = np.array([float(f"{m * step.multiple}e-{step.decimals}") for m in multiples])
-    noise = np.random.default_rng(0).uniform(-0.4, 0.4, 1000) * step.size
-    np.testing.assert_array_equal(step.snap(exact + noise), exact)
 
 
 def test_counts_look_like_mixtures_of_poisson_distributions():

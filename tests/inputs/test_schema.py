@@ -149,15 +149,15 @@ def test_overrides():
 
 
 def test_identifiers_are_refused_with_a_remedy():
-    names = [f"person {k}" for k in range(30)]
+    names, x = [f"person {k}" for k in range(30)], np.arange(30)
     with pytest.raises(ValueError, match=r"'name' looks like an identifier: 30 .* in 30 rows"):
-        infer({"name": names, "x": np.arange(30)})
+        infer({"name": names, "x": x})
     with pytest.raises(ValueError, match=r'exclude=\["name"\] or schema=\{"name": "skip"\}'):
-        infer({"name": names[:25] + names[:5], "x": np.arange(30)})
-    assert infer({"name": names, "x": np.arange(30)}, exclude=["name"]).kinds["name"] == "skip"
-    assert (
-        len(infer({"name": names, "x": np.arange(30)}, {"name": "category"})["name"].levels) == 30
-    )
+        infer({"name": names[:25] + names[:5], "x": x})
+    with pytest.raises(InputError, match=r"Are texts such as '1\.000,50' numbers\?"):
+        infer({"price": [f"1.{k:03},50" for k in range(30)], "x": x})
+    assert infer({"name": names, "x": x}, exclude=["name"]).kinds["name"] == "skip"
+    assert len(infer({"name": names, "x": x}, {"name": "category"})["name"].levels) == 30
     # Each value several times: a category.
     assert infer({"name": names * 3})["name"].kind == "category"
 
@@ -246,19 +246,25 @@ def test_unseen_levels_count_as_missing_and_are_counted():
     np.testing.assert_array_equal(rows[:, 0], [1.0, np.nan, np.nan])
 
 
-def test_values_of_another_kind_are_refused_by_column_row_and_value():
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("x", ["3"], None),
+        ("x", ["much"], "'x' must hold numbers, but row 0 holds 'much'"),
+        ("x", [np.inf], "'x' must hold finite numbers, but row 0 holds inf"),
+        ("x", np.array([1], "M8[D]"), "'x' must hold numbers, but row 0 holds '1970-01-02"),
+        ("n", [2], r"'n' must hold true and false, .* row 0 holds 2"),
+        ("d", [7.0], r"'d' must hold dates.* row 0 holds 7.0"),
+    ],
+)
+def test_values_of_another_kind_are_refused_by_column_row_and_value(name, values, message):
     table = {"x": [1.0, 2.0, 4.0], "n": [False, True, True], "d": np.array([1, 2, 9], "M8[D]")}
-    good = {"x": [1.0], "n": [1], "d": np.array([4], "M8[D]")}
-    with pytest.raises(ValueError, match="'x' must hold numbers, but row 1 holds 'much'"):
-        later(table, {**table, "x": ["3", "much", "4"]})
-    with pytest.raises(ValueError, match="'x' must hold finite numbers, but row 0 holds inf"):
-        later(table, {**good, "x": [np.inf]})
-    with pytest.raises(ValueError, match=r"'n' must hold true and false, .* row 0 holds 2"):
-        later(table, {**good, "n": [2]})
-    with pytest.raises(ValueError, match=r"'d' must hold dates.* row 0 holds 7.0"):
-        later(table, {**good, "d": [7.0]})
-    with pytest.raises(ValueError, match="'x' must hold numbers, but row 0 holds '1970-01-02"):
-        later(table, {**good, "x": np.array([1], "M8[D]")})
+    again = {"x": [1.0], "n": [1], "d": np.array([4], "M8[D]")} | {name: values}
+    if message is None:
+        later(table, again)
+        return
+    with pytest.raises(ValueError, match=message):
+        later(table, again)
 
 
 def test_other_types_of_the_same_values_are_taken():

@@ -1,6 +1,5 @@
 """Rows of arrays and .npy files in ranges, files that change, and reading ahead on a thread."""
 
-import contextlib
 import gc
 import json
 import os
@@ -23,9 +22,19 @@ ROWS = (100 * np.random.default_rng(1).normal(size=(200, 5))).astype(np.float32)
 RANGES = [(0, 200), (0, 1), (199, 200), (13, 77), (50, 50), (49, 51), (200, 200)]
 
 
+@pytest.fixture(autouse=True)
+def _small_buffer(monkeypatch):
+    monkeypatch.setattr(sources, "BUFFER", 64)
+
+
 def saved(path, array=ROWS):
     np.save(path, array)
     return path
+
+
+def both(folder, array):
+    """The same rows in memory and in a file."""
+    return array, saved(folder / "rows.npy", array)
 
 
 def check_ranges(source, rows):
@@ -36,72 +45,62 @@ def check_ranges(source, rows):
         np.testing.assert_array_equal(read, rows[start:stop])
 
 
-def both(folder, array):
-    """The same rows in memory and in a file."""
-    return array, saved(folder / "rows.npy", array)
+@pytest.mark.parametrize(
+    ("stored", "dtype"), [("<f4", None), (">f8", None), ("<f8", "float32"), ("i1", None)]
+)
+@pytest.mark.parametrize("columns", [None, [4, 0]])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_every_type_and_order_is_read_in_place(tmp_path, stored, columns, dtype, order):
+    array = np.abs(ROWS).astype(stored, order=order)
+    for data in both(tmp_path, array):
+        source = open_rows(data, columns=columns, dtype=dtype)
+        assert source.dtype == (dtype or ("float32" if stored == "<f4" else "float64"))
+        assert (source.names, source.chunk_size) == (None, None)
+        check_ranges(source, array if columns is None else array[:, columns])
+    assert os.listdir(tmp_path) == ["rows.npy"]
 
 
-class TestRanges:
-    @pytest.fixture(autouse=True)
-    def _buffer(self, monkeypatch):
-        monkeypatch.setattr(sources, "BUFFER", 64)
-
-    @pytest.mark.parametrize(
-        ("stored", "dtype"), [("<f4", None), (">f8", None), ("<f8", "float32")]
-    )
-    @pytest.mark.parametrize("columns", [None, [4, 0]])
-    @pytest.mark.parametrize("order", ["C", "F"])
-    def test_every_type_and_order_is_read_in_place(self, tmp_path, stored, columns, dtype, order):
-        array = np.abs(ROWS).astype(stored, order=order)
-        narrow = stored == "<f4"
-        for data in both(tmp_path, array):
-            source = open_rows(data, columns=columns, dtype=dtype)
-            assert source.dtype == (dtype or ("float32" if narrow else "float64"))
-            assert (source.names, source.chunk_size) == (None, None)
-            check_ranges(source, array if columns is None else array[:, columns])
-        assert os.listdir(tmp_path) == ["rows.npy"]
-
-    def test_several_files_are_one_table(self, tmp_path):
-        bounds = [0, 50, 50, 51, 120, 200]
-        for part in range(5):
-            array = ROWS[bounds[part] : bounds[part + 1]]
-            saved(tmp_path / f"part-{part}.npy", array.astype("f8") if part == 3 else array)
-        source = open_rows(f"{tmp_path}/part-*.npy")
-        assert source.dtype == np.float64
-        check_ranges(source, ROWS)
-        check_ranges(source.with_columns([3, 1]), ROWS[:, [3, 1]])
-        assert [source.place(row) for row in (0, 49, 50, 51, 199)] == [
-            "part-0.npy, row 1",
-            "part-0.npy, row 50",
-            "part-2.npy, row 1",
-            "part-3.npy, row 1",
-            "part-4.npy, row 80",
-        ]
-
-    @pytest.mark.parametrize("mode", ["r", "r+", "c"])
-    def test_mapped_files(self, tmp_path, mode):
-        mapped = np.load(saved(tmp_path / "rows.npy"), mmap_mode=mode)
-        expected = ROWS.copy()
-        if mode != "r":
-            mapped[7] = expected[7] = 0
-        check_ranges(open_rows(mapped), expected)
-        check_ranges(open_rows(mapped[:, 1:]), expected[:, 1:])
-        np.testing.assert_array_equal(open_rows(mapped[60::2]).read(0, 70), expected[60::2])
-        assert not np.shares_memory(open_rows(mapped).read(0, 200), mapped)
-        part = open_rows(mapped[60:190]).fingerprint()
-        assert part["files"][0]["path"] == str(tmp_path / "rows.npy")
-        assert part != open_rows(mapped[59:189]).fingerprint()
-        assert is_source(mapped)
-        assert is_source(mapped[60:190])
-        assert not is_source(mapped + 1)
+def test_several_files_are_one_table(tmp_path):
+    bounds = [0, 50, 50, 51, 120, 200]
+    for part in range(5):
+        array = ROWS[bounds[part] : bounds[part + 1]]
+        saved(tmp_path / f"part-{part}.npy", array.astype("f8") if part == 3 else array)
+    source = open_rows(f"{tmp_path}/part-*.npy")
+    assert source.dtype == np.float64
+    check_ranges(source, ROWS)
+    check_ranges(source.with_columns([3, 1]), ROWS[:, [3, 1]])
+    places = [source.place(row) for row in (0, 50, 51, 199)]
+    numbers = [(0, 1), (2, 1), (3, 1), (4, 80)]
+    assert places == [f"part-{part}.npy, row {row}" for part, row in numbers]
+    for folder, array in (("a", ROWS), ("b", ROWS), ("c", ROWS[:, :3])):
+        (tmp_path / folder).mkdir()
+        saved(tmp_path / folder / "x.npy", array)
+    assert open_rows(f"{tmp_path}/[ab]/x.npy").place(200) == f"{tmp_path}/b/x.npy, row 1"
+    with pytest.raises(ValueError, match=r"c/x\.npy: expected 5 columns as in x\.npy, got 3"):
+        open_rows(f"{tmp_path}/*/x.npy")
 
 
-def test_columns_and_dtype_and_chunk_size_of_a_source(tmp_path):
+@pytest.mark.parametrize("mode", ["r", "r+", "c"])
+def test_mapped_files(tmp_path, mode):
+    mapped = np.load(saved(tmp_path / "rows.npy"), mmap_mode=mode)
+    expected = ROWS.copy()
+    if mode != "r":
+        mapped[7] = expected[7] = 0
+    check_ranges(open_rows(mapped), expected)
+    check_ranges(open_rows(mapped[:, 1:]), expected[:, 1:])
+    assert not np.shares_memory(open_rows(mapped).read(0, 200), mapped)
+    part = open_rows(mapped[60:190]).fingerprint()
+    assert part["files"][0]["path"] == str(tmp_path / "rows.npy")
+    assert part != open_rows(mapped[59:189]).fingerprint()
+    assert is_source(mapped[60:190])
+    assert not is_source(mapped + 1)
+
+
+def test_columns_dtype_and_chunk_size_of_a_source(tmp_path):
     for data in both(tmp_path, ROWS):
         source = open_rows(data, columns=[3, 0], chunk_size=7)
-        assert source.chunk_size == 7
         again = open_rows(source, columns=[1])
-        assert again.chunk_size == 7
+        assert source.chunk_size == again.chunk_size == 7
         assert again.column_labels() == [0]
         np.testing.assert_array_equal(again.read(4, 6), ROWS[4:6, [0]])
         assert open_rows(source) is source
@@ -112,20 +111,15 @@ def test_columns_and_dtype_and_chunk_size_of_a_source(tmp_path):
             source.with_columns([2])
         with pytest.raises(TypeError, match="columns must be a list of names or numbers, got 'ab'"):
             source.with_columns("ab")
-
-
-def test_ranges_outside_and_closed_sources_are_refused(tmp_path):
-    for data in both(tmp_path, ROWS):
-        with open_rows(data) as source:
-            view = source.with_columns([1])
-            for start, stop in [(-1, 3), (3, 201), (5, 4), (201, 201)]:
-                for one in (source, view):
-                    with pytest.raises(IndexError, match="within 0 to 200"):
-                        one.read(start, stop)
-            view.close()
-            assert source.read(0, 2).shape == (2, 5)
+        for start, stop in [(-1, 3), (3, 201), (5, 4)]:
+            with pytest.raises(IndexError, match="within 0 to 200"):
+                source.read(start, stop)
+        source.close()
+        assert again.read(0, 2).shape == (2, 1)
         with pytest.raises(ValueError, match="closed"):
             source.read(0, 2)
+    array = ROWS.astype(np.float64)
+    assert np.shares_memory(open_rows(array).read(3, 9), array)
 
 
 def test_fingerprints_tell_rows_apart(tmp_path):
@@ -141,7 +135,6 @@ def test_fingerprints_tell_rows_apart(tmp_path):
         assert json.loads(json.dumps(fingerprint)) == fingerprint == open_rows(data).fingerprint()
         swapped = open_rows(data, columns=[1, 0]).fingerprint()
         assert swapped == open_rows(data).with_columns([1, 0]).fingerprint() != fingerprint
-        assert open_rows(data, dtype="float64").fingerprint() != fingerprint
     os.utime(path, ns=(0, 0))
     assert open_rows(path).fingerprint() != fingerprint
 
@@ -155,60 +148,40 @@ def test_fingerprints_tell_rows_apart(tmp_path):
         (np.empty((2, 0)), "expected columns, got none"),
         (np.array([["x"]]), "real numbers, got dtype <U1"),
         (np.array([[1j]]), "real numbers, got dtype complex128"),
-        (np.zeros((2, 2), dtype=[("a", "f4")]), "real numbers, got dtype"),
         (np.array([[None]], dtype=object), "pickled objects|Python objects"),
     ],
 )
 def test_what_holds_no_rows(tmp_path, array, message):
+    np.save(tmp_path / "rows.npy", array, allow_pickle=True)
     for data in (array, tmp_path / "rows.npy"):
-        np.save(tmp_path / "rows.npy", array, allow_pickle=True)
         with pytest.raises(ValueError, match=message):
             open_rows(data)
 
 
 def test_masked_values_are_missing():
-    for array in (ROWS, ROWS.astype(int)):
-        masked = np.ma.masked_array(array, array > 10)
-        expected = np.where(array > 10, np.nan, array)
-        for data in (masked, lambda masked=masked: [masked]):
-            with open_rows(data) as source:
-                np.testing.assert_array_equal(source.read(0, 200), expected)
-
-
-def test_files_of_one_name_are_told_apart_and_widths_compared(tmp_path):
-    for folder, array in (("a", ROWS), ("b", ROWS), ("c", ROWS[:, :3])):
-        (tmp_path / folder).mkdir()
-        saved(tmp_path / folder / "x.npy", array)
-    assert open_rows(f"{tmp_path}/[ab]/x.npy").place(200) == f"{tmp_path}/b/x.npy, row 1"
-    with pytest.raises(ValueError, match=r"c/x\.npy: expected 5 columns as in x\.npy, got 3"):
-        open_rows(f"{tmp_path}/*/x.npy")
+    masked = np.ma.masked_array(ROWS.astype(int), ROWS > 10)
+    for data in (masked, lambda: [masked]):
+        with open_rows(data) as source:
+            expected = np.where(ROWS > 10, np.nan, ROWS.astype(int))
+            np.testing.assert_array_equal(source.read(0, 200), expected)
 
 
 class TestFilesThatChange:
-    @pytest.fixture
-    def path(self, tmp_path):
-        return saved(tmp_path / "rows.npy")
-
-    def test_cut_before_it_is_opened(self, path):
-        os.truncate(path, 3000)
-        with pytest.raises(ValueError, match="the file is cut: expected 4128 bytes, got 3000"):
-            open_rows(path)
-
-    def test_cut_before_a_read(self, path):
+    def test_cut(self, tmp_path):
+        path = saved(tmp_path / "rows.npy")
         source = open_rows(path)
         os.truncate(path, 1000)
         message = r"rows\.npy: the file was changed \(from 4128 bytes to 1000"
         with pytest.raises(OSError, match=message):
             source.read(0, 10)
+        with pytest.raises(ValueError, match="the file is cut: expected 4128 bytes, got 1000"):
+            open_rows(path)
 
-    @pytest.mark.parametrize("keep_time", [False, True])
-    def test_replaced(self, tmp_path, path, keep_time):
-        source = open_rows(path)
-        status = path.stat()
-        saved(tmp_path / "new.npy", ROWS + 1)
-        if keep_time:
-            os.utime(tmp_path / "new.npy", ns=(status.st_atime_ns, status.st_mtime_ns))
-        os.replace(tmp_path / "new.npy", path)
+    def test_replaced(self, tmp_path):
+        path, new = saved(tmp_path / "rows.npy"), saved(tmp_path / "new.npy", ROWS + 1)
+        source, status = open_rows(path), path.stat()
+        os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+        os.replace(new, path)
         with pytest.raises(OSError, match=r"rows\.npy: the file was replaced by another"):
             source.read(0, 1)
         path.unlink()
@@ -221,28 +194,25 @@ class TestFilesThatChange:
         program = (
             "import os, numpy as np\n"
             "from pickmix import open_rows\n"
-            f"mapped = np.load({str(path)!r}, mmap_mode='r')\n"
-            "source, part = open_rows(mapped), open_rows(mapped[10:])\n"
+            f"source = open_rows(np.load({str(path)!r}, mmap_mode='r'))\n"
             f"os.truncate({str(path)!r}, 5000)\n"
-            "for one in (source, part):\n"
-            "    try:\n        one.read(50_000, 60_000)\n"
-            "    except OSError as error:\n        print(error)\n"
+            "try:\n    source.read(50_000, 60_000)\n"
+            "except OSError as error:\n    print(error)\n"
         )
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert done.stdout.count("rows.npy: the file was changed") == 2
+        assert "rows.npy: the file was changed" in done.stdout
 
 
 class Recording:
     """Rows that record when they are read, and fail from some row on."""
 
-    def __init__(self, fails_from=None):
-        self.starts = []
-        self.fails_from = fails_from
+    def __init__(self, fails_from=1e9):
+        self.starts, self.fails_from = [], fails_from
 
     def read(self, start, stop):
         self.starts.append(start)
-        if self.fails_from is not None and start >= self.fails_from:
+        if start >= self.fails_from:
             raise OSError("the disk is gone")
         return np.arange(start, stop)[:, None]
 
@@ -252,37 +222,29 @@ class TestReadingAhead:
     def threads():
         return [t for t in threading.enumerate() if t.name.startswith("pickmix-read-ahead")]
 
-    def test_the_ranges_come_in_order(self):
+    def test_the_ranges_come_in_order_and_errors_in_their_turn(self):
         ranges = [(10, 30), (0, 10), (7, 7), (45, 50)]
         source = open_rows(ROWS.astype("f2"))
-        read = list(read_ahead(source, iter(ranges)))
-        for rows, (start, stop) in zip(read, ranges, strict=True):
+        for rows, (start, stop) in zip(read_ahead(source, iter(ranges)), ranges, strict=True):
             np.testing.assert_array_equal(rows, source.read(start, stop))
-        assert not self.threads()
         assert list(read_ahead(source, [])) == []
-
-    def test_an_error_of_the_thread_comes_in_its_turn(self):
         reader = read_ahead(Recording(fails_from=2), [(i, i + 1) for i in range(9)])
         assert [next(reader)[0, 0], next(reader)[0, 0]] == [0.0, 1.0]
         with pytest.raises(OSError, match="the disk is gone"):
             next(reader)
         assert not self.threads()
 
-    @pytest.mark.parametrize("n_taken", [0, 1, 3])
-    @pytest.mark.parametrize("how", ["close", "forget", "raise"])
+    @pytest.mark.parametrize("n_taken", [0, 3])
+    @pytest.mark.parametrize("how", ["close", "forget"])
     def test_leaving_early_ends_the_thread(self, n_taken, how):
         source = Recording()
-        reader = read_ahead(source, [(i % 100, i % 100 + 1) for i in range(100_000)])
+        reader = read_ahead(source, [(i % 100, i % 100 + 1) for i in range(1000)])
         for _ in range(n_taken):
             next(reader)
         if how == "close":
             reader.close()
-        elif how == "forget":
-            del reader
-            gc.collect()
-        else:
-            with pytest.raises(ZeroDivisionError), contextlib.closing(reader):
-                _ = 1 / 0
+        del reader
+        gc.collect()
         assert not self.threads()
         assert len(source.starts) <= n_taken + 3
 
@@ -310,9 +272,11 @@ def test_what_is_a_source():
     ("data", "options", "error", "message"),
     [
         ([[1.0]], {}, TypeError, r"use np\.asarray"),
-        (((1.0,),), {}, TypeError, r"use np\.asarray"),
         ({"a": [1.0]}, {}, TypeError, r"use np\.asarray"),
         (None, {}, TypeError, r"expected an array, a path.*; got NoneType"),
+        (iter([ROWS]), {}, TypeError, r"used up after one pass; give the function.*lambda"),
+        (lambda: ROWS, {}, TypeError, r"<lambda>\(\): expected an iterator of batches, got one"),
+        (lambda: 3, {}, TypeError, r"<lambda>\(\): expected an iterator of batches, got int"),
         (ROWS, {"chunk_size": 0}, ValueError, "chunk_size must be an integer >= 1"),
         (ROWS, {"dtype": "int8"}, ValueError, "dtype must be float32 or float64; got 'int8'"),
         (ROWS, {"decimal": ";"}, ValueError, r'decimal must be "\." or ","'),

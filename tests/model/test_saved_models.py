@@ -22,6 +22,9 @@ MODELS = sorted(
     for name in json.loads((version / "expected.json").read_text(encoding="utf-8"))
 )
 
+# One of each class, a stream, and rows with gaps.
+CONTINUED = ("gaussian-tied", "gaussian-stream", "family-product", "table.npz", "flow.npz")
+
 
 class Laplace:
     """A component that a saved `Mixture` gets back when it is loaded."""
@@ -68,7 +71,10 @@ def test_a_saved_model_answers_as_it_did(version, name):
     assert model.n_steps_ == expected["n_steps_"]
 
 
-@pytest.mark.parametrize(("version", "name"), MODELS)
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(version, name) for version, name in MODELS if name.startswith(CONTINUED)],
+)
 def test_a_saved_fit_goes_on(version, name):
     expected = expected_of(version, name)
     model, rows = load(version, name), rows_of(expected)

@@ -18,7 +18,7 @@ _COMMANDS = {
     "score": ("queries", "log-density of each row under a saved mixture (low: an outlier)"),
     "assign": ("queries", "most probable components of each row, with their probabilities"),
     "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
-    "impute": ("impute", "fill in the missing cells of a table"),
+    "impute": ("queries", "fill in the missing cells of a table"),
     "explain": ("queries", "the most unusual rows, and the cells that make them so"),
     "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
     "compile": ("fit", "compile kernels before the first fit, for images and CI"),

@@ -34,21 +34,20 @@ def clear_errors(command: Callable[..., Any]) -> Callable[..., Any]:
             # Nobody's mistake: whoever reads the output has seen enough.
             raise
         except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
-            # scikit-learn's messages fill pages; their first line says what is wrong.
-            lines = _message(error).strip().splitlines() or [type(error).__name__]
-            raise InputError(lines[0]) from error
+            raise InputError(first_line(error)) from error
 
     return guarded
 
 
-def _message(error: Exception) -> str:
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    # Of what is written, only standard output has no name.
-    is_full = error.errno in _FULL and error.strerror == os.strerror(error.errno)
-    return f"standard output: {error.strerror}" if is_full else error.strerror
+def first_line(error: Exception) -> str:
+    """What is wrong: scikit-learn's messages fill pages, but their first line says it."""
+    message = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        # Of what is written, only standard output has no name.
+        is_full = error.errno in _FULL and error.strerror == os.strerror(error.errno)
+        name = error.filename or ("standard output" if is_full else "")
+        message = f"{name}: {error.strerror}" if name else error.strerror
+    return (message.strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager
@@ -65,7 +64,7 @@ def until_unread() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        raise InputError(_message(error)) from error
+        raise InputError(first_line(error)) from error
 
 
 @contextlib.contextmanager

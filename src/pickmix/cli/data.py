@@ -165,13 +165,10 @@ class DataFiles:
     def read_rows(self, columns: list[Any] | None) -> tuple[np.ndarray, list[str] | None]:
         """Read rows of numbers and their names; a missing value is NaN, infinity is refused."""
         rows, names = read_table(self.path, columns=columns, key=self.key, decimal=self.decimal)
-        infinite = np.isinf(rows)
-        if infinite.any():
-            row, column = np.argwhere(infinite)[0]
-            raise ValueError(
-                f"{self.name}: expected finite numbers, got {rows[row, column]} in row {row + 1} "
-                f"of column {column_label(names, column)}"
-            )
+        infinite = _first_place(np.isinf(rows), names)
+        if infinite is not None:
+            cell, place = infinite
+            raise ValueError(f"{self.name}: expected finite numbers, got {rows[cell]} in {place}")
         return rows, names
 
     def open_rows(self, columns: list[Any] | None) -> RowSource:
@@ -255,15 +252,16 @@ def _read_file(path: Path, files: DataFiles) -> WholeTable:
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
-    gaps = np.isnan(rows)
-    if not gaps.any():
+    place = _first_place(np.isnan(rows), names)
+    return None if place is None else f"a missing value in {place[1]}"
+
+
+def _first_place(flags: np.ndarray, names: list[str] | None) -> tuple[Any, str] | None:
+    if not flags.any():
         return None
-    row, column = np.argwhere(gaps)[0]
-    return f"a missing value in row {row + 1} of column {column_label(names, column)}"
-
-
-def column_label(names: list[str] | None, column: int) -> str:
-    return str(column) if names is None else repr(names[column])
+    row, column = np.argwhere(flags)[0].tolist()
+    label = str(column) if names is None else repr(names[column])
+    return (row, column), f"row {row + 1} of column {label}"
 
 
 @contextlib.contextmanager

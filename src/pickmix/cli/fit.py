@@ -13,7 +13,7 @@ from typing import Any
 import click
 import numpy as np
 
-from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, notes, show_table
+from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, first_line, notes, show_table
 from pickmix.cli.data import DataFiles, first_gap, open_data, option_wording
 from pickmix.cli.fit_options import (
     CLOSED_FORM,
@@ -184,11 +184,10 @@ class FitRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        if isinstance(self.content, TypedTable):
-            return self.content.n_rows, len(self.content.columns)
         if isinstance(self.content, RowSource):
             return self.content.n_rows, self.content.n_columns
-        return self.content.shape[0], self.content.shape[1]
+        columns = self.content.columns if isinstance(self.content, TypedTable) else self.content.T
+        return len(self.content), len(columns)
 
     def sample(self) -> Any:
         """All rows in memory; of a source some that stand for all, if there are many."""
@@ -220,7 +219,7 @@ def _read(
     files: DataFiles, model: str, takes_gaps: bool, stack: contextlib.ExitStack, quiet: bool
 ) -> FitRows:
     """Read numbers for models of numbers; a table if auto finds text or missing values."""
-    id = None if files.id_column is None else files.id_column[1]
+    id = files.id_column and files.id_column[1]
     rows = None if model == "table" else _read_numbers(files, model, takes_gaps, stack, quiet)
     if rows is None:
         table = files.read_table()
@@ -381,8 +380,7 @@ def _leave_report(model: Any, rows: FitRows, path: Path) -> bool:
     try:
         leave_report(model, rows.content, path, names=rows.names)
     except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        click.echo(f"note: no report.html: {first}", err=True)
+        click.echo(f"note: no report.html: {first_line(error)}", err=True)
         return False
     return True
 

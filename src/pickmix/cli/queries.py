@@ -1,27 +1,44 @@
-"""`pickmix score`, `assign`, `explain` and `sample`: queries of a saved model."""
+"""`pickmix score`, `assign`, `explain`, `sample` and `impute`: queries of a saved model."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import numpy as np
 
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.data import option_wording
-from pickmix.cli.output import Output, count_option, out_option, seed_option, short_float
-from pickmix.cli.saved import (
-    Chunk,
-    SavedModel,
-    load_model,
-    model_argument,
-    query_options,
-    querying,
+from pickmix.cli.data import DataFiles, WholeTable, open_data, option_wording
+from pickmix.cli.output import (
+    SHOWN,
+    Output,
+    count_option,
+    more_rows,
+    out_option,
+    seed_option,
+    short_float,
 )
+from pickmix.cli.saved import Chunk, SavedModel, load_model, model_argument, query_options, querying
+from pickmix.inputs.columns import TypedColumn
+from pickmix.inputs.errors import aligned
 from pickmix.inputs.files import column_numbers
-from pickmix.inputs.kinds import as_fitted
-from pickmix.inputs.text import as_text, is_missing, is_number, text_column
+from pickmix.inputs.kinds import as_fitted, as_numbers, settled
+from pickmix.inputs.text import (
+    as_text,
+    is_missing,
+    is_number,
+    open_text,
+    quoted,
+    raw_cells,
+    text_column,
+    written_rows,
+)
+
+Columns = dict[str, np.ndarray]
+# Which cells (N,) of columns were missing, and filled columns, once for each draw.
+Filled = tuple[Columns, list[Columns]]
 
 
 @click.command()
@@ -95,18 +112,6 @@ def assign(model: Path, top: int, out: Path | None, **data: Any) -> None:
     output.show()
 
 
-class _UnusualRow(NamedTuple):
-    """A row and its explanation; they sort by how unusual they are."""
-
-    log_density: float
-    #: Its number, from 1.
-    row: int
-    #: The column that names the rows and what it holds here, if there is one.
-    id: dict[str, Any]
-    #: Column, observed, expected, spread and log p(observed | others), most surprising first.
-    reasons: list[tuple[str, Any, Any, float, float]]
-
-
 @click.command()
 @query_options
 @count_option("--top", default=10, metavar="N", help="How many rows, the most unusual first.")
@@ -137,60 +142,45 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
     """
     saved = load_model(model)
     saved.require_conditionals("explain")
-    unusual: list[_UnusualRow] = []
+    cells: list[dict[str, Any]] = []
+    rows: list[int] = []
     n_rows = 0
     with notes(), Output(out, data["id"]) as output, querying(saved, **data) as chunks:
         for chunk in chunks:
             n_rows += len(chunk)
-            unusual += _explain(saved, chunk, top, reasons)
-            unusual = sorted(unusual, key=lambda row: row[:2])[:top]
-        if not unusual:
+            cells += _unusual_cells(saved, chunk, top, reasons)
+            cells.sort(key=lambda cell: (cell["log_density"], cell["row"]))
+            rows = list(dict.fromkeys(cell["row"] for cell in cells))[:top]
+            cells = [cell for cell in cells if cell["row"] in rows]
+        if not cells:
             raise ValueError(f"{data['data']}: expected a row with a value, got only missing ones")
         if out is not None:
-            output.add(*_columns(unusual))
+            names = ("row", "log_density", "column", "observed", "expected", "spread")
+            columns = {n: _array([cell[n] for cell in cells]) for n in (*names, "log_conditional")}
+            ids = {name: _array([cell["ids"][name] for cell in cells]) for name in cells[0]["ids"]}
+            output.add(columns, ids)
     if out is None:
-        _show(unusual)
+        _show_unusual(cells)
         return
-    output.say(f"{len(unusual):,} of {n_rows:,} rows")
+    output.say(f"{len(rows):,} of {n_rows:,} rows")
     output.show()
 
 
-def _explain(saved: SavedModel, chunk: Chunk, top: int, n_reasons: int) -> list[_UnusualRow]:
-    log_density = saved.estimator.score_samples(chunk.rows)
-    lowest = np.argsort(log_density, kind="stable")[:top]
+def _unusual_cells(
+    saved: SavedModel, chunk: Chunk, top: int, n_reasons: int
+) -> list[dict[str, Any]]:
+    """The most surprising cells of the most unusual rows; rows without a value have none."""
+    lowest = np.argsort(saved.estimator.score_samples(chunk.rows), kind="stable")[:top]
     explanation = saved.estimator.explain(chunk.rows.take(lowest, axis=0), top=n_reasons)
-    names = explanation.names if saved.is_table else saved.labels
-    unusual: list[_UnusualRow] = []
-    for place, number in enumerate(lowest.tolist()):
-        reasons = [
-            (
-                names[column],
-                explanation.values[place, column],
-                explanation.expected[place, column],
-                float(explanation.spread[place, column]),
-                float(explanation.log_conditional[place, column]),
-            )
-            for column in explanation.ranked[place].tolist()
-            if column >= 0
-        ]
-        # Without reasons, nothing was observed of this row.
-        if reasons:
-            id = {name: values[number] for name, values in chunk.ids.items()}
-            row = chunk.first + number + 1
-            unusual.append(_UnusualRow(float(log_density[number]), row, id, reasons))
-    return unusual
-
-
-def _columns(unusual: list[_UnusualRow]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The explanation as a table, and what names its rows."""
-    names = ("row", "log_density", "column", "observed", "expected", "spread", "log_conditional")
-    records = [(row.row, row.log_density, *reason) for row in unusual for reason in row.reasons]
-    columns = dict(zip(names, map(_array, zip(*records, strict=True)), strict=True))
-    ids = {
-        name: _array([row.id[name] for row in unusual for _ in row.reasons])
-        for name in unusual[0].id
-    }
-    return columns, ids
+    labels = explanation.names if saved.is_table else saved.labels
+    label = dict(zip(explanation.names, labels, strict=True))
+    cells: list[dict[str, Any]] = explanation.records()
+    for cell in cells:
+        number = int(lowest[cell["row"]])
+        cell |= {"row": chunk.first + number + 1, "column": label[cell["column"]]}
+        cell["observed"] = cell.pop("value")
+        cell["ids"] = {name: values[number] for name, values in chunk.ids.items()}
+    return cells
 
 
 def _array(values: Any) -> np.ndarray:
@@ -201,25 +191,17 @@ def _array(values: Any) -> np.ndarray:
     return np.fromiter(map(as_text, values), dtype=object, count=len(values))
 
 
-def _show(unusual: list[_UnusualRow]) -> None:
-    for row in unusual:
-        id = "".join(f", {name} {value}" for name, value in row.id.items())
-        click.echo(f"row {row.row:,}{id}: log-density {row.log_density:.3f}")
+def _show_unusual(cells: list[dict[str, Any]]) -> None:
+    for row, group in itertools.groupby(cells, key=lambda cell: cell["row"]):
+        reasons = list(group)
+        id = "".join(f", {name} {value}" for name, value in reasons[0]["ids"].items())
+        click.echo(f"row {row:,}{id}: log-density {reasons[0]['log_density']:.3f}")
         lines = [("column", "observed", "expected", "spread", "log p(observed | others)")]
-        lines += [
-            (
-                column,
-                short_float(observed),
-                short_float(expected),
-                f"{spread:.3g}",
-                f"{surprise:.3f}",
-            )
-            for column, observed, expected, spread, surprise in row.reasons
-        ]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        for column, *cells in lines:
-            padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-            click.echo("  " + "  ".join([column.ljust(widths[0]), *padded]))
+        for cell in reasons:
+            texts = [short_float(cell[name]) for name in ("observed", "expected")]
+            numbers = f"{cell['spread']:.3g}", f"{cell['log_conditional']:.3f}"
+            lines.append((cell["column"], *texts, *numbers))
+        click.echo("\n".join(f"  {line}" for line in aligned(lines, 1)))
 
 
 @click.command()
@@ -258,9 +240,7 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
     output.show()
 
 
-def _draw(
-    saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int
-) -> dict[str, np.ndarray]:
+def _draw(saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int) -> Columns:
     conditions = dict(_condition(saved, text) for text in given)
     if len(conditions) < len(given):
         raise ValueError(f"--given must name each column once, got {', '.join(given)}")
@@ -306,3 +286,168 @@ def _condition(saved: SavedModel, text: str) -> tuple[str, str]:
     if is_missing(value):
         raise ValueError(f"--given {name} must have a value, got {value!r}")
     return labels[number], value
+
+
+# Filling
+
+
+@click.command()
+@query_options
+@click.option(
+    "--strategy",
+    type=click.Choice(["mean", "mode", "draw"]),
+    default="mean",
+    show_default=True,
+    help="mean: the expected value, or the most probable level; mode: values of one row that fit "
+    "together; draw: random values, which vary as real ones do.",
+)
+@count_option(
+    "--draws",
+    default=1,
+    metavar="N",
+    help="Filled tables to make with --strategy draw, one below the other.",
+)
+@seed_option("Random seed of draws.")
+@out_option
+@clear_errors
+def impute(
+    model: Path, strategy: str, draws: int, seed: int, out: Path | None, **data: Any
+) -> None:
+    """Fill in the missing cells of DATA, given the other cells of their rows, under MODEL.
+
+    The result has all columns of DATA, in their order. Cells that have a value keep their text to
+    the letter: in a .csv, only missing cells change. Columns that MODEL does not know stay as they
+    are. With several --draws, a first column `draw` counts from 1. DATA is as in `pickmix score`,
+    but it must fit into memory. Models of flows and networks cannot do this.
+
+    \b
+    Example:
+      pickmix impute pickmix-model people.csv --out filled.csv
+      pickmix impute pickmix-model people.csv --strategy draw --draws 20 --out filled.csv.gz
+    """
+    if draws > 1 and strategy != "draw":
+        raise ValueError(f"--draws {draws} needs --strategy draw, got --strategy {strategy}")
+    saved = load_model(model)
+    saved.require_conditionals("impute")
+    with notes(), Output(out) as output, open_data(**data) as files:
+        table = files.read_table()
+        if draws > 1 and "draw" in table.names:
+            raise ValueError(
+                f"{files.name}: the result of several --draws has a column 'draw' of its own; "
+                "rename that of the data"
+            )
+        answer = {"strategy": strategy, "n_draws": draws, "random_state": seed}
+        fill = _fill_table if saved.is_table else _fill_array
+        missing, filled = fill(saved, files, table, answer)
+        n_filled = sum(int(flags.sum()) for flags in missing.values())
+        share = f"{n_filled:,} of {table.n_rows * len(missing):,} cells filled"
+        output.say(share if n_filled else f"no missing cell in {files.name}")
+        if out is None:
+            _show_filled(missing, filled[0])
+        elif output.is_text and table.texts:
+            _write_text(output, table, missing, filled)
+        else:
+            others = {name: _unchanged(table, name) for name in table.names if name not in missing}
+            for number, columns in enumerate(filled, start=1):
+                draw = {"draw": np.full(table.n_rows, number)} if len(filled) > 1 else {}
+                output.add(draw | {name: (others | columns)[name] for name in table.names})
+    if out is not None:
+        output.show()
+
+
+def _fill_table(
+    saved: SavedModel, files: DataFiles, table: WholeTable, answer: dict[str, Any]
+) -> Filled:
+    names, _ = saved.table_columns(files, table)
+    schema, columns = saved.estimator.schema_, saved.estimator._columns
+    typed = table.typed(names).columns
+    rows: Any = table.content.select(names)
+    if table.texts:
+        rows = {name: _as_list(as_fitted(schema[name], typed[name])) for name in names}
+    # What --columns and --exclude leave out is no surprise.
+    left_out = [name for name in saved.labels if name in table.names and name not in names]
+    answers = saved.estimator._impute(columns, *columns.filling(rows, left_out), **answer)
+    missing = {name: settled(schema[name], typed[name]).missing for name in names}
+    tables = answers if answer["n_draws"] > 1 else [answers]
+    return missing, [{name: np.asarray(one[name]) for name in names} for one in tables]
+
+
+def _fill_array(
+    saved: SavedModel, files: DataFiles, table: WholeTable, answer: dict[str, Any]
+) -> Filled:
+    columns, present = saved.array_columns(files)
+    numbers = range(len(table.names)) if columns is None else files.find(columns)
+    names = [table.names[number] for number in numbers]
+    known = np.full((table.n_rows, len(names)), np.nan)
+    for place, (name, column) in enumerate(table.typed(names).columns.items()):
+        if not column.missing.all():
+            # Text may spell numbers, such as 0123.
+            values = as_numbers(name, column).values
+            known[:, place] = np.where(column.missing, np.nan, values)
+    rows = saved.complete(files, known, present)
+    answers = saved.estimator.impute(rows, **answer).reshape(-1, *rows.shape)
+    places = dict(zip(names, present, strict=True))
+    missing = {name: np.isnan(rows[:, place]) for name, place in places.items()}
+    return missing, [{n: one[:, place] for n, place in places.items()} for one in answers]
+
+
+def _as_list(column: TypedColumn) -> list[Any]:
+    """Values as Python has them, so that whole numbers stay whole; None where one is missing."""
+    if column.missing.all():
+        return [None] * column.missing.shape[0]
+    values = column.values if column.levels is None else column.levels[column.values]
+    pairs = zip(values.tolist(), column.missing.tolist(), strict=True)
+    return [None if is_missing else value for value, is_missing in pairs]
+
+
+def _write_text(output: Output, table: WholeTable, missing: Columns, filled: list[Columns]) -> None:
+    """Write the lines of a text again, with what was missing in its place."""
+    path, layout = table.texts[0]
+    delimiter = output.delimiter_after(layout.delimiter)
+    mark, several = delimiter or " ", len(filled) > 1
+    with open_text(path) as file:
+        start = list(itertools.islice(file, layout.n_skipped + 1))
+    end = "\r\n" if start[0].endswith("\r\n") else "\n"
+    before = start[: layout.n_skipped]
+    if delimiter != layout.delimiter:
+        before = [mark.join(quoted(name, mark) for name in layout.names or ()) + "\n"]
+    if layout.names is not None:
+        before[-1] = f"draw{mark}{before[-1]}" if several else before[-1]
+        output.add_text("".join(before))
+    for number, columns in enumerate(filled, start=1):
+        gaps = [
+            (table.names.index(name), flags, columns[name])
+            for name, flags in missing.items()
+            if flags.any()
+        ]
+        rows = (
+            (row, part.delimiter) for path, part in table.texts for row in written_rows(path, part)
+        )
+        for place, (row, original) in enumerate(rows):
+            new = [(column, values[place]) for column, flags, values in gaps if flags[place]]
+            if new or delimiter != original:
+                cells = raw_cells(row, original)
+                if delimiter != original:
+                    # Those in quotes are the same in every dialect.
+                    cells = [c if c.lstrip()[:1] == '"' else quoted(c, delimiter) for c in cells]
+                for column, value in new:
+                    cells[column] = quoted(as_text(value, layout.decimal), delimiter)
+                row = mark.join(cells)
+            output.add_text(f"{number}{mark}{row}{end}" if several else row + end)
+
+
+def _unchanged(table: WholeTable, name: str) -> np.ndarray:
+    column = table.typed([name]).columns[name]
+    if column.storage == "number" and not column.missing.any():
+        return column.values
+    return np.fromiter(table.cells(name), dtype=object, count=table.n_rows)
+
+
+def _show_filled(missing: Columns, filled: Columns) -> None:
+    rows = np.flatnonzero(np.any(list(missing.values()), axis=0))
+    for row in rows[:SHOWN].tolist():
+        values = {name: filled[name][row] for name, flags in missing.items() if flags[row]}
+        cells = [f"{name}={short_float(value)}" for name, value in values.items()]
+        click.echo(f"row {row + 1:,}: {', '.join(cells)}")
+    if rows.size > SHOWN:
+        click.echo(more_rows(rows.size - SHOWN))

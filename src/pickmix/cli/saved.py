@@ -90,17 +90,14 @@ class SavedModel:
             raise ValueError(f"{files.name}: --exclude leaves no column of {self.path}")
         return columns, numbers[present]
 
-    def check_width(self, files: DataFiles, n_columns: int, present: np.ndarray) -> None:
-        """Refuse rows with other columns than the model has."""
-        if n_columns != len(present):
-            raise ValueError(
-                f"{files.name}: expected the {self.estimator.n_features_in_} columns that "
-                f"{self.path} was fitted to, got {n_columns}; choose them with --columns"
-            )
-
-    def complete(self, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
+    def complete(self, files: DataFiles, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
         """Rows with all columns of the model; those that were left out are missing."""
         n_columns = self.estimator.n_features_in_
+        if rows.shape[1] != len(present):
+            raise ValueError(
+                f"{files.name}: expected the {n_columns} columns that {self.path} was fitted to, "
+                f"got {rows.shape[1]}; choose them with --columns"
+            )
         if len(present) == n_columns:
             return rows
         whole = np.full((rows.shape[0], n_columns), np.nan, dtype=rows.dtype)
@@ -149,16 +146,9 @@ def querying(saved: SavedModel, **options: Any) -> Iterator[Iterator[Chunk]]:
 
 
 def _chunks(saved: SavedModel, files: DataFiles) -> Generator[Chunk, None, None]:
-    named = files.id_column
-    ids: Iterator[Any] = iter(())
-    if saved.is_table:
-        table = files.read_table()
-        ids = ids if named is None else iter(table.cells(table.names[named[0]]))
-        blocks: Iterator[Any] = iter([_typed_rows(saved, files, table)])
-    else:
-        ids = ids if named is None else files.read_ids()
-        blocks = _arrays(saved, files)
-    first = 0
+    named, first = files.id_column, 0
+    ids: Iterator[Any] = iter(()) if named is None else files.read_ids()
+    blocks = _typed_rows(saved, files) if saved.is_table else _arrays(saved, files)
     for rows in blocks:
         chunk = Chunk(rows, first, {})
         first += len(chunk)
@@ -173,20 +163,19 @@ def _chunks(saved: SavedModel, files: DataFiles) -> Generator[Chunk, None, None]
         raise ValueError(f"{files.name}: expected as many --id as rows of numbers, got more")
 
 
-def _typed_rows(saved: SavedModel, files: DataFiles, table: WholeTable) -> TypedTable:
+def _typed_rows(saved: SavedModel, files: DataFiles) -> Iterator[TypedTable]:
+    table = files.read_table()
     names, left_out = saved.table_columns(files, table)
     typed = table.typed(names)
     # All their values count as missing.
     missing = {name: text_column([""] * table.n_rows) for name in left_out}
-    return replace(typed, columns=typed.columns | missing)
+    yield replace(typed, columns=typed.columns | missing)
 
 
 def _arrays(saved: SavedModel, files: DataFiles) -> Iterator[np.ndarray]:
     columns, present = saved.array_columns(files)
     if files.is_small:
-        rows, _ = files.read_rows(columns)
-        saved.check_width(files, rows.shape[1], present)
-        rows = saved.complete(rows, present)
+        rows = saved.complete(files, files.read_rows(columns)[0], present)
         gap = None if saved.takes_gaps else first_gap(rows, saved.names)
         if gap is not None:
             raise ValueError(
@@ -196,6 +185,5 @@ def _arrays(saved: SavedModel, files: DataFiles) -> Iterator[np.ndarray]:
         yield rows
         return
     with files.open_rows(columns) as source:
-        saved.check_width(files, source.n_columns, present)
         for _, rows in read_chunks(source, saved.takes_gaps):
-            yield saved.complete(rows, present)
+            yield saved.complete(files, rows, present)

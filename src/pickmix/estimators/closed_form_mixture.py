@@ -1,35 +1,30 @@
-"""What mixtures in closed form share: parameters, `fit` and `reduce`."""
+"""What mixtures in closed form share: their family, `fit` and `reduce`."""
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, DensityMixin
 
-from pickmix.closed_form.fit import FitResult, fit_mixture
+from pickmix.checks import check_integer, check_randomness
+from pickmix.closed_form.fit import fit_mixture
 from pickmix.closed_form.starts import GivenStart, WarmStart
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators import validation
 from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.large import LargeTable
+from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.mixture_queries import MixtureQueries
-from pickmix.estimators.row_sources import is_large
+from pickmix.estimators.queries import warn_about_outcome
+from pickmix.estimators.row_sources import is_large, refuse_noise
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
-from pickmix.fitting.checkpoint import (
-    Checkpoints,
-    check_proposal,
-    fingerprint_of,
-    open_checkpoints,
-)
+from pickmix.families.registry import Description, describe_family, make_family
+from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -39,22 +34,13 @@ from pickmix.fitting.settings import (
 )
 from pickmix.fitting.stopping import Outcome
 from pickmix.inputs.arrays import check_partial_table, refuse_empty_columns
+from pickmix.inputs.schema import TableSchema
 from pickmix.model.merging import group_components
 from pickmix.model.mixture import MixtureModel, make_backend
 from pickmix.threads import Threads, resolve_n_jobs
 
 # Parameters of a fit that speak of all columns or components, or of a place on the disk.
 NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
-
-
-@contextlib.contextmanager
-def _about_extremes() -> Iterator[None]:
-    """Name the rows in an error about the extremes of a table."""
-    try:
-        yield
-    except ValueError as error:
-        where = "rows 0 and 1 are the smallest values of all rows and the largest"
-        raise ValueError(f"{error} ({where})") from error
 
 
 class ClosedFormMixture(
@@ -65,17 +51,23 @@ class ClosedFormMixture(
 ):
     """A mixture of components of a family, fitted in closed form."""
 
-    #: Starts that `init_params` may name.
-    _init_params: tuple[str, ...] = ("auto", "k-means++", "random_from_data", "paper")
+    #: Starts that `init_params` may name, and the parameter that describes the family.
+    _init_params: tuple[str, ...] = ("auto", "k-means++", "random_from_data")
+    _family_parameter = "family"
     n_components: int
     feature_names_in_: np.ndarray
     weights_: np.ndarray
+    parameters_: dict[str, np.ndarray]
+    column_limits_: np.ndarray
+    schema_: TableSchema  # Of tables only.
     background_: int | None
     n_rows_seen_: float
     n_steps_: int
     n_component_evaluations_: int
     lower_bound_: float
+    _fitted_description: str | list[tuple[str, list[int]]] | None = None
     _effective_counts: np.ndarray
+    _passes: float
     _chain: np.ndarray
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -87,31 +79,51 @@ class ClosedFormMixture(
         tags.input_tags.allow_nan = True
         return tags
 
-    # What an estimator says of its family.
+    # The family.
 
-    @abc.abstractmethod
+    def _description(self) -> Description:
+        """The family that the parameters ask for."""
+        description: Description = getattr(self, self._family_parameter)
+        return description
+
+    def _floors(self, n_columns: int) -> float | np.ndarray:
+        """`reg_covar` as a number, or as one per column."""
+        return float(self.reg_covar)
+
+    def _limits(self) -> np.ndarray:
+        """The largest fitted value of each column, as a row (1, D), which gives the levels."""
+        return self.column_limits_[None]
+
     def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
         """The family that the parameters ask for, for rows (N, D), or to continue with."""
+        # A mixture that continues keeps its levels; others are refused.
+        limits = self._limits() if continues else rows
+        return make_family(self._description(), limits, self._floors(rows.shape[1]))
 
-    @abc.abstractmethod
-    def _continues(self, n_columns: int) -> bool:
-        """Whether the last fit had the family, components and columns that are asked for now."""
-
-    @abc.abstractmethod
     def _fitted_family(self) -> Family:
         """The family of the fitted parameters, without regularisation."""
+        return make_family(self._fitted_description or self._description(), self._limits(), 0.0)
 
-    @abc.abstractmethod
+    def _continues(self, n_columns: int) -> bool:
+        """Whether the last fit had the family, components and columns that are asked for now."""
+        # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
+        if self._fitted_description != _as_plain(self._description()):
+            return False
+        family = self._fitted_family()
+        shapes = {name: array.shape for name, array in self._get_parameters().items()}
+        same_columns = family.layout.n_columns == n_columns
+        return same_columns and shapes == family.parameter_shapes(self.n_components)
+
     def _get_parameters(self) -> dict[str, np.ndarray]:
-        """The fitted parameters of the family."""
+        return self.parameters_
 
-    def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
-        """The parameters of the start that the user gave, about a centre (D,)."""
-        return GivenStart()
-
-    @abc.abstractmethod
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
-        """Keep the parameters of a mixture as attributes."""
+        self.weights_, self.parameters_ = weights, parameters
+
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        """Keep facts about the columns of the fitted rows (N, D)."""
+        self._fitted_description = _as_plain(self._description())
+        self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
 
     @property
     def model_(self) -> MixtureModel:
@@ -124,6 +136,8 @@ class ClosedFormMixture(
             float(getattr(self, "n_rows_seen_", 0.0)),
             self.n_jobs,
         )
+
+    # Fits.
 
     def fit(
         self,
@@ -162,16 +176,8 @@ class ClosedFormMixture(
         -------
         self
         """
-        self._fit(
-            X,
-            sample_weight,
-            self.max_iter,
-            self.max_steps,
-            columns,
-            checkpoint=self.checkpoint,
-            noise=noise,
-        )
-        validation.warn_about_outcome(self)
+        self._fit(X, sample_weight, noise, columns, checkpoint=self.checkpoint)
+        warn_about_outcome(self)
         return self
 
     def fit_predict(
@@ -189,70 +195,72 @@ class ClosedFormMixture(
         self,
         X: Any,
         sample_weight: Any,
-        max_iter: Any,
-        max_steps: Any,
+        noise: Any = None,
         columns: Any = None,
         checkpoint: Any = None,
-        noise: Any = None,
+        **changes: Any,
     ) -> None:
-        """Fit from one start or several, and keep the best."""
+        """Fit from one start or several, and keep the best; `changes` replace parameters."""
         self._check_parameters()
-        random = validation.check_randomness(self.random_state)
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        table: LargeTable | None = None
-        weights: np.ndarray | None = None
-        try:
+        random = check_randomness(self.random_state)
+        with contextlib.ExitStack() as stack:
+            threads = stack.enter_context(contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))))
+            table: LargeTable | None = None
             if columns is not None or (self._takes_sources and is_large(X)):
-                if noise is not None:
-                    raise ValueError("noise needs rows in memory: read X into an array first.")
-                table = LargeTable(self, X, sample_weight, columns, threads)
-                n_rows, n_columns = table.n_heavy, table.n_columns
+                refuse_noise(noise)
+                table = LargeTable(self, X, sample_weight, columns)
+                stack.callback(table.close)
+                n_rows, n_columns = table.n_rows, table.n_columns
             else:
-                rows, weights, noise = check_partial_table(self, X, sample_weight, noise)
-                n_rows, n_columns = rows.shape
-            validation.check_enough_rows(n_rows, self.n_components)
+                data = FitRows(*check_partial_table(self, X, sample_weight, noise))
+                n_rows, n_columns = data.rows.shape
+            check_enough_rows(n_rows, self.n_components)
             # A fit that continues the last one has one start only, as in scikit-learn.
             warm = bool(self.warm_start) and hasattr(self, "n_steps_")
             warm = warm and self._continues(n_columns)
             # From here scikit-learn draws its starts.
             draws = copy.deepcopy(random)
             seeds = random.randint(2**31 - 1, size=(1 if warm else self.n_init, 2)).tolist()
-            checkpoints: Checkpoints | None = None
+            checkpoints = None
             if checkpoint is not None:
-                facts = fingerprint_of(rows) if table is None else table.fingerprint()
-                if noise is not None:
-                    facts |= {"noise": fingerprint_of(noise)}
+                facts = fingerprint_of(data.rows) if table is None else table.fingerprint()
+                if table is None and data.noise is not None:
+                    facts |= {"noise": fingerprint_of(data.noise)}
                 if warm:
                     facts |= {"before": fingerprint_of(self.weights_)}
                 check_proposal(self.proposal)
+                weights = data.weights if table is None else None
                 checkpoints = open_checkpoints(self, checkpoint, facts, weights, seeds)
                 checkpoints.read()
                 seeds = checkpoints.notes["seeds"]
             if table is None:
-                refuse_empty_columns(rows)
-            else:
-                rows, weights = table.look(self, seeds[0])
-                n_rows = table.n_heavy
-                validation.check_enough_rows(n_rows, self.n_components)
-            # What the columns hold, in a few rows.
-            limits = rows if table is None else table.extremes()
-            with contextlib.nullcontext() if table is None else _about_extremes():
+                refuse_empty_columns(data.rows)
+                # What the columns hold.
+                limits = data.rows
                 family = self._make_family(limits, warm)
+            else:
+                data, limits = table.sample(self, seeds[0])
+                n_rows = table.n_rows
+                check_enough_rows(n_rows, self.n_components)
+                try:
+                    family = self._make_family(limits, warm)
+                except ValueError as error:
+                    where = "rows 0 and 1 are the smallest values of all rows and the largest"
+                    raise ValueError(f"{error} ({where})") from error
             settings = resolve(
                 self,
                 family,
-                rows.shape[0],
+                data.rows.shape[0],
                 start_is_given=warm or self._start_is_given(),
                 n_all_rows=n_rows,
-                is_partial=noise is not None or bool(np.isnan(rows).any()),
-                max_iter=max_iter,
-                max_steps=max_steps,
+                is_partial=data.is_partial,
+                **changes,
             )
-            source = self._make_source(
-                family, rows, weights, settings.compiled, table=table, noise=noise
-            )
+            source = data.source(family, settings.compiled)
             self._warn_about(source)
             compile_seconds = compile_kernels(settings, source)
+            if table is not None:
+                table.use_kernels(settings.compiled, threads)
             result, outcome = fit_mixture(
                 source,
                 family,
@@ -263,32 +271,13 @@ class ClosedFormMixture(
                 if warm
                 else self._given_start(family, source.center),
                 draws=draws,
-                all_rows=None if table is None or table.is_whole else table.all_rows(),
+                all_rows=None if table is None else table.all_rows,
                 callbacks=check_callbacks(self.callbacks),
                 snapshot=lambda state: self._fitted_copy(state, source, limits),
                 checkpoints=checkpoints,
             )
-        finally:
-            threads.close()
-            if table is not None:
-                table.close()
-        seen = float(self.n_rows_seen_) if warm else 0.0
         if not warm:
             self._learn_columns(limits)
-        self._keep(result, outcome, settings)
-        self.n_rows_seen_ = seen + n_rows
-        self.compile_seconds_ = compile_seconds
-        # A stream that was under way ends here.
-        self.__dict__.pop("_online", None)
-
-    def _learn_columns(self, rows: np.ndarray) -> None:
-        """Keep facts about the columns of the fitted rows (N, D)."""
-
-    def _warn_about(self, source: ArrayRows) -> None:
-        """Warn of rows that do not suit the parameters."""
-
-    def _keep(self, result: FitResult, outcome: Outcome, settings: FitSettings) -> None:
-        """Keep the result of a fit as attributes."""
         self._set_parameters(result.weights, result.parameters)
         self.background_ = result.background
         self.trace_ = result.trace
@@ -305,40 +294,24 @@ class ClosedFormMixture(
         self._passes = result.passes
         self._effective_counts = result.effective_counts
         self._chain = result.chain
+        self.n_rows_seen_ = (float(self.n_rows_seen_) if warm else 0.0) + n_rows
+        self.compile_seconds_ = compile_seconds
+        # A stream that was under way ends here.
+        self.__dict__.pop("_online", None)
 
-    def _make_source(
-        self,
-        family: Family,
-        rows: np.ndarray,
-        weights: np.ndarray | None,
-        compiled: bool,
-        centre: np.ndarray | None = None,
-        table: LargeTable | None = None,
-        noise: np.ndarray | None = None,
-    ) -> ArrayRows:
-        """Rows as the engine sees them, checked; about their mean unless a centre is given.
+    def _check_parameters(self) -> None:
+        check_settings(self, self._init_params)
 
-        With a `table`, they are a sample of it.
-        """
-        if noise is not None and not family.takes_noise:
-            raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
-        problem = family.check(rows)
-        if problem is not None:
-            raise ValueError(f"X: {problem}.")
-        order = family.column_order
-        if order is not None:
-            rows = rows[:, order]
-        if table is not None and not table.is_whole:
-            sample = table.sample_source(rows, weights, family, compiled)
-            validation.check_spread(sample)
-            return sample
-        # Sums of huge values may overflow; the check of the spread then says so by name.
-        with np.errstate(over="ignore", invalid="ignore"):
-            source = make_rows(rows, weights, centre, compiled, noise)
-            if centre is None:
-                source.center = family.centre(source.center)
-        validation.check_spread(source)
-        return source
+    def _warn_about(self, source: ArrayRows) -> None:
+        """Warn of rows that do not suit the parameters."""
+
+    def _start_is_given(self) -> bool:
+        """Whether the user chose the start."""
+        return bool(self.init_params != "auto")
+
+    def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
+        """The parameters of the start that the user gave, about a centre (D,)."""
+        return GivenStart()
 
     def _warm_start(self, family: Family, source: ArrayRows, settings: FitSettings) -> WarmStart:
         return WarmStart(
@@ -365,9 +338,7 @@ class ClosedFormMixture(
         fitted._set_parameters(state.weights, state.family.parameters(state.model, source.center))
         return fitted
 
-    def _start_is_given(self) -> bool:
-        """Whether the user chose the start."""
-        return bool(self.init_params != "auto")
+    # Other mixtures.
 
     def _like(self, columns: np.ndarray, model: MixtureModel) -> Self:
         settings = self.get_params(deep=False)
@@ -376,13 +347,19 @@ class ClosedFormMixture(
         if np.ndim(settings["reg_covar"]):
             settings["reg_covar"] = np.asarray(settings["reg_covar"])[columns]
         made = type(self)(**settings)
-        made._set_model(self, columns, model)
+        made._fitted_description = describe_family(model.family)
+        made._set_parameters(model.weights, model.parameters)
         made.background_ = model.background
+        made._take_columns(self, columns)
         return made
 
-    @abc.abstractmethod
-    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
-        """Keep a model of some columns of another mixture as attributes."""
+    def _take_columns(self, whole: Self, columns: np.ndarray) -> None:
+        """Take facts about some columns (d,) of another mixture."""
+        setattr(self, self._family_parameter, self._fitted_description)
+        self.n_features_in_ = int(columns.shape[0])
+        for name in ("feature_names_in_", "column_limits_"):
+            if hasattr(whole, name):
+                setattr(self, name, getattr(whole, name)[columns])
 
     def reduce(
         self,
@@ -425,61 +402,59 @@ class ClosedFormMixture(
         >>> np.sort(mixture.reduce(2).means_[:, 0]).round(0)
         array([-4.,  4.])
         """
-        labels = self.merge_tree().labels(self._check_level("n_components", n_components))
-        reduced = self._grouped(labels)
-        if X is not None:
-            validation.check_integer("max_iter", max_iter, 1)
-            if not is_large(X):
-                # A fit would take other columns, and begin anew.
-                self._read(X, None)
-            # From where the merges have led, without moving components about. Callbacks watch,
-            # and keep, the fit that they were given to.
-            reduced.warm_start, reduced.callbacks = True, ()
-            reduced._fit(X, sample_weight, max_iter, None, noise=noise)
-            reduced.warm_start, reduced.callbacks = self.warm_start, self.callbacks
-            if hasattr(self, "feature_names_in_"):
-                reduced.feature_names_in_ = self.feature_names_in_
-            # A few passes are what was asked for.
-            if reduced.outcome_ != Outcome.MAX_ITER:
-                validation.warn_about_outcome(reduced)
+        reduced = self._grouped(self._labels(n_components, "n_components"))
+        if X is None:
+            return reduced
+        check_integer("max_iter", max_iter, 1)
+        if not is_large(X):
+            # A fit would take other columns, and begin anew.
+            self._read(X, None)
+        # From where the merges have led, without moving components about. Callbacks watch, and
+        # keep, the fit that they were given to.
+        reduced.warm_start, reduced.callbacks = True, ()
+        reduced._fit(X, sample_weight, noise, max_iter=max_iter, max_steps=None)
+        reduced.warm_start, reduced.callbacks = self.warm_start, self.callbacks
+        if hasattr(self, "feature_names_in_"):
+            reduced.feature_names_in_ = self.feature_names_in_
+        # A few passes are what was asked for.
+        if reduced.outcome_ != Outcome.MAX_ITER:
+            warn_about_outcome(reduced)
         return reduced
 
     def _grouped(self, labels: np.ndarray) -> Self:
-        """The mixture whose component g is made of the components with label g."""
+        """The mixture whose component g is made of the components with label g, (K,).
+
+        It has what a fit needs to continue from it, which a marginal or a conditional mixture has
+        not, and files may hold anything.
+        """
         model = group_components(self.model_, labels)
         reduced = copy.copy(self)
         reduced.n_components = model.n_components
         reduced._set_parameters(model.weights, model.parameters)
-        if hasattr(self, "background_"):
-            reduced.background_ = model.background
+        reduced.background_ = model.background
         reduced._merged = None
+        known = reduced.__dict__
         # What was given, or is under way, is for as many components as there were.
-        for name in NOT_INHERITED:
-            if hasattr(reduced, name):
-                setattr(reduced, name, None)
-        reduced.__dict__.pop("_online", None)
-        reduced._prepare_to_continue(labels)
-        return reduced
-
-    def _prepare_to_continue(self, labels: np.ndarray) -> None:
-        """Give a mixture that was reduced by labels (K,) what a fit needs to continue from it."""
+        known |= dict.fromkeys(known.keys() & set(NOT_INHERITED))
+        known.pop("_online", None)
+        missing = {"n_steps_": 0, "n_rows_seen_": 0.0, "lower_bound_": -np.inf, "_passes": 0.0}
+        for name, value in missing.items():
+            known.setdefault(name, value)
         K = labels.shape[0]
-        known = self.__dict__
-        # A marginal or a conditional mixture has not been fitted, and files may hold anything.
-        known.setdefault("n_steps_", 0)
-        known.setdefault("n_rows_seen_", 0.0)
-        known.setdefault("lower_bound_", -np.inf)
-        known.setdefault("_passes", 0.0)
-        known.setdefault("background_", None)
         chain = np.asarray(known.get("_chain", ()), dtype=np.int64)
         if chain.ndim != 1 or not chain.size or chain.min() < 0 or chain.max() >= K:
             chain = np.empty(0, dtype=np.int64)
-        self._chain = labels[chain].astype(np.int32)
+        reduced._chain = labels[chain].astype(np.int32)
         counts = np.asarray(known.get("_effective_counts", ()), dtype=np.float64)
         if counts.shape != (K,):
-            self._effective_counts = self.weights_ * max(self.n_rows_seen_, 1000.0)
+            reduced._effective_counts = reduced.weights_ * max(reduced.n_rows_seen_, 1000.0)
         else:
-            self._effective_counts = np.bincount(labels, counts)
+            reduced._effective_counts = np.bincount(labels, counts)
+        return reduced
 
-    def _check_parameters(self) -> None:
-        check_settings(self, self._init_params)
+
+def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:
+    """A description in a form that can be compared and saved."""
+    if isinstance(description, str):
+        return description
+    return [(str(name), [int(column) for column in columns]) for name, columns in description]

@@ -10,9 +10,8 @@ import numpy as np
 
 from pickmix.checks import check_randomness
 from pickmix.closed_form.fit import fit_mixture
-from pickmix.data.partial_rows import make_rows
 from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.validation import check_spread
+from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.fitting.settings import ClosedFormSettings, resolve
@@ -58,18 +57,16 @@ def fit_gaussians(
     """
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
-    rows = X / units
+    data = FitRows(X / units, weights)
     parameters = _Parameters(
         n_components=max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT)),
         reg_covar=settings.reg_covar,
     )
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
-    is_partial = bool(np.isnan(rows).any())
-    resolved = resolve(parameters, family, X.shape[0], start_is_given=False, is_partial=is_partial)
-    # Sums of huge values may overflow; the check of the spread then says so by name.
-    with np.errstate(over="ignore", invalid="ignore"):
-        source = make_rows(rows, weights, None, resolved.compiled, None)
-    check_spread(source)
+    resolved = resolve(
+        parameters, family, X.shape[0], start_is_given=False, is_partial=data.is_partial
+    )
+    source = data.source(family, resolved.compiled)
     compile_kernels(resolved, source)
     draws = check_randomness(settings.gaussian_seed)
     first, second = copy.deepcopy(draws).randint(2**31 - 1, size=2).tolist()

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators import validation
-from pickmix.estimators.queries import DensityQueries
+from pickmix import checks
+from pickmix.estimators.queries import DensityQueries, warn_about_outcome
 from pickmix.estimators.row_sources import (
     by_chunks,
     is_large,
@@ -167,7 +167,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """
         require_jax()
         n_children = self._check()
-        random = validation.check_randomness(self.random_state)
+        random = checks.check_randomness(self.random_state)
         X, weights = _read_table(self, X, sample_weight, columns)
         validation_rows = _read_validation(self, validation_data)
         seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
@@ -187,7 +187,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         seed = seeds[0] * 2**31 + seeds[1]
         self._train(n_children, X, weights, validation_rows, seed, former, checkpoints=checkpoints)
         self.n_rows_seen_ = n_rows_seen
-        validation.warn_about_outcome(self)
+        warn_about_outcome(self)
         return self
 
     def partial_fit(self, X: Any, y: object = None, sample_weight: Any = None) -> Self:
@@ -242,14 +242,14 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
             evaluations = self.n_component_evaluations_
             n_before = float(getattr(self, "n_rows_seen_", 0.0))
         else:
-            random = validation.check_randomness(self.random_state)
+            random = checks.check_randomness(self.random_state)
             first, second = (int(random.randint(2**31 - 1)) for _ in range(2))
             seed = first * 2**31 + second
         n_seen = n_before + rows.shape[0]
         self._train(n_children, rows, weights, None, seed, former, n_seen)
         self.n_component_evaluations_ += evaluations
         self.n_rows_seen_ = n_before if self.outcome_ == Outcome.NON_FINITE else n_seen
-        validation.warn_about_outcome(self)
+        warn_about_outcome(self)
         return self
 
     def fit_predict(self, X: Any, y: object = None, sample_weight: Any = None) -> np.ndarray:
@@ -425,7 +425,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """
         check_is_fitted(self)
         n_components = self.weights_.shape[0]
-        if validation.check_integer("m", m, 1) > n_components:
+        if checks.check_integer("m", m, 1) > n_components:
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         return self.model_.top_components(self._read(X), m)
 
@@ -441,8 +441,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """
         require_jax()
         check_is_fitted(self)
-        validation.check_integer("n_samples", n_samples, 1)
-        return self.model_.sample(n_samples, validation.check_randomness(self.random_state))
+        checks.check_integer("n_samples", n_samples, 1)
+        return self.model_.sample(n_samples, checks.check_randomness(self.random_state))
 
     def _n_parameters(self) -> int:
         return self.model_.n_parameters
@@ -478,7 +478,7 @@ def _read_batch(
         return _check(estimator, X, sample_weight)
     rows = read_numbers(estimator, X)
     if estimator._takes_missing() and np.isnan(rows).all():
-        warn_about_unseen(rows.shape[0], stacklevel=3)
+        warn_about_unseen(rows.shape[0])
         return rows[:0], None
     return _check(estimator, X, sample_weight, reset=False)
 

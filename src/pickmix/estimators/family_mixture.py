@@ -1,71 +1,18 @@
-"""Mixtures of any closed-form family: counts, categories, and tables of several kinds."""
+"""Mixtures of any closed-form family: counts, categories, and groups of columns."""
 
 from __future__ import annotations
 
-import abc
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
 
 import numpy as np
 
 from pickmix.checks import check_number
-from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.online import OnlineFitting
-from pickmix.families.base import Family
-from pickmix.families.registry import Description, describe_family, make_family
-from pickmix.inputs.schema import TableSchema
-from pickmix.model.mixture import MixtureModel
-
-
-class DescribedMixture(ClosedFormMixture):
-    """A mixture whose family is described by names and columns."""
-
-    parameters_: dict[str, np.ndarray]
-    column_limits_: np.ndarray
-    #: Of tables only.
-    schema_: TableSchema
-    _init_params = ("auto", "k-means++", "random_from_data")
-
-    @abc.abstractmethod
-    def _description(self) -> Description:
-        """The family that the parameters ask for."""
-
-    @abc.abstractmethod
-    def _floors(self, n_columns: int) -> float | np.ndarray:
-        """`reg_covar` as a number, or as one per column."""
-
-    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        # A mixture that continues keeps its levels; others are refused.
-        limits = self.column_limits_[None] if continues else rows
-        return make_family(self._description(), limits, self._floors(rows.shape[1]))
-
-    def _fitted_family(self) -> Family:
-        return make_family(self._fitted_description, self.column_limits_[None], 0.0)
-
-    def _continues(self, n_columns: int) -> bool:
-        same_family = self._fitted_description == _as_plain(self._description())
-        sizes = self.weights_.shape[0], self.column_limits_.shape[0]
-        return same_family and sizes == (self.n_components, n_columns)
-
-    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
-        self._fitted_description = describe_family(model.family)
-        self.column_limits_ = whole.column_limits_[columns]
-        self._set_parameters(model.weights, model.parameters)
-
-    def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
-        self.weights_ = weights
-        self.parameters_ = parameters
-
-    def _get_parameters(self) -> dict[str, np.ndarray]:
-        return self.parameters_
-
-    def _learn_columns(self, rows: np.ndarray) -> None:
-        self._fitted_description = _as_plain(self._description())
-        self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
+from pickmix.families.registry import Description
 
 
 @dataclass(eq=False, repr=False)
-class FamilyMixture(DescribedMixture, OnlineFitting):
+class FamilyMixture(OnlineFitting):
     """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
 
     ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: each
@@ -120,9 +67,6 @@ class FamilyMixture(DescribedMixture, OnlineFitting):
     n_components: int = 1
     _: KW_ONLY
 
-    def _description(self) -> Description:
-        return self.family
-
     def _check_parameters(self) -> None:
         super()._check_parameters()
         if np.ndim(self.reg_covar) == 0:
@@ -141,28 +85,9 @@ class FamilyMixture(DescribedMixture, OnlineFitting):
 
     def _floors(self, n_columns: int) -> float | np.ndarray:
         floors = np.asarray(self.reg_covar, dtype=np.float64)
-        if floors.ndim == 0:
-            return float(floors)
-        if floors.shape[0] != n_columns:
+        if floors.ndim and floors.shape[0] != n_columns:
             raise ValueError(
                 f"reg_covar must be a number, or one for each of the {n_columns} columns of X, got "
                 f"shape {floors.shape}."
             )
-        return floors
-
-    def _family_names(self) -> tuple[str, str]:
-        return f"family={self._fitted_description!r}", repr(self.family)
-
-    def _set_model(self, whole: Any, columns: np.ndarray, model: MixtureModel) -> None:
-        super()._set_model(whole, columns, model)
-        self.family = self._fitted_description
-        self.n_features_in_ = int(columns.shape[0])
-        if hasattr(whole, "feature_names_in_"):
-            self.feature_names_in_ = whole.feature_names_in_[columns]
-
-
-def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:
-    """A description in a form that can be compared and saved."""
-    if isinstance(description, str):
-        return description
-    return [(str(name), [int(column) for column in columns]) for name, columns in description]
+        return floors if floors.ndim else float(floors)

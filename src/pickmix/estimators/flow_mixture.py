@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sklearn.utils.validation import check_is_fitted
 
+from pickmix.checks import check_choice, check_flag, check_integer, check_number
 from pickmix.estimators.deep_mixture import DeepMixture
-from pickmix.estimators.validation import check_choice, check_flag, check_integer, check_number
 from pickmix.gradient.settings import check_number_of
 
 if TYPE_CHECKING:

@@ -1,22 +1,27 @@
-"""The estimator that users import."""
+"""Mixtures of Gaussians."""
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from pickmix.checks import (
+    check_array_parameter,
+    check_choice,
+    check_flag,
+    check_number,
+    check_weights_init,
+)
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators import validation
 from pickmix.estimators.online import OnlineFitting
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
-from pickmix.families.gaussian import GAUSSIANS, Gaussian
-from pickmix.model.mixture import MixtureModel
+from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
+from pickmix.inputs.errors import warn_caller
 
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
@@ -183,51 +188,37 @@ class GaussianMixture(OnlineFitting):
     precisions_init: ArrayLike | None = None
 
     _init_params = INIT_PARAMS
+    _family_parameter = "covariance_type"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        validation.check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
-        validation.check_number("reg_covar", self.reg_covar, 0.0)
-        validation.check_flag("background", self.background)
-
-    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Gaussian:
-        return GAUSSIANS[self.covariance_type](rows.shape[1], self.reg_covar)
+        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        check_number("reg_covar", self.reg_covar, 0.0)
+        check_flag("background", self.background)
 
     def _warn_about(self, source: ArrayRows) -> None:
-        validation.warn_about_reg_covar(source, self.reg_covar)
+        variance = float(source.spread().max())
+        if 0.0 < variance < self.reg_covar:
+            warn_caller(
+                f"reg_covar={self.reg_covar!r} exceeds the variance of every column of X "
+                f"(largest: {variance:.3g}) and will hide its structure. "
+                "Rescale X or lower reg_covar."
+            )
 
     def _start_is_given(self) -> bool:
         return super()._start_is_given() or self.means_init is not None
 
-    def _family_names(self) -> tuple[str, str]:
-        return f"covariance_type={self._fitted_structure!r}", repr(self.covariance_type)
-
-    def _fitted_family(self) -> Gaussian:
+    def _limits(self) -> np.ndarray:
         # Parameters may have been set by hand, without a fit.
-        name = getattr(self, "_fitted_structure", self.covariance_type)
         fitted = hasattr(self, "n_features_in_")
-        return GAUSSIANS[name](self.n_features_in_ if fitted else self.means_.shape[1], 0.0)
+        return np.zeros((1, self.n_features_in_ if fitted else self.means_.shape[1]))
 
-    def _continues(self, n_columns: int) -> bool:
-        # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
-        if self._fitted_structure != self.covariance_type:
-            return False
-        same_means = self.means_.shape == (self.n_components, n_columns)
-        shape = GAUSSIANS[self.covariance_type](n_columns).shape(self.n_components)
-        return same_means and self.covariances_.shape == shape
-
-    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
-        self.covariance_type = model.family.name
-        self._set_parameters(model.weights, model.parameters)
-        self.n_features_in_ = int(columns.shape[0])
-        if hasattr(whole, "feature_names_in_"):
-            self.feature_names_in_ = whole.feature_names_in_[columns]
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        self._fitted_description = self.covariance_type
 
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         self.weights_ = weights
-        self.means_ = parameters["means"]
-        self.covariances_ = parameters["covariances"]
-        self._fitted_structure = self.covariance_type
+        self.means_, self.covariances_ = parameters["means"], parameters["covariances"]
 
     def _get_parameters(self) -> dict[str, np.ndarray]:
         return {"means": self.means_, "covariances": self.covariances_}
@@ -237,31 +228,34 @@ class GaussianMixture(OnlineFitting):
         K, D = self.n_components, family.n_features
         means = weights = scatter = None
         if self.means_init is not None:
-            means = validation.check_array_parameter("means_init", self.means_init, (K, D))
-            means = means - centre
+            means = check_array_parameter("means_init", self.means_init, (K, D)) - centre
         if self.weights_init is not None:
-            weights = validation.check_weights_init(self.weights_init, K)
+            weights = check_weights_init(self.weights_init, K)
         if self.precisions_init is not None:
-            precisions = validation.check_array_parameter(
-                "precisions_init", self.precisions_init, family.shape(K)
-            )
-            validation.check_positive_definite("precisions_init", precisions, family.name)
+            name, shape = "precisions_init", family.shape(K)
+            precisions = check_array_parameter(name, self.precisions_init, shape)
+            check_positive_definite(name, precisions, family.name)
             parameters = {"means": np.zeros((K, D)), "covariances": family.invert(precisions)}
             scatter = family.moments_of(parameters, np.zeros(D)).scatter
         return GivenStart(means, weights, scatter)
 
+    def _gaussian(self) -> Gaussian:
+        check_is_fitted(self)
+        family = self._fitted_family()
+        assert isinstance(family, Gaussian)
+        return family
+
     @property
     def precisions_(self) -> np.ndarray:
         """Inverses of the covariances."""
-        check_is_fitted(self)
+        family = self._gaussian()
         # Those of variances below 1e-308 are infinite.
         with np.errstate(over="ignore", invalid="ignore"):
-            return self._fitted_family().invert(self.covariances_)
+            return family.invert(self.covariances_)
 
     @property
     def precisions_cholesky_(self) -> np.ndarray:
         """Factors of the precisions, in scikit-learn's shapes."""
-        check_is_fitted(self)
-        family = self._fitted_family()
+        family = self._gaussian()
         packed = family.pack(self.covariances_)
         return family.unpack_factor(factorise(packed, family.n_features, 0.0)[0])

@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators.array_columns import ArrayColumns
-from pickmix.estimators.queries import DensityQueries, weighted_mean
-from pickmix.estimators.row_sources import by_chunks, read_fitted
-from pickmix.estimators.table_columns import TableColumns
-from pickmix.estimators.validation import (
+from pickmix.checks import (
     RandomSeed,
     check_choice,
     check_flag,
     check_generator,
     check_integer,
 )
+from pickmix.estimators.queries import DensityQueries, weighted_mean
+from pickmix.estimators.row_sources import by_chunks, read_fitted
 from pickmix.families.base import RandomSource
 from pickmix.inputs.arrays import check_noise, read_numbers
 from pickmix.inputs.open_rows import is_dask, is_source
+from pickmix.model.columns import Columns
 from pickmix.model.conditional import ConditionalMixtures, check_quantiles, impute_rows
 from pickmix.model.explanation import Explanation, explain_rows
 from pickmix.model.merging import Merges, MergeTree, merge_model, score_levels
@@ -57,9 +56,10 @@ class MixtureQueries(DensityQueries, abc.ABC):
         """The fitted mixture as a value, with array-level queries."""
 
     @property
-    def _columns(self) -> ArrayColumns | TableColumns:
-        """How users name the model's columns, and read and write their values."""
-        return ArrayColumns(self, self.model_.family)
+    def _columns(self) -> Columns:
+        """How users name the model's columns, and read and write their values; of fitted ones."""
+        check_is_fitted(self)
+        return Columns(self, self.model_.family)
 
     @abc.abstractmethod
     def _like(self, columns: np.ndarray, model: MixtureModel) -> Self:
@@ -68,11 +68,11 @@ class MixtureQueries(DensityQueries, abc.ABC):
     def _random(self, random_state: Any) -> RandomSource:
         return check_generator(self.random_state if random_state is None else random_state)
 
-    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | None]:
+    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | float]:
         """Rows of the model, their noise, and what log-densities gain by units, (N,)."""
         check_is_fitted(self)
         rows = read_numbers(self, X)
-        return rows, check_noise(noise, rows), None
+        return rows, check_noise(noise, rows), 0.0
 
     # Densities and components.
 
@@ -87,12 +87,10 @@ class MixtureQueries(DensityQueries, abc.ABC):
     ) -> np.ndarray:
         """Log-density of each row, (N,).
 
-        With `n_candidates` the answer is approximate: about that many components are evaluated per
-        row instead of all, and the result is a lower bound of the log-density. It is tight if the
-        search found the components that matter, and can be hundreds of nats too low for rows far
-        from all components. So do not compare it with a threshold of exact log-densities: most of
-        the rows below the threshold may be harmless. Use `exact_below`: rows with a bound below it
-        get their exact log-density, and a score is then below it exactly where the log-density is.
+        With `n_candidates` it is a lower bound: tight if a search found the components that matter,
+        and perhaps hundreds of nats too low for rows far from all components. To compare scores
+        with a threshold of exact log-densities, give it as `exact_below`: a score is then below it
+        exactly where the log-density is.
 
         Parameters
         ----------
@@ -102,7 +100,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
             are none. Densities of tables are in their units: of numbers per unit, of dates per day;
             categories and counts have probabilities.
         n_candidates : int, default=None
-            Components to evaluate per row; None means all.
+            Components to evaluate per row, about; None means all.
         exact_below : float, default=None
             Rows with a bound below this are evaluated again, over all components.
         noise : array-like of shape (N, D) or (N, D, D), default=None
@@ -111,8 +109,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         if n_candidates is not None:
             check_integer("n_candidates", n_candidates, 1)
         rows, variances, units = self._read(X, noise)
-        if units is None:
-            return self.model_.score_samples(rows, variances, n_candidates, exact_below)
         below = None if exact_below is None else exact_below - units
         return np.asarray(self.model_.score_samples(rows, variances, n_candidates, below) + units)
 
@@ -143,19 +139,17 @@ class MixtureQueries(DensityQueries, abc.ABC):
         X : array-like of shape (N, D), rows that are not in memory, or table
             As in `fit`.
         level : int, default=None
-            Merge components until this many clusters are left, and return the most probable one:
-            that whose components have the largest posterior probability together. Clusters are
-            numbered by falling weight, as in `MergeTree.labels`. A background that explains rows is
-            one of them, up to the last merge.
+            Merge components until this many clusters are left, and return the one whose components
+            are most probable together. Clusters are numbered by falling weight, as in
+            `MergeTree.labels`. A background that explains rows stays one up to the last merge.
         n_candidates : int, default=None
-            Evaluate about that many components per row instead of all: the most probable of those
-            that a search finds.
+            Evaluate about that many components per row, which a search finds, instead of all.
         noise : array-like of shape (N, D) or (N, D, D), default=None
             Variances or covariances of the noise of the rows, as in `fit`.
         """
         if n_candidates is not None:
             check_integer("n_candidates", n_candidates, 1)
-        labels = self._labels(level)
+        labels = None if level is None else self._labels(level)
         rows, variances, _ = self._read(X, noise)
         return self.model_.predict(rows, variances, n_candidates, labels)
 
@@ -168,7 +162,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         With `level`, those of the clusters that are left when components are merged until there
         are so many: (N, level), see `predict`.
         """
-        labels = self._labels(level)
+        labels = None if level is None else self._labels(level)
         rows, variances, _ = self._read(X, noise)
         return self.model_.predict_proba(rows, variances, labels)
 
@@ -247,7 +241,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture.marginal([2, 0]).means_.shape
         (2, 2)
         """
-        check_is_fitted(self)
         terms = self._columns
         targets = terms.find(columns)
         return self._like(targets, self.model_.marginal(terms.in_model_order(targets)))
@@ -283,7 +276,6 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture.conditional({0: [-4.0, 4.0]}).mean().round(0).ravel()
         array([-4.,  4.])
         """
-        check_is_fitted(self)
         terms = self._columns
         rows = terms.read_given(given)
         is_given = ~np.isnan(rows).all(axis=0)
@@ -301,11 +293,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         return self._conditionals(terms, rows, targets, terms.read_noise(noise, rows))
 
     def _conditionals(
-        self,
-        terms: ArrayColumns | TableColumns,
-        rows: np.ndarray,
-        targets: np.ndarray,
-        noise: np.ndarray | None = None,
+        self, terms: Columns, rows: np.ndarray, targets: np.ndarray, noise: Any = None
     ) -> ConditionalMixtures:
         query = QueryRows(self.model_, rows, noise, terms.level_weights)
         return ConditionalMixtures(query, targets, terms, self._like, self._random)
@@ -353,10 +341,9 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mean.round(1), std.round(1)
         (array([1. , 1.5]), array([0.1, 0.1]))
         """
-        check_is_fitted(self)
+        terms = self._columns
         check_flag("return_std", return_std)
         wanted = None if quantiles is None else check_quantiles(quantiles)
-        terms = self._columns
         targets = terms.find(columns)
         mixtures = self._conditionals(terms, terms.read_without(X, targets), targets)
         answers = list(mixtures.describe(return_std)[: 2 if return_std else 1])
@@ -383,28 +370,26 @@ class MixtureQueries(DensityQueries, abc.ABC):
             whole mixture.
         strategy : {"mean", "mode", "draw"}, default="mean"
             "mean": the conditional mean of numbers and counts, the most probable level of
-            categories. It is the best guess of each cell, but filled rows then vary too little.
-            "mode": the conditional mode within the component that is most probable given the
-            observed cells, so that the filled cells of a row fit together. "draw": a draw from the
-            joint conditional distribution of all missing cells; statistics of several filled tables
-            vary as they should (multiple imputation).
+            categories: the best guess of each cell, but filled rows vary too little. "mode": the
+            conditional mode within the most probable component, so that the filled cells of a row
+            fit together. "draw": a draw from the joint conditional distribution; statistics of
+            several filled tables vary as they should (multiple imputation).
         n_draws : int, default=1
             Filled tables to make, with "draw".
         random_state : int, RandomState, Generator or None, default=None
             For "draw". None means that of the mixture.
         noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of known Gaussian noise on the rows, for a `GaussianMixture`.
-            Cells are filled with values without noise, given the noisy observed ones. Observed
-            cells keep their values, including the noise.
+            Variances or covariances of known noise on the rows, of Gaussians. Cells are filled
+            with values without noise; observed cells keep theirs, including the noise.
 
         Returns
         -------
         filled : (N, D) array, or (n_draws, N, D) if n_draws > 1
-            float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws.
-            Filled columns of a frame are floats, even of whole numbers: `TableMixture` keeps types.
-            It rounds integers and dates to their step and counts to whole numbers, leaves columns
-            alone that it skips or does not know, and gives back a table of the same kind; a Parquet
-            file gives a pyarrow Table, a CSV file a dict of arrays.
+            float32 if X is. For a data frame: a frame of the same kind, or a list of n_draws, in
+            which filled columns are floats. `TableMixture` keeps types: it rounds integers and
+            dates to their step and counts to whole numbers, leaves columns alone that it skips or
+            does not know, and gives back a table of the same kind (a Parquet file gives a pyarrow
+            Table, a CSV file a dict of arrays).
 
         Examples
         --------
@@ -418,13 +403,12 @@ class MixtureQueries(DensityQueries, abc.ABC):
         array([[ 1.,  3.],
                [-2., -6.]])
         """
-        check_is_fitted(self)
         terms = self._columns
         return self._impute(terms, *terms.filling(X), strategy, n_draws, random_state, noise)
 
     def _impute(
         self,
-        terms: ArrayColumns | TableColumns,
+        terms: Columns,
         rows: np.ndarray,
         fill: Any,
         strategy: str,
@@ -506,14 +490,14 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> explanation.expected[0, :2].round(1), explanation.ranked[0]
         (array([-1.,  3.]), array([1, 0]))
         """
-        check_is_fitted(self)
+        terms = self._columns
         if top is not None:
             check_integer("top", top, 1)
-        terms = self._columns
         rows, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
         query = QueryRows(self.model_, rows, terms.read_noise(noise, rows), terms.level_weights)
-        return in_terms(explain_rows(query, terms.all_labels, top), top)
+        explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top), top)
+        return explanation
 
     # Fewer components.
 
@@ -521,9 +505,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
         """The tree of merges from all components to one, the cheapest merge first.
 
         Two components are merged into one with their common weight, mean and covariance (for other
-        families: with the same expected features). Only neighbours are compared, so that the work
-        grows as K log K. A background is merged last. Numbers of tables are compared in units of
-        their standard deviation.
+        families: expected features). Only neighbours are compared: the work grows as K log K. A
+        background is merged last. Numbers of tables are in units of their standard deviation.
 
         Returns
         -------
@@ -561,21 +544,16 @@ class MixtureQueries(DensityQueries, abc.ABC):
         state: Any = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_merged"}
 
-    def _labels(self, level: Any) -> np.ndarray | None:
+    def _labels(self, level: Any, parameter: str = "level") -> np.ndarray:
         """Clusters (K,) of the components when `level` are left."""
-        if level is None:
-            return None
-        return self.merge_tree().labels(self._check_level("level", level))
-
-    def _check_level(self, name: str, value: Any) -> int:
         check_is_fitted(self)
         K = self.model_.n_components
-        if check_integer(name, value, 1) > K:
+        if check_integer(parameter, level, 1) > K:
             raise ValueError(
-                f"{name} must be at most {K}, the number of components of this mixture, got "
-                f"{value!r}."
+                f"{parameter} must be at most {K}, the number of components of this mixture, got "
+                f"{level!r}."
             )
-        return int(value)
+        return self.merge_tree().labels(level)
 
     def _score_levels(self, X: Any, levels: np.ndarray) -> Iterator[np.ndarray]:
         """Yield log-densities (G, R) of the rows of X when `levels` (G,) components are left."""
@@ -587,8 +565,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
                     yield from score_levels(self.model_, self._merges(), rows, levels)
             return
         rows, _, units = self._read(X, None)
-        first = 0
+        units, first = np.broadcast_to(units, rows.shape[:1]), 0
         for scores in score_levels(self.model_, self._merges(), rows, levels):
             last = first + scores.shape[1]
-            yield scores if units is None else scores + units[first:last]
+            yield scores + units[first:last]
             first = last

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import abc
-import functools
+import contextlib
 import types
 import warnings
 from collections.abc import Callable
@@ -13,13 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from pickmix.checks import check_randomness
 from pickmix.closed_form.algorithm import mean_log_base
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
 from pickmix.closed_form.stream import OnlineMixture
-from pickmix.estimators import validation
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.compilation import ensure_compiled
-from pickmix.estimators.row_sources import is_large, learn_by_chunks
+from pickmix.estimators.fit_rows import FitRows
+from pickmix.estimators.row_sources import is_large, learn_by_chunks, refuse_noise
 from pickmix.families.base import Family
 from pickmix.fitting.settings import WEIGHT_FLOOR, partition_settings
 from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
@@ -32,32 +32,23 @@ from pickmix.threads import Threads, resolve_n_jobs
 _FIRST_PASSES = 40  # Passes over the first batch.
 
 
-def _check_keeps_no_rows(estimator: OnlineFitting) -> None:
-    """Raise for settings of fits that keep something for every row."""
-    try:
-        settings = partition_settings(estimator.algorithm, estimator.proposal)
-    except ValueError:
-        # partial_fit itself raises for an invalid proposal.
-        return
-    if settings is None:
-        raise AttributeError(
-            "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
-            f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, which "
-            "keep something for every row."
-        )
+class _IfRowsAreNotKept:
+    """A method that exists unless fits keep something for every row; the error says why not."""
 
-
-class _AvailableIf:
-    """A method that exists only if a check passes, whose AttributeError says why not."""
-
-    def __init__(self, check: Callable[[Any], None], method: Callable[..., Any]) -> None:
-        self._check, self._method = check, method
-        self.__doc__ = method.__doc__
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method, self.__doc__ = method, method.__doc__
 
     def __get__(self, estimator: Any, owner: type | None = None) -> Any:
         if estimator is None:
             return self._method
-        self._check(estimator)
+        # The method itself raises for an invalid proposal.
+        with contextlib.suppress(ValueError):
+            if partition_settings(estimator.algorithm, estimator.proposal) is None:
+                raise AttributeError(
+                    "partial_fit works with algorithm='mhsaem' and proposal='partition' or 'auto', "
+                    f"got algorithm={estimator.algorithm!r} and proposal={estimator.proposal!r}, "
+                    "which keep something for every row."
+                )
         return types.MethodType(self._method, estimator)
 
 
@@ -67,7 +58,7 @@ class OnlineFitting(ClosedFormMixture):
     _online: OnlineMixture | None = None
     _online_for: tuple[Any, ...] = ()
 
-    @functools.partial(_AvailableIf, _check_keeps_no_rows)
+    @_IfRowsAreNotKept
     def partial_fit(
         self,
         X: Any,
@@ -102,8 +93,7 @@ class OnlineFitting(ClosedFormMixture):
         self
         """
         if is_large(X):
-            if noise is not None:
-                raise ValueError("noise needs rows in memory: read X into an array first.")
+            refuse_noise(noise)
             learn_by_chunks(self, X, sample_weight, hasattr(self, "weights_"))
             return self
         self._check_parameters()
@@ -113,23 +103,30 @@ class OnlineFitting(ClosedFormMixture):
             with warnings.catch_warnings():
                 # More batches will come: that the first was not enough is no news.
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                self._fit(X, sample_weight, min(self.max_iter, _FIRST_PASSES), None, noise=noise)
+                most = min(self.max_iter, _FIRST_PASSES)
+                self._fit(X, sample_weight, noise, max_iter=most, max_steps=None)
             return self
-        if np.isnan(read_numbers(self, X)).all():
-            warn_about_unseen(len(read_numbers(self, X)), stacklevel=2)
+        rows = read_numbers(self, X)
+        if np.isnan(rows).all():
+            warn_about_unseen(len(rows))
             return self
-        rows, weights, noise = check_partial_table(self, X, sample_weight, noise, reset=False)
-        self._check_same_mixture(rows.shape[1])
-        family = self._make_family(rows, continues=True)
+        data = FitRows(*check_partial_table(self, X, sample_weight, noise, reset=False))
+        K, n_columns = self.weights_.shape[0], data.rows.shape[1]
+        if not self._continues(n_columns):
+            name = self._family_parameter
+            raise ValueError(
+                f"partial_fit continues with the fitted components, n_components={K} and "
+                f"{name}={self._fitted_description!r}, got {self.n_components!r} and "
+                f"{getattr(self, name)!r}. Use fit to start again."
+            )
+        family = self._make_family(data.rows, continues=True)
+        partial = data.is_partial
+        compiled = needs_compiled(family.layout, data.rows.shape[0], K, partial)
+        key = (settings, self.n_jobs, np.asarray(self.reg_covar).tobytes(), compiled)
+        if self._online is None or self._online_for != key:
+            self._online, self._online_for = self._resume(settings, family, compiled), key
         online = self._online
-        partial = noise is not None or bool(np.isnan(rows).any())
-        compiled = needs_compiled(family.layout, rows.shape[0], self.weights_.shape[0], partial)
-        floors = np.asarray(getattr(self, "reg_covar", 0.0)).tobytes()
-        key = (settings, self.n_jobs, floors, compiled)
-        if online is None or self._online_for != key:
-            online = self._resume(settings, family, compiled)
-            self._online_for = key
-        source = self._make_source(family, rows, weights, compiled, online.center, noise=noise)
+        source = data.source(family, compiled, online.center)
         if compiled and partial:
             ensure_compiled("partial")
         gamma = None
@@ -154,22 +151,8 @@ class OnlineFitting(ClosedFormMixture):
         self._chain = np.empty(0, dtype=np.int32)
         return self
 
-    def _check_same_mixture(self, n_columns: int) -> None:
-        if not self._continues(n_columns):
-            fitted, asked = self._family_names()
-            raise ValueError(
-                "partial_fit continues with the fitted components, n_components="
-                f"{self.weights_.shape[0]} and {fitted}, got {self.n_components!r} and {asked}. "
-                "Use fit to start again."
-            )
-
-    @abc.abstractmethod
-    def _family_names(self) -> tuple[str, str]: ...
-
     def _resume(self, settings: RandomPartition, family: Family, compiled: bool) -> OnlineMixture:
         """An online mixture with the fitted parameters."""
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        K = self.weights_.shape[0]
         if compiled:
             ensure_compiled("partition")
         center = self.model_.centre()
@@ -180,12 +163,11 @@ class OnlineFitting(ClosedFormMixture):
         if self.background_ is not None:
             # It stays as broad as it is.
             prior.resume_background(self.background_, moments)
-        state = MixtureState(
-            family, moments, make_backend(compiled, threads), prior, WEIGHT_FLOOR / K
-        ).require_sound()
-        seed = int(validation.check_randomness(self.random_state).randint(2**31 - 1))
-        self._online = OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
-        return self._online
+        backend = make_backend(compiled, Threads(resolve_n_jobs(self.n_jobs)))
+        floor = WEIGHT_FLOOR / self.weights_.shape[0]
+        state = MixtureState(family, moments, backend, prior, floor).require_sound()
+        seed = int(check_randomness(self.random_state).randint(2**31 - 1))
+        return OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
 
     def __getstate__(self) -> Any:
         # Threads and caches are not pickled; the fitted parameters suffice.

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix import archive
 from pickmix.archive import DamagedFileError, Extension
-from pickmix.estimators.validation import check_array_parameter, check_fitted_weights
+from pickmix.checks import check_array_parameter, check_fitted_weights
 from pickmix.inputs.files import replacing
 from pickmix.inputs.schema import TableSchema
 from pickmix.selection.settings import RandomPartition
@@ -49,15 +49,12 @@ class Saveable:
 
 # Chains let warm_start continue where the fit ended, moments a stream.
 _DEEP_STATE = ("_chain", "_moments", "_passes", "_split_seed")
-_FAMILY_STATE = ("_chain", "_effective_counts", "_fitted_description", "_passes")
+_CLOSED_FORM_STATE = ("_chain", "_effective_counts", "_fitted_description", "_passes")
 # Modules go by name, so that loading one kind of model imports no other kind's engine.
 SAVEABLE: dict[str, Saveable] = {
-    "GaussianMixture": Saveable(
-        "pickmix.estimators.gaussian_mixture",
-        ("_chain", "_effective_counts", "_fitted_structure", "_passes"),
-    ),
-    "FamilyMixture": Saveable("pickmix.estimators.family_mixture", _FAMILY_STATE),
-    "TableMixture": Saveable("pickmix.estimators.table_mixture", _FAMILY_STATE),
+    "GaussianMixture": Saveable("pickmix.estimators.gaussian_mixture", _CLOSED_FORM_STATE),
+    "FamilyMixture": Saveable("pickmix.estimators.family_mixture", _CLOSED_FORM_STATE),
+    "TableMixture": Saveable("pickmix.estimators.table_mixture", _CLOSED_FORM_STATE),
     "FlowMixture": Saveable("pickmix.estimators.flow_mixture", _DEEP_STATE, {"linear": False}),
     "SumProductTransformNetwork": Saveable(
         "pickmix.estimators.sum_product_transform_network", _DEEP_STATE
@@ -112,33 +109,25 @@ def save(model: BaseEstimator, path: str | os.PathLike[str]) -> Path:
             if SAVEABLE[name].holds(attribute)
         },
     }
-    if path.suffix == ".npz":
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
-        return path
-    if path.exists() and not path.is_dir():
+    is_file = path.suffix == ".npz"
+    if not is_file and path.exists() and not path.is_dir():
         raise FileExistsError(f"{path}: expected a folder or a name ending in .npz, found a file.")
-    is_new = not path.exists()
-    path.mkdir(parents=True, exist_ok=True)
+    # The arrays hold the description too: replacing this one file replaces the model.
+    file = path if is_file else path / ARRAYS_FILE
+    is_new = not file.parent.exists()
+    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # The arrays hold the description too: replacing this one file replaces the model.
-        description = _write(path / ARRAYS_FILE, content)
-    except OSError:
-        if is_new:
-            path.rmdir()
-        raise
-    with replacing(path / DESCRIPTION_FILE) as temporary:
-        temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def _write(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return archive.write(path, content, kind=_KIND, extensions=_EXTENSIONS)
+        description = archive.write(file, content, kind=_KIND, extensions=_EXTENSIONS)
     except OSError as error:
+        if is_new and not is_file:
+            path.rmdir()
         raise OSError(
-            error.errno, f"{path}: the model could not be saved ({error.strerror})"
+            error.errno, f"{file}: the model could not be saved ({error.strerror})"
         ) from error
+    if not is_file:
+        with replacing(path / DESCRIPTION_FILE) as temporary:
+            temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def _saveable_parameters(model: BaseEstimator) -> dict[str, Any]:
@@ -255,6 +244,8 @@ def _make(path: Path, content: dict[str, Any]) -> Any:
         # Up to version 0.2 a mixture of a table held one of encoded rows.
         attributes = attributes["mixture_"]["model"]["attributes"] | attributes
         del attributes["mixture_"]
+    if "_fitted_structure" in attributes:
+        attributes["_fitted_description"] = attributes.pop("_fitted_structure")
     for attribute, value in attributes.items():
         if not entry.holds(attribute):
             raise DamagedFileError(path, f"a {name} has no fitted attribute {attribute!r}.")

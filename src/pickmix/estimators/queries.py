@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight
 
 from pickmix.estimators.notebook import NotebookCard
+from pickmix.fitting.stopping import Outcome
+from pickmix.inputs.errors import warn_caller
 
 
 class DensityQueries(NotebookCard):
@@ -48,3 +52,26 @@ def weighted_mean(scores: np.ndarray, sample_weight: ArrayLike | None) -> float:
     if not weights.any():
         raise ValueError("sample_weight must hold a positive weight, got only zeros.")
     return float(weights @ scores / weights.sum())
+
+
+def warn_about_outcome(mixture: Any) -> None:
+    outcome, category = mixture.outcome_, ConvergenceWarning
+    if outcome == Outcome.MAX_ITER and mixture.annealing is None and mixture.tol > 0.0:
+        message = (
+            f"The log-likelihood still rose by more than tol={mixture.tol!r} after "
+            f"max_iter={mixture.max_iter} passes. Increase max_iter or tol."
+        )
+    elif outcome == Outcome.SINGULAR:
+        message = (
+            "The fit ended early: a component's covariance became singular, and its last good "
+            f"value was kept. Increase reg_covar (now {mixture.reg_covar!r}) or decrease "
+            f"n_components (now {mixture.n_components})."
+        )
+    elif outcome == Outcome.NON_FINITE:
+        message = "The fit ended early: the log-likelihood was not finite. Rescale X."
+    elif outcome == Outcome.INTERRUPTED:
+        category = UserWarning
+        message = f"The fit was interrupted after {mixture.n_steps_} steps; the model is usable."
+    else:
+        return
+    warn_caller(message, category)

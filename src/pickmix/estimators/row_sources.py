@@ -13,7 +13,7 @@ import inspect
 import operator
 import os
 import pickle
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -29,8 +29,7 @@ from pickmix.inputs.sources import RowSource, read_ahead, refuse_bad
 _CHUNK_BYTES = 2**25
 _LARGEST_CHUNK_BYTES = 2**29
 _CHUNK_ROWS_PER_COMPONENT = 64
-# Share of the memory that rows may take.
-MEMORY_SHARE = 0.7
+_MEMORY_SHARE = 0.7  # Of the memory that rows may take.
 # An estimator of more bytes than this is sent to a worker beforehand. Graphs go through the
 # scheduler, and Dask warns of large ones.
 _SMALL = 1_000_000
@@ -105,12 +104,18 @@ def read_chunks(
 
 def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
     """Yield chunks of X, with the columns that an estimator was fitted to."""
-    source = open_fitted(estimator, X)
-    try:
+    with _closing_unless_given(open_fitted(estimator, X), X) as source:
         allow_nan = get_tags(estimator).input_tags.allow_nan
         with contextlib.closing(read_chunks(source, allow_nan)) as chunks:
             for _, rows in chunks:
                 yield rows
+
+
+@contextlib.contextmanager
+def _closing_unless_given(source: RowSource, X: Any) -> Generator[RowSource, None, None]:
+    """Close a source at the end, unless it is the X that the user opened."""
+    try:
+        yield source
     finally:
         if source is not X:
             source.close()
@@ -119,12 +124,16 @@ def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
 def read_all(source: RowSource, why: str) -> np.ndarray:
     """All rows in memory, if they fit; `why` they must be there."""
     needed = source.n_rows * source.n_columns * source.dtype.itemsize
-    if needed > MEMORY_SHARE * memory():
-        raise MemoryError(
-            f"{source.name}: its {source.n_rows:,} rows take {needed / 1e9:.1f} GB, and {why}. "
-            f"This machine has {memory() / 1e9:.1f} GB."
-        )
+    refuse_too_large(needed, f"{source.name}: its {source.n_rows:,} rows take", why)
     return source.read(0, source.n_rows)
+
+
+def refuse_too_large(n_bytes: int, what: str, why: str, remedy: str = "") -> None:
+    if n_bytes > _MEMORY_SHARE * memory():
+        raise MemoryError(
+            f"{what} {n_bytes / 1e9:.1f} GB, and {why}. This machine has {memory() / 1e9:.1f} GB."
+            f"{remedy}"
+        )
 
 
 def memory() -> float:
@@ -133,13 +142,18 @@ def memory() -> float:
     return float("inf")
 
 
-def learn_names(estimator: Any, n_columns: int, names: list[str] | None) -> None:
+def refuse_noise(noise: Any) -> None:
+    """Raise for noise of rows that are not in memory."""
+    if noise is not None:
+        raise ValueError("noise needs rows in memory: read X into an array first.")
+
+
+def learn_names(estimator: Any, n_columns: int, names: Sequence[str] | None) -> None:
     """Keep the columns of a table as scikit-learn does those of a frame."""
     estimator.n_features_in_ = n_columns
+    vars(estimator).pop("feature_names_in_", None)
     if names is not None:
-        estimator.feature_names_in_ = np.array(names, dtype=object)
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+        estimator.feature_names_in_ = np.array(list(names), dtype=object)
 
 
 def learn_by_chunks(estimator: Any, X: Any, sample_weight: Any, is_begun: bool) -> None:
@@ -152,25 +166,21 @@ def learn_by_chunks(estimator: Any, X: Any, sample_weight: Any, is_begun: bool) 
             "partial_fit takes one batch at a time: compute the partitions of a Dask "
             "collection one by one, or use fit, which leaves them where they are."
         )
-    source = open_fitted(estimator, X) if is_begun else open_for(X)
-    # Chunks come without names: the columns have been chosen.
-    names = vars(estimator).pop("feature_names_in_", source.names)
-    allow_nan = get_tags(estimator).input_tags.allow_nan
-    try:
-        weights = check_weights(sample_weight, source.n_rows)
-        with contextlib.closing(read_chunks(source, allow_nan)) as chunks:
-            for first, rows in chunks:
-                counts = ~np.isnan(rows).all(axis=1)
-                chunk_weights = None
-                if weights is not None:
-                    chunk_weights = weights[first : first + rows.shape[0]]
-                    counts &= chunk_weights > 0.0
-                if counts.any():
-                    estimator.partial_fit(rows, sample_weight=chunk_weights)
-    finally:
-        if source is not X:
-            source.close()
-        learn_names(estimator, source.n_columns, None if names is None else list(names))
+    opened = open_fitted(estimator, X) if is_begun else open_for(X)
+    with _closing_unless_given(opened, X) as source:
+        # Chunks come without names: the columns have been chosen.
+        names = vars(estimator).pop("feature_names_in_", source.names)
+        try:
+            weights = check_weights(sample_weight, source.n_rows)
+            allow_nan = get_tags(estimator).input_tags.allow_nan
+            with contextlib.closing(read_chunks(source, allow_nan)) as chunks:
+                for first, rows in chunks:
+                    some = None if weights is None else weights[first : first + rows.shape[0]]
+                    counts = ~np.isnan(rows).all(axis=1)
+                    if (counts if some is None else counts & (some > 0.0)).any():
+                        estimator.partial_fit(rows, sample_weight=some)
+        finally:
+            learn_names(estimator, source.n_columns, names)
 
 
 def by_chunks(query: Query) -> Query:
@@ -181,21 +191,17 @@ def by_chunks(query: Query) -> Query:
 
     @functools.wraps(query)
     def answer(self: Any, X: Any, *args: Any, **options: Any) -> Any:
-        if not getattr(self, "_takes_sources", True):
+        if not (getattr(self, "_takes_sources", True) and is_large(X)):
             return query(self, X, *args, **options)
-        if options.get("noise") is not None and is_large(X):
-            raise ValueError("noise needs rows in memory: read X into an array first.")
-        if is_dask(X):
-            check_is_fitted(self)
-            return _query_later(self, query, X, *args, **options)
-        if not is_source(X):
-            return query(self, X, *args, **options)
+        refuse_noise(options.get("noise"))
         check_is_fitted(self)
+        if is_dask(X):
+            return _query_later(self, query, X, *args, **options)
         with contextlib.closing(read_fitted(self, X)) as chunks:
             # The columns were compared when they were chosen.
-            bare = copy.copy(self)
-            vars(bare).pop("feature_names_in_", None)
-            parts = [query(bare, rows, *args, **options) for rows in chunks]
+            unnamed = copy.copy(self)
+            vars(unnamed).pop("feature_names_in_", None)
+            parts = [query(unnamed, rows, *args, **options) for rows in chunks]
         if isinstance(parts[0], tuple):
             return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return np.concatenate(parts)
@@ -204,59 +210,47 @@ def by_chunks(query: Query) -> Query:
 
 
 def _query_later(estimator: Any, query: Query, X: Any, *args: Any, **options: Any) -> Any:
+    """Query rows of a Dask collection, partition by partition; nothing is computed yet.
+
+    The result is a Dask array, or a pair of them. The estimator is in the graph once, or on the
+    cluster once if it is large.
+    """
     name = query.__name__
     bound = inspect.signature(query).bind(estimator, X, *args, **options)
     bound.apply_defaults()
     arguments = dict(list(bound.arguments.items())[2:])
-    names = getattr(estimator, "feature_names_in_", None)
-    if names is not None and hasattr(X, "columns"):
-        X = X[list(names)]
-    n_columns = arguments.get("m")
+    n_columns: int | None = arguments.get("m")
     if name == "predict_proba":
         n_columns = arguments.get("level") or estimator.weights_.shape[0]
-    dtype = {"predict": np.int64, "top_components": (np.int64, np.float64)}.get(name, np.float64)
-    return lazily(getattr(estimator, name), X, dtype, n_columns, **arguments)
-
-
-def lazily(
-    method: Callable[..., Any],
-    collection: Any,
-    dtype: Any,
-    n_columns: int | None = None,
-    **arguments: Any,
-) -> Any:
-    """Query rows of a Dask collection, partition by partition; nothing is computed yet.
-
-    The method of a fitted estimator goes from rows (n, D) to an array (n,) or (n, n_columns) of
-    this dtype, or to a pair of them if `dtype` is a pair. The result is a Dask array or a pair of
-    them. The estimator is in the graph once, or on the cluster once if it is large.
-    """
-    is_pair = isinstance(dtype, tuple)
-    options: dict[str, Any] = {
-        "method": method.__name__,
+    dtypes: tuple[Any, ...] = (np.int64 if name == "predict" else np.float64,)
+    if name == "top_components":
+        dtypes = np.int64, np.float64
+    task: dict[str, Any] = {
+        "method": name,
         "arguments": arguments,
-        "dtypes": dtype if is_pair else (dtype,),
+        "dtypes": dtypes,
         "n_columns": n_columns,
-        "meta": _empty(object if is_pair else dtype, n_columns),
+        "meta": _empty(dtypes[0] if len(dtypes) == 1 else object, n_columns),
     }
-    estimator = _in_graph(_for_queries(method.__self__))  # type: ignore[attr-defined]
-    if hasattr(collection, "columns"):
-        answers = collection.map_partitions(_query_partition, estimator, **options)
-    elif collection.ndim != 2:
-        raise ValueError(f"X must have shape (N, D), got {collection.shape}.")
+    model = _in_graph(estimator)
+    if hasattr(X, "columns"):
+        names = getattr(estimator, "feature_names_in_", None)
+        rows = X if names is None else X[list(names)]
+        answers = rows.map_partitions(_query_partition, model, **task)
+    elif X.ndim != 2:
+        raise ValueError(f"X must have shape (N, D), got {X.shape}.")
     else:
-        rows = collection.rechunk({1: -1}) if collection.numblocks[1] > 1 else collection
-        if n_columns is None:
-            options["drop_axis"] = 1
-        else:
-            options["chunks"] = (rows.chunks[0], (n_columns,))
-        answers = rows.map_blocks(_query_partition, estimator, **options)
-    if not is_pair:
+        rows = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
+        shape = (
+            {"drop_axis": 1} if n_columns is None else {"chunks": (rows.chunks[0], (n_columns,))}
+        )
+        answers = rows.map_blocks(_query_partition, model, **task, **shape)
+    if len(dtypes) == 1:
         return answers
     # Blocks are pairs. Both results are made of them, so rows are queried once.
     return tuple(
         answers.map_blocks(operator.itemgetter(k), dtype=kind, meta=_empty(kind, n_columns))
-        for k, kind in enumerate(dtype)
+        for k, kind in enumerate(dtypes)
     )
 
 
@@ -264,31 +258,26 @@ def _empty(dtype: Any, n_columns: int | None) -> np.ndarray:
     return np.empty((0,) if n_columns is None else (0, n_columns), dtype=dtype)
 
 
-def _for_queries(estimator: Any) -> Any:
-    """A copy for a worker: with one thread, as each thread of a worker has a task of its own."""
-    light = copy.copy(estimator)
-    for name in _FOR_FITS:
-        vars(light).pop(name, None)
-    if hasattr(light, "n_jobs"):
-        light.n_jobs = 1
-    if hasattr(light, "callbacks"):
-        light.callbacks = ()
-    return light
-
-
 def _in_graph(estimator: Any) -> Any:
-    """A Dask object that stands for an estimator."""
+    """A Dask object that stands for an estimator, without what only fits need.
+
+    It has one thread, as each thread of a worker has a task to itself.
+    """
     from dask.base import tokenize
     from dask.delayed import delayed
 
-    content = pickle.dumps(estimator)
+    light = copy.copy(estimator)
+    for name in _FOR_FITS:
+        vars(light).pop(name, None)
+    light.n_jobs, light.callbacks = 1, ()
+    content = pickle.dumps(light)
     if len(content) > _SMALL:
         # Without a cluster, threads of this process share it.
         with contextlib.suppress(ImportError, ValueError):
             from distributed import default_client
 
-            estimator = default_client().scatter(estimator)
-    return delayed(estimator, name=f"estimator-{tokenize(content)}", traverse=False)
+            light = default_client().scatter(light)
+    return delayed(light, name=f"estimator-{tokenize(content)}", traverse=False)
 
 
 def _query_partition(

@@ -25,14 +25,14 @@ from pickmix.inputs.errors import InputError, listed, shown
 from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed, zone_of
 from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, settled
 from pickmix.inputs.schema import LEVEL_KINDS, UNITS, ColumnSchema, TableSchema
-from pickmix.model.conditional import ColumnTerms
+from pickmix.model.columns import Columns, ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
 
 
-class TableColumns:
+class TableColumns(Columns):
     """Columns of a schema: found by name, in the units and with the levels of the table.
 
-    See `pickmix.model.conditional.Columns`. The model has the columns of `schema.modelled`.
+    The model has the columns of `schema.modelled`.
     """
 
     def __init__(self, schema: TableSchema) -> None:
@@ -44,29 +44,25 @@ class TableColumns:
 
     # Which columns.
 
-    def labels(self, columns: np.ndarray) -> list[str]:
-        return [self.all_labels[column] for column in columns]
-
     def _schemas(self, columns: np.ndarray) -> list[ColumnSchema]:
         return [self.schema.modelled[column] for column in columns]
 
     def in_model_order(self, columns: np.ndarray) -> np.ndarray:
         return np.sort(columns)
 
-    def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
+    def find(self, columns: Any) -> np.ndarray:
         names = [columns] if isinstance(columns, str) else list(columns)
         for name in names:
             if name not in self.all_labels:
                 listed = ", ".join(map(repr, self.all_labels))
                 raise ValueError(
-                    f"{parameter} must be part of the model, that is {listed}, got {name!r}."
+                    f"columns must be part of the model, that is {listed}, got {name!r}."
                 )
         if not names or len(set(names)) < len(names):
-            raise ValueError(f"{parameter} must hold at least one name, each once, got {names!r}.")
+            raise ValueError(f"columns must hold at least one name, each once, got {names!r}.")
         return np.array([self.all_labels.index(name) for name in names], dtype=np.int64)
 
     def free(self, is_given: np.ndarray) -> np.ndarray:
-        """Columns that are not given, by flags (D,), in the order of the table."""
         place = {name: number for number, name in enumerate(self.all_labels)}
         order = [place[name] for name in self.schema.columns if name in place]
         return np.array([number for number in order if not is_given[number]], dtype=np.int64)
@@ -84,16 +80,11 @@ class TableColumns:
     # Rows in.
 
     def read(self, X: Any, parameter: str = "X") -> tuple[np.ndarray, np.ndarray]:
-        """Encoded rows (N, D), and what log-densities of their cells gain by units, (N, D)."""
         return encode(self.schema, read_typed(X))
 
     def read_some(
         self, X: Any, choose: Callable[[int], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, int, TypedTable]:
-        """The rows that `choose` numbers from how many there are.
-
-        As `read` returns them, their numbers, how many there are, and the table of them.
-        """
         table = read_typed(X)
         numbers = choose(table.n_rows)
         chosen = table.take(numbers)
@@ -109,12 +100,10 @@ class TableColumns:
         ]
 
     def read_noise(self, noise: Any, rows: np.ndarray) -> None:
-        """Raise if there is noise: tables have none."""
         if noise is not None:
             raise ValueError("noise is for a mixture of Gaussians, got a table.")
 
     def read_given(self, given: Any) -> np.ndarray:
-        """Encoded rows (n, D) with NaN for values that are not given; see `conditional`."""
         if isinstance(given, Mapping):
             n_rows = _n_given(given)
             table = _given_rows(self.schema, given, 1 if n_rows is None else n_rows)
@@ -127,7 +116,6 @@ class TableColumns:
         return _encode_given(self.schema, table)
 
     def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
-        """Encoded rows (N, D) in which the columns to predict are missing."""
         names = self.labels(targets)
         table = read_typed(X)
         others = {name: c for name, c in table.columns.items() if name not in names}
@@ -177,7 +165,6 @@ class TableColumns:
         return write_typed(decode(self.schema, rows, self.labels(columns), random))
 
     def single(self, answer: dict[str, np.ndarray], columns: Any) -> Any:
-        """The answer for the columns that were named: an array if it was one."""
         return answer[columns] if isinstance(columns, str) else answer
 
     def probabilities(
@@ -204,7 +191,6 @@ class TableColumns:
             )
 
     def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Explanation, Any], Explanation]]:
-        """Encoded rows, and what puts an explanation of them into the terms of the table."""
         table = read_typed(X)
         rows, log_units = encode(self.schema, table)
         return rows, lambda explanation, top: self._explain(explanation, table, log_units, top)
@@ -255,10 +241,7 @@ class TableColumns:
     def filling(
         self, X: Any, absent: Sequence[str] = ()
     ) -> tuple[np.ndarray, Callable[[np.ndarray, Any], Any]]:
-        """Encoded rows with NaN for gaps, and what turns filled rows into a table without gaps.
-
-        The table need not have the columns `absent`.
-        """
+        """As of arrays; the table need not have the columns `absent`."""
         original, table = open_table(X)
         rows, _ = encode(self.schema, table, absent)
         same_origin = table.origin == self.schema.origin

@@ -13,23 +13,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
-from pickmix.estimators.family_mixture import DescribedMixture, FamilyMixture
+from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.estimators.table_columns import TableColumns
-from pickmix.estimators.validation import warn_about_outcome
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.registry import Description
-from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import infer_schema
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.model.conditional import impute_rows
-from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
 
 
 @dataclass(eq=False, repr=False)
-class TableMixture(DescribedMixture):
+class TableMixture(ClosedFormMixture):
     """Mixture model of a table with columns of several kinds, and with missing values.
 
     The kind of each column is found from its values, see `schema_`; `schema` overrides it:
@@ -148,13 +145,7 @@ class TableMixture(DescribedMixture):
         -------
         self
         """
-        fitted, rows, weights = self._encode(X, sample_weight)
-        ClosedFormMixture._fit(
-            fitted, rows, weights, self.max_iter, self.max_steps, checkpoint=self.checkpoint
-        )
-        self.__dict__.update(fitted.__dict__)
-        warn_about_outcome(self)
-        return self
+        return super().fit(X, sample_weight=sample_weight)
 
     def fit_predict(  # type: ignore[override]
         self, X: Any, y: object = None, sample_weight: ArrayLike | None = None
@@ -163,37 +154,42 @@ class TableMixture(DescribedMixture):
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _fit(self, X: Any, sample_weight: Any, *args: Any, **options: Any) -> None:
-        fitted, rows, weights = self._encode(X, sample_weight)
-        ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
-        self.__dict__.update(fitted.__dict__)
-
-    def _encode(self, X: Any, sample_weight: Any) -> tuple[Self, np.ndarray, Any]:
-        """A copy of this estimator with the schema of a table, encoded rows and their weights.
-
-        Attributes stay as they are until the fit of the copy has ended.
-        """
         check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_integer("max_levels", self.max_levels, 2)
-        table, weights = _with_weight(read_typed(X), sample_weight)
+        table, weights = read_typed(X), sample_weight
+        if sample_weight is not None:
+            values = np.asarray(sample_weight)
+            # Rows without weight must not shape the schema. The fit refuses other shapes and types.
+            sound = values.shape == (table.n_rows,) and values.dtype.kind in "biuf"
+            if sound and 0 < np.count_nonzero(values) < table.n_rows:
+                table, weights = table.take(np.flatnonzero(values)), values[values != 0]
+        # Attributes stay as they are until the fit of the copy has ended.
         fitted = copy.copy(self)
         if not (self.warm_start and hasattr(self, "schema_")):
-            fitted.schema_ = self._infer_schema(table)
-        return fitted, encode(fitted.schema_, table)[0], weights
-
-    def _infer_schema(self, table: TypedTable) -> TableSchema:
-        kinds, exclude = self.schema, self.exclude
-        if kinds is not None and not isinstance(kinds, Mapping):
-            raise ValueError(f"schema must be a dict of names and kinds, got {kinds!r}.")
-        if isinstance(exclude, str) or not isinstance(exclude, Sequence):
-            raise ValueError(f"exclude must be a list of names, got {exclude!r}.")
-        return infer_schema(table, kinds, exclude, self.max_levels)
+            if self.schema is not None and not isinstance(self.schema, Mapping):
+                raise ValueError(f"schema must be a dict of names and kinds, got {self.schema!r}.")
+            if isinstance(self.exclude, str) or not isinstance(self.exclude, Sequence):
+                raise ValueError(f"exclude must be a list of names, got {self.exclude!r}.")
+            fitted.schema_ = infer_schema(table, self.schema, self.exclude, self.max_levels)
+        rows, _ = encode(fitted.schema_, table)
+        ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
+        self.__dict__.update(fitted.__dict__)
 
     def _description(self) -> Description:
-        return describe_kinds(self.schema_, self.covariance_type)
+        groups = (
+            (self.covariance_type, GAUSSIAN_KINDS),
+            ("categorical", LEVEL_KINDS),
+            ("poisson", ("count",)),
+        )
+        columns = list(enumerate(self.schema_.modelled))
+        places = [(family, [d for d, c in columns if c.kind in kinds]) for family, kinds in groups]
+        return [(family, numbers) for family, numbers in places if numbers]
 
     def _floors(self, n_columns: int) -> np.ndarray:
-        return floors_of(self.schema_, float(self.reg_covar))
+        steps = [0.0 if c.step is None else c.step / c.scale for c in self.schema_.modelled]
+        # The variance of rounding.
+        return np.asarray(float(self.reg_covar) + np.square(steps) / 12.0)
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         super()._learn_columns(rows)
@@ -202,6 +198,14 @@ class TableMixture(DescribedMixture):
     def _learn_names(self) -> None:
         self.feature_names_in_ = np.array(list(self.schema_.columns), dtype=object)
         self.n_features_in_ = len(self.schema_)
+
+    def _take_columns(self, whole: Self, columns: np.ndarray) -> None:
+        self.column_limits_ = whole.column_limits_[np.sort(columns)]
+        names = whole._columns.labels(columns)
+        kinds = {name: kind for name, kind in (whole.schema or {}).items() if name in names}
+        self.schema, self.exclude = kinds or None, ()
+        self.schema_ = TableSchema([whole.schema_[name] for name in names], whole.schema_.origin)
+        self._learn_names()
 
     @property
     def mixture_(self) -> FamilyMixture:
@@ -221,20 +225,12 @@ class TableMixture(DescribedMixture):
 
     @property
     def _columns(self) -> TableColumns:
+        check_is_fitted(self)
         return TableColumns(self.schema_)
 
     def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray]:
-        check_is_fitted(self)
         rows, log_units = self._columns.read(X)
         return rows, noise, log_units.sum(axis=1)
-
-    def _set_model(self, whole: Self, columns: np.ndarray, model: MixtureModel) -> None:
-        super()._set_model(whole, np.sort(columns), model)
-        names = whole._columns.labels(columns)
-        kinds = {name: kind for name, kind in (whole.schema or {}).items() if name in names}
-        self.schema, self.exclude = kinds or None, ()
-        self.schema_ = TableSchema([whole.schema_[name] for name in names], whole.schema_.origin)
-        self._learn_names()
 
     def sample(
         self,
@@ -294,45 +290,8 @@ class TableMixture(DescribedMixture):
         levels : (L,) array
         probabilities : (N, L) array
         """
-        check_is_fitted(self)
         terms = self._columns
         targets = terms.find([column])
         rows = terms.read_without(X, targets)
         levels, probabilities = self._conditionals(terms, rows, targets).probabilities(column)
         return levels, probabilities
-
-
-def _with_weight(
-    table: TypedTable, sample_weight: ArrayLike | None
-) -> tuple[TypedTable, ArrayLike | None]:
-    """The rows with a weight; others must not shape the schema."""
-    if sample_weight is None:
-        return table, None
-    weights = np.asarray(sample_weight)
-    if weights.shape != (table.n_rows,) or weights.dtype.kind not in "biuf":
-        # The fit says what is wrong with them.
-        return table, sample_weight
-    kept = np.flatnonzero(weights != 0)
-    if kept.size in (0, table.n_rows):
-        return table, sample_weight
-    return table.take(kept), weights[kept]
-
-
-def describe_kinds(schema: TableSchema, covariance_type: str) -> list[tuple[str, list[int]]]:
-    """The groups of a `FamilyMixture` for encoded rows."""
-    groups = (
-        (covariance_type, GAUSSIAN_KINDS),
-        ("categorical", LEVEL_KINDS),
-        ("poisson", ("count",)),
-    )
-    found = [
-        (family, [place for place, c in enumerate(schema.modelled) if c.kind in kinds])
-        for family, kinds in groups
-    ]
-    return [(family, places) for family, places in found if places]
-
-
-def floors_of(schema: TableSchema, reg_covar: float) -> np.ndarray:
-    """Floors of the variances of encoded columns (D,): `reg_covar`, plus that of rounding."""
-    steps = [0.0 if c.step is None else c.step / c.scale for c in schema.modelled]
-    return np.asarray(reg_covar + np.square(steps) / 12.0)

@@ -93,21 +93,24 @@ class FitSettings(ClosedFormSettings):
     n_rows: int
     compiled: bool  # Whether kernels are compiled, or NumPy does it all: a matter of sizes alone.
     background: bool  # Whether a component may become a background of outlying rows.
-    relocates: bool
-    n_probe: int | None  # Rows on which the log-likelihood is evaluated; None: by the rule.
-    least_rise: float  # Of the log-likelihood between evaluations.
-    smoothing: float  # Of log-likelihoods.
-    patience: int | None  # Evaluations without a rise that end the fit; None: made to its end.
+    relocates: bool = False
+    n_probe: int | None = None  # Rows to evaluate the log-likelihood on; None: by the rule.
+    least_rise: float = 0.0  # Of the log-likelihood between evaluations.
+    smoothing: float = 0.0  # Of log-likelihoods.
+    patience: int | None = None  # Evaluations without a rise that end a fit; None: made to its end.
 
     @property
     def partition(self) -> RandomPartition | None:
         """Settings of random-partition Gibbs, if that is what the fit does."""
-        mhsaem = self.algorithm == "mhsaem"
-        return self.proposal if mhsaem and isinstance(self.proposal, RandomPartition) else None
+        return partition_settings(self.algorithm, self.proposal)
 
     @property
     def proposal_name(self) -> str:
-        return _proposal_name(self.algorithm, self.proposal)
+        if self.algorithm != "mhsaem":
+            return self.algorithm
+        if isinstance(self.proposal, RandomPartition):
+            return "partition"
+        return self.proposal if isinstance(self.proposal, str) else type(self.proposal).__name__
 
     @property
     def n_batches(self) -> int:
@@ -116,7 +119,9 @@ class FitSettings(ClosedFormSettings):
 
     @property
     def limits(self) -> Limits:
-        return _limits(self, self.n_batches)
+        if self.max_steps is not None:
+            return Limits(int(self.max_steps), Outcome.MAX_STEPS, self.max_time)
+        return Limits(int(self.max_iter) * self.n_batches, Outcome.MAX_ITER, self.max_time)
 
     @property
     def shrinkage(self) -> str:
@@ -156,69 +161,56 @@ def resolve(
     `start_is_given` means that the user chose the start, `n_all_rows` is the size of the table that
     the rows are a sample of, `is_partial` that rows have gaps or noise.
     """
-    inherited = {f.name: getattr(parameters, f.name) for f in fields(ClosedFormSettings)} | changes
-    settings = ClosedFormSettings(**inherited)
-    K, algorithm = int(parameters.n_components), str(settings.algorithm)
-    partition = partition_settings(algorithm, settings.proposal)
-    n_samples = resolve_n_samples(settings.n_samples, algorithm, settings.proposal)
-    batch_size = resolve_batch_size(settings.batch_size, algorithm, n_rows, K, partition)
-    n_batches = max(1, -(-n_rows // batch_size))
-    # A step that takes all rows, or enough of them to learn every component from.
-    enough = n_batches == 1 or n_rows / n_batches >= 0.2 * _ROWS_PER_COMPONENT * K
-    limits = _limits(settings, n_batches)
-    automatic = isinstance(settings.step_size, str) and settings.step_size == "auto"
-    step_size: Schedule | None = ConstantStep(1.0)
-    if partition is not None and automatic and enough:
-        step_size = None
-    elif algorithm != "em":
-        step_size = resolve_step_size(settings.step_size, n_batches)
-    relocates = False
-    if partition is not None:
-        wished = not start_is_given if partition.relocate == "auto" else bool(partition.relocate)
-        # Splits by chance outweigh real ones on too few rows.
-        relocates = wished and enough
-    every, probe = _plan_evaluations(
-        settings, K, n_rows, n_batches, n_samples, limits, partition, step_size is None
-    )
-    proposal = settings.proposal if algorithm == "tsaem" else resolve_proposal(settings.proposal)
-    return FitSettings(
-        **inherited
-        | {
-            "proposal": proposal,
-            "n_samples": n_samples,
-            "batch_size": batch_size,
-            "step_size": step_size,
-            "annealing": resolve_annealing(settings.annealing, limits.last_step),
-            "evaluate_every": every,
-        },
+    values = {f.name: getattr(parameters, f.name) for f in fields(ClosedFormSettings)} | changes
+    K, algorithm, proposal = int(parameters.n_components), values["algorithm"], values["proposal"]
+    partition = partition_settings(algorithm, proposal)
+    values["n_samples"] = resolve_n_samples(values["n_samples"], algorithm, proposal)
+    values["batch_size"] = resolve_batch_size(values["batch_size"], algorithm, n_rows, K, partition)
+    if algorithm != "tsaem":
+        values["proposal"] = resolve_proposal(proposal)
+    settings = FitSettings(
+        **values,
         n_components=K,
         n_rows=n_rows,
         compiled=needs_compiled(family.layout, n_all_rows or n_rows, K, is_partial),
         background=bool(getattr(parameters, "background", False)),
-        relocates=relocates,
-        **probe,
     )
+    settings.annealing = resolve_annealing(settings.annealing, settings.limits.last_step)
+    n_batches = settings.n_batches
+    # A step that takes all rows, or enough of them to learn every component from.
+    enough = n_batches == 1 or n_rows / n_batches >= 0.2 * _ROWS_PER_COMPONENT * K
+    if algorithm == "em":
+        settings.step_size = ConstantStep(1.0)
+    elif partition is not None and enough and _is_auto(settings.step_size):
+        settings.step_size = None
+    else:
+        settings.step_size = resolve_step_size(settings.step_size, n_batches)
+    if partition is not None:
+        wished = not start_is_given if partition.relocate == "auto" else bool(partition.relocate)
+        # Splits by chance outweigh real ones on too few rows.
+        settings.relocates = wished and enough
+    _plan_evaluations(settings)
+    return settings
 
 
 def check_settings(settings: Any, init_params: tuple[str, ...]) -> None:
     """Raise for a parameter of an estimator that no fit could take."""
-    check_integer("n_components", settings.n_components, 1)
+    for name, least in (("n_components", 1), ("max_iter", 0), ("n_init", 1)):
+        check_integer(name, getattr(settings, name), least)
     check_choice("algorithm", settings.algorithm, ALGORITHMS)
     check_choice("init_params", settings.init_params, init_params)
     if settings.algorithm != "tsaem" or not isinstance(settings.proposal, SearchSet):
         resolve_proposal(settings.proposal)
     resolve_n_samples(settings.n_samples, settings.algorithm, settings.proposal)
-    check_flag("reuse_log_joint", settings.reuse_log_joint)
     # EM ignores batch_size, but a mistake in it is refused all the same.
     resolve_batch_size(settings.batch_size, "mhsaem", 1, settings.n_components, None)
-    check_integer("max_iter", settings.max_iter, 0)
-    check_integer("n_init", settings.n_init, 1)
+    check_flag("reuse_log_joint", settings.reuse_log_joint)
+    check_flag("warm_start", settings.warm_start)
     if settings.max_steps is not None:
         check_integer("max_steps", settings.max_steps, 1)
     if settings.max_time is not None:
         check_number("max_time", settings.max_time, 0.0, strict=True)
     check_n_jobs(settings.n_jobs)
-    check_flag("warm_start", settings.warm_start)
     if not isinstance(settings.verbose, bool):
         check_integer("verbose", settings.verbose, 0)
     check_number("tol", settings.tol, 0.0)
@@ -261,32 +253,28 @@ def resolve_proposal(proposal: Any) -> str | Proposal | RandomPartition:
 
 def partition_settings(algorithm: str, proposal: Any) -> RandomPartition | None:
     """Settings of random-partition Gibbs, if that is what a fit does."""
-    if algorithm != "mhsaem":
-        return None
-    resolved = resolve_proposal(proposal)
+    resolved = resolve_proposal(proposal) if algorithm == "mhsaem" else None
     return resolved if isinstance(resolved, RandomPartition) else None
 
 
-def _proposal_name(algorithm: str, proposal: Any) -> str:
-    if algorithm != "mhsaem":
-        return algorithm
-    resolved = resolve_proposal(proposal)
-    if isinstance(resolved, RandomPartition):
-        return "partition"
-    return resolved if isinstance(resolved, str) else type(resolved).__name__
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _integer_or(automatic: int, name: str, value: Any) -> int:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"{name} must be 'auto' or an integer >= 1, got {value!r}.")
+    return automatic if _is_auto(value) else check_integer(name, value, 1)
 
 
 def resolve_n_samples(n_samples: Any, algorithm: str, proposal: Any) -> int:
     """M: "auto" is one partition per visit, three components kept by TSAEM, else two."""
-    if isinstance(n_samples, str) and n_samples == "auto":
-        if algorithm == "tsaem":
-            return 3
-        return 2 if partition_settings(algorithm, proposal) is None else 1
-    if isinstance(n_samples, str):
-        raise ValueError(f"n_samples must be 'auto' or an integer >= 1, got {n_samples!r}.")
-    if check_integer("n_samples", n_samples, 1) >= MOST_DRAWS:
+    automatic = 3 if algorithm == "tsaem" else 2
+    if _is_auto(n_samples) and partition_settings(algorithm, proposal) is not None:
+        automatic = 1
+    if (resolved := _integer_or(automatic, "n_samples", n_samples)) >= MOST_DRAWS:
         raise ValueError(f"n_samples must be below {MOST_DRAWS}, got {n_samples!r}.")
-    return int(n_samples)
+    return resolved
 
 
 def resolve_batch_size(
@@ -299,19 +287,16 @@ def resolve_batch_size(
     """Rows per step: all of them for EM, else `batch_size`, or enough for every component."""
     if algorithm == "em":
         return n_rows
-    if isinstance(batch_size, str) and batch_size == "auto":
-        if partition is None:
-            return min(n_rows, max(256, 4 * n_components))
-        # Each step replaces the statistics, so it takes enough rows for a covariance.
-        return min(n_rows, max(_LEAST_ROWS, _ROWS_PER_COMPONENT * n_components))
-    if isinstance(batch_size, str):
-        raise ValueError(f"batch_size must be 'auto' or an integer >= 1, got {batch_size!r}.")
-    return min(check_integer("batch_size", batch_size, 1), n_rows)
+    # Each step of a partition fit replaces the statistics: enough rows for covariances.
+    automatic = max(_LEAST_ROWS, _ROWS_PER_COMPONENT * n_components)
+    if partition is None:
+        automatic = max(256, 4 * n_components)
+    return min(n_rows, _integer_or(automatic, "batch_size", batch_size))
 
 
 def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
     """Steps between evaluations, or the steps after which they come; "auto" is `automatic`."""
-    if isinstance(value, str) and value == "auto":
+    if _is_auto(value):
         return automatic
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
         steps = np.asarray(value)
@@ -326,66 +311,40 @@ def resolve_evaluate_every(value: Any, automatic: int) -> int | list[int]:
     )
 
 
-def _limits(settings: ClosedFormSettings, n_batches: int) -> Limits:
-    if settings.max_steps is not None:
-        return Limits(int(settings.max_steps), Outcome.MAX_STEPS, settings.max_time)
-    return Limits(int(settings.max_iter) * n_batches, Outcome.MAX_ITER, settings.max_time)
-
-
-def _plan_evaluations(
-    settings: ClosedFormSettings,
-    K: int,
-    n_rows: int,
-    steps_per_pass: int,
-    n_samples: int,
-    limits: Limits,
-    partition: RandomPartition | None,
-    replaces: bool,
-) -> tuple[int | list[int], dict[str, Any]]:
-    """When to evaluate, and on how many rows, so that it costs little; how a plateau is found.
-
-    `replaces`: steps replace all statistics.
-    """
-    tol = float(settings.tol)
-    # A schedule of T steps is meant to be run to its end.
-    to_end = settings.max_steps is not None or settings.annealing is not None or tol == 0.0
-    # Some twenty records at least of a fit whose length is known.
-    most_steps = max(1, limits.last_step)
-    if settings.max_steps is not None:
-        most_steps = -(-limits.last_step // 20)
-
-    def plan(
-        steps: int, n_probe: int | None, smoothing: float, patience: int
-    ) -> tuple[int | list[int], dict[str, Any]]:
-        every = resolve_evaluate_every(settings.evaluate_every, min(steps, most_steps))
-        return every, {
-            "n_probe": n_probe,
-            "least_rise": 2.0 * tol if replaces else tol,
-            "smoothing": smoothing,
-            "patience": None if to_end else patience,
-        }
-
+def _plan_evaluations(settings: FitSettings) -> None:
+    """Set when to evaluate, and on how many rows, so that it costs little; and the plateau."""
+    K, n_rows, steps_per_pass = settings.n_components, settings.n_rows, settings.n_batches
+    partition, replaces = settings.partition, settings.step_size is None
+    steps, patience, settings.smoothing = steps_per_pass, _PATIENCE, 0.5
     if settings.algorithm == "em":
-        return plan(1, None, 0.0, 1)
-    # Fits from several starts are compared on the same rows.
-    if _proposal_name(settings.algorithm, settings.proposal) in _EXHAUSTIVE and (
-        settings.n_init == 1
-    ):
-        return plan(steps_per_pass, None, 0.5, _PATIENCE)
-    if replaces and partition is not None:
-        step_work = n_rows / steps_per_pass * min(partition.block_size * n_samples, K)
+        steps, patience, settings.smoothing = 1, 1, 0.0
+    elif settings.proposal_name in _EXHAUSTIVE and settings.n_init == 1:
+        pass  # The rule knows it. Fits from several starts are compared on the same rows.
+    elif replaces and partition is not None:
+        step_work = n_rows / steps_per_pass * min(partition.block_size * settings.n_samples, K)
         # Rows whose evaluation over all components costs half as much as a step.
         affordable = 0.5 * step_work / K
-        free = _FREE_EVALUATIONS / K
-        n_probe = int(min(n_rows, _LARGEST_PROBE, max(affordable, _SMALLEST_PROBE, free)))
+        wished = max(affordable, _SMALLEST_PROBE, _FREE_EVALUATIONS / K)
+        settings.n_probe = int(min(n_rows, _LARGEST_PROBE, wished))
         steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
-        return plan(steps, n_probe, 0.0, 1)
-    work_per_pass = n_rows * (n_samples + 1)
-    affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * K)
-    # Fewer rows than wished, or several passes between evaluations, or both.
-    wished = max(affordable, min(_WISHED_PROBE, 5.0 * affordable), _SMALLEST_PROBE)
-    n_probe = int(min(n_rows, _LARGEST_PROBE, wished))
-    cost = _PROBE_COST * n_probe * K / work_per_pass
-    passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
-    patience = max(2, math.ceil(_PATIENCE / passes))
-    return plan(passes * steps_per_pass, n_probe, 0.5, patience)
+        patience, settings.smoothing = 1, 0.0
+    else:
+        work_per_pass = n_rows * (settings.n_samples + 1)
+        affordable = _PROBE_SHARE * work_per_pass / (_PROBE_COST * K)
+        # Fewer rows than wished, or several passes between evaluations, or both.
+        wished = max(affordable, min(_WISHED_PROBE, 5.0 * affordable), _SMALLEST_PROBE)
+        settings.n_probe = int(min(n_rows, _LARGEST_PROBE, wished))
+        cost = _PROBE_COST * settings.n_probe * K / work_per_pass
+        passes = max(1, min(10, math.ceil(cost / _PROBE_SHARE)))
+        steps, patience = passes * steps_per_pass, max(2, math.ceil(_PATIENCE / passes))
+    tol = float(settings.tol)
+    settings.least_rise = 2.0 * tol if replaces else tol
+    # A schedule of T steps is meant to be run to its end.
+    to_end = settings.max_steps is not None or settings.annealing is not None or tol == 0.0
+    settings.patience = None if to_end else patience
+    # Some twenty records at least of a fit whose length is known.
+    last = settings.limits.last_step
+    most_steps = max(1, last) if settings.max_steps is None else -(-last // 20)
+    settings.evaluate_every = resolve_evaluate_every(
+        settings.evaluate_every, min(steps, most_steps)
+    )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from pickmix.inputs.errors import InputError, shown
+from pickmix.inputs.errors import InputError, shown, warn_caller
 
 _TABLE_MIXTURE = "TableMixture takes tables with text and dates."
 # Squares of variances must stay within float64.
@@ -252,14 +251,13 @@ def check_partial_table(
     n_nothing = int(nothing.sum())
     if n_nothing == rows.shape[0]:
         raise ValueError(f"X must hold a value, got {n_nothing} row(s) of missing values only.")
-    warn_about_unseen(n_nothing, stacklevel=5)
+    warn_about_unseen(n_nothing)
     return _chosen(~nothing, rows, weights, checked)
 
 
-def warn_about_unseen(n_rows: int, stacklevel: int) -> None:
+def warn_about_unseen(n_rows: int) -> None:
     if n_rows:
-        message = f"{n_rows} row(s) of X hold missing values only, and are left out of the fit."
-        warnings.warn(message, UserWarning, stacklevel=stacklevel)
+        warn_caller(f"{n_rows} row(s) of X hold missing values only, and are left out of the fit.")
 
 
 def refuse_empty(masses: np.ndarray, names: Sequence[Any]) -> None:

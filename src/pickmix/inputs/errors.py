@@ -7,7 +7,7 @@ import functools
 import json
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +31,15 @@ def listed(names: Iterable[Any], show: Any = shown) -> str:
         kept += 1
     more = f" and {len(texts) - kept:,} more" if kept < len(texts) else ""
     return ", ".join(texts[:kept]) + more
+
+
+def aligned(lines: Sequence[Sequence[str]], n_left: int) -> Iterator[str]:
+    """Yield lines of cells in columns, the first `n_left` of them aligned at the left."""
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = [cell.ljust(width) for cell, width in zip(line[:n_left], widths, strict=False)]
+        pairs = zip(line[n_left:], widths[n_left:], strict=True)
+        yield "  ".join(cells + [cell.rjust(width) for cell, width in pairs]).rstrip()
 
 
 class Wording:
@@ -140,8 +149,8 @@ class NoRoomError(FileError):
         self.errno, self.strerror = errno.ENOSPC, self.args[0]
 
 
-def warn_caller(message: str) -> None:
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, UserWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)

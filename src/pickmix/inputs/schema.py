@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.inputs.columns import STORAGES
-from pickmix.inputs.errors import InputError, shown
+from pickmix.inputs.errors import InputError, aligned, shown
 
 #: Kinds of columns. The last two are not part of a model.
 KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
@@ -182,14 +182,7 @@ class TableSchema:
     def __str__(self) -> str:
         lines = [("column", "kind", "levels or range", "step", "missing")]
         lines += [column.describe() for column in self.columns.values()]
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if place > 2 else cell.ljust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
-        )
+        return "\n".join(aligned(lines, 3))
 
     __repr__ = __str__
 

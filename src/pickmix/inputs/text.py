@@ -220,6 +220,8 @@ def _has_decimal_commas(rows: list[list[str]]) -> bool:
 
 
 def _dialect(delimiter: str | None) -> dict[str, Any]:
+    # Cells may be longer than Python's csv takes by default.
+    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     return {"delimiter": delimiter or " ", "skipinitialspace": True}
 
 
@@ -311,7 +313,7 @@ def _blocks(path: Path, layout: TextLayout) -> Iterator[tuple[int, str]]:
                 continue
             if block[:end].strip("\r\n"):
                 yield first, block[:end]
-            first += len(_LINE.findall(block, 0, end))
+            first += block.count("\n", 0, end) or block.count("\r", 0, end)
             block = block[end:] + more
 
 
@@ -394,8 +396,6 @@ def _records(
             # Blanks at the end would be one more cell of those between blanks.
             yield f"{line.strip()}\n" if layout.delimiter is None else line
 
-    # Cells may be longer than Python's csv takes by default.
-    csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
     for cells in csv.reader(lines_of_rows(), **_dialect(layout.delimiter)):
         text, start = "".join(record), last - len(record) + 1
         record.clear()

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom, kstwobign
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.families.distributions import Distribution
 from pickmix.inputs.kinds import find_step
 from pickmix.inspection.components import shown_values
 from pickmix.inspection.view import Rows, View, sample_rows, view_of
-from pickmix.model.conditional import ColumnTerms
+from pickmix.model.columns import ColumnTerms
 from pickmix.model.explanation import explain_rows
 from pickmix.model.rows import QueryRows
 

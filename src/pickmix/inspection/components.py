@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.families.base import Part
 from pickmix.inspection.view import RowScores, View, spread_of, view_of
-from pickmix.model.conditional import ColumnTerms
-from pickmix.model.explanation import LEVEL_KINDS
+from pickmix.model.columns import LEVEL_KINDS, ColumnTerms
 
 # Components at near positions that are compared with each one.
 _CANDIDATES = 6

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.checks import check_integer
 from pickmix.estimators.row_sources import is_large, open_fitted
-from pickmix.estimators.validation import check_integer
 from pickmix.inputs.files import replacing
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inspection.page import Subject, collect, render

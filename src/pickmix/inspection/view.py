@@ -14,11 +14,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pickmix.checks import refuse_overflow
-from pickmix.estimators.array_columns import find_columns
 from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian_parts import DiagonalPart
-from pickmix.model.conditional import ColumnTerms
+from pickmix.model.columns import ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
 

@@ -4,87 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from pickmix.checks import check_integer
 from pickmix.families.base import Pairs, RandomSource
+from pickmix.model.columns import Columns
 from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
-
-
-@dataclass(frozen=True)
-class ColumnTerms:
-    """How one column of a model reads in the terms of the user's table.
-
-    A value is coordinate * scale + offset; of dates, days since `start`.
-    """
-
-    name: str
-    #: Number of the column in the model's rows.
-    place: int
-    #: As the schema of a table has it; empty for arrays.
-    kind: str = ""
-    scale: float = 1.0
-    offset: float = 0.0
-    #: What values are multiples of, if the model knows that they are rounded.
-    step: float | None = None
-    #: Names of the codes of a column of levels.
-    levels: tuple[str, ...] = ()
-    #: The date that days are counted from; None of durations and of what is no date.
-    start: Any = None
-
-    def values(self, coordinates: np.ndarray) -> np.ndarray:
-        return coordinates if self.levels else np.asarray(coordinates * self.scale + self.offset)
-
-    @property
-    def axis_name(self) -> str:
-        """The name, and what days of a date are counted from."""
-        if self.kind != "date":
-            return self.name
-        since = "" if self.start is None else f" since {self.start.astype('datetime64[D]')}"
-        return f"{self.name} (days{since})"
-
-    def dates(self, days: np.ndarray) -> list[str]:
-        """Days as dates; of a column with a `start`."""
-        whole = np.rint(days).astype("timedelta64[D]")
-        return [str(date) for date in (self.start + whole).astype("datetime64[D]")]
-
-
-class Columns(Protocol):
-    """The columns of a model, by number, in the user's terms: an array's or a table's."""
-
-    level_weights: dict[int, np.ndarray]  # By number of a column: see `QueryRows`.
-
-    def labels(self, columns: np.ndarray) -> list[str]:
-        """Names of columns, or their numbers as text."""
-
-    def in_model_order(self, columns: np.ndarray) -> np.ndarray:
-        """Columns in the order that a mixture of them has them in."""
-
-    def values(self, values: np.ndarray, columns: np.ndarray) -> Any:
-        """Answers (n, d, ...) as values of columns."""
-
-    def spreads(self, spreads: np.ndarray, columns: np.ndarray) -> Any:
-        """Answers (n, d) as standard deviations of columns."""
-
-    def scales(self, columns: np.ndarray) -> np.ndarray:
-        """Units (d,) of the model's coordinates of columns."""
-
-    def draws(self, values: np.ndarray, columns: np.ndarray, random: RandomSource) -> Any:
-        """Draws (n, m, d) of columns."""
-
-    def probabilities(self, column: Any, columns: np.ndarray, shares: Callable[[int], Any]) -> Any:
-        """Probabilities of the levels of a column from those of its codes, (n, L)."""
-
-    def read_targets(self, Y: Any, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Values (n, d) or (d,) of columns, and the change of log-densities by units."""
-
-    def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
-        """Raise if a query of numbers is about levels; `kinds` (D,) are those of the model."""
 
 
 class ConditionalMixtures:

@@ -11,6 +11,7 @@ import numpy as np
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
+from pickmix.model.columns import LEVEL_KINDS
 from pickmix.model.conditional import conditional_moments
 from pickmix.model.rows import QueryRows, log_sum_exp
 
@@ -22,8 +23,6 @@ _FAR = -1e5
 _SLACK = 40.0
 _ROUNDING = 1e-13
 _MOST_SHOWN = 3  # Rows in the printed form.
-#: Kinds of columns whose values are names, of arrays and of tables.
-LEVEL_KINDS = ("level", "boolean", "category")
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,9 @@ def rank_columns(surprise: np.ndarray, top: int | None) -> np.ndarray:
 
 
 class _Answers(NamedTuple):
-    """Answers for each cell, (N, D) each; `doubtful` ones lost digits."""
+    """Answers for all rows (N,) and cells (N, D); `doubtful` ones lost digits."""
 
+    log_density: np.ndarray
     log_conditional: np.ndarray
     expected: np.ndarray
     spread: np.ndarray
@@ -157,19 +157,19 @@ def explain_rows(
     """
     shape = query.rows.shape
     parts = query.parts if query.noise is None else [part.with_noise() for part in query.parts]
-    log_density = np.zeros(shape[0])
+    log_density, doubtful = np.zeros(shape[0]), np.zeros(shape, dtype=np.bool_)
     log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
-    answers = _Answers(log_conditional, expected, spread, np.zeros(shape, dtype=bool))
+    answers = _Answers(log_density, log_conditional, expected, spread, doubtful)
     for numbers, log_joint in query.log_joints():
         log_density[numbers] = log_sum_exp(log_joint)
         for block in _alike(query, numbers):
-            _explain_block(query, parts, numbers[block], log_joint[:, block], log_density, answers)
+            _explain_block(query, parts, numbers[block], log_joint[:, block], answers)
     refuse_overflow(log_density)
     log_density[~query.seen.any(axis=1)] = 0.0
     if all_cells:
-        _evaluate_again(query, log_density, answers)
+        _evaluate_again(query, answers)
     else:
-        expected[answers.doubtful] = np.nan
+        expected[doubtful] = np.nan
     log_conditional[~query.seen] = np.nan
     return Explanation(
         query.rows.copy(),
@@ -184,7 +184,7 @@ def explain_rows(
     )
 
 
-def _evaluate_again(query: QueryRows, log_density: np.ndarray, answers: _Answers) -> None:
+def _evaluate_again(query: QueryRows, answers: _Answers) -> None:
     """Evaluate the doubtful cells again, by densities of their rows without them."""
     all_rows, all_columns = np.nonzero(answers.doubtful)
     for first in range(0, all_rows.shape[0], _AGAIN):
@@ -194,7 +194,7 @@ def _evaluate_again(query: QueryRows, log_density: np.ndarray, answers: _Answers
         rows[numbers, cells[1]] = np.nan
         noise = None if query.noise is None else query.noise[cells[0]]
         others = query.with_rows(rows, noise)
-        answers.log_conditional[cells] = log_density[cells[0]] - others.log_densities()
+        answers.log_conditional[cells] = answers.log_density[cells[0]] - others.log_densities()
         if noise is not None:
             # Noise may correlate cells that are independent without it.
             continue
@@ -221,18 +221,17 @@ def _explain_block(
     parts: list[Part],
     numbers: np.ndarray,
     log_joint: np.ndarray,
-    log_density: np.ndarray,
     answers: _Answers,
 ) -> None:
     """Write the answers of rows of one pattern."""
-    log_conditional, expected, spread, doubtful = answers
+    log_density, log_conditional, expected, spread, doubtful = answers
     rows = query.seen_rows(numbers)
     for part in parts:
-        own = rows.of(part.columns)
-        columns = part.columns[own.seen[0]]
+        seen = rows.of(part.columns)
+        columns = part.columns[seen.seen[0]]
         if not columns.size:
             continue
-        left_out = part.leave_out(own)
+        left_out = part.leave_out(seen)
         shares = np.subtract(log_joint[:, :, None], left_out.log_densities)
         largest = shares.max(axis=0)
         far = np.nonzero(left_out.log_densities < _FAR)
@@ -247,12 +246,11 @@ def _explain_block(
         cells = numbers[:, None], columns
         log_conditional[cells] = log_density[numbers, None] - largest - np.log(totals)
         if part.tables:
-            for m, place in enumerate(np.flatnonzero(own.seen[0]).tolist()):
+            for m, place in enumerate(np.flatnonzero(seen.seen[0]).tolist()):
                 probabilities = shares[:, :, m].T @ part.tables[place]
-                probabilities *= query.level_weights.get(int(columns[m]), 1.0)
-                best = probabilities.argmax(axis=1)
-                expected[numbers, columns[m]] = best
-                spread[numbers, columns[m]] = probabilities[np.arange(best.shape[0]), best]
+                probabilities *= query.weights_of(columns[m])
+                expected[numbers, columns[m]] = probabilities.argmax(axis=1)
+                spread[numbers, columns[m]] = probabilities.max(axis=1)
             continue
         means, variances = left_out.means, left_out.variances
         mean = np.einsum("krs,krs->rs", shares, np.broadcast_to(means, shares.shape))

@@ -14,10 +14,12 @@ work grows as K log K.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.cluster.hierarchy import leaves_list
 from scipy.sparse import csr_array
 
 from pickmix.checks import check_integer, refuse_overflow
@@ -113,17 +115,9 @@ class MergeTree:
 
     def order(self) -> np.ndarray:
         """Components (K,) in the order of the leaves, so that clusters stand together."""
-        K = self.n_components
-        if K == 1:
+        if self.n_components == 1:
             return np.zeros(1, dtype=np.int64)
-        # Where the leaves of each cluster begin; a cluster's parts are adjacent.
-        sizes = np.concatenate([np.ones(K), self.linkage[:, 3]]).astype(np.int64)
-        start = np.zeros(2 * K - 1, dtype=np.int64)
-        for merge in range(K - 2, -1, -1):
-            one, other = self.linkage[merge, :2].astype(np.int64)
-            start[one] = start[K + merge]
-            start[other] = start[K + merge] + sizes[one]
-        return np.argsort(start[:K], kind="stable")
+        return np.asarray(leaves_list(self.linkage), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -150,21 +144,13 @@ def merge_model(model: MixtureModel) -> Merges:
     moments = model.moments(model.centre())
     # A component of weight zero can be merged like any other.
     mass = np.maximum(moments.mass / moments.mass.sum(), LEAST_WEIGHT)
-    threads = Threads(resolve_n_jobs(model.n_jobs))
-    try:
+    background = model.background
+    if background is not None and model.n_rows > 0.0:
+        # One that explains less than one row is like any other.
+        background = background if model.weights[background] * model.n_rows >= 1.0 else None
+    with contextlib.closing(Threads(resolve_n_jobs(model.n_jobs))) as threads:
         backend = make_backend(mass.shape[0] > _COMPILED_FROM, threads)
-        background = background_of_rows(model)
         return find_merges(model.family, moments._replace(mass=mass), backend, background)
-    finally:
-        threads.close()
-
-
-def background_of_rows(model: MixtureModel) -> int | None:
-    """The background, unless it explains less than one row: then it is like any other."""
-    k = model.background
-    if k is None or (model.n_rows > 0.0 and model.weights[k] * model.n_rows < 1.0):
-        return None
-    return k
 
 
 def group_components(model: MixtureModel, labels: np.ndarray) -> MixtureModel:

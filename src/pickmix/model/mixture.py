@@ -5,6 +5,7 @@ Queries take rows (N, D) of float64 or float32 with NaN for missing cells, valid
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -59,11 +60,6 @@ class MixtureModel:
     def n_parameters(self) -> int:
         return self.family.n_parameters(self.n_components) + self.n_components - 1
 
-    def check_noise(self, noise: np.ndarray | None) -> None:
-        """Raise if rows have noise that the family cannot use."""
-        if noise is not None and not self.family.takes_noise:
-            raise ValueError(f"noise is for Gaussian components, got family {self.family.name!r}.")
-
     def centre(self) -> np.ndarray:
         """Mean of the mixture (D,) in the family's order of columns: the origin of coordinates."""
         centre = np.zeros(self.n_columns)
@@ -107,7 +103,8 @@ class MixtureModel:
     ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
         """The components (or those of `moments`), rows in their coordinates, `log_base` (N,)."""
         family = self.family
-        self.check_noise(noise)
+        if noise is not None and not family.takes_noise:
+            raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
@@ -136,15 +133,12 @@ class MixtureModel:
 
         Weights are normalised, but not those of components by `moments`.
         """
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        try:
+        with contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))) as threads:
             state, source, log_base = self.frozen(rows, threads, noise, moments)
             for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
                 if moments is not None:
                     log_joint += state.log_total()
                 yield log_joint, log_base[block], state.backend.operations
-        finally:
-            threads.close()
 
     def score_samples(
         self,
@@ -166,19 +160,17 @@ class MixtureModel:
                 parts.append(block + log_base)
             return np.concatenate(parts)
         scores = self.search(rows, n_candidates, noise)[1]
-        if exact_below is not None:
-            doubtful = np.flatnonzero(scores < exact_below)
-            if doubtful.size:
-                part = None if noise is None else noise[doubtful]
-                scores[doubtful] = self.score_samples(rows[doubtful], part)
+        doubtful = np.flatnonzero(scores < (-np.inf if exact_below is None else exact_below))
+        if doubtful.size:
+            part = None if noise is None else noise[doubtful]
+            scores[doubtful] = self.score_samples(rows[doubtful], part)
         return scores
 
     def search(
         self, rows: np.ndarray, n_candidates: int, noise: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row (N,), and a lower bound of its log-density (N,)."""
-        threads = Threads(resolve_n_jobs(self.n_jobs))
-        try:
+        with contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))) as threads:
             state, source, log_base = self.frozen(rows, threads, noise)
             routes = draw_routes(
                 state,
@@ -188,8 +180,6 @@ class MixtureModel:
                 background=-1 if self.background is None else self.background,
             )
             components, bounds, _ = search(state, source, routes)
-        finally:
-            threads.close()
         bounds += log_base - float(np.log(self.weights.sum()))
         refuse_overflow(bounds)
         return components, bounds

@@ -54,7 +54,7 @@ class KnownMixture:
             )
 
     def sample(self, n: int, random_state: RandomState = None) -> tuple[FloatArray, IntArray]:
-        """Draw n independent rows.
+        """Draw n rows, in random order.
 
         Returns
         -------

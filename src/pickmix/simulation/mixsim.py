@@ -174,7 +174,10 @@ def chunks(n: int, n_features: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, eq=False)
 class MixSimMixture(KnownMixture):
-    """A Gaussian mixture with exact samples, densities and overlaps.
+    r"""A Gaussian mixture with exact samples, densities and overlaps.
+
+    Samples have every component at least once: component sizes are
+    :math:`1 + \mathrm{Multinomial}(n - K, \pi)`.
 
     Attributes
     ----------
@@ -182,19 +185,6 @@ class MixSimMixture(KnownMixture):
     means : ndarray, shape (K, D)
     covariances : ndarray, shape (K, D, D)
     """
-
-    def sample(self, n: int, random_state: RandomState = None) -> tuple[FloatArray, IntArray]:
-        r"""Draw n rows in random order, every component at least once.
-
-        The component sizes are :math:`1 + \mathrm{Multinomial}(n - K, \pi)`.
-
-        Returns
-        -------
-        X : ndarray, shape (n, D)
-        labels : ndarray, shape (n,)
-            The component that each row was drawn from.
-        """
-        return super().sample(n, random_state)
 
     def _component_sizes(self, n: int, rng: np.random.Generator) -> IntArray:
         K = self.weights.shape[0]

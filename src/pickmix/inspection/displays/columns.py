@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pickmix.estimators.validation import check_choice, check_number
+from pickmix.checks import check_choice, check_number
 from pickmix.inspection.columns import Calibration, Marginal, calibration, marginals
 from pickmix.inspection.displays.base import (
     CLUSTER_COLOURS,

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from pickmix.estimators.validation import check_integer
+from pickmix.checks import check_integer
 from pickmix.inspection.displays.base import (
     Display,
     annotate,
@@ -20,7 +20,7 @@ from pickmix.inspection.displays.base import (
 )
 from pickmix.inspection.displays.colours import BLUE, GREY, INK, VERMILION
 from pickmix.inspection.view import View
-from pickmix.model.explanation import LEVEL_KINDS
+from pickmix.model.columns import LEVEL_KINDS
 
 # Nats of a cell three standard deviations off.
 _THREE_DEVIATIONS = 4.5

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from pickmix.estimators.validation import check_choice
+from pickmix.checks import check_choice
 from pickmix.inspection.displays.base import TICK_SIZE, Display, annotate, finish
 from pickmix.inspection.displays.colours import BLUE, GREEN, INK, ORANGE, PURPLE, VERMILION
 from pickmix.model.path import ComponentPath, path

@@ -1,4 +1,4 @@
-"""The columns of an array or of a frame of numbers, as queries of a mixture name and read them."""
+"""The columns of a model in the user's terms: how they are named, read and written."""
 
 from __future__ import annotations
 
@@ -7,21 +7,58 @@ import importlib
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family, RandomSource
 from pickmix.inputs.arrays import check_noise, is_lazy_frame, read_numbers
-from pickmix.model.conditional import ColumnTerms
-from pickmix.model.explanation import LEVEL_KINDS, Explanation
+from pickmix.inputs.open_rows import is_dask, is_source
+
+#: Kinds of columns whose values are names, of arrays and of tables.
+LEVEL_KINDS = ("level", "boolean", "category")
 
 
-class ArrayColumns:
-    """Columns that a model has as they are: found by number, or by name if they have names.
+@dataclass(frozen=True)
+class ColumnTerms:
+    """How one column of a model reads in the terms of the user's table.
 
-    See `pickmix.model.conditional.Columns`.
+    A value is coordinate * scale + offset; of dates, days since `start`.
+    """
+
+    name: str
+    place: int  # Number of the column in the model's rows.
+    kind: str = ""  # As the schema of a table has it; empty for arrays.
+    scale: float = 1.0
+    offset: float = 0.0
+    step: float | None = None  # What values are multiples of, if the model knows that.
+    levels: tuple[str, ...] = ()  # Names of the codes of a column of levels.
+    #: The date that days are counted from; None of durations and of what is no date.
+    start: Any = None
+
+    def values(self, coordinates: np.ndarray) -> np.ndarray:
+        return coordinates if self.levels else np.asarray(coordinates * self.scale + self.offset)
+
+    @property
+    def axis_name(self) -> str:
+        """The name, and what days of a date are counted from."""
+        if self.kind != "date":
+            return self.name
+        since = "" if self.start is None else f" since {self.start.astype('datetime64[D]')}"
+        return f"{self.name} (days{since})"
+
+    def dates(self, days: np.ndarray) -> list[str]:
+        """Days as dates; of a column with a `start`."""
+        whole = np.rint(days).astype("timedelta64[D]")
+        return [str(date) for date in (self.start + whole).astype("datetime64[D]")]
+
+
+class Columns:
+    """Columns of arrays and frames of numbers, which are those of the model, as they are.
+
+    Columns are found by number, or by name if they have names. `columns` (d,) are numbers in the
+    model. Columns of tables with several kinds have these methods too, by their schema.
     """
 
     def __init__(self, estimator: Any, family: Family) -> None:
@@ -31,28 +68,31 @@ class ArrayColumns:
         names = getattr(estimator, "feature_names_in_", None)
         self.names = None if names is None else [str(name) for name in names]
         self.all_labels = self.names or [str(column) for column in range(self.n_columns)]
+        #: By number of a column: see `QueryRows`.
         self.level_weights: dict[int, np.ndarray] = {}
 
     # Which columns.
 
     def labels(self, columns: np.ndarray) -> list[str]:
+        """Names of columns, or their numbers as text."""
         return [self.all_labels[column] for column in columns]
-
-    def in_model_order(self, columns: np.ndarray) -> np.ndarray:
-        return columns
-
-    def find(self, columns: Any, parameter: str = "columns") -> np.ndarray:
-        return find_columns(self.names, self.n_columns, columns, parameter)
-
-    def find_one(self, column: Any, parameter: str) -> int:
-        return _find_column(self.names, self.n_columns, column, parameter)
-
-    def free(self, is_given: np.ndarray) -> np.ndarray:
-        """Columns that are not given, by flags (D,)."""
-        return np.flatnonzero(~is_given)
 
     def named(self, columns: np.ndarray) -> str:
         return ", ".join(self.labels(columns))
+
+    def in_model_order(self, columns: np.ndarray) -> np.ndarray:
+        """Columns in the order that a mixture of them has them in."""
+        return columns
+
+    def find(self, columns: Any) -> np.ndarray:
+        return find_columns(self.names, self.n_columns, columns, "columns")
+
+    def _find_one(self, column: Any, parameter: str) -> int:
+        return _find_column(self.names, self.n_columns, column, parameter)
+
+    def free(self, is_given: np.ndarray) -> np.ndarray:
+        """Columns that are not given, by flags (D,), in the user's order."""
+        return np.flatnonzero(~is_given)
 
     def terms(self) -> list[ColumnTerms]:
         names = self.names or [f"column {column}" for column in range(self.n_columns)]
@@ -60,9 +100,9 @@ class ArrayColumns:
 
     # Rows in.
 
-    def read(self, X: Any, parameter: str = "X") -> tuple[np.ndarray, None]:
-        """Rows (N, D) in memory, in float64 or float32, with NaN for missing values."""
-        if is_large(X):
+    def read(self, X: Any, parameter: str = "X") -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows (N, D) with NaN for missing values, and what log-densities gain by units, (N, D)."""
+        if is_dask(X) or is_source(X):
             is_path = isinstance(X, str | os.PathLike)
             given = f"the path {str(X)!r}" if is_path else repr(type(X))
             raise ValueError(
@@ -75,8 +115,11 @@ class ArrayColumns:
 
     def read_some(
         self, X: Any, choose: Callable[[int], np.ndarray]
-    ) -> tuple[np.ndarray, None, np.ndarray, int, None]:
-        """The rows that `choose` numbers from how many there are: see `TableColumns.read_some`."""
+    ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, int, Any]:
+        """The rows that `choose` numbers from how many there are.
+
+        As `read` returns them, their numbers, how many there are, and the table of them.
+        """
         rows, _ = self.read(X)
         numbers = choose(rows.shape[0])
         return rows[numbers], None, numbers, rows.shape[0], None
@@ -112,16 +155,16 @@ class ArrayColumns:
         if is_frame(given):
             given = {name: _numbers(given[name]) for name in given.columns}
         if not isinstance(given, Mapping):
-            return self._checked(self.read(given, "given")[0].astype(np.float64), "given")
-        columns = [self.find_one(column, "given") for column in given]
+            return self.read(given, "given")[0].astype(np.float64)
+        columns = [self._find_one(column, "given") for column in given]
         values = [np.asarray(value, dtype=np.float64) for value in given.values()]
-        wrong = [value.shape for value in values if value.ndim > 1]
-        if wrong:
-            raise ValueError(f"given must hold numbers or arrays (n,), got a shape of {wrong[0]}.")
+        shapes = [value.shape for value in values]
+        if any(len(shape) > 1 for shape in shapes):
+            wrong = next(shape for shape in shapes if len(shape) > 1)
+            raise ValueError(f"given must hold numbers or arrays (n,), got a shape of {wrong}.")
         try:
-            (n_rows,) = np.broadcast_shapes((1,), *(value.shape for value in values))
+            (n_rows,) = np.broadcast_shapes((1,), *shapes)
         except ValueError as error:
-            shapes = [value.shape for value in values]
             raise ValueError(
                 f"given must hold numbers, or arrays of one length, got shapes {shapes}."
             ) from error
@@ -136,11 +179,11 @@ class ArrayColumns:
 
     def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
         """Rows (N, D) with NaN in the target columns, from rows that may have them or not."""
-        if is_large(X):
+        if is_dask(X) or is_source(X):
             self.read(X)
         others = np.setdiff1d(np.arange(self.n_columns), targets)
         if is_frame(X) and self.names is not None:
-            present = [self.find_one(str(name), "X") for name in X.columns]
+            present = [self._find_one(str(name), "X") for name in X.columns]
             absent = np.setdiff1d(others, present)
             if absent.size:
                 listed = ", ".join(map(repr, self.labels(absent[:5])))
@@ -166,6 +209,7 @@ class ArrayColumns:
         return self._checked(rows, "X")
 
     def read_targets(self, Y: Any, columns: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Values (n, d) or (d,) of columns, and the change of log-densities by units."""
         values = np.asarray(Y, dtype=np.float64)
         d = columns.shape[0]
         if values.shape not in ((n, d), (d,), (1, d)):
@@ -177,26 +221,31 @@ class ArrayColumns:
 
     # Answers out.
 
-    def values(self, values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def values(self, values: np.ndarray, columns: np.ndarray) -> Any:
+        """Answers (n, d, ...) as values of columns."""
         return values
 
-    def spreads(self, spreads: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    def spreads(self, spreads: np.ndarray, columns: np.ndarray) -> Any:
+        """Answers (n, d) as standard deviations of columns."""
         return spreads
 
     def scales(self, columns: np.ndarray) -> np.ndarray:
+        """Units (d,) of the model's coordinates of columns."""
         return np.ones(columns.shape[0])
 
-    def draws(self, values: np.ndarray, columns: np.ndarray, random: RandomSource) -> np.ndarray:
+    def draws(self, values: np.ndarray, columns: np.ndarray, random: RandomSource) -> Any:
+        """Draws (n, m, d) of columns."""
         return values
 
-    def single(self, answer: np.ndarray, columns: Any) -> np.ndarray:
+    def single(self, answer: Any, columns: Any) -> Any:
         """The answer for the columns that were named: without their axis if it was one."""
         return answer[:, 0] if is_single(columns) else answer
 
     def probabilities(
         self, column: Any, columns: np.ndarray, shares: Callable[[int], np.ndarray | None]
-    ) -> np.ndarray:
-        probabilities = shares(self.find_one(column, "column"))
+    ) -> Any:
+        """Probabilities of the levels of a column from those of its codes, (n, L)."""
+        probabilities = shares(self._find_one(column, "column"))
         if probabilities is None:
             raise ValueError(
                 f"column must be one of the categories among {self.named(columns)}, got {column!r}."
@@ -204,6 +253,7 @@ class ArrayColumns:
         return probabilities
 
     def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
+        """Raise if a query of numbers is about levels; `kinds` (D,) are those of the model."""
         levels = columns[np.isin(kinds[columns].astype(str), LEVEL_KINDS)]
         if levels.size:
             raise ValueError(
@@ -211,11 +261,12 @@ class ArrayColumns:
                 "Ask for probabilities of their levels instead."
             )
 
-    def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Explanation, Any], Explanation]]:
+    def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Any, int | None], Any]]:
         """Rows to explain, and what puts an explanation of them into the terms of X."""
         return self.read(X)[0], lambda explanation, top: explanation
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
+        """The first columns of rows (n, D), as text."""
         return [[f"{value:.4g}" for value in row[:most]] for row in values]
 
     def filling(self, X: Any) -> tuple[np.ndarray, Callable[[np.ndarray, Any], Any]]:
