@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from pickmix import FlowMixture, Mixture, SumProductTransformNetwork
-from pickmix.fitting.trace import TRACE_DTYPE
+from pickmix.fitting.loop import TRACE_DTYPE
 
 SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
 # The start that costs the least; test_deep_fit.py has the other.

@@ -278,7 +278,7 @@ class DeepTraining:
         return replace(
             end,
             n_passes=max(1, -(-n_new_steps // n_batches)),
-            trace=result.trace.table(),
+            trace=result.trace,
             outcome=result.outcome,
             n_evaluations=engine.counters.evaluations + n_drawn,
             best_validation=math.nan if best.scores is None else float(best.scores.mean()),
