@@ -218,8 +218,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.quick:
         sizes = {
             "sizes": (1, 4),
-            "of_flows": {"n_components": 4, "max_steps": 200},
-            "of_networks": {"n_children": 4, "max_steps": 200},
+            "of_flows": {"n_components": 4, "n_layers": 1, "hidden": 8, "max_steps": 100},
+            "of_networks": {"n_children": 4, "n_layers": 1, "max_steps": 100},
         }
     try:
         run(options.out, name=options.set, split=options.split, **sizes)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from pickmix_experiments import uci
 
@@ -29,34 +30,40 @@ def assert_pictures(folder, *names):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.fixture(autouse=True)
+def coarse_pictures(monkeypatch):
+    """Pictures are drawn, but small and without an arrangement of their parts."""
+    save = Figure.savefig
+
+    def save_small(self, path, **settings):
+        self.set_layout_engine("none")
+        save(self, path, dpi=20)
+
+    monkeypatch.setattr(Figure, "savefig", save_small)
+
+
 def test_idea_in_2d(tmp_path, capsys):
     script = example("idea_in_2d")
-    wide, narrow, default, uniform = script.run(tmp_path, n_rows=1500, per_arm=10, effort=0.1)
+    n, steps = 600, 300
+    wide, narrow, default, uniform = script.run(tmp_path, n_rows=n, per_arm=5, effort=0.03)
     assert_pictures(tmp_path, "idea-snapshots.png", "idea-chain.png")
     for fits in (wide, narrow):
         em, chain, partitions = (one.mixture for one in fits)
-        assert em.n_component_evaluations_ == 10 * 30 * 1500
-        # Two candidates and the component held, for 1,000 of 13 batches a pass.
-        assert chain.n_component_evaluations_ == pytest.approx(3 * 1000 * 1500 / 13, rel=0.01)
-        assert partitions.n_component_evaluations_ < em.n_component_evaluations_ / 2
+        assert em.n_component_evaluations_ == 3 * 15 * n
+        # Two candidates and the component held, for 300 of 10 batches a pass.
+        assert chain.n_component_evaluations_ == pytest.approx(3 * steps * n / 10, rel=0.01)
+        assert partitions.n_component_evaluations_ < em.n_component_evaluations_
         for one in fits:
             values = one.mixture.trace_["log_likelihood"]
             assert values[-1] > values[0]
             assert one.snapshots[-1][0] == one.mixture.n_steps_
-    truth = script.spirals(10)
+    truth = script.spirals(5)
     new, _ = truth.sample(2000, random_state=5)
     best = truth.score_samples(new).mean()
-    assert best - 0.3 < default.score(new) < best
-    assert len(uniform.taken) in (76, 77)
-    assert np.array(uniform.taken).shape == np.array(uniform.offered).shape
+    assert best - 0.5 < default.score(new) < best
     assert "The watched row was visited" in capsys.readouterr().out
-
-
-def test_what_the_watched_row_took_was_offered_or_held(tmp_path):
-    script = example("idea_in_2d")
-    X, _ = script.spirals(5).sample(300, random_state=0)
-    _, uniform = script.fit_all(X, script.start_at_rows(X, 15, 1.0), 0.02)
-    assert uniform.taken
+    # What the watched row took was offered or held.
+    assert len(uniform.taken) == len(uniform.offered) == steps // 10
     held = None
     for offered, taken in zip(uniform.offered, uniform.taken, strict=True):
         for candidate, state in zip(offered, taken, strict=True):
@@ -67,7 +74,7 @@ def test_what_the_watched_row_took_was_offered_or_held(tmp_path):
 def test_choosing(tmp_path, capsys):
     script = example("choosing")
     budget = 40
-    ((curves, best),) = script.run(tmp_path, sizes=((20, 3, 1000, budget),), seeds=1)
+    ((curves, best),) = script.run(tmp_path, sizes=((20, 3, 500, budget),), seeds=1)
     assert_pictures(tmp_path, "choosing.png")
     assert len(curves) == 10
     for name, (curve,) in curves.items():
@@ -85,7 +92,7 @@ def test_choosing(tmp_path, capsys):
 
 def test_galaxy_colours(tmp_path, capsys):
     script = example("galaxy_colours")
-    behind, as_seen, scores = script.run(tmp_path, n_rows=2000)
+    behind, as_seen, scores = script.run(tmp_path, n_rows=1000)
     assert_pictures(tmp_path, "galaxy-colours.png")
     assert scores[0] > scores[1] + 1.0
     # The red sequence is 0.03 wide behind errors of 0.06 in the middle.

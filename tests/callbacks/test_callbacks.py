@@ -41,145 +41,123 @@ class Scored:
 rows = pytest.fixture(two_groups, scope="module")
 
 
-class TestEarlyStopping:
-    def test_ends_after_patience_evaluations_without_enough_gain(self):
-        stop = EarlyStopping(patience=2, min_delta=0.1)
-        values = [-5.0, -4.0, -3.95, -3.85, -3.8, -3.8]
-        ends = [stop(info(step, validation=value)) for step, value in enumerate(values)]
-        # -3.85 is 0.15 above -4, the best before, so waiting begins anew there.
-        assert ends == [False, False, False, False, False, True]
-
-    def test_slow_but_steady_gains_count_together(self):
-        stop = EarlyStopping(patience=3, min_delta=0.1)
-        assert not any(stop(info(step, validation=0.04 * step)) for step in range(50))
-
-    def test_another_start_has_its_own_best(self):
-        stop = EarlyStopping(patience=2)
-        for step in range(1, 3):
-            assert not stop(info(step, validation=-1.0))
-        # Worse than the first start from beginning to end, but rising.
-        assert not any(stop(info(step, validation=-10.0 + step)) for step in range(1, 6))
-
-    def test_rows_are_scored_by_the_estimator_as_it_stands(self):
-        stop = EarlyStopping(on=np.zeros((3, 2)), patience=1)
-        scores = iter([-2.0, -1.0, -1.0])
-        ends = [stop(info(step, estimator=lambda: Scored(next(scores)))) for step in range(3)]
-        assert ends == [False, False, True]
-
-    def test_minus_infinity_is_waited_for_and_not_taken_for_a_start(self):
-        stop = EarlyStopping(patience=1)
-        assert not stop(info(1, validation=-math.inf))
-        assert not stop(info(2, validation=-3.0))
-        assert stop(info(3, validation=-3.0))
-
-    def test_each_start_of_a_mixture_is_ended(self, rows):
-        steps = []
-        mixture = pickmix.GaussianMixture(
-            6,
-            n_init=2,
-            algorithm="em",
-            tol=0.0,
-            random_state=0,
-            callbacks=[EarlyStopping(on=rows[::3], patience=3), lambda i: steps.append(i.step)],
-        ).fit(rows[1::3])
-        assert mixture.outcome_ == "callback"
-        firsts = [k for k, step in enumerate(steps) if step == 1]
-        assert len(firsts) == 2
-        assert len(steps) < 2 * mixture.max_iter
-
-    def test_validation_rows_of_a_flow(self, rows):
-        flow = make_flow(callbacks=EarlyStopping(patience=1, min_delta=100.0)).fit(rows)
-        assert flow.outcome_ == "callback"
-        assert flow.n_steps_ == 40
-
-    def test_a_fit_without_validation_rows_is_told_what_to_give(self, rows):
-        with pytest.raises(ValueError, match=r"on=X_validation"):
-            pickmix.GaussianMixture(2, callbacks=EarlyStopping()).fit(rows)
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"on": "training"}, "on must be 'validation', or rows to score, got 'training'"),
-            ({"on": None}, "on must be 'validation', or rows to score, got None"),
-            ({"patience": 0}, "patience"),
-            ({"min_delta": -1.0}, "min_delta"),
-        ],
-    )
-    def test_bad_settings_are_named(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            EarlyStopping(**settings)
+# Values of evaluations; patience; and whether each ends the fit, with min_delta = 0.1.
+STOPS = [
+    # -3.85 is 0.15 above -4, the best before, so waiting begins anew there.
+    ([-5.0, -4.0, -3.95, -3.85, -3.8, -3.8], 2, [False] * 5 + [True]),
+    # Slow but steady gains count together.
+    ([0.04 * step for step in range(50)], 3, [False] * 50),
+    # Minus infinity is waited for, and not taken for a start.
+    ([-math.inf, -3.0, -3.0], 1, [False, False, True]),
+]
 
 
-class TestCheckpoint:
-    def test_the_last_model_of_a_mixture(self, rows, tmp_path):
-        saving = CheckpointCallback(tmp_path / "model")
-        mixture = pickmix.GaussianMixture(3, random_state=0, callbacks=saving).fit(rows)
-        saved = pickmix.load(tmp_path / "model")
-        np.testing.assert_array_equal(saved.score_samples(rows), mixture.score_samples(rows))
-        assert saved.predict(rows).shape == saved.sample(200)[1].shape
+@pytest.mark.parametrize(("values", "patience", "ends"), STOPS)
+def test_it_ends_after_patience_evaluations_without_enough_gain(values, patience, ends):
+    stop = EarlyStopping(patience=patience, min_delta=0.1)
+    assert [stop(info(step, validation=v)) for step, v in enumerate(values)] == ends
+    # Rows are scored by the estimator as it stands.
+    stop, scores = EarlyStopping(np.zeros((3, 2)), patience, 0.1), iter(values)
+    estimator = lambda: Scored(next(scores))  # noqa: E731
+    assert [stop(info(step, estimator=estimator)) for step in range(len(values))] == ends
 
-    def test_a_table_is_saved_as_a_mixture_of_tables(self, rows, tmp_path):
-        table = table_of(rows)
-        saving = CheckpointCallback(tmp_path / "model.npz")
-        mixture = pickmix.TableMixture(2, random_state=0, callbacks=[saving]).fit(table)
-        saved = pickmix.load(tmp_path / "model.npz")
-        assert isinstance(saved, pickmix.TableMixture)
-        np.testing.assert_array_equal(saved.score_samples(table), mixture.score_samples(table))
-        # What the fit was shown does not stay behind.
-        assert mixture.mixture_.callbacks == [saving]
-        pickle.dumps(mixture)
 
-    def test_a_flow_in_the_middle_of_its_fit(self, rows, tmp_path):
-        scores = []
-        saving = CheckpointCallback(tmp_path / "flow", evaluations=2)
-        make_flow(callbacks=[saving, lambda i: scores.append(i.estimator().score(rows))]).fit(rows)
-        assert len(scores) == 3
-        assert pickmix.load(tmp_path / "flow").score(rows) == pytest.approx(scores[1], rel=1e-6)
+def test_another_start_has_its_own_best():
+    stop = EarlyStopping(patience=2)
+    for step in range(1, 3):
+        assert not stop(info(step, validation=-1.0))
+    # Worse than the first start from beginning to end, but rising.
+    assert not any(stop(info(step, validation=-10.0 + step)) for step in range(1, 6))
 
-    def test_best_keeps_what_is_better_only(self, monkeypatch, tmp_path):
-        saved = []
-        monkeypatch.setattr(
-            "pickmix.callbacks.save", lambda model, path: saved.append(model.number)
-        )
 
-        class Numbered:
-            def __init__(self, number):
-                self.number = number
+def test_each_start_of_a_mixture_is_ended(rows):
+    steps = []
+    stop = EarlyStopping(on=rows[::3], patience=3)
+    settings = {"n_init": 2, "algorithm": "em", "tol": 0.0, "random_state": 0}
+    mixture = pickmix.GaussianMixture(6, **settings)
+    mixture.set_params(callbacks=[stop, lambda i: steps.append(i.step)]).fit(rows[1::3])
+    assert mixture.outcome_ == "callback"
+    assert steps.count(1) == 2
+    assert len(steps) < 2 * mixture.max_iter
 
-        saving = CheckpointCallback(tmp_path, keep="best")
-        for number, value in enumerate([-3.0, -1.0, -2.0, -0.5]):
-            saving(info(number, log_likelihood=value, estimator=lambda n=number: Numbered(n)))
-        # Another start is compared with all before it; validation rows count where they are.
-        saving(info(0, log_likelihood=9.0, validation=-0.7, estimator=lambda: Numbered("no")))
-        saving(info(1, log_likelihood=-9.0, validation=-0.1, estimator=lambda: Numbered("yes")))
-        assert saved == [0, 1, 3, "yes"]
 
-    def test_seconds_between_saves(self, monkeypatch, tmp_path):
-        saved, clock = [], iter([100.0, 100.0, 104.0, 111.0, 111.0])
-        monkeypatch.setattr("pickmix.callbacks.save", lambda m, p: saved.append(m))
-        monkeypatch.setattr("pickmix.callbacks.time.monotonic", lambda: next(clock))
-        saving = CheckpointCallback(tmp_path, seconds=10.0)
-        for step in range(3):
-            saving(info(step, estimator=lambda: Scored(0.0)))
-        assert len(saved) == 2
+def test_validation_rows_of_a_flow(rows, tmp_path):
+    scores = []
+    callbacks = [
+        EarlyStopping(patience=1, min_delta=100.0),
+        CheckpointCallback(tmp_path / "flow", evaluations=2),
+        lambda i: scores.append(i.estimator().score(rows)),
+    ]
+    flow = make_flow(callbacks=callbacks).fit(rows)
+    assert flow.outcome_ == "callback"
+    assert flow.n_steps_ == 40
+    # The model in the middle of its fit.
+    assert pickmix.load(tmp_path / "flow").score(rows) == pytest.approx(scores[1], rel=1e-6)
 
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"keep": "all"}, "keep"),
-            ({"evaluations": 0}, "evaluations"),
-            ({"seconds": -1.0}, "seconds"),
-            ({"on": "loss"}, "on must be 'validation' or 'log_likelihood', or rows to score"),
-        ],
-    )
-    def test_bad_settings_are_named(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            CheckpointCallback("model", **settings)
 
-    def test_best_on_validation_rows_that_are_not_there(self, rows, tmp_path):
-        saving = CheckpointCallback(tmp_path / "model", keep="best", on="validation")
-        with pytest.raises(ValueError, match="on='log_likelihood'"):
-            pickmix.GaussianMixture(2, callbacks=saving).fit(rows)
+@pytest.mark.parametrize(
+    ("make", "settings", "message"),
+    [
+        (EarlyStopping, {"on": "training"}, "on must be 'validation', or rows to score, got 'tr"),
+        (EarlyStopping, {"on": None}, "on must be 'validation', or rows to score, got None"),
+        (EarlyStopping, {"patience": 0}, "patience"),
+        (EarlyStopping, {"min_delta": -1.0}, "min_delta"),
+        (CheckpointCallback, {"keep": "all"}, "keep"),
+        (CheckpointCallback, {"evaluations": 0}, "evaluations"),
+        (CheckpointCallback, {"seconds": -1.0}, "seconds"),
+        (
+            CheckpointCallback,
+            {"on": "loss"},
+            "on must be 'validation' or 'log_likelihood'",
+        ),
+    ],
+)
+def test_bad_settings_are_named(make, settings, message):
+    place = {"path": "model"} if make is CheckpointCallback else {}
+    with pytest.raises(ValueError, match=message):
+        make(**place, **settings)
+
+
+def test_a_fit_without_validation_rows_is_told_what_to_give(rows, tmp_path):
+    best = CheckpointCallback(tmp_path / "model", keep="best", on="validation")
+    for callback, remedy in ((EarlyStopping(), "on=X_validation"), (best, "on='log_likelihood'")):
+        with pytest.raises(ValueError, match=remedy):
+            pickmix.GaussianMixture(2, callbacks=callback).fit(rows)
+
+
+@pytest.mark.parametrize("make", [pickmix.GaussianMixture, pickmix.TableMixture])
+def test_the_last_model_is_on_disk(make, rows, tmp_path):
+    X = rows if make is pickmix.GaussianMixture else table_of(rows)
+    saving = CheckpointCallback(tmp_path / "model.npz")
+    mixture = make(2, random_state=0, callbacks=[saving]).fit(X)
+    saved = pickmix.load(tmp_path / "model.npz")
+    assert type(saved) is make
+    np.testing.assert_array_equal(saved.score_samples(X), mixture.score_samples(X))
+    # What the fit was shown does not stay behind.
+    assert getattr(mixture, "mixture_", mixture).callbacks == [saving]
+    pickle.dumps(mixture)
+
+
+def test_best_keeps_what_is_better_only(monkeypatch, tmp_path):
+    saved = []
+    monkeypatch.setattr("pickmix.callbacks.save", lambda model, path: saved.append(model._score))
+    saving = CheckpointCallback(tmp_path, keep="best")
+    for number, value in enumerate([-3.0, -1.0, -2.0, -0.5]):
+        saving(info(number, log_likelihood=value, estimator=lambda n=number: Scored(n)))
+    # Another start is compared with all before it; validation rows count where they are.
+    saving(info(0, log_likelihood=9.0, validation=-0.7, estimator=lambda: Scored("no")))
+    saving(info(1, log_likelihood=-9.0, validation=-0.1, estimator=lambda: Scored("yes")))
+    assert saved == [0, 1, 3, "yes"]
+
+
+def test_seconds_between_saves(monkeypatch, tmp_path):
+    saved, clock = [], iter([100.0, 100.0, 104.0, 111.0, 111.0])
+    monkeypatch.setattr("pickmix.callbacks.save", lambda m, p: saved.append(m))
+    monkeypatch.setattr("pickmix.callbacks.time.monotonic", lambda: next(clock))
+    saving = CheckpointCallback(tmp_path, seconds=10.0)
+    for step in range(3):
+        saving(info(step, estimator=lambda: Scored(0.0)))
+    assert len(saved) == 2
 
 
 def test_copies_have_the_settings_and_no_past(tmp_path):

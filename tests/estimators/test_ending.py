@@ -9,7 +9,7 @@ import pytest
 from short_fits import ALGORITHMS, clusters, every_algorithm, short_fit
 from sklearn.exceptions import ConvergenceWarning
 
-from pickmix.fitting.trace import TRACE_DTYPE
+from pickmix.fitting.loop import TRACE_DTYPE
 
 
 class TestEnding:

@@ -11,7 +11,7 @@ from scipy.stats import multivariate_normal
 
 import pickmix
 from pickmix import FlowMixture, GaussianMixture
-from pickmix.fitting.trace import TRACE_DTYPE
+from pickmix.fitting.loop import TRACE_DTYPE
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import flatten
 from pickmix_experiments import fits, uci

@@ -385,8 +385,8 @@ def test_a_deep_mixture_has_no_tree_and_no_reasons(show):
     page = show(*deep(), max_rows=200)
     assert not page.one("#tree-panel").is_displayed()
     assert not page.one("#level-bar").is_displayed()
-    assert "FlowMixture cannot be merged" in page.one("#map-note").text
-    assert "FlowMixture does not say" in page.one("#unusual-note").text
+    assert "Mixture cannot be merged" in page.one("#map-note").text
+    assert "Mixture does not say" in page.one("#unusual-note").text
     assert page.texts("#component-table thead th")[1].startswith("Weight")
     assert len(page.all("#column-cards svg")) == 4
 

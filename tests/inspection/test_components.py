@@ -197,7 +197,7 @@ def test_families_of_arrays_have_traits_of_all_kinds():
 
 
 def test_deep_components_are_described_by_their_rows():
-    model, X = deep("flow", 3)
+    model, X = deep(3)
     view = View(model)
     scores = view.score(view.read(X))
     labels = cluster_labels(view, None)

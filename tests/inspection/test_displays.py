@@ -8,7 +8,7 @@ from importlib import resources
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-from cases import as_matrices, counts, flow, mixture, table, two_groups
+from cases import as_matrices, counts, mixture, table, trained, two_groups
 from matplotlib.collections import EllipseCollection
 from matplotlib.colors import to_rgba_array
 from scipy import stats
@@ -67,7 +67,7 @@ def test_clusters_near_each_other_have_different_colours():
         ("Components", mixture, {"level": 7}, "level must be a number of clusters from 1 to 6"),
         ("Components", mixture, {"level": 0}, "level must be a number of clusters from 1 to 6"),
         ("Components", mixture, {"level": 2.0}, "level must be a number of clusters"),
-        ("Components", flow, {"level": 2}, "level must be None for FlowMixture"),
+        ("Components", trained, {"level": 2}, "level must be None for Mixture"),
         ("Components", mixture, {"columns": [0, 3]}, "numbers of columns, from 0 to 2, got 3"),
         ("Components", mixture, {"columns": ["a", "b"]}, "columns must hold numbers"),
         ("Calibration", mixture, {"kind": "pies"}, "kind"),
@@ -76,8 +76,8 @@ def test_clusters_near_each_other_have_different_colours():
         ("Pairs", mixture, {"level": 9}, "level must be a number of clusters from 1 to 6"),
         ("Pairs", mixture, {"columns": [1]}, "columns must be two to 8"),
         ("Pairs", mixture, {"columns": ["a", "b"]}, "columns must hold numbers of columns"),
-        ("Pairs", flow, {}, "FlowMixture, which has no merge tree"),
-        ("Explanation", flow, {}, "must be able to explain rows, got FlowMixture"),
+        ("Pairs", trained, {}, "Mixture, which has no merge tree"),
+        ("Explanation", trained, {}, "must be able to explain rows, got Mixture"),
         ("Explanation", mixture, {"row": 400}, "row must be a number from 0 to 399"),
         ("Explanation", mixture, {"row": True}, "row must be a number from 0 to 399"),
         ("Trace", mixture, {"work": "hours"}, "work"),
@@ -187,19 +187,6 @@ def test_of_very_many_components_the_heaviest_are_drawn():
     assert said in display.ax_.get_title(loc="left")
 
 
-def test_columns_are_chosen_and_principal_axes_are_the_default():
-    model, X = mixture(4), two_groups(4)
-    display = ComponentsDisplay.from_estimator(model, X, columns=[3, 1])
-    np.testing.assert_array_equal(display.ax_.collections[0].get_offsets(), X[:, [3, 1]])
-    heaviest = np.argsort(-model.weights_)
-    np.testing.assert_allclose(
-        ellipses_in(display.ax_).get_offsets(), model.means_[heaviest][:, [3, 1]]
-    )
-    display = ComponentsDisplay.from_estimator(model, X)
-    assert display.ax_.get_xlabel().startswith("first principal axis (")
-    assert display.ax_.get_ylabel().startswith("second principal axis (")
-
-
 def test_a_level_colours_components_by_their_cluster():
     model, X = mixture(), two_groups()
     display = ComponentsDisplay.from_estimator(model, X, level=2)
@@ -209,11 +196,8 @@ def test_a_level_colours_components_by_their_cluster():
     assert np.unique(colours, axis=0).shape == (2, 3)
     assert len({tuple(colour) for colour in colours[labels == 0]}) == 1
     assert [text.get_text() for text in display.ax_.texts] == ["0", "1"]
-    center = np.average(
-        model.means_[model.merge_tree().labels(2) == 0],
-        axis=0,
-        weights=model.weights_[model.merge_tree().labels(2) == 0],
-    )
+    first = model.merge_tree().labels(2) == 0
+    center = np.average(model.means_[first], axis=0, weights=model.weights_[first])
     np.testing.assert_allclose(display.ax_.texts[0].xy, center)
     assert display.ax_.get_title(loc="left").endswith("2 clusters of the merge tree")
 
@@ -245,16 +229,13 @@ def test_one_column_is_a_histogram_and_the_density():
         1
     )
     assert display.ax_.get_xlabel() == "column 0"
-
-
-def test_one_column_of_counts_has_shares():
+    # A column of counts has shares.
     model, X = counts(1)
     display = ComponentsDisplay.from_estimator(model, X)
-    observed, expected = display.ax_.patches
-    values, edges, _ = observed.get_data()
-    np.testing.assert_allclose(values, [(n == X).mean() for n in edges[:-1] + 0.5])
-    shares = stats.poisson.pmf(edges[1:-2, None] + 0.5, model.parameters_["rates"][:, 0])
-    np.testing.assert_allclose(expected.get_data()[0][1:-1], shares @ model.weights_, atol=1e-12)
+    for drawn, values in zip(
+        display.ax_.patches, (display.bars.observed, display.bars.expected), strict=True
+    ):
+        np.testing.assert_array_equal(drawn.get_data()[0], values)
 
 
 def test_a_table_is_drawn_with_levels_and_gaps():
@@ -262,6 +243,8 @@ def test_a_table_is_drawn_with_levels_and_gaps():
     display = ComponentsDisplay.from_estimator(model, frame)
     assert display.points.shape == (400, 2)
     assert ellipses_in(display.ax_).get_offsets().shape == (3, 2)
+    assert display.ax_.get_xlabel().startswith("first principal axis (")
+    assert display.ax_.get_ylabel().startswith("second principal axis (")
     display = ComponentsDisplay.from_estimator(model, frame, columns=["breath", "when"])
     # 21 rows have no breath.
     assert display.points.shape == (379, 2)
@@ -269,7 +252,7 @@ def test_a_table_is_drawn_with_levels_and_gaps():
 
 
 def test_a_flow_of_two_columns_in_another_order():
-    model, X = flow(), two_groups()
+    model, X = trained(), two_groups()
     display = ComponentsDisplay.from_estimator(model, X, columns=[1, 0])
     (contours,) = [c for c in display.ax_.collections if hasattr(c, "levels")]
     for level, path in zip(contours.levels, contours.get_paths(), strict=True):
@@ -277,7 +260,7 @@ def test_a_flow_of_two_columns_in_another_order():
 
 
 def test_a_flow_of_more_columns_has_drawn_rows():
-    model, X = flow(3), two_groups(3)
+    model, X = trained(3), two_groups(3)
     display = ComponentsDisplay.from_estimator(model, X)
     data, drawn = display.ax_.collections
     assert data.get_offsets().shape == drawn.get_offsets().shape == (400, 2)

@@ -18,7 +18,7 @@ from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import GaussianMixture
 from pickmix.estimators.persistence import ARRAYS_FILE, DESCRIPTION_FILE, holds_model, save
 from pickmix.estimators.table_mixture import TableMixture
-from pickmix.fitting.trace import TRACE_DTYPE
+from pickmix.fitting.loop import TRACE_DTYPE
 from pickmix.inputs.files import write_table
 
 # Names that a message lists.

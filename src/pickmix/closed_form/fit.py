@@ -244,7 +244,7 @@ class _Fit:
         fitted = FitResult(
             **self._mixture(engine.state),
             chain=engine.chain,
-            trace=result.trace.table(),
+            trace=result.trace,
             outcome=result.outcome,
             n_steps=result.n_steps,
             n_passes=-(-n_new_steps // settings.n_batches),
@@ -352,7 +352,7 @@ class _Fit:
             save=self._saver(engine),
             resumed=resumed,
         )
-        trace = result.trace.table()
+        trace = result.trace
         trace["seconds"] += best.seconds
         n_runs_made = result.n_steps - best.n_steps
         return dataclasses.replace(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 from collections.abc import Sequence
@@ -55,12 +54,7 @@ class NotebookCard:
 
 
 def changed_parameters(estimator: Any) -> list[tuple[str, str]]:
-    """Names and values of the parameters that are not at their defaults, sizes first.
-
-    >>> from pickmix import GaussianMixture
-    >>> changed_parameters(GaussianMixture(5, algorithm="em", tol=1e-3))
-    [('n_components', '5'), ('algorithm', "'em'")]
-    """
+    """Names and values of the parameters that are not at their defaults, sizes first."""
     given = estimator.get_params(deep=False)
     defaults = inspect.signature(type(estimator)).parameters
     shown = []
@@ -87,23 +81,19 @@ def typical_values(
 
 def _card(estimator: Any) -> str:
     name = escape(type(estimator).__name__)
+    style = resources.files("pickmix.estimators").joinpath("card.css").read_text("utf-8")
     parameters = ", ".join(f"{name}={value}" for name, value in changed_parameters(estimator))
     facts = "".join(
         f'<tr><th scope="row">{escape(what)}</th><td>{escape(value)}</td></tr>'
         for what, value in _facts(estimator)
     )
     return (
-        f'<style>\n{_style()}</style><div class="pickmix-card" role="group" '
+        f'<style>\n{style}</style><div class="pickmix-card" role="group" '
         f'aria-label="{name}, fitted" tabindex="0">'
         f'<p class="pm-head"><b>{name}</b><code>{escape(parameters)}</code></p>'
         f'<div class="pm-body"><table>{facts}</table>{_components(estimator)}{_trace(estimator)}'
         "</div></div>"
     )
-
-
-@functools.cache
-def _style() -> str:
-    return resources.files("pickmix.estimators").joinpath("card.css").read_text("utf-8")
 
 
 def _facts(estimator: Any) -> list[tuple[str, str]]:
@@ -142,17 +132,17 @@ def _components(estimator: Any) -> str:
     heads = "".join(
         f'<th scope="col" {number} title="{escape(name)}">{escape(name)}</th>' for name in names
     )
-    lines = []
+    lines = ""
     for place, member in enumerate(members.tolist()):
         width = round(60 * float(weights[member]) / float(weights[members[0]]))
         cells = "".join(f"<td {number}>{escape(v)}</td>" for v in (rows[place] if rows else ()))
-        lines.append(
+        lines += (
             f'<tr><th scope="row" {number}>{member}</th><td {number}>{weights[member]:.3g}</td>'
             f'<td><span class="pm-bar" style="width:{width}px"></span></td>{cells}</tr>'
         )
     return (
         f'<table class="pm-components"><tr><th scope="col" {number}>component</th>'
-        f'<th scope="col" {number}>weight</th><td></td>{heads}</tr>{"".join(lines)}</table>'
+        f'<th scope="col" {number}>weight</th><td></td>{heads}</tr>{lines}</table>'
     )
 
 
@@ -165,22 +155,27 @@ def _trace(estimator: Any) -> str:
         if trace is not None and name in trace.dtype.names:
             kept = trace[np.isfinite(trace[name])]
             if len(kept) >= 2:
-                curves.append((name.replace("_", "-"), kept["epoch"], kept[name]))
+                few = np.unique(np.linspace(0, len(kept) - 1, _MOST_POINTS).astype(np.int64))
+                curves.append((name.replace("_", "-"), kept["epoch"], kept[name], few))
     if not curves:
         return ""
-    lowest, highest = _range(np.concatenate([values for _, _, values in curves]))
-    last = max(float(passes[-1]) for _, passes, _ in curves)
-    first = min(float(passes[0]) for _, passes, _ in curves)
+    values = np.concatenate([values for _, _, values, _ in curves])
+    highest, lowest = float(values.max()), float(values.min())
+    # First steps may be so low that nothing else would be seen.
+    spread = highest - float(np.median(values))
+    if spread > 0.0:
+        lowest = max(lowest, highest - 6.0 * spread)
+    first = min(float(passes[0]) for _, passes, _, _ in curves)
+    last = max(float(passes[-1]) for _, passes, _, _ in curves)
     lines = ""
-    for place, (_, passes, values) in enumerate(curves):
-        kept = np.unique(np.linspace(0, len(values) - 1, _MOST_POINTS).astype(np.int64))
-        x = (passes[kept] - first) / max(last - first, 1e-12) * _WIDTH
-        share = np.clip((highest - values[kept]) / max(highest - lowest, 1e-12), 0.0, 1.0)
+    for _, passes, values, few in curves:
+        x = (passes[few] - first) / max(last - first, 1e-12) * _WIDTH
+        share = np.clip((highest - values[few]) / max(highest - lowest, 1e-12), 0.0, 1.0)
         points = zip(x, 16 + share * (_HEIGHT - 34), strict=True)
         listed = " ".join(f"{across:.1f},{down:.1f}" for across, down in points)
-        kind = ' class="pm-second"' if place else ""
+        kind = ' class="pm-second"' if lines else ""
         lines += f'<polyline{kind} points="{listed}"/>'
-    names = [name for name, _, _ in curves]
+    names = [name for name, *_ in curves]
     title = f"{' and '.join(names)} by pass"
     return (
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
@@ -191,16 +186,3 @@ def _trace(estimator: Any) -> str:
         f'<text x="{_WIDTH}" y="{_HEIGHT - 4}" text-anchor="end">pass {last:.4g}</text>'
         f"{lines}</svg>"
     )
-
-
-def _range(values: np.ndarray) -> tuple[float, float]:
-    """The range to draw, without first steps so low that nothing else would be seen.
-
-    >>> _range(np.array([-1000.0, -3.0, -2.0, -1.5, -1.0]))
-    (-7.0, -1.0)
-    >>> _range(np.array([-3.0, -2.0]))
-    (-3.0, -2.0)
-    """
-    highest, lowest = float(values.max()), float(values.min())
-    spread = highest - float(np.median(values))
-    return (max(lowest, highest - 6.0 * spread) if spread > 0.0 else lowest), highest

@@ -13,11 +13,27 @@ import numpy as np
 
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
-from pickmix.fitting.trace import Trace
 from pickmix.selection.counters import Counters
 
 # Every so many steps, or after the steps of a rising sequence.
 EvaluateEvery = int | Sequence[int]
+
+#: The record of a fit, a row per evaluation: steps; passes over the data; seconds of work (no
+#: evaluation, callback or progress bar); evaluations of a component on a row; mean log-likelihood
+#: per row, and the same on rows that are not learnt from, NaN without them; mean acceptance
+#: probability since the last record; and components that still explain rows.
+TRACE_DTYPE = np.dtype(
+    [
+        ("step", np.int64),
+        ("epoch", np.float64),
+        ("seconds", np.float64),
+        ("evaluations", np.int64),
+        ("log_likelihood", np.float64),
+        ("validation", np.float64),
+        ("acceptance", np.float64),
+        ("live_components", np.int64),
+    ]
+)
 
 
 def next_evaluation(evaluate_every: EvaluateEvery, step: int) -> float:
@@ -79,6 +95,14 @@ class FitInfo:
 
 
 @dataclass
+class FitResult:
+    outcome: Outcome
+    n_steps: int
+    seconds: float
+    trace: np.ndarray
+
+
+@dataclass
 class LoopState:
     """State of the loop between two steps."""
 
@@ -87,23 +111,20 @@ class LoopState:
     evaluated: int
     work: float  # Seconds of work.
     seen: Counters  # The engine's at that evaluation.
-    trace: Trace
+    trace: list[tuple[float, ...]]  # Records, as in TRACE_DTYPE.
     best: float
     plateau: Plateau | None
     outcome: Outcome | None = None  # How the fit ended, if it did.
 
+    def result(self, outcome: Outcome) -> FitResult:
+        trace = np.array(self.trace, dtype=TRACE_DTYPE)
+        return FitResult(outcome, self.step, self.work, trace)
+
     def content(self) -> dict[str, Any]:
         """The state as numbers and arrays."""
-        return {
-            "step": self.step,
-            "evaluated": self.evaluated,
-            "work": self.work,
-            "seen": asdict(self.seen),
-            "trace": self.trace.table(),
-            "best": self.best,
-            "plateau": None if self.plateau is None else asdict(self.plateau),
-            "outcome": None if self.outcome is None else str(self.outcome),
-        }
+        outcome = None if self.outcome is None else str(self.outcome)
+        trace = np.array(self.trace, dtype=TRACE_DTYPE)
+        return asdict(self) | {"trace": trace, "outcome": outcome}
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> LoopState:
@@ -113,19 +134,11 @@ class LoopState:
             int(content["evaluated"]),
             float(content["work"]),
             Counters(**content["seen"]),
-            Trace(content["trace"]),
+            content["trace"].tolist(),
             float(content["best"]),
             None if plateau is None else Plateau(**plateau),
             None if outcome is None else Outcome(outcome),
         )
-
-
-@dataclass
-class FitResult:
-    outcome: Outcome
-    n_steps: int
-    seconds: float
-    trace: Trace
 
 
 def run(
@@ -155,14 +168,12 @@ def run(
     must be saved. A fit `resumed` from a state makes the same steps as one that was never
     interrupted; `max_time` starts again.
     """
-    start = LoopState(
-        first_step - 1, first_step - 1, 0.0, Counters(), Trace(), best_before, plateau
-    )
+    start = LoopState(first_step - 1, first_step - 1, 0.0, Counters(), [], best_before, plateau)
     now = start if resumed is None else resumed
-    trace, plateau, work_before = now.trace, now.plateau, now.work
+    plateau, work_before = now.plateau, now.work
     if now.outcome is not None:
         progress.close()
-        return FitResult(now.outcome, now.step, now.work, trace)
+        return now.result(now.outcome)
     outcome = limits.reason
     last_step = first_step - 1 + limits.last_step
     callbacks = list(callbacks)
@@ -199,8 +210,7 @@ def run(
                     live_components=engine.live_components(),
                     estimator=snapshot,
                 )
-                columns = {n: getattr(record, n) for n in record.__dict__ if n != "estimator"}
-                trace.add(**columns)
+                now.trace.append(tuple(getattr(record, n) for n in TRACE_DTYPE.names or ()))
                 speed = engine.counters.rows / max(now.work, 1e-9)
                 progress.report(record, speed)
                 watched = record.log_likelihood
@@ -242,7 +252,7 @@ def run(
     # Ctrl-C during the last evaluation or callback must not be lost: other fits may follow.
     if guard.interrupted:
         outcome = Outcome.INTERRUPTED
-    return FitResult(outcome, now.step, now.work, trace)
+    return now.result(outcome)
 
 
 def _is_over(limits: Limits, seconds: float) -> bool:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
+from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
-from pickmix.model.columns import ColumnTerms, find_columns
+from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
 
@@ -80,23 +81,27 @@ class View:
         self.model: Any = estimator.model_
         #: Whether components are of a family in closed form.
         self.is_closed_form = isinstance(self.model, MixtureModel)
-        self._reader: Any = estimator._columns if self.is_closed_form else _DeepColumns(estimator)
+        if self.is_closed_form:
+            self._reader: Any = estimator._columns
+        else:
+            self._reader = Columns(estimator, DiagonalGaussian(int(estimator.n_features_in_)))
         self.weights = np.asarray(self.model.weights / self.model.weights.sum())
         self.n_components = int(self.weights.shape[0])
         self.parts: list[Part] = self.model.parts()[0]
         self.level_weights: dict[int, np.ndarray] = self._reader.level_weights
         self.columns: list[ColumnTerms] = self._reader.terms()
-        # Columns have kinds; levels without names have their numbers.
-        order = {column.place: d for d, column in enumerate(self.columns)}
-        for part in self.parts:
-            for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
-                terms = self.columns[order[place]]
-                levels = terms.levels or tuple(map(str, range(n_levels)))
-                kind = terms.kind or part.kind
-                self.columns[order[place]] = replace(terms, kind=kind, levels=levels)
-        if names is not None:
-            named = zip(self.columns, names, strict=True)
-            self.columns = [replace(column, name=name) for column, name in named]
+        known = {
+            place: (part.kind, n_levels)
+            for part in self.parts
+            for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True)
+        }
+        for d, column in enumerate(self.columns):
+            kind, n_levels = known.get(column.place, ("number", 0))
+            # Levels without names have their numbers.
+            levels = column.levels or tuple(map(str, range(n_levels)))
+            name = column.name if names is None else names[d]
+            kind = column.kind or kind
+            self.columns[d] = replace(column, name=name, kind=kind, levels=levels)
 
     @property
     def names(self) -> list[str]:
@@ -220,26 +225,6 @@ class View:
         columns, centre = np.arange(rows.shape[1]), np.zeros(rows.shape[1])
         part = DiagonalPart(columns, means, variances, centre, variances)
         return [part], np.asarray(counts.any(axis=1))
-
-
-class _DeepColumns:
-    """The columns of a deep estimator, as `ArrayColumns` are those of others."""
-
-    def __init__(self, estimator: Any) -> None:
-        self._estimator = estimator
-        self.level_weights: dict[int, np.ndarray] = {}
-
-    def terms(self) -> list[ColumnTerms]:
-        names = getattr(self._estimator, "feature_names_in_", None)
-        if names is None:
-            names = [f"column {d}" for d in range(int(self._estimator.n_features_in_))]
-        return [ColumnTerms(str(name), d, "number") for d, name in enumerate(names)]
-
-    def read_some(self, X: Any, choose: Any) -> tuple[np.ndarray, None, np.ndarray, int, None]:
-        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": 1}
-        rows = validate_data(self._estimator, X, dtype=np.float64, reset=False, **checks)
-        numbers = choose(rows.shape[0])
-        return rows[numbers], None, numbers, rows.shape[0], None
 
 
 def view_of(model: Any) -> View:

@@ -55,9 +55,8 @@ class Ellipses:
             base.draw_ellipses(axes, *shapes, BLUE, **settings)
             return
         numbers, which = np.unique(self.clusters, return_inverse=True)
-        totals = np.bincount(which, self.weights)
-        columns = [np.bincount(which, self.weights * c) / totals for c in self.centers.T]
-        centers = np.stack(columns, axis=1)
+        sums = [np.bincount(which, self.weights * c) for c in self.centers.T]
+        centers = (sums / np.bincount(which, self.weights)).T
         colours = base.cluster_colours(centers)
         base.draw_ellipses(axes, *shapes, [colours[cluster] for cluster in which], **settings)
         if numbers.shape[0] <= _MOST_NUMBERS:
@@ -90,7 +89,7 @@ class Curve:
     def draw(self, axes: Any, values: np.ndarray) -> None:
         bins = int(np.clip(2.0 * values.shape[0] ** 0.5, 10, 100))
         axes.hist(values, bins=bins, density=True, color=ROWS, alpha=0.5, label="rows")
-        for part in self.parts.T if self.parts.shape[1] > 1 else ():
+        for part in self.parts.T:
             axes.plot(self.grid, part, color=BLUE, linewidth=0.8, alpha=0.6)
         axes.plot(self.grid, self.density, color=BLUE, linewidth=2.0, label="mixture")
         axes.legend(frameon=False)
@@ -240,9 +239,8 @@ class ComponentsDisplay(Display):
         if parts is None:
             curve = Curve(grid, np.exp(view.log_densities(grid[:, None])))
         else:
-            curve = Curve(grid, parts.sum(axis=1))
-            if parts.shape[1] <= _MOST_CURVES:
-                curve.parts = parts
+            few = 1 < parts.shape[1] <= _MOST_CURVES
+            curve = Curve(grid, parts.sum(axis=1), parts if few else parts[:, :0])
         return cls(seen[:, None], (name, "density"), title, curve=curve)
 
     def plot(

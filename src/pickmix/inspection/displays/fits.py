@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ _WORK = {
 _LOWEST = 0.2
 
 
+@dataclass(eq=False, repr=False)
 class TraceDisplay(Display):
     """Log-likelihood per row over the work of a fit.
 
@@ -55,9 +57,8 @@ class TraceDisplay(Display):
     >>> plt.close(display.figure_)
     """
 
-    def __init__(self, trace: np.ndarray, references: Mapping[str, float] | None = None) -> None:
-        self.trace = trace
-        self.references = dict(references or {})
+    trace: np.ndarray
+    references: Mapping[str, float] | None = None
 
     @classmethod
     def from_estimator(
@@ -115,7 +116,7 @@ class TraceDisplay(Display):
         # Kernels compiled on the way would push the curve into the far corner.
         if trace.shape[0] and done[0] < 0.5 * done[-1]:
             axes.set_xlim(left=0.0)
-        highest_first = sorted(self.references.items(), key=lambda item: -item[1])
+        highest_first = sorted((self.references or {}).items(), key=lambda item: -item[1])
         for number, (name, value) in enumerate(highest_first):
             axes.axhline(value, color=GREEN, linewidth=1.5, linestyle=":")
             # Values may be close: the highest has its text above it, the others below.
@@ -137,6 +138,7 @@ class TraceDisplay(Display):
         return self
 
 
+@dataclass(eq=False, repr=False)
 class PathDisplay(Display):
     """How good a mixture is with fewer components, from one fit.
 
@@ -172,10 +174,11 @@ class PathDisplay(Display):
     >>> plt.close(display.figure_)
     """
 
-    def __init__(self, path: ComponentPath, rule: str = "one-standard-error") -> None:
-        self.path = path
-        self.rule = rule
-        self.chosen = path.choose(rule)
+    path: ComponentPath
+    rule: str = "one-standard-error"
+
+    def __post_init__(self) -> None:
+        self.chosen = self.path.choose(self.rule)
 
     @classmethod
     def from_estimator(
@@ -226,37 +229,35 @@ class PathDisplay(Display):
         """
         single = ax is not None and np.ndim(ax) == 0
         both = np.array([ax, ax.twinx()], dtype=object) if single else ax
-        axes = self._grid(both, 2, 1, (7.0, 2.9), sharex=True)
-        self._draw_score(axes[0])
-        self._draw_criteria(axes[1], single)
+        score, criteria = axes = self._grid(both, 2, 1, (7.0, 2.9), sharex=True)
+        self._draw_score(score)
+        self._draw_criteria(criteria, single)
+        K = self.path.n_components
         for panel in axes:
             panel.set_xscale("log")
             panel.xaxis.set_major_formatter(_plain)
             # Powers of ten are far apart where there are few components.
-            few = self.path.n_components[-1] < 20 * self.path.n_components[0]
-            panel.xaxis.set_minor_formatter(_plain if few else lambda value, _: "")
-            panel.set_xlim(self.path.n_components[0] * 0.92, self.path.n_components[-1] * 1.08)
+            panel.xaxis.set_minor_formatter(_plain if K[-1] < 20 * K[0] else lambda value, _: "")
+            panel.set_xlim(K[0] * 0.92, K[-1] * 1.08)
             finish(panel)
+        (score if single else criteria).set_xlabel("components", color=INK)
         if single:
-            axes[1].spines["right"].set_visible(True)
+            criteria.spines["right"].set_visible(True)
             # One legend for both, below: curves cross everywhere in the axes.
             handles = [handle for panel in axes for handle in panel.get_legend_handles_labels()[0]]
-            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
-            axes[0].legend(handles=handles, frameon=False, fontsize=9, ncols=4, **below)
-        axes[0 if single else 1].set_xlabel("components", color=INK)
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14), "ncols": 4}
+            score.legend(handles=handles, frameon=False, fontsize=9, **below)
         return self
 
     def _draw_score(self, axes: Any) -> None:
-        K, score = self.path.n_components, self.path.log_likelihood
-        error = self.path.standard_error
-        axes.fill_between(
-            K, score - error, score + error, color=BLUE, alpha=0.25, linewidth=0, label="±1 s.e."
-        )
+        K, score, error = self.path.n_components, self.path.log_likelihood, self.path.standard_error
+        band = {"color": BLUE, "alpha": 0.25, "linewidth": 0, "label": "±1 s.e."}
+        axes.fill_between(K, score - error, score + error, **band)
         marker = {"marker": "o", "markersize": 3.0} if K.shape[0] <= 40 else {}
         axes.plot(K, score, color=BLUE, linewidth=1.8, label="held-out rows", **marker)
-        place = int(np.searchsorted(K, self.chosen))
+        at = score[int(np.searchsorted(K, self.chosen))]
         axes.axvline(self.chosen, color=VERMILION, linestyle="--", linewidth=1.2)
-        axes.plot([self.chosen], [score[place]], "o", color=VERMILION, markersize=7)
+        axes.plot([self.chosen], [at], "o", color=VERMILION, markersize=7)
         right = self.chosen <= np.sqrt(float(K[0]) * float(K[-1]))
         shift, side = (6, "left") if right else (-6, "right")
         text, mixed = f"{self.chosen:,} chosen ({self.rule})", ("data", "axes fraction")
@@ -268,19 +269,16 @@ class PathDisplay(Display):
         axes.legend(frameon=False, fontsize=9, loc="upper left")
 
     def _draw_criteria(self, axes: Any, single: bool) -> None:
-        K = self.path.n_components
-        for values, name, colour, style in (
-            (self.path.bic, "BIC", GREEN, "-"),
-            (self.path.aic, "AIC", ORANGE, "--"),
-        ):
+        K, bic, aic = self.path.n_components, self.path.bic, self.path.aic
+        for values, name, colour, style in ((bic, "BIC", GREEN, "-"), (aic, "AIC", ORANGE, "--")):
             best = int(np.argmin(values))
             axes.plot(K, values, color=colour, linestyle=style, linewidth=1.6)
             label = f"{name}, lowest at {int(K[best]):,}"
             mark = {"marker": "v", "markersize": 8, "linestyle": style, "label": label}
             axes.plot(K[best], values[best], color=colour, **mark)
         # Both from the left; on the right, BIC may leave the picture.
-        low, high = _range(K, -self.path.aic)
-        axes.set_ylim(-high, max(-low, float(self.path.bic.min()) + 0.1 * (high - low)))
+        low, high = _range(K, -aic)
+        axes.set_ylim(-high, max(-low, float(bic.min()) + 0.1 * (high - low)))
         axes.ticklabel_format(axis="y", style="sci", scilimits=(-3, 4))
         finish(axes, y="BIC, AIC", grid=not single)
         if not single:
