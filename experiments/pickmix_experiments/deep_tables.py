@@ -97,24 +97,28 @@ def spread(frame: Any, name: str = "test") -> Cell:
     return Cell(float(known[name].mean()), float(known[name].std()), cut=bool(known["cut"].any()))
 
 
-def _reached(slow: Any, fast: Any, point: str, clock: str) -> pd.DataFrame:
-    """Return "seconds" or "evaluations" of two algorithms, by the seeds that both have.
+Reached = tuple[float, float, bool, bool]
+
+
+def _reached(slow: Any, fast: Any, point: str, clock: str) -> list[Reached]:
+    """Return "seconds" or "evaluations" of two algorithms, and whether they were cut, by seed.
 
     They are those at t95 or at the "common" target, the lower of two final training
-    log-likelihoods: near L = 0 a share of |L_max| means nothing, so that t95 breaks. Columns are
-    `slow`, `fast`, and `slow_cut`, `fast_cut`.
+    log-likelihoods: near L = 0 a share of |L_max| means nothing, so that t95 breaks.
     """
-    names = ["seed", "trace", "t95_index", "cut"]
-    one, other = (frame.loc[~frame["failed"], names].set_index("seed") for frame in (slow, fast))
-    lines = []
-    for seed in sorted(set(one.index) & set(other.index)):
-        traces, indices, cuts = zip(one.loc[seed], other.loc[seed], strict=True)
+    one, other = (
+        {row.seed: row for row in frame.itertuples() if not row.failed} for frame in (slow, fast)
+    )
+    reached = []
+    for seed in sorted(one.keys() & other.keys()):
+        first, second = one[seed], other[seed]
+        indices = first.t95_index, second.t95_index
         if point == "common":
-            curves = [trace["log_likelihood"] for trace in traces]
+            curves = [row.trace["log_likelihood"] for row in (first, second)]
             indices = first_at_common_target(*curves)
-        values = (at(trace, i, clock) for trace, i in zip(traces, indices, strict=True))
-        lines.append((*values, *cuts))
-    return pd.DataFrame(lines, columns=["slow", "fast", "slow_cut", "fast_cut"])
+        values = at(first.trace, indices[0], clock), at(second.trace, indices[1], clock)
+        reached.append((*values, first.cut, second.cut))
+    return reached
 
 
 def first_at_common_target(one: np.ndarray, other: np.ndarray) -> tuple[int, int]:
@@ -133,11 +137,10 @@ def first_at_common_target(one: np.ndarray, other: np.ndarray) -> tuple[int, int
 
 def speed_up(slow: Any, fast: Any, point: str, clock: str) -> Cell:
     """Return how many times less of a clock `fast` takes: the median over seeds of ratios."""
-    pairs = _reached(slow, fast, point, clock)
     # Zero is the time of the start: a run that is best there was not fitted.
-    pairs = pairs[(pairs["slow"] > 0.0) & (pairs["fast"] > 0.0)]
-    cut = bool((pairs["slow_cut"] | pairs["fast_cut"]).any())
-    return Cell(median(pairs["slow"] / pairs["fast"]), cut=cut)
+    pairs = [p for p in _reached(slow, fast, point, clock) if p[0] > 0.0 and p[1] > 0.0]
+    ratios = [above / below for above, below, *_ in pairs]
+    return Cell(median(ratios), cut=any(pair[2] or pair[3] for pair in pairs))
 
 
 def summary_rows(
@@ -336,8 +339,8 @@ def start_tables(runs: Iterable[Run], rows: Rows) -> list[Table]:
             row |= _each(f"{start}_test", f"test, {words}", _means(both), spread=True)
             times = _reached(both[SGD], both[MHSAEM_U], "common", "seconds")
             cells = {
-                a: Cell(median(times[name]), cut=bool(times[f"{name}_cut"].any()))
-                for a, name in zip(COMPARED, ("slow", "fast"), strict=True)
+                a: Cell(median([t[n] for t in times]), cut=any(t[2 + n] for t in times))
+                for n, a in enumerate(COMPARED)
             }
             row |= _each(f"{start}_to_target", f"seconds to target, {words}", cells)
             for clock, group in _CLOCKS.items():

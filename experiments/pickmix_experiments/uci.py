@@ -234,17 +234,20 @@ def _find(name: str, folder: str | os.PathLike[str] | None) -> Path:
         tried = [f"PICKMIX_DATA: no file {path}" for path in missing]
     base = os.environ.get("XDG_CACHE_HOME")
     cache = (Path(base) if base else Path.home() / ".cache") / "pickmix" / "loda" / name
+    wanted = []
+    for path in (cache / file for file in _FILES):
+        if not path.is_file():
+            tried.append(f"cache: no file {path}")
+        # A file that a full disk has cut short, for example, is fetched again.
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != SHA256[f"{name}/{path.name}"]:
+            tried.append(f"cache: {path} has the wrong SHA-256")
+        else:
+            continue
+        wanted.append(path)
     try:
-        for path in (cache / file for file in _FILES):
-            digest = SHA256[f"{name}/{path.name}"]
-            if not path.is_file():
-                tried.append(f"cache: no file {path}")
-            # A file that a full disk has cut short, for example, is fetched again.
-            elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
-                tried.append(f"cache: {path} has the wrong SHA-256")
-            else:
-                continue
-            _download(f"{_BASE_ADDRESS}/loda/{name}/{path.name}", path, digest)
+        for path in wanted:
+            address = f"{_BASE_ADDRESS}/loda/{name}/{path.name}"
+            _download(address, path, SHA256[f"{name}/{path.name}"])
     except OSError as error:
         tried.append(f"download: {error}")
         raise FileNotFoundError(

@@ -8,7 +8,7 @@ import pytest
 
 from pickmix.selection.arrays import ArrayOperations
 from pickmix.selection.compiled_operations import CompiledOperations
-from pickmix.selection.randomness import StepRandomness, Stream, uniforms
+from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.threads import Threads
 
 K, B = 11, 4000
@@ -42,28 +42,16 @@ def assert_equal_pairs(one, other):
     assert one[0].dtype == other[0].dtype == np.int32
 
 
-def away_from(values, borders):
-    """Rows whose uniforms (B, M) all lie further than rounding from the borders (B, C)."""
-    gaps = np.abs(values[:, :, None] - borders[:, None, :])
-    return (np.where(np.isnan(gaps), 1.0, gaps) > 1e-12).all(axis=(1, 2))
-
-
 @pytest.mark.parametrize("beta", BETAS)
 def test_normalise_all(beta):
-    one, other = all_log_joints(), all_log_joints()
-    likelihoods = ARRAYS.normalise_all(one, beta), COMPILED.normalise_all(other, beta)
-    np.testing.assert_allclose(*likelihoods, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(one, other, rtol=1e-12)
-    assert np.isnan(likelihoods[0][7:9]).all()
-    np.testing.assert_allclose(np.delete(one, [7, 8], axis=1).sum(axis=0), 1.0)
-
-
-def test_log_sum_exp():
-    log_joint = all_log_joints()
-    found = ARRAYS.log_sum_exp(log_joint)
-    np.testing.assert_allclose(found, COMPILED.log_sum_exp(log_joint), rtol=1e-13, atol=1e-13)
-    expected = np.log(np.exp(log_joint[:, 9:]).sum(axis=0))
-    np.testing.assert_allclose(found[9:], expected, rtol=1e-12, atol=1e-13)
+    weights = all_log_joints()
+    likelihood = ARRAYS.normalise_all(weights, beta)
+    powers = np.exp(beta * all_log_joints()[:, 9:])
+    np.testing.assert_allclose(weights[:, 9:], powers / powers.sum(axis=0), rtol=1e-12)
+    expected = np.log(np.exp(all_log_joints()[:, 9:]).sum(axis=0))
+    np.testing.assert_allclose(likelihood[9:], expected, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(likelihood, ARRAYS.log_sum_exp(all_log_joints()), rtol=1e-13)
+    assert np.isnan(likelihood[7:9]).all()
 
 
 @pytest.mark.parametrize("n_kept", [1, 3, K, K + 2])
@@ -93,15 +81,13 @@ def test_top_of_candidates(beta, n_kept):
 @pytest.mark.parametrize("beta", BETAS)
 def test_draw_from_posterior(beta):
     log_joint = all_log_joints()
-    one, other = (o.draw_from_posterior(log_joint, beta, ROWS, KEY, 6) for o in (ARRAYS, COMPILED))
-    weights = log_joint.copy()
-    ARRAYS.normalise_all(weights, beta)
-    sure = away_from(uniforms(KEY, ROWS, 6), np.cumsum(weights, axis=0).T[:, :-1])
-    assert sure.mean() > 0.99
-    np.testing.assert_array_equal(one[sure], other[sure])
-    assert one.dtype == other.dtype == np.int32
+    states = ARRAYS.draw_from_posterior(log_joint, beta, ROWS, KEY, 6)
+    assert states.dtype == np.int32
     explained = np.delete(np.arange(B), [7, 8])
-    assert (log_joint[one[explained], explained[:, None]] > -np.inf).all()
+    assert (log_joint[states[explained], explained[:, None]] > -np.inf).all()
+    ARRAYS.normalise_all(log_joint, beta)
+    shares = [(states[explained] == k).mean() for k in range(K)]
+    np.testing.assert_allclose(shares, log_joint[:, explained].mean(axis=1), atol=0.01)
 
 
 @pytest.mark.parametrize("beta", BETAS)
@@ -142,22 +128,15 @@ def test_accept_or_stay(first_draw, beta):
 def test_count_states(n_draws):
     states = np.random.default_rng(3).integers(4, size=(B, n_draws)).astype(np.int32)
     acceptance = np.random.default_rng(4).random(B)
-    one, other = (o.count_states(states, acceptance) for o in (ARRAYS, COMPILED))
-    assert_equal_pairs(one, other)
-    assert one[2] == pytest.approx(other[2], rel=1e-12)
+    one = ARRAYS.count_states(states, acceptance)
+    assert one[0].dtype == np.int32
+    assert one[2] == pytest.approx(acceptance.sum())
     for row, components, weights in zip(states[:50], *one[:2], strict=False):
         expected = {int(k): (row == k).sum() / n_draws for k in row}
         kept = components >= 0
         assert dict(zip(components[kept].tolist(), weights[kept], strict=True)) == pytest.approx(
             expected
         )
-
-
-@pytest.mark.parametrize("n_components", [1, 7, 100_000])
-def test_draw_uniformly(n_components):
-    one, other = (o.draw_uniformly(ROWS, n_components, KEY, 2, 3) for o in (ARRAYS, COMPILED))
-    np.testing.assert_array_equal(one, other)
-    assert one.dtype == other.dtype == np.int32
 
 
 @pytest.mark.parametrize(("n", "leaf_size"), [(5, 8), (9, 8), (64, 8), (2000, 16), (777, 1)])
@@ -184,10 +163,9 @@ def test_trees(n, leaf_size, n_features):
 
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_exchange(share):
-    one, other = (np.arange(500, dtype=np.int32) for _ in range(2))
+    one = np.arange(500, dtype=np.int32)
     ARRAYS.exchange(one, share, KEY)
-    COMPILED.exchange(other, share, KEY)
-    np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(np.sort(one), np.arange(500))
     assert (one != np.arange(500)).mean() > 0.8 * share
 
 
@@ -206,11 +184,9 @@ def test_group_rows():
 
 def test_compiled_operations_can_be_copied_while_their_threads_run():
     operations = CompiledOperations(Threads(2))
-    table = np.zeros((100, 5000))
-    operations.log_sum_exp(table)
+    operations.threads.run(lambda start, stop: None, 100, 1e9)
     assert operations.threads._pool is not None
     other = copy.deepcopy(operations)
     assert other.threads.n_threads == 2
-    np.testing.assert_array_equal(other.log_sum_exp(table), operations.log_sum_exp(table))
     operations.threads.close()
     other.threads.close()

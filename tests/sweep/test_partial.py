@@ -73,7 +73,7 @@ def partial_source(noise, seed=1):
         i, j = np.tril_indices(D)
         packed = matrices[:, i, j]
     weights = rng.uniform(0.5, 2.0, N)
-    return PartialRows(rows, weights, np.zeros(D), compiled=False, noise=packed), matrices
+    return PartialRows(rows, weights, np.zeros(D), noise=packed), matrices
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_compiled_equals_reference_for_counts_and_levels(description, compiled):
     family = make_family(description, complete, 1e-6)
     order = slice(None) if family.column_order is None else family.column_order
     backend = Reference()
-    rows = ArrayRows(complete[:, order], center=np.zeros(D), compiled=False)
+    rows = ArrayRows(complete[:, order], center=np.zeros(D))
     components = rng.integers(0, K, N).astype(np.int32)
     statistics = backend.pair_statistics(
         family.layout, K, rows.data, np.ones(N), components[:, None], np.ones((N, 1)), N
@@ -163,7 +163,7 @@ def test_compiled_equals_reference_for_counts_and_levels(description, compiled):
     state = MixtureState(family, moments, Reference(), prior, 1e-300)
     with_gaps = complete[:, order].copy()
     with_gaps[rng.random((N, D)) < 0.3] = np.nan
-    source = PartialRows(with_gaps, rng.uniform(0.5, 2.0, N), np.zeros(D), compiled=False)
+    source = PartialRows(with_gaps, rng.uniform(0.5, 2.0, N), np.zeros(D))
     compare(state, source, compiled)
     # Of a complete row the complete sweep says the same, but for what no parameter changes.
     full = state.backend.log_joint_all(state.layout, state.model, rows.data)
@@ -260,14 +260,14 @@ def test_only_rows_that_were_given_are_gathered(compiled):
 class TestPartialRows:
     def test_centre_extent_and_spread_are_of_what_was_seen(self):
         rows = np.array([[1.0, np.nan], [3.0, 10.0], [np.nan, 30.0]])
-        source = PartialRows(rows, np.array([1.0, 3.0, 1.0]), compiled=False)
+        source = PartialRows(rows, np.array([1.0, 3.0, 1.0]))
         np.testing.assert_allclose(source.center, [2.5, 15.0])
         np.testing.assert_allclose(source.extent(), [1.5, 15.0])
         np.testing.assert_allclose(source.spread(), [0.75, 75.0])
 
     def test_far_from_the_origin(self):
         rows = 1e8 + np.array([[1.0, np.nan], [3.0, 10.0], [np.nan, 30.0]])
-        source = PartialRows(rows, None, compiled=False)
+        source = PartialRows(rows, None)
         np.testing.assert_allclose(source.center - 1e8, [2.0, 20.0], atol=1e-7)
 
     def test_parts_keep_patterns_noise_and_weights(self):
@@ -337,7 +337,7 @@ def test_rows_that_miss_little_are_evaluated_as_complete_ones(groups, compiled):
     )
     prior = family.make_prior(moments, "none", n_rows)
     state = MixtureState(family, moments, Reference(), prior, 1e-300).require_sound()
-    source = PartialRows(rows, rng.uniform(0.5, 2.0, n_rows), np.zeros(n_columns), compiled=False)
+    source = PartialRows(rows, rng.uniform(0.5, 2.0, n_rows), np.zeros(n_columns))
     partition = Partition.of_blocks(rng.permutation(n_components).astype(np.int32), 19)
     chain = np.zeros(n_rows, dtype=np.int32)
     arguments = layout, state.model, source, np.arange(n_rows), chain, partition, KEY

@@ -84,7 +84,7 @@ class Sweep:
             weights = np.where(unseen, 0.0, 1.0 if weights is None else weights)
         if family.column_order is not None:
             values = values[:, family.column_order]
-        rows = make_rows(values, weights, self.centre, self.compiled)
+        rows = make_rows(values, weights, self.centre)
         evaluations = 0
         if state is not None:
             chain = state.astype(np.int32)

@@ -202,7 +202,7 @@ class PlacedRows:
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
         places = self.gather(rows)
-        return ArrayRows(places, weights.copy(), np.zeros(places.shape[1]), compiled=False)
+        return ArrayRows(places, weights.copy(), np.zeros(places.shape[1]))
 
 
 def soften(

@@ -20,7 +20,7 @@ class PartialRows(ArrayRows):
     ----------
     data : (N, D) array of float32 or float64
         NaN is a missing value.
-    weights, center, compiled
+    weights, center
         As in `ArrayRows`. The centre is the mean of what was seen of each column.
     noise : (N, D) or (N, D (D + 1) / 2) array, optional
         Variances of the noise, or its covariances as lower triangles, row by row.
@@ -33,13 +33,12 @@ class PartialRows(ArrayRows):
         data: np.ndarray,
         weights: np.ndarray | None = None,
         center: np.ndarray | None = None,
-        compiled: bool = True,
         noise: np.ndarray | None = None,
         patterns: np.ndarray | None = None,
     ) -> None:
         # What says where rows are, and how wide: all but values that are little else than noise.
         self._telling = data if noise is None else _without_noisy(data, noise)
-        super().__init__(data, weights, center, compiled)
+        super().__init__(data, weights, center)
         self.noise = noise
         self._filled: ArrayRows | None = None
         self.patterns = find_patterns(data) if patterns is None else patterns
@@ -81,9 +80,7 @@ class PartialRows(ArrayRows):
         noise = None if self.noise is None else self.noise[rows]
         nothing = np.zeros(self.n_features)
         values = super().gather(rows)
-        return PartialRows(
-            values, weights.copy(), nothing, self._compiled, noise, self.patterns[rows]
-        )
+        return PartialRows(values, weights.copy(), nothing, noise, self.patterns[rows])
 
     def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
         return np.asarray(self.patterns[rows])
@@ -91,7 +88,7 @@ class PartialRows(ArrayRows):
     def filled(self) -> ArrayRows:
         if self._filled is None:
             data = fill(self._telling) if np.isnan(self._telling).any() else self.data
-            self._filled = ArrayRows(data, self.weights, self.center, self._compiled)
+            self._filled = ArrayRows(data, self.weights, self.center)
         return self._filled
 
 
@@ -99,13 +96,12 @@ def make_rows(
     data: np.ndarray,
     weights: np.ndarray | None = None,
     center: np.ndarray | None = None,
-    compiled: bool = True,
     noise: np.ndarray | None = None,
 ) -> ArrayRows:
     """Rows seen in part, or complete ones if nothing is missing and there is no noise."""
     if noise is None and not np.isnan(data).any():
-        return ArrayRows(data, weights, center, compiled)
-    return PartialRows(data, weights, center, compiled, noise)
+        return ArrayRows(data, weights, center)
+    return PartialRows(data, weights, center, noise)
 
 
 def find_patterns(rows: np.ndarray) -> np.ndarray:

@@ -10,16 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.compiled import kernel
-
-
-@kernel()
-def _gather(data, rows, center, out):
-    for i in range(rows.shape[0]):
-        row = np.uint64(rows[i])
-        for d in range(center.shape[0]):
-            out[i, d] = np.float64(data[row, d]) - center[d]
-
 
 class ArrayRows:
     """Rows of an array in memory, with weights.
@@ -32,8 +22,6 @@ class ArrayRows:
         Positive row weights. None means one each.
     center : (D,) array, optional
         Origin of the coordinates handed out; the weighted mean of the data by default.
-    compiled : bool
-        Whether rows are gathered by a compiled kernel, or by NumPy.
     """
 
     def __init__(
@@ -41,10 +29,8 @@ class ArrayRows:
         data: np.ndarray,
         weights: np.ndarray | None = None,
         center: np.ndarray | None = None,
-        compiled: bool = True,
     ) -> None:
         self.data = data
-        self._compiled = compiled
         self.n_rows, self.n_features = data.shape
         self.weights = weights
         self.mean_weight = 1.0 if weights is None else float(weights.mean())
@@ -87,16 +73,14 @@ class ArrayRows:
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
-        if not self._compiled:
-            return np.asarray(self.data[rows].astype(np.float64, order="C") - self.center)
-        out = np.empty((rows.shape[0], self.n_features))
-        _gather(self.data, rows, self.center, out)
-        return out
+        values = self.data[rows].astype(np.float64, order="C", copy=False)
+        values -= self.center
+        return values
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
         """Some rows with other weights, copied."""
         nothing = np.zeros(self.n_features)
-        return ArrayRows(self.gather(rows), weights.copy(), nothing, self._compiled)
+        return ArrayRows(self.gather(rows), weights.copy(), nothing)
 
     def filled(self) -> ArrayRows:
         """Rows without gaps or noise: these."""

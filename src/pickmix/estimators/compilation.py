@@ -22,15 +22,15 @@ import numpy as np
 
 from pickmix import compiled
 from pickmix.closed_form import cells, seeding
-from pickmix.data import rows
 from pickmix.data.partial_rows import PartialRows
+from pickmix.data.rows import ArrayRows
 from pickmix.families import cholesky
 from pickmix.families.layout import Model, Moments, make_layout
 from pickmix.fitting.settings import FitSettings
 from pickmix.selection import kernels, sparse
-from pickmix.sweep import block_setup, pair_kernels, partial_workspace
+from pickmix.sweep import block_setup, pair_kernels, partial
 from pickmix.sweep.blocks import sweep_blocks
-from pickmix.sweep.partial_sweep import sweep_partial_blocks
+from pickmix.sweep.partial import sweep_partial_blocks
 from pickmix.sweep.statistics import no_sums
 
 _logger = logging.getLogger("pickmix")
@@ -38,7 +38,6 @@ _logger = logging.getLogger("pickmix")
 # Types of arguments: numbers, arrays in C order by type and dimension (i4 is one of 32 bits; a2s
 # may have strides), and tuples. "range" are two integers, start and stop.
 _SIGNATURES: dict[Any, str] = {
-    rows._gather: "f2 i1 f1 f2",
     cholesky.factorise_components: "layout f2 s1 f1 f2 f1 b1 range",
     seeding._find_nearest: "f2 f2 s1 range",
     seeding._plus_plus: "f2 f1 f2 i1",
@@ -46,19 +45,10 @@ _SIGNATURES: dict[Any, str] = {
     seeding.nearest_in_cell: "f2 s1 f2 i1 s1 range",
     cells._find_nearest: "g2 g2 i1 s2 s2 range",
     kernels.group_rows: "s1 s1 i1 i1",
-    kernels.root: "int int key",
-    kernels.split_widest: "i2 f2 s1 f1 key f1 i1 tree",
-    kernels.split_all: "i2 f2 s1 f1 key f1 i1 tree range",
+    kernels.split: "i2 f2 s1 f1 key f1 i1 tree int i2 range",
     kernels.descend: "f2 int tree s1 range",
-    kernels.exchange: "s1 float key",
-    kernels.normalise_all: "f2 float f1 range",
-    kernels.log_sum_exp: "f2 f1 range",
-    kernels.top_of_all: "f2 float s2 f2 range",
-    kernels.top_of_candidates: "f2 s2 float s2 f2 range",
-    kernels.draw_from_posterior: "f2 float i1 key s2 range",
+    kernels.keep_largest: "f2 s2 s2 f2",
     kernels.accept_or_stay: "s1 s2 f1 f2a f1 f2 float i1 key int s2 f1 range",
-    kernels.count_states: "s2 f1 s2 f2",
-    kernels.draw_uniformly: "i1 int key int s2",
     sparse.draw_from_table: "i1 s1 int i1 f1 s1 f1 i1 key int s2 f2 f1",
     sparse.update_table: "i1 s2 int float float i1 f1 s1 f1 i1",
     sparse._collect: "i1 s2 s2 int key s2",
@@ -77,50 +67,34 @@ _SIGNATURES: dict[Any, str] = {
 }
 # What starts, M-steps and the queries after a fit need.
 _ALWAYS = (
-    rows._gather,
     cholesky.factorise_components,
     seeding._find_nearest,
     seeding._plus_plus,
-    kernels.log_sum_exp,
     pair_kernels.evaluate_candidates,
     pair_kernels.evaluate_all,
     pair_kernels.group_by_component,
     pair_kernels.accumulate_pairs,
     pair_kernels.blend,
 )
-_CHAINS = kernels.accept_or_stay, kernels.count_states
-_TREES = kernels.group_rows, kernels.root, kernels.split_widest, kernels.exchange, kernels.descend
 #: Kernels of each kind of fit.
 KINDS: dict[str, tuple[Any, ...]] = {
-    "partition": (*_ALWAYS, *_TREES, sweep_blocks),
-    "em": (*_ALWAYS, kernels.normalise_all, pair_kernels.accumulate_all),
-    "ssaem": (*_ALWAYS, kernels.normalise_all, kernels.top_of_all),
-    "tsaem": (
-        *_ALWAYS,
-        kernels.normalise_all,
-        kernels.top_of_candidates,
-        sparse._collect,
-        sparse.learn_distances,
-    ),
-    "mcsaem": (*_ALWAYS, kernels.normalise_all, kernels.draw_from_posterior, kernels.count_states),
-    "uniform": (*_ALWAYS, *_CHAINS, kernels.normalise_all, kernels.draw_uniformly),
-    "table": (*_ALWAYS, *_CHAINS, sparse.draw_from_table, sparse.update_table),
+    "partition": (*_ALWAYS, kernels.group_rows, kernels.split, kernels.descend, sweep_blocks),
+    "em": (*_ALWAYS, pair_kernels.accumulate_all),
+    "ssaem": (*_ALWAYS, kernels.keep_largest),
+    "tsaem": (*_ALWAYS, kernels.keep_largest, sparse._collect, sparse.learn_distances),
+    "mcsaem": _ALWAYS,
+    "uniform": (*_ALWAYS, kernels.accept_or_stay),
+    "table": (*_ALWAYS, kernels.accept_or_stay, sparse.draw_from_table, sparse.update_table),
     "partial": (sweep_partial_blocks,),
-    # Trees that threads grow, seeds in cells, and searches for rows that come later.
-    "many": (
-        kernels.split_all,
-        seeding.seed_cells,
-        seeding.nearest_in_cell,
-        cells._find_nearest,
-    ),
+    # Seeds in cells, and searches for rows that come later.
+    "many": (seeding.seed_cells, seeding.nearest_in_cell, cells._find_nearest),
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
-# More leaves than this are grown by `split_all`.
-_MOST_LEAVES = 16
+_MOST_BLOCKS = 16  # With more blocks, starts and searches use cells.
 _compiled: set[str] = set()
 
 
-def compile_kernels(settings: FitSettings, source: rows.ArrayRows) -> float:
+def compile_kernels(settings: FitSettings, source: ArrayRows) -> float:
     """Compile what a fit needs for these rows; return the seconds it took.
 
     Nothing is done for problems that run in NumPy.
@@ -133,15 +107,11 @@ def compile_kernels(settings: FitSettings, source: rows.ArrayRows) -> float:
     block_size = (
         settings.partition.block_size if settings.partition is not None else settings.n_components
     )
-    if settings.n_components > _MOST_LEAVES * block_size:
+    if settings.n_components > _MOST_BLOCKS * block_size:
         kinds.append("many")
     if isinstance(source, PartialRows):
         kinds.append("partial")
-    seconds = ensure_compiled(*kinds)
-    if seconds:
-        # Gathering is compiled for every type and layout of rows.
-        source.gather(np.arange(1))
-    return seconds
+    return ensure_compiled(*kinds)
 
 
 def ensure_compiled(*kinds: str) -> float:
@@ -170,20 +140,18 @@ def ensure_compiled(*kinds: str) -> float:
 
 # Processor seconds of kernels that take more than half a second, on one core of 2026.
 _SECONDS: dict[Any, float] = {
-    sweep_blocks: 16.0,
-    sweep_partial_blocks: 25.0,
+    sweep_blocks: 14.0,
+    sweep_partial_blocks: 12.0,
     cholesky.factorise_components: 2.5,
     cells._find_nearest: 2.0,
-    kernels.split_widest: 2.0,
+    kernels.split: 2.0,
     seeding._plus_plus: 1.5,
+    seeding.seed_cells: 1.0,
     pair_kernels.evaluate_candidates: 1.5,
     pair_kernels.evaluate_all: 1.5,
     pair_kernels.accumulate_pairs: 1.0,
     pair_kernels.accumulate_all: 1.0,
-    pair_kernels.blend: 1.0,
-    kernels.normalise_all: 1.0,
-    kernels.split_all: 1.0,
-    sparse.learn_distances: 1.0,
+    pair_kernels.blend: 1.5,
 }
 
 compiled.before_first_use = ensure_compiled
@@ -238,7 +206,7 @@ def _types() -> dict[str, Any]:
         "sums": no_sums(1, layout),
         "tree": (f2, f1, np.empty((0, 2), dtype=np.int32)),
         "work": block_setup.make_workspace(layout, 1),
-        "partial_work": partial_workspace.make_workspace(layout, 0, 1),
+        "partial_work": partial.make_workspace(layout, 0, 1),
         "key": np.uint64(0),
         "b1": np.empty(0, dtype=np.bool_),
         "f2a": np.empty((4, 4))[::2, ::2],

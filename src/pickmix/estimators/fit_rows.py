@@ -64,7 +64,7 @@ class FitRows:
             centre = family.centre(self.facts.mean[order])
         # Sums of huge values may overflow; the check of the spread then says so by name.
         with np.errstate(over="ignore", invalid="ignore"):
-            source = make_rows(self.rows[:, order], self.weights, centre, compiled, self.noise)
+            source = make_rows(self.rows[:, order], self.weights, centre, self.noise)
             if centre is None:
                 source.center = family.centre(source.center)
             if self.facts is not None:

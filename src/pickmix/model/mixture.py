@@ -122,7 +122,7 @@ class MixtureModel:
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
         backend = make_backend(compiled, threads)
         state = MixtureState(family, moments, backend, prior, LEAST_WEIGHT).require_sound()
-        source = make_rows(rows, None, centre, compiled, noise)
+        source = make_rows(rows, None, centre, noise)
         log_base = family.log_base(np.asarray(rows, dtype=np.float64))
         return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
 

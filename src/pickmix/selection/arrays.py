@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE, Tree
+from pickmix.selection.operations import EXCHANGE_DRAW, LEAST_QUANTILE, Neighbours, Table, Tree
 from pickmix.selection.randomness import uniforms
+
+_ALL = np.empty((0, 0), dtype=np.int32)  # Candidates: all components.
 
 
 class ArrayOperations:
@@ -19,10 +21,12 @@ class ArrayOperations:
 
         Returns log sum_k p(x, k), (B,), at beta = 1 whatever beta is.
         """
-        log_likelihood = self.log_sum_exp(log_joint)
+        largest = log_joint.max(axis=0)
+        log_likelihood = None if beta == 1.0 else self.log_sum_exp(log_joint)
         log_joint[:] = _unnormalised(log_joint, beta)
-        log_joint /= log_joint.sum(axis=0)
-        return log_likelihood
+        total = log_joint.sum(axis=0)
+        log_joint /= total
+        return np.asarray(largest + np.log(total)) if log_likelihood is None else log_likelihood
 
     def log_sum_exp(self, log_joint: np.ndarray) -> np.ndarray:
         """Log sum_k exp(log_joint (K, B)), as (B,)."""
@@ -35,26 +39,24 @@ class ArrayOperations:
 
         Components (B, M) int32 by decreasing log-joint, padded with -1 of weight 0.
         """
-        every = np.broadcast_to(np.arange(log_joint.shape[0]), log_joint.shape[::-1])
-        return self.top_of_candidates(log_joint.T, every, beta, n_kept)
+        return self.top_of_candidates(log_joint.T, _ALL, beta, n_kept)
 
     def top_of_candidates(
         self, log_joint: np.ndarray, candidates: np.ndarray, beta: float, n_kept: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`top_of_all` among the candidates (B, C) of each row, padded with -1."""
-        shape = (candidates.shape[0], n_kept)
-        components, weights = np.full(shape, -1, dtype=np.int32), np.zeros(shape)
+        """`top_of_all` among the candidates (B, C) of each row, padded with -1; or all if none."""
+        if not candidates.shape[0]:
+            candidates = np.broadcast_to(np.arange(log_joint.shape[1]), log_joint.shape)
         # Neither -inf nor NaN is larger than anything.
-        values = np.where((candidates >= 0) & (log_joint > -np.inf), log_joint, -np.inf)
+        found = (candidates >= 0) & (log_joint > -np.inf)
+        values = np.where(found, log_joint, -np.inf)
         best = np.argsort(-values, axis=1, kind="stable")[:, :n_kept]
-        values = np.take_along_axis(values, best, axis=1)
-        n_found = best.shape[1]
-        components[:, :n_found] = np.take_along_axis(candidates, best, axis=1)
-        components[:, :n_found][values == -np.inf] = -1
-        some = components[:, 0] >= 0
-        kept = _unnormalised(values[some].T, beta).T
-        weights[some, :n_found] = kept / kept.sum(axis=1, keepdims=True)
-        return components, weights
+        shape = (log_joint.shape[0], n_kept)
+        components, kept = np.full(shape, -1, dtype=np.int32), np.full(shape, -np.inf)
+        kept[:, : best.shape[1]] = np.take_along_axis(values, best, axis=1)
+        components[:, : best.shape[1]] = np.take_along_axis(candidates, best, axis=1)
+        components[kept == -np.inf] = -1
+        return components, renormalise(kept, beta)
 
     def draw_from_posterior(
         self, log_joint: np.ndarray, beta: float, rows: np.ndarray, key: np.uint64, n_draws: int
@@ -142,22 +144,11 @@ class ArrayOperations:
         drawn = uniforms(key, np.arange(n_leaves - 1), 2 * n_features, 1)
         radius = np.sqrt(-2.0 * np.log(1.0 - drawn[:, ::2]))
         tree.directions[:] = scales * radius * np.cos(2 * np.pi * drawn[:, 1::2])
-        shares = (
-            LEAST_QUANTILE
-            + (1.0 - 2.0 * LEAST_QUANTILE) * uniforms(key, np.arange(3 * n_leaves), 1).ravel()
-        )
-
-        def root(first_leaf: int, last_leaf: int) -> int:
-            n = last_leaf - first_leaf
-            if n == 1:
-                return -1 - first_leaf
-            middle = round(float(shares[first_leaf + 2 * last_leaf]) * n)
-            return first_leaf + max(1, min(n - 1, middle)) - 1
 
         waiting = [(0, n_points, 0, n_leaves)]
         while waiting:
             first, last, first_leaf, last_leaf = waiting.pop()
-            node = root(first_leaf, last_leaf)
+            node = root(first_leaf, last_leaf, key)
             if node < 0:
                 continue
             middle = node + 1
@@ -168,12 +159,12 @@ class ArrayOperations:
             here[:] = here[split]
             # Halfway between the two sides.
             tree.thresholds[node] = 0.5 * (values[split[:cut]].max() + values[split[cut]])
-            tree.children[node] = root(first_leaf, middle), root(middle, last_leaf)
+            tree.children[node] = root(first_leaf, middle, key), root(middle, last_leaf, key)
             cut += first
             offsets[middle] = cut
             waiting += [(first, cut, first_leaf, middle), (cut, last, middle, last_leaf)]
         arrays = tree.directions, tree.thresholds, tree.children
-        return order, offsets, Tree(*arrays, root(0, n_leaves))
+        return order, offsets, Tree(*arrays, root(0, n_leaves, key))
 
     def leaf_of(self, tree: Tree, rows: np.ndarray) -> np.ndarray:
         """Leaf of each row (B, D), as (B,) int32."""
@@ -206,12 +197,31 @@ class ArrayOperations:
         ends = np.cumsum(np.bincount(places, minlength=n_places))
         return np.argsort(places, kind="stable"), ends
 
-    def start_table(self, n_rows: int, n_components: int) -> DenseTable:
+    def start_table(self, n_rows: int, n_components: int) -> Table:
         return DenseTable(n_rows, n_components)
 
-    def start_neighbours(self, lists: np.ndarray) -> DenseNeighbours:
+    def start_neighbours(self, lists: np.ndarray) -> Neighbours:
         """Begin with guessed lists (K, G): any distance that is learnt replaces a guess."""
         return DenseNeighbours(lists)
+
+
+def root(first_leaf: int, last_leaf: int, key: np.uint64) -> int:
+    """The node that leaves first_leaf..last_leaf hang from; -1 - leaf if there is but one."""
+    n = last_leaf - first_leaf
+    if n == 1:
+        return -1 - first_leaf
+    u = float(uniforms(key, np.array([first_leaf + 2 * last_leaf]), 1)[0, 0])
+    middle = round((LEAST_QUANTILE + (1.0 - 2.0 * LEAST_QUANTILE) * u) * n)
+    return first_leaf + max(1, min(n - 1, middle)) - 1
+
+
+def renormalise(values: np.ndarray, beta: float) -> np.ndarray:
+    """Weights proportional to exp(beta * value) of sorted values (B, M); 0 where they are -inf."""
+    weights = np.zeros(values.shape)
+    some = values[:, 0] > -np.inf
+    kept = _unnormalised(values[some].T, beta).T
+    weights[some] = kept / kept.sum(axis=1, keepdims=True)
+    return weights
 
 
 def _unnormalised(log_joint: np.ndarray, beta: float) -> np.ndarray:

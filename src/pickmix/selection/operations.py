@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
-    from pickmix.selection.arrays import ArrayOperations, DenseTable
-    from pickmix.selection.compiled_operations import CompiledOperations
-    from pickmix.selection.sparse import SparseTable
+    from pickmix.selection.arrays import ArrayOperations, DenseNeighbours, DenseTable
+    from pickmix.selection.sparse import SparseNeighbours, SparseTable
 
 LEAST_QUANTILE = 0.3  # Splits of a tree put at least this share of blocks on each side.
 EXCHANGE_DRAW = 2**19  # First draw of exchanges, beyond those of directions.
@@ -40,5 +39,6 @@ class Tree:
         return cls(np.empty((n_nodes, n_features)), np.empty(n_nodes), children, -1)
 
 
-Operations: TypeAlias = "ArrayOperations | CompiledOperations"
+Operations: TypeAlias = "ArrayOperations"
 Table: TypeAlias = "DenseTable | SparseTable"
+Neighbours: TypeAlias = "DenseNeighbours | SparseNeighbours"

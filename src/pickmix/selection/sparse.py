@@ -9,7 +9,7 @@ import numpy as np
 
 from pickmix.checks import check_restored
 from pickmix.compiled import kernel, part
-from pickmix.selection.kernels import uniform, uniform_component
+from pickmix.selection.kernels import uniform
 
 
 @part()
@@ -87,29 +87,26 @@ def update_table(
 @kernel()
 def _collect(rows, held, neighbours, n_explore, key, candidates):
     """Fill candidates (B, C) with each row's distinct search set, then -1; return how many."""
-    n_components = neighbours.shape[0]
+    n_components, size = neighbours.shape
     total = 0
     for i in range(rows.shape[0]):
         n = 0
         for j in range(held.shape[1] + n_explore):
-            if j < held.shape[1]:
-                c = held[i, j]
-                if c < 0:
-                    continue
-                members = neighbours[c]
-            else:
-                members = np.array([uniform_component(key, rows[i], j, n_components)], np.int32)
-            for k in members:
+            explores = j >= held.shape[1]
+            for m in range(1 if explores else size if held[i, j] >= 0 else 0):
+                if explores:
+                    k = min(int(uniform(key, rows[i], j) * n_components), n_components - 1)
+                else:
+                    k = neighbours[held[i, j], m]
                 known = k < 0
                 for d in range(n):
-                    if candidates[i, d] == k:
-                        known = True
-                        break
+                    known = known or candidates[i, d] == k
                 if not known:
                     candidates[i, n] = k
                     n += 1
         total += n
-        candidates[i, n:] = -1
+        for d in range(n, candidates.shape[1]):
+            candidates[i, d] = -1
     return total
 
 

@@ -1,5 +1,7 @@
 """What the compiled sweep computes once per block: its origin, parameters, and ways to evaluate."""
 
+# Numba infers types in the kernels.
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-incomplete-defs
 from __future__ import annotations
 
 import math
@@ -24,43 +26,43 @@ _REPEATED = 1.0 / 16.0
 PRODUCTS, FACTOR, EXACT = range(3)
 
 
-class Workspace(NamedTuple):
-    """Arrays of a thread, for blocks of at most G components and tiles of rows."""
+# Functions unpack these once: every access to a field of a tuple of arrays is slow to compile.
+class Block(NamedTuple):
+    """At most G components, about the origin of their block."""
 
-    #: Of the layout: for every four coordinates, the first of their factor's columns, how many,
-    #: and where they are in a panel.
-    bands: np.ndarray
-    scratch: np.ndarray  # (3, C)
-    origin: np.ndarray  # (C,) Of the block.
+    origin: np.ndarray  # (C,)
     common: np.ndarray  # (C + 1,) Slopes and a constant that linear parts have in common.
     shifts: np.ndarray  # (G, C) Locations about the origin.
-    parameters: np.ndarray  # (G, P + C + 1) Natural parameters about the origin.
     factors: np.ndarray  # (G, P)
     linear: np.ndarray  # (G, C) Without what is common.
     constants: np.ndarray  # (G,)
     tables: np.ndarray  # (G, L)
-    way: np.ndarray  # (G,) How each component is evaluated.
-    sums: np.ndarray  # (G, P + C) Sums of features about the origin.
-    totals: np.ndarray  # (G, 2) Sums of weights and of squared weights.
-    #: Of narrow components: a row that each has seen (G, C), and for four rows of the matrix at a
-    #: time the moments of (x - that row, 1), (G * height, width).
-    anchors: np.ndarray
-    moments: np.ndarray
-    #: Components evaluated by products, their parameters in columns of four, and factors of the
-    #: others likewise, in float32 and float64.
-    wide: np.ndarray
-    parameter_panels: np.ndarray
-    factor_panels: np.ndarray
-    exact_panels: np.ndarray
-    #: Of the tile: coordinates about the origin in float32 and float64, features, levels.
+    parameters: np.ndarray  # (G, P + C + 1) Natural parameters about the origin.
+    scratch: np.ndarray  # (3, C)
+
+
+class Panels(NamedTuple):
+    """How components are evaluated, and their parameters in columns of four."""
+
+    #: Of the layout: for every four coordinates, the first of their factor's columns, how many,
+    #: and where they are in a panel.
+    bands: np.ndarray
+    way: np.ndarray  # (G,)
+    wide: np.ndarray  # (G,) Components evaluated by products.
+    products: np.ndarray  # Their parameters.
+    factors: np.ndarray  # Factors of the others, in float32 or float64.
+    exact: np.ndarray
+
+
+class Tile(NamedTuple):
+    """Some rows."""
+
+    #: Coordinates about the origin in float32 and float64, features, levels.
     columns: np.ndarray
     exact_columns: np.ndarray
     features: np.ndarray
     levels: np.ndarray
     four: np.ndarray  # (4, TILE) Four rows of a product.
-    #: Rows of a narrow component without and with their weights.
-    kept: np.ndarray
-    weighted: np.ndarray
     #: (G, TILE) Log-joints, and then posterior weights.
     values: np.ndarray
     exact_values: np.ndarray
@@ -73,6 +75,23 @@ class Workspace(NamedTuple):
     uniforms: np.ndarray
     row_weights: np.ndarray
     drawn: np.ndarray
+
+
+class Totals(NamedTuple):
+    """Sums over the rows of a block."""
+
+    sums: np.ndarray  # (G, P + C) Sums of features about the origin.
+    weights: np.ndarray  # (G, 2) Sums of weights and of squared weights.
+    #: Of narrow components: a row that each has seen (G, C), and for four rows of the matrix at a
+    #: time the moments of (x - that row, 1), (G * height, width).
+    anchors: np.ndarray
+    moments: np.ndarray
+    #: Rows of a narrow component without and with their weights.
+    kept: np.ndarray
+    weighted: np.ndarray
+
+
+Workspace = tuple[Block, Panels, Tile, Totals]
 
 
 def _find_bands(layout: Layout) -> np.ndarray:
@@ -89,7 +108,7 @@ def _find_bands(layout: Layout) -> np.ndarray:
 
 
 def make_workspace(layout: Layout, block_size: int) -> Workspace:
-    """Arrays for blocks of at most `block_size` components."""
+    """Memory of a thread for blocks of at most `block_size` components."""
     n, n_columns = layout.n_coordinates, layout.n_columns - layout.n_coordinates
     n_features = layout.n_products + n
     n_tiled = n_features if n_features <= _MOST_FEATURES else 0
@@ -100,33 +119,34 @@ def make_workspace(layout: Layout, block_size: int) -> Workspace:
     def single(*shape: int) -> np.ndarray:
         return np.empty(shape, dtype=np.float32)
 
-    return Workspace(
-        bands=bands,
-        scratch=np.empty((3, n)),
+    def whole(*shape: int) -> np.ndarray:
+        return np.empty(shape, dtype=np.int64)
+
+    block = Block(
         origin=np.empty(n),
         common=np.zeros(n + 1),
         shifts=np.empty((block_size, n)),
-        parameters=single(block_size, n_tiled + 1),
         factors=np.empty((block_size, layout.n_products)),
         linear=np.empty((block_size, n)),
         constants=np.empty(block_size),
         tables=single(block_size, layout.n_levels),
-        way=np.empty(block_size, dtype=np.int64),
-        sums=np.empty((block_size, n_tiled)),
-        totals=np.empty((block_size, 2)),
-        anchors=np.empty((block_size, n)),
-        moments=np.empty((block_size * n_moments, width)),
-        wide=np.empty(block_size, dtype=np.int64),
-        parameter_panels=single((block_size + 3) // 4 * n_tiled, 4),
-        factor_panels=single(block_size * height, 4),
-        exact_panels=np.empty((block_size * height, 4)),
+        parameters=single(block_size, n_tiled + 1),
+        scratch=np.empty((3, n)),
+    )
+    panels = Panels(
+        bands=bands,
+        way=whole(block_size),
+        wide=whole(block_size),
+        products=single((block_size + 3) // 4 * n_tiled, 4),
+        factors=single(block_size * height, 4),
+        exact=np.empty((block_size * height, 4)),
+    )
+    tile = Tile(
         columns=single(n, TILE),
         exact_columns=np.empty((n, TILE)),
         features=single(n_tiled, TILE),
-        levels=np.empty((n_columns, TILE), dtype=np.int64),
+        levels=whole(n_columns, TILE),
         four=single(4, TILE),
-        kept=np.empty((TILE, width)),
-        weighted=np.empty((TILE, width)),
         values=single(block_size, TILE),
         exact_values=np.empty((block_size, TILE)),
         largest=single(TILE),
@@ -138,59 +158,62 @@ def make_workspace(layout: Layout, block_size: int) -> Workspace:
         row_weights=single(TILE),
         drawn=np.empty(TILE, dtype=np.int32),
     )
+    totals = Totals(
+        sums=np.empty((block_size, n_tiled)),
+        weights=np.empty((block_size, 2)),
+        anchors=np.empty((block_size, n)),
+        moments=np.empty((block_size * n_moments, width)),
+        kept=np.empty((TILE, width)),
+        weighted=np.empty((TILE, width)),
+    )
+    return block, panels, tile, totals
 
 
 @part()
-def prepare(
-    layout: Layout,
-    model: Model,
-    members: np.ndarray,
-    place: int,
-    n: int,
-    beta: float,
-    work: Workspace,
-) -> None:
+def prepare(layout: Layout, model: Model, members, place, n, beta, block: Block):
     """Find the block's origin and the parameters of its n components about it."""
     first, last, starts, _ = layout
+    location, factor, slopes, _, log_tables, log_normaliser, log_mass, decay = model
+    origin, common, shifts, factors, linear, constants, tables, parameters, scratch = block
     C, P = first.shape[0], starts[first.shape[0]]
     for c in range(C):
         total = 0.0
         for g in range(n):
-            total += model.location[members[place + g], c]
-        work.origin[c] = total / n
-    if model.linear.shape[0]:
+            total += location[members[place + g], c]
+        origin[c] = total / n
+    if slopes.shape[0]:
         # What linear parts have in common cancels in posteriors, but not in float32.
         for c in range(C):
             total = 0.0
             for g in range(n):
-                total += model.linear[members[place + g], c]
-            work.common[c] = beta * total / n
+                total += slopes[members[place + g], c]
+            common[c] = beta * total / n
         constant = 0.0
         for g in range(n):
             k = members[place + g]
-            constant += beta * model.log_normaliser[0 if model.factor.shape[0] == 1 else k]
+            constant += beta * log_normaliser[0 if factor.shape[0] == 1 else k]
             for c in range(C):
-                constant -= work.common[c] * (model.location[k, c] - work.origin[c])
-        work.common[C] = constant / n
-    row = work.scratch[0]
+                constant -= common[c] * (location[k, c] - origin[c])
+        common[C] = constant / n
+    row = scratch[0]
     root = math.sqrt(beta)
     for g in range(n):
         k = members[place + g]
-        f = 0 if model.factor.shape[0] == 1 else k
-        log_weight = max(model.log_mass[k] + model.decay[LOG_SCALE], model.decay[LOG_FLOOR])
-        constant = beta * (log_weight + model.log_normaliser[f]) - work.common[C]
+        f = 0 if factor.shape[0] == 1 else k
+        log_weight = max(log_mass[k] + decay[LOG_SCALE], decay[LOG_FLOOR])
+        constant = beta * (log_weight + log_normaliser[f]) - common[C]
         for c in range(C):
-            work.shifts[g, c] = model.location[k, c] - work.origin[c]
-            work.linear[g, c] = 0.0
-            if model.linear.shape[0]:
-                work.linear[g, c] = beta * model.linear[k, c] - work.common[c]
-                constant -= work.common[c] * work.shifts[g, c]
-        work.constants[g] = constant
+            shifts[g, c] = location[k, c] - origin[c]
+            linear[g, c] = 0.0
+            if slopes.shape[0]:
+                linear[g, c] = beta * slopes[k, c] - common[c]
+                constant -= common[c] * shifts[g, c]
+        constants[g] = constant
         for p in range(P):
-            work.factors[g, p] = root * model.factor[f, p]
-        for level in range(work.tables.shape[1]):
-            work.tables[g, level] = beta * model.tables[k, level]
-        if not work.features.shape[0]:
+            factors[g, p] = root * factor[f, p]
+        for level in range(tables.shape[1]):
+            tables[g, level] = beta * log_tables[k, level]
+        if parameters.shape[1] == 1:
             continue
         # About the origin, beside the constant that every way begins with.
         constant = 0.0
@@ -202,39 +225,38 @@ def prepare(
                 total = 0.0
                 for m in range(i, last[i] + 1):
                     base = starts[m] - first[m]
-                    total += model.factor[f, base + i] * model.factor[f, base + j]
+                    total += factor[f, base + i] * factor[f, base + j]
                 p = starts[i] + j - first[i]
-                work.parameters[g, p] = -beta * total if j < i else -0.5 * beta * total
-                row[i] += total * work.shifts[g, j]
+                parameters[g, p] = -beta * total if j < i else -0.5 * beta * total
+                row[i] += total * shifts[g, j]
                 if j < i:
-                    row[j] += total * work.shifts[g, i]
+                    row[j] += total * shifts[g, i]
         for c in range(C):
-            slope = work.linear[g, c] + beta * row[c]
-            work.parameters[g, P + c] = slope
-            constant -= (slope - 0.5 * beta * row[c]) * work.shifts[g, c]
-        work.parameters[g, P + C] = constant
+            slope = linear[g, c] + beta * row[c]
+            parameters[g, P + c] = slope
+            constant -= (slope - 0.5 * beta * row[c]) * shifts[g, c]
+        parameters[g, P + C] = constant
 
 
 @part()
-def choose_ways(
-    layout: Layout, n: int, rows: np.ndarray, begin: int, end: int, work: Workspace
-) -> int:
+def choose_ways(layout: Layout, n, rows, begin, end, block: Block, way):
     """Choose how each component is evaluated; returns the most exact of the ways chosen."""
     first, _, starts, _ = layout
+    origin, _, shifts, factors, linear, constants, _, parameters, scratch = block
     C, P = first.shape[0], starts[first.shape[0]]
     # How far rows are from the origin, and how many are like the row before, by coordinate.
-    reach, repeats = work.scratch[1], work.scratch[2]
+    reach, repeats = scratch[1], scratch[2]
     for c in range(C):
         reach[c] = 0.0
         repeats[c] = 0.0
     for i in range(begin, end):
         before = max(i - 1, begin)
         for c in range(C):
-            away = abs(rows[i, c] - work.origin[c])
+            away = abs(rows[i, c] - origin[c])
             # What is not a number reaches far.
             reach[c] = reach[c] if away <= reach[c] else away
             repeats[c] += 1.0 if rows[i, c] == rows[before, c] else 0.0
-    tiled = work.features.shape[0] > 0
+    tiled = parameters.shape[1] > 1
     for c in range(C):
         if starts[c + 1] > starts[c] and repeats[c] > _REPEATED * (end - begin):
             tiled = False
@@ -242,7 +264,7 @@ def choose_ways(
     for g in range(n):
         # The terms that add up to a log-joint are at most this large, and those of a whitened
         # coordinate.
-        terms, whitened = abs(work.constants[g]), 0.0
+        terms, whitened = abs(constants[g]), 0.0
         straight = terms
         held = True
         for i in range(C):
@@ -250,62 +272,64 @@ def choose_ways(
             size = 0.0
             for j in range(first[i], i + 1):
                 p = starts[i] + j - first[i]
-                size += abs(work.factors[g, p]) * (reach[j] + abs(work.shifts[g, j]))
+                size += abs(factors[g, p]) * (reach[j] + abs(shifts[g, j]))
                 if tiled:
-                    terms += abs(work.parameters[g, p]) * reach[i] * reach[j]
+                    terms += abs(parameters[g, p]) * reach[i] * reach[j]
             whitened = max(whitened, size)
-            straight += abs(work.linear[g, i]) * reach[i]
+            straight += abs(linear[g, i]) * reach[i]
             if tiled:
-                terms += abs(work.parameters[g, P + i]) * reach[i]
+                terms += abs(parameters[g, P + i]) * reach[i]
         if tiled:
-            terms += abs(work.parameters[g, P + C])
+            terms += abs(parameters[g, P + C])
         if tiled and held and terms <= _LARGEST_TERMS:
-            work.way[g] = PRODUCTS
+            way[g] = PRODUCTS
         elif held and whitened <= _LARGEST_WHITENED and straight <= _LARGEST_TERMS:
-            work.way[g] = FACTOR
+            way[g] = FACTOR
         else:
-            work.way[g] = EXACT
-        ways = max(ways, work.way[g])
+            way[g] = EXACT
+        ways = max(ways, way[g])
     return ways
 
 
 @part()
-def pack(layout: Layout, n: int, work: Workspace) -> int:
-    """Pack parameters and factors in columns of four; return the number of components in work.wide.
+def pack(layout: Layout, n, block: Block, panels: Panels):
+    """Pack parameters and factors in columns of four; return the number of wide components.
 
     Those are evaluated by products. A panel of the others holds -F m and F for every four rows of
     F.
     """
     first, _, starts, _ = layout
-    n_features = work.features.shape[0]
-    height = work.factor_panels.shape[0] // work.way.shape[0]
+    _, _, shifts, factors, _, _, _, parameters, _ = block
+    bands, way, wide, products, factor_panels, exact_panels = panels
+    n_features = parameters.shape[1] - 1
+    height = factor_panels.shape[0] // way.shape[0]
     n_wide = 0
     for g in range(n):
-        if work.way[g] == PRODUCTS:
+        if way[g] == PRODUCTS:
             base = n_wide // 4 * n_features
             for p in range(n_features):
-                work.parameter_panels[base + p, n_wide % 4] = work.parameters[g, p]
-            work.wide[n_wide] = g
+                products[base + p, n_wide % 4] = parameters[g, p]
+            wide[n_wide] = g
             n_wide += 1
             continue
-        for i in range(4 * work.bands.shape[0]):
-            column, size = work.bands[i // 4, 0], work.bands[i // 4, 1]
-            top = g * height + work.bands[i // 4, 2]
+        for i in range(4 * bands.shape[0]):
+            column, size = bands[i // 4, 0], bands[i // 4, 1]
+            top = g * height + bands[i // 4, 2]
             start = 0.0
             for j in range(column, column + size):
                 factor = 0.0
                 if i < first.shape[0] and first[i] <= j <= i:
-                    factor = work.factors[g, starts[i] + j - first[i]]
-                start -= factor * work.shifts[g, j]
-                if work.way[g] == FACTOR:
-                    work.factor_panels[top + 1 + j - column, i % 4] = factor
+                    factor = factors[g, starts[i] + j - first[i]]
+                start -= factor * shifts[g, j]
+                if way[g] == FACTOR:
+                    factor_panels[top + 1 + j - column, i % 4] = factor
                 else:
-                    work.exact_panels[top + 1 + j - column, i % 4] = factor
-            if work.way[g] == FACTOR:
-                work.factor_panels[top, i % 4] = start
+                    exact_panels[top + 1 + j - column, i % 4] = factor
+            if way[g] == FACTOR:
+                factor_panels[top, i % 4] = start
             else:
-                work.exact_panels[top, i % 4] = start
+                exact_panels[top, i % 4] = start
     for slot in range(n_wide, (n_wide + 3) // 4 * 4):
         for p in range(n_features):
-            work.parameter_panels[slot // 4 * n_features + p, slot % 4] = 0.0
+            products[slot // 4 * n_features + p, slot % 4] = 0.0
     return n_wide

@@ -40,21 +40,21 @@ _DEEP_CANCELLATION = 2e-5  # Variances below this share of the sum of squares lo
 
 
 @part()
-def _load(layout, rows, row_weights, numbers, begin, n_rows, key, needs_exact, work):
+def _load(offsets, rows, weights, numbers, begin, n_rows, key, needs_exact, origin, tile):
     """Load a tile of rows, their levels, uniforms and weights; padding rows have zero weight."""
-    offsets = layout[3]
-    C = work.origin.shape[0]
+    columns, exact_columns, _, levels, _, _, _, _, _, _, _, _, uniforms, row_weights, _ = tile
+    C = origin.shape[0]
     for r in range(TILE):
         i = begin + min(r, n_rows - 1)
         for c in range(C):
-            work.columns[c, r] = rows[i, c] - work.origin[c]
+            columns[c, r] = rows[i, c] - origin[c]
         for c in range(C if needs_exact else 0):
-            work.exact_columns[c, r] = rows[i, c] - work.origin[c]
-        work.uniforms[r] = uniform(key, numbers[i], 0)
-        work.row_weights[r] = row_weights[i] if r < n_rows else 0.0
+            exact_columns[c, r] = rows[i, c] - origin[c]
+        uniforms[r] = uniform(key, numbers[i], 0)
+        row_weights[r] = weights[i] if r < n_rows else 0.0
     for q in range(offsets.shape[0] - 1):
         for r in range(TILE):
-            work.levels[q, r] = offsets[q] + int(rows[begin + min(r, n_rows - 1), C + q])
+            levels[q, r] = offsets[q] + int(rows[begin + min(r, n_rows - 1), C + q])
 
 
 @part(fastmath={"contract", "nsz"})
@@ -186,28 +186,15 @@ def _add_products(n, way, values, row_weights, features, sums, totals):
 
 
 @part()
-def _add_kept_rows(
-    n,
-    way,
-    rows,
-    begin,
-    n_rows,
-    bands,
-    values,
-    row_weights,
-    totals,
-    anchors,
-    kept,
-    weighted,
-    moments,
-):
+def _add_kept_rows(n, way, rows, begin, n_rows, bands, values, row_weights, totals):
     """Add the rows that count to the moments of narrow components, about an anchor."""
+    _, weights, anchors, moments, kept, weighted = totals
     C = anchors.shape[1]
     height = moments.shape[0] // way.shape[0]
     for g in range(n):
         if way[g] == PRODUCTS or values[g, 0] < 0.0:
             continue
-        if totals[g, 1] == 0.0:
+        if weights[g, 1] == 0.0:
             # A component that has seen nothing is anchored at the row that counts most.
             best = 0
             for r in range(1, n_rows):
@@ -228,7 +215,7 @@ def _add_kept_rows(
             # Behind the coordinates a 1, whose products are sums of coordinates and of weights.
             kept[n_kept, C] = 1.0
             weighted[n_kept, C] = weight
-            totals[g, 1] += weight * weight
+            weights[g, 1] += weight * weight
             n_kept += 1
         for i in range(0, C + 1, 4):
             first = bands[i // 4, 0] if i + 4 <= C else 0
@@ -247,46 +234,48 @@ def _add_levels_of_rows(n, n_rows, levels, values, place, counts):
 
 
 @part()
-def _finish(layout, n, place, work, sums):
+def _finish(layout, n, place, origin, way, totals, sums):
     """Turn sums into moments about means; marks components that lost digits, True if none."""
     first, _, starts, _ = layout
     mass, squares, mean, scatter, _ = sums
+    features, weights, anchors, moments, _, _ = totals
     C, P = first.shape[0], starts[first.shape[0]]
-    height = work.moments.shape[0] // work.way.shape[0]
+    height = moments.shape[0] // way.shape[0]
     sound = True
     for g in range(n):
         u, below = place + g, g * height + C
-        narrow = work.way[g] != PRODUCTS
-        total = work.moments[below, C] if narrow else work.totals[g, 0]
+        narrow = way[g] != PRODUCTS
+        total = moments[below, C] if narrow else weights[g, 0]
         if not total > NO_MASS:
             continue
-        mass[u], squares[u] = total, work.totals[g, 1]
+        mass[u], squares[u] = total, weights[g, 1]
         lost = False
         for i in range(C):
-            a = (work.moments[below, i] if narrow else work.sums[g, P + i]) / total
-            mean[u, i] = a + (work.anchors[g, i] if narrow else work.origin[i])
+            a = (moments[below, i] if narrow else features[g, P + i]) / total
+            mean[u, i] = a + (anchors[g, i] if narrow else origin[i])
             for j in range(first[i], i + 1):
                 p = starts[i] + j - first[i]
                 if narrow:
-                    product = work.moments[below - C + i, j]
-                    scatter[u, p] = product - a * work.moments[below, j]
+                    product = moments[below - C + i, j]
+                    scatter[u, p] = product - a * moments[below, j]
                     continue
-                scatter[u, p] = work.sums[g, p] - a * work.sums[g, P + j]
-                if i == j and scatter[u, p] < _DEEP_CANCELLATION * work.sums[g, p]:
+                scatter[u, p] = features[g, p] - a * features[g, P + j]
+                if i == j and scatter[u, p] < _DEEP_CANCELLATION * features[g, p]:
                     lost = True
-        if lost and total * total <= 1.0001 * work.totals[g, 1]:
+        if lost and total * total <= 1.0001 * weights[g, 1]:
             # A single row has no scatter to lose.
             for p in range(P):
                 scatter[u, p] = 0.0
         elif lost:
-            work.way[g] = FACTOR
+            way[g] = FACTOR
             sound = False
     return sound
 
 
 @part()
-def _clear(place, n, work, sums):
+def _clear(place, n, totals, sums):
     mass, squares, mean, scatter, counts = sums
+    features, weights, _, moments, kept, weighted = totals
     for g in range(n):
         mass[place + g] = 0.0
         squares[place + g] = 0.0
@@ -296,21 +285,21 @@ def _clear(place, n, work, sums):
             scatter[place + g, p] = 0.0
         for level in range(counts.shape[1]):
             counts[place + g, level] = 0.0
-        work.totals[g, 0] = 0.0
-        work.totals[g, 1] = 0.0
-        for p in range(work.sums.shape[1]):
-            work.sums[g, p] = 0.0
+        weights[g, 0] = 0.0
+        weights[g, 1] = 0.0
+        for p in range(features.shape[1]):
+            features[g, p] = 0.0
     # What is behind the coordinates is multiplied too, and garbage there would be slow.
     for r in range(TILE):
-        for c in range(work.kept.shape[1]):
-            work.kept[r, c] = 0.0
-            work.weighted[r, c] = 0.0
-    for i in range(n * (work.moments.shape[0] // work.way.shape[0])):
-        for j in range(work.moments.shape[1]):
-            work.moments[i, j] = 0.0
+        for c in range(kept.shape[1]):
+            kept[r, c] = 0.0
+            weighted[r, c] = 0.0
+    for i in range(n * (moments.shape[0] // features.shape[0])):
+        for j in range(moments.shape[1]):
+            moments[i, j] = 0.0
 
 
-@kernel()
+@kernel(_nrt=False)
 def sweep_blocks(
     layout,
     model,
@@ -342,139 +331,80 @@ def sweep_blocks(
     """
     wanted, wants_log_sums = sums[0].shape[0] > 0, log_sums.shape[0] > 0
     C, has_linear = layout[0].shape[0], model.linear.shape[0] > 0
+    # Tuples of many arrays are costly to hand over, so calls for every tile take few.
+    block, panels, tile, totals = work
+    origin, common, shifts, _, linear, constants, tables, parameters, _ = block
+    bands, way, wide, product_panels, factor_panels, exact_panels = panels
+    columns, exact_columns, features, levels, four, values, exact_values = tile[:7]
+    largest, floor, exact_floor, total, running, uniforms, weights, choice = tile[7:]
+    feature_sums, weight_sums = totals[:2]
     for b in range(first_block, last_block):
         place, n = places[b], places[b + 1] - places[b]
         begin, end = ends[b] - ends[first_block], ends[b + 1] - ends[first_block]
         if wanted:
-            _clear(place, n, work, sums)
+            _clear(place, n, totals, sums)
         if begin == end:
             continue
-        prepare(layout, model, members, place, n, beta, work)
-        ways = choose_ways(layout, n, rows, begin, end, work)
+        prepare(layout, model, members, place, n, beta, block)
+        ways = choose_ways(layout, n, rows, begin, end, block, way)
         start = 0
         # Components that lost digits are summed up again, row by row.
         for _ in range(2):
-            n_wide = pack(layout, n, work)
-            for tile in range(begin, end, TILE):
-                n_rows = min(TILE, end - tile)
-                _load(layout, rows, row_weights, numbers, tile, n_rows, key, ways == EXACT, work)
-                # Tuples of many arrays are costly to hand over, so calls for every tile take few.
+            n_wide = pack(layout, n, block, panels)
+            for top in range(begin, end, TILE):
+                n_rows = min(TILE, end - top)
+                exact = ways == EXACT
+                _load(layout[3], rows, row_weights, numbers, top, n_rows, key, exact, origin, tile)
                 _begin_values(
-                    n,
-                    work.constants,
-                    work.levels,
-                    work.tables,
-                    work.way,
-                    work.linear,
-                    work.columns,
-                    work.shifts,
-                    has_linear,
-                    work.values,
+                    n, constants, levels, tables, way, linear, columns, shifts, has_linear, values
                 )
                 if n_wide:
-                    _multiply_columns(layout, work.columns, work.features)
+                    _multiply_columns(layout, columns, features)
                     _evaluate_by_products(
-                        work.wide,
-                        n_wide,
-                        work.parameters,
-                        work.parameter_panels,
-                        work.features,
-                        work.four,
-                        work.values,
+                        wide, n_wide, parameters, product_panels, features, four, values
                     )
                 if ways != PRODUCTS:
                     for r in range(TILE):
-                        work.floor[r] = -np.inf
+                        floor[r] = -np.inf
                     for s in range(n_wide):
-                        raise_floor(work.values, work.wide[s], work.floor)
+                        raise_floor(values, wide[s], floor)
                     _evaluate_by_factors(
-                        n,
-                        start,
-                        FACTOR,
-                        work.way,
-                        work.bands,
-                        work.factor_panels,
-                        work.columns,
-                        SINGLE,
-                        work.floor,
-                        work.values,
+                        n, start, FACTOR, way, bands, factor_panels, columns, SINGLE, floor, values
                     )
-                if ways == EXACT:
+                if exact:
                     for r in range(TILE):
-                        work.exact_floor[r] = work.floor[r]
-                    _begin_values(
-                        n,
-                        work.constants,
-                        work.levels,
-                        work.tables,
-                        work.way,
-                        work.linear,
-                        work.exact_columns,
-                        work.shifts,
-                        has_linear,
-                        work.exact_values,
-                    )
-                    _evaluate_by_factors(
-                        n,
-                        start,
-                        EXACT,
-                        work.way,
-                        work.bands,
-                        work.exact_panels,
-                        work.exact_columns,
-                        DOUBLE,
-                        work.exact_floor,
-                        work.exact_values,
-                    )
-                    _join(n, work.way, work.exact_values, work.exact_floor, work.values)
+                        exact_floor[r] = floor[r]
+                    inputs = constants, levels, tables, way, linear, exact_columns, shifts
+                    _begin_values(n, *inputs, has_linear, exact_values)
+                    others = way, bands, exact_panels, exact_columns, DOUBLE, exact_floor
+                    _evaluate_by_factors(n, start, EXACT, *others, exact_values)
+                    _join(n, way, exact_values, exact_floor, values)
                 # The posterior; floor + largest + log(total) is the log of its sum.
-                softmax(work.values, n, work.largest, work.total, work.running)
+                softmax(values, n, largest, total, running)
                 for r in range(n_rows if wants_log_sums else 0):
-                    sum_of_row = np.float64(work.largest[r])
-                    if ways == EXACT:
-                        sum_of_row += work.exact_floor[r]
+                    sum_of_row = np.float64(largest[r])
+                    if exact:
+                        sum_of_row += exact_floor[r]
                     if has_linear:
-                        sum_of_row += work.common[C]
+                        sum_of_row += common[C]
                         for c in range(C):
-                            sum_of_row += work.common[c] * (rows[tile + r, c] - work.origin[c])
-                    log_sums[order[tile + r]] = sum_of_row + math.log(work.total[r])
+                            sum_of_row += common[c] * (rows[top + r, c] - origin[c])
+                    log_sums[order[top + r]] = sum_of_row + math.log(total[r])
                 if greedy:
-                    find_best(work.values, n, work.running, work.drawn)
+                    find_best(values, n, running, choice)
                 else:
-                    draw(work.values, n, work.uniforms, work.running, work.drawn)
+                    draw(values, n, uniforms, running, choice)
                 for r in range(n_rows):
-                    drawn[order[tile + r]] = members[place + work.drawn[r]]
+                    drawn[order[top + r]] = members[place + choice[r]]
                 # Rows come in the order of their chains' components.
-                start = work.drawn[n_rows - 1]
+                start = choice[n_rows - 1]
                 if wanted:
-                    _add_products(
-                        n,
-                        work.way,
-                        work.values,
-                        work.row_weights,
-                        work.features,
-                        work.sums,
-                        work.totals,
-                    )
+                    _add_products(n, way, values, weights, features, feature_sums, weight_sums)
                     if ways != PRODUCTS:
-                        _add_kept_rows(
-                            n,
-                            work.way,
-                            rows,
-                            tile,
-                            n_rows,
-                            work.bands,
-                            work.values,
-                            work.row_weights,
-                            work.totals,
-                            work.anchors,
-                            work.kept,
-                            work.weighted,
-                            work.moments,
-                        )
-                    if work.levels.shape[0]:
-                        _add_levels_of_rows(n, n_rows, work.levels, work.values, place, sums[4])
-            if not wanted or _finish(layout, n, place, work, sums):
+                        _add_kept_rows(n, way, rows, top, n_rows, bands, values, weights, totals)
+                    if levels.shape[0]:
+                        _add_levels_of_rows(n, n_rows, levels, values, place, sums[4])
+            if not wanted or _finish(layout, n, place, origin, way, totals, sums):
                 break
             ways = max(ways, FACTOR)
-            _clear(place, n, work, sums)
+            _clear(place, n, totals, sums)

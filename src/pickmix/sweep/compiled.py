@@ -13,11 +13,13 @@ from pickmix.families.layout import Layout, Model, Moments, log_weights
 from pickmix.selection.compiled_operations import CompiledOperations
 from pickmix.selection.operations import Operations
 from pickmix.selection.partitions import Partition
-from pickmix.sweep import block_setup, pair_kernels, partial_workspace
+from pickmix.sweep import block_setup, pair_kernels
 from pickmix.sweep.blocks import sweep_blocks
 from pickmix.sweep.contract import Rows, Swept
+from pickmix.sweep.partial import Workspace as PartialWorkspace
+from pickmix.sweep.partial import make_workspace as make_partial_workspace
+from pickmix.sweep.partial import sweep_partial_blocks
 from pickmix.sweep.partial_reference import as_complete, is_partial
-from pickmix.sweep.partial_sweep import sweep_partial_blocks
 from pickmix.sweep.statistics import Statistics, Sums, merge, no_sums
 from pickmix.threads import Threads
 
@@ -145,7 +147,7 @@ class Compiled:
         """Make a function of rows, their places in the output and pieces, for one thread."""
         block_size = int(np.diff(pieces.places).max())
         partial = source.patterns_of(np.empty(0, dtype=np.int64)) is not None
-        partial_work: partial_workspace.Workspace | None = None
+        partial_work: PartialWorkspace | None = None
         if partial:
             blocks = pieces.members, pieces.places, pieces.ends[:-1], pieces.ends[1:]
             tops = np.zeros(pieces.places.shape[0], dtype=np.int64)
@@ -159,7 +161,7 @@ class Compiled:
                 nonlocal partial_work
                 if partial_work is None:
                     n_noise = rows.shape[1] - layout.n_columns
-                    partial_work = partial_workspace.make_workspace(layout, n_noise, block_size)
+                    partial_work = make_partial_workspace(layout, n_noise, block_size)
                 patterns, offset = source.patterns_of(numbers), int(pieces.ends[first])
                 nothing = tops, _NO_MATRIX, _NO_MATRIX, _NO_MATRIX, partial_work
                 sweep_partial_blocks(
@@ -356,7 +358,7 @@ class Compiled:
                 given,
                 log_joint,
                 squares,
-                partial_workspace.make_workspace(layout, n_noise, most),
+                make_partial_workspace(layout, n_noise, most),
             )
 
         self._threads.run(work_on, n_blocks, work)
