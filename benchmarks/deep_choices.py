@@ -18,7 +18,7 @@ from reporting import parser_for, print_machine, print_table, write_lines
 
 from pickmix import FlowMixture, SumProductTransformNetwork
 from pickmix.data import uci
-from pickmix.estimators.deep_fit import choose_gaussians
+from pickmix.estimators.deep_gaussians import choose_gaussians
 from pickmix.gradient.settings import Settings
 from pickmix.model.frame import find_frame
 from pickmix.selection.schedules import CosineRate
@@ -55,8 +55,8 @@ def make(model: str, n_components: int, **settings: Any) -> Any:
 def measure(model: str, name: str, seed: int, names: list[str]) -> list[dict[str, Any]]:
     """A line for each variant."""
     split = uci.load(name, "paper", random_state=seed)
-    frame, settings = find_frame(split.train, "columns"), Settings("mhsaem", gaussian_seed=seed)
-    gaussians = choose_gaussians(split.train, None, split.validation, frame, settings)
+    frame, settings = find_frame(split.train, "columns"), Settings(gaussian_seed=seed)
+    gaussians = choose_gaussians(split.train, None, split.validation, "full", frame, settings)
     n_components = gaussians[0].n_components
     own = {"validation_data": split.validation}
     # One step of nearly no length: the start itself.

@@ -73,7 +73,6 @@ def one_draw_per_block(wanted: bool) -> Iterator[None]:
         return selection._replace(
             trees=selection.states,
             weights=jnp.ones(selection.states.shape[:2], x.dtype),
-            remembered=None,
         )
 
     algorithm.SELECTION_RULES["partition"] = drawn_only if wanted else weighted

@@ -32,7 +32,7 @@ from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
 from pickmix.gradient.realnvp import RealNVP
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import StepSettings
 from pickmix.gradient.sptn import SumProductTransform
 from pickmix_experiments.runner import cpu_count
 
@@ -106,7 +106,7 @@ def make_runner(network: Network, algorithm: str, clock: str = "wall") -> Callab
     """Return a function that makes some steps and returns the seconds that one took."""
     now = CLOCKS[clock]
     data, state, batches = make_inputs(network)
-    chunk = make_chunk(network, Settings(algorithm, n_samples=M), False)
+    chunk = make_chunk(network, StepSettings(algorithm, n_samples=M), False)
 
     def run(n_steps: int) -> float:
         nonlocal state

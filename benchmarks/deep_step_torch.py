@@ -29,7 +29,7 @@ from pickmix.gradient.compilation import precision
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.network import Network
 from pickmix.gradient.realnvp import RealNVP
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import StepSettings
 from pickmix.gradient.sptn import SumProductTransform
 from pickmix.gradient.transforms import Transforms
 from pickmix_experiments.runner import cpu_count
@@ -348,7 +348,7 @@ def check(network: Network, n_steps: int = 3) -> float:
         data, state, batches = make_inputs(network, n_rows=500, n_steps=n_steps, dtype="float64")
         steps = Steps(network, data, state, batches)
         steps.run(n_steps)
-        step = jax.jit(partial(selection_step, network, Settings("mhsaem"), data))
+        step = jax.jit(partial(selection_step, network, StepSettings("mhsaem"), data))
         for number in range(n_steps):
             state, _ = step(state, jax.tree.map(itemgetter(number), batches))
     fit = steps.fit

@@ -142,12 +142,13 @@ def make_engine(run: ConvergenceRun) -> GradientEngine:
     elif run.algorithm == runs.MHSAEM_P:
         proposal = RandomPartition(block_size=_BLOCK_SIZE)
     settings = Settings(
-        _STEPS.get(run.algorithm, "mhsaem"),
+        algorithm=_STEPS.get(run.algorithm, "mhsaem"),
         proposal=proposal,
-        rate=ConstantRate(run.step_size),
-        gamma=ConstantStep(run.step_size),
+        learning_rate=ConstantRate(run.step_size),
+        step_size=ConstantStep(run.step_size),
+        noise=0.0,
         batch_size=run.B,
-        dtype=_DTYPE,
+        dtype=str(_DTYPE),
     )
     return GradientEngine(network, start, settings, X, None, None, run.seed)
 

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -66,26 +65,21 @@ def test_the_bits_of_a_local_fit(client, expected):
     )
 
 
-def test_workers_that_are_killed_change_nothing(client, expected):
-    first, second = client.run(os.getpid).items()
+def test_a_worker_that_is_killed_changes_nothing(client, expected):
+    (address, pid), *_ = client.run(os.getpid).items()
     seen = []
 
     def kill(info):
         seen.append(info.step)
         # In the passes over all rows, which begin after six evaluations.
-        if len(seen) in (7, 9):
-            pid = (first if len(seen) == 7 else second)[1]
+        if len(seen) == 7:
             threading.Timer(0.02, os.kill, (pid, signal.SIGKILL)).start()
 
     collection = da.from_array(X, chunks=(CHUNK, 2))
     mixture = GaussianMixture(K, random_state=0, callbacks=kill).fit(collection)
-    assert len(seen) > 9
+    assert len(seen) > 7
     assert bits(mixture) == bits(expected)
-    # Other tests need workers that are alive.
-    until = time.monotonic() + 120.0
-    while len(set(client.nthreads()) - {first[0], second[0]}) != 2:
-        assert time.monotonic() < until, client.nthreads()
-        time.sleep(0.05)
+    assert address not in client.nthreads()
 
 
 def test_dataframes_of_parquet_files(client, tmp_path, expected):

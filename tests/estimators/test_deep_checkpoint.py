@@ -62,15 +62,13 @@ def cut_finely(monkeypatch):
 
 
 CASES = {
-    "uniform": {},
     # Best before the first step: what is remembered and its value must survive.
     "falling": {"learning_rate": 5.0},
     "table": {"proposal": "table", "n_samples": 2, "dtype": "float64"},
     "table-forgetting": {"proposal": "table-forgetting", "weight_update": "closed_form"},
     "partition": {"proposal": RandomPartition(block_size=2)},
     "reused": {"reuse_log_joint": True, "adam": "dense", "validation_fraction": None},
-    "em": {"algorithm": "em", "annealing": "anti"},
-    "sgd": {"algorithm": "sgd", "learning_rate": "cosine"},
+    "em": {"algorithm": "em", "annealing": "anti", "learning_rate": "cosine"},
 }
 
 

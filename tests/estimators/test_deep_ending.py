@@ -31,7 +31,7 @@ def network(**settings):
 
 
 class TestEnding:
-    @pytest.mark.parametrize("max_steps", [1, 7, 41])
+    @pytest.mark.parametrize("max_steps", [1, 41])
     def test_max_steps_is_exact(self, max_steps):
         fitted = flow(max_steps=max_steps).fit(rows())
         assert fitted.n_steps_ == fitted.trace_["step"][-1] == max_steps
@@ -187,8 +187,7 @@ class Fragile:
 
 
 class TestNotFinite:
-    @pytest.mark.parametrize("validation_fraction", [0.1, None])
-    @pytest.mark.parametrize("algorithm", ["mhsaem", "em"])
+    @pytest.mark.parametrize(("algorithm", "validation_fraction"), [("mhsaem", 0.1), ("em", None)])
     def test_a_step_too_far(self, algorithm, validation_fraction):
         X = rows() if validation_fraction else rows(180)
         settings = {"algorithm": algorithm, "validation_fraction": validation_fraction}

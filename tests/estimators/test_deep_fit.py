@@ -13,9 +13,6 @@ from pickmix.gradient.start import find_clusters
 from pickmix.selection.randomness import Stream
 from pickmix.selection.schedules import AntiAnnealing, CosineRate
 
-ALGORITHMS = ("mhsaem", "mcsaem", "em", "sgd")
-
-
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
@@ -77,14 +74,10 @@ class Ring(Proposal):
 
 
 OPTIONS = {
-    "optimal": {"proposal": "optimal"},
-    "table": {"proposal": "table"},
     "table-forgetting": {"proposal": "table-forgetting"},
     "reuse-and-three-draws": {"reuse_log_joint": True, "n_samples": 3},
     "three-draws-dense-adam-clip": {"n_samples": 3, "adam": "dense", "gradient_clip": 1.0},
-    "closed-form-weights": {"weight_update": "closed_form"},
     "anti-annealing": {"annealing": "anti"},
-    "own-annealing": {"annealing": lambda step: min(1.0, 0.5 + step / 80)},
     "own-rate": {"learning_rate": lambda step: 0.05 / step**0.5},
     "own-proposal": {"proposal": Ring(), "n_samples": 2},
     "partition": {"proposal": "partition"},
@@ -100,8 +93,10 @@ NAMES = {Ring: "Ring", RandomPartition: "partition"}
 
 
 class TestLearning:
-    @pytest.mark.parametrize("algorithm", ALGORITHMS)
-    @pytest.mark.parametrize("make", [flow, network], ids=["flow", "network"])
+    @pytest.mark.parametrize(
+        ("make", "algorithm"),
+        [(flow, "mcsaem"), (flow, "em"), (network, "mhsaem"), (network, "sgd")],
+    )
     def test_every_algorithm(self, make, algorithm):
         assert_improves(make, rows(), algorithm=algorithm)
 
@@ -144,7 +139,7 @@ class TestLearning:
 
 
 class TestSameBits:
-    @pytest.mark.parametrize("algorithm", ALGORITHMS)
+    @pytest.mark.parametrize("algorithm", ["mhsaem", "em"])
     def test_same_seed(self, algorithm):
         first, second = (flow(algorithm=algorithm).fit(rows()) for _ in range(2))
         assert_same_bits(first, second)
@@ -294,7 +289,7 @@ class TestUnits:
         np.testing.assert_allclose(fitted.score_samples(X), expected, atol=1e-4)
         assert fitted.best_validation_ == pytest.approx(raw.best_validation_ + log_volume, abs=1e-4)
 
-    @pytest.mark.parametrize("kind", ["columns", "whiten", "auto"])
+    @pytest.mark.parametrize("kind", ["whiten", "auto"])
     def test_watched_rows_do_not_shape_what_the_model_sees(self, kind):
         X = rows()
         settings = {"standardize": kind, "init_params": "auto", "max_steps": 1}

@@ -8,9 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
 from pickmix import FlowMixture, RandomPartition, SumProductTransformNetwork
-from pickmix.estimators.deep_settings import N_PASSES
 from pickmix.gradient.algorithm import make_chunk
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import N_PASSES, StepSettings
 from pickmix.inputs.files import write_table
 
 SMALL = {"batch_size": 20, "random_state": 0, "init_params": "gaussian"}
@@ -188,7 +187,7 @@ class TestGoingOn:
     def test_batches_of_about_the_same_size_share_a_program(self):
         rows = draw(64, 0)[0]
         mixture = gaussians().partial_fit(rows[:60])
-        chunk = make_chunk(mixture._network(2), Settings("mhsaem", noise=mixture.noise), False)
+        chunk = make_chunk(mixture._network(2), StepSettings("mhsaem", noise=mixture.noise), False)
         n_programs = chunk._cache_size()
         assert n_programs > 0
         for size in (61, 40, 55, 33, 64):

@@ -281,7 +281,8 @@ class TestTrees:
 
 def tree_scores(network, X):
     """log p(x, tree) of all 27 trees, (N, 27), each by itself."""
-    model, points = network.model_.in_frame(X)
+    fitted, points = network.model_.in_frame(X)
+    model = fitted.network
     trees = np.array(np.unravel_index(np.arange(27), (3, 3, 3))).T.astype(np.int32)
     trees = np.tile(trees, (len(points), 1))
 

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from pickmix import GaussianMixture
+from pickmix.estimators import row_sources
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -93,18 +94,13 @@ def test_errors_name_the_partition(mixture):
         mixture.score_samples(da.zeros(3))
 
 
-def test_a_large_estimator_is_sent_to_workers_once(cluster):
-    """Graphs that hold more than 10 MB make Dask warn, and warnings are errors."""
+def test_a_large_estimator_is_sent_to_workers_once(cluster, mixture, monkeypatch):
+    """Graphs that hold more than 10 MB make Dask warn."""
     distributed = pytest.importorskip("distributed")
-    K, D = 1500, 30
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(K, D))
-    large = GaussianMixture(
-        K, init_params="paper", proposal="uniform", max_steps=1, evaluate_every=[1], random_state=0
-    ).fit(X)
+    monkeypatch.setattr(row_sources, "_SMALL", 100)
     with distributed.Client(cluster, timeout=60) as client:
-        scores = large.score_samples(da.from_array(X[:60], chunks=(20, -1)))
-        held = [str(key) for keys in client.has_what().values() for key in keys]
-        assert sum(key.startswith("GaussianMixture") for key in held) == 1
+        scores = mixture.score_samples(rows())
         future = client.compute(scores)
-        np.testing.assert_allclose(future.result(timeout=120), large.score_samples(X[:60]))
+        np.testing.assert_allclose(future.result(timeout=120), mixture.score_samples(ROWS))
+        held = {str(key) for keys in client.has_what().values() for key in keys}
+        assert sum(key.startswith("pickmix-GaussianMixture") for key in held) == 1

@@ -89,7 +89,7 @@ def expected(_samples_of_1500_rows):
 
 @pytest.mark.parametrize(
     "kind",
-    ["npy", "pieces", "memmap", "parquet", "function", "slices", "array"],
+    ["pieces", "memmap", "parquet", "function", "slices"],
 )
 def test_the_same_bits_wherever_rows_are(kinds, expected, kind):
     with open_rows(kinds[kind], chunk_size=1024) as source:
@@ -124,13 +124,9 @@ def test_the_first_passes_see_a_sample_only():
     assert n_passes < 12
 
 
-def test_a_table_that_fits_is_fitted_as_an_array(files):
+def test_tables_that_fit_and_other_algorithms_read_all_rows(files):
     with small_samples(2**30):
         assert bits(fit(files / "rows.npy")) == bits(fit(X))
-        assert bits(fit(np.load(files / "rows.npy", mmap_mode="r"))) == bits(fit(X))
-
-
-def test_other_algorithms_read_all_rows(files):
     ours = fit(files / "rows.npy", algorithm="em", max_steps=3)
     assert bits(ours) == bits(fit(X, algorithm="em", max_steps=3))
 

@@ -39,19 +39,6 @@ def test_many_patterns_at_once_are_each_alone():
         np.testing.assert_allclose(variances[p], np.diagonal(covariances[p]), atol=1e-14)
 
 
-def test_units_of_columns_do_not_matter():
-    scale = np.array([1e8, 1e-8, 1.0, 1e4, 1e-3])
-    plain, scaled = random_part(), random_part(scale=scale)
-    rng = np.random.default_rng(2)
-    seen = rng.uniform(size=(20, 5)) < 0.5
-    values = rng.normal(size=(20, 5))
-    which, components, places = np.arange(20), np.arange(20) % 3, np.arange(5)
-    one = plain.moments(Pairs(SeenRows(values, seen, which), which, components), places)
-    other = scaled.moments(Pairs(SeenRows(values * scale, seen, which), which, components), places)
-    np.testing.assert_allclose(other[0] / scale, one[0], rtol=1e-9)
-    np.testing.assert_allclose(other[1] / scale**2, one[1], rtol=1e-9, atol=1e-20)
-
-
 def test_narrow_conditionals_keep_their_digits():
     """x_1 = x_0 + noise of 1e-6: the conditional variance is 1e-12, that of x_1 itself 1."""
     matrices = np.array([[[1.0, 1.0], [1.0, 1.0 + 1e-12]]])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, CASES, K, arrange, both_backends, draw, every_family, known
+from family_cases import BACKENDS, CASES, K, both_backends, draw, every_family, known
 
 from pickmix.sweep.reference import Reference
 
@@ -65,28 +65,3 @@ def test_self_scores_are_mean_densities(name, shrinkage):
         assert state.masses @ excess == pytest.approx(0.5 * n_squared, abs=1e-8)
     if n_squared == 0 or (shrinkage == "none" and "tied" not in name):
         np.testing.assert_allclose(excess, 0.5 * n_squared, atol=1e-8)
-
-
-@every_family
-def test_places_tell_components_apart(name):
-    """Most rows are nearest to their own component, or at least nearer than to a random one."""
-    mixture = known(name, 20)
-    state = mixture.state(Reference())
-    places, widths = state.positions(), state.scales()
-    assert places.shape == (K, widths.shape[0])
-    assert (widths > 0.0).all()
-    nearer = []
-    for k in range(K):
-        rows = draw(mixture.family, mixture.parameters, k, 50, np.random.default_rng(k))
-        rows = arrange(mixture.family, rows)
-        row_positions = mixture.family.row_positions(rows - mixture.centre)
-        distances = np.square((row_positions[:, None] - places) / widths).sum(axis=2)
-        nearer.append((distances > distances[:, [k]]).sum(axis=1) / (K - 1))
-    assert np.mean(nearer) > 0.7
-
-
-@every_family
-def test_check_accepts_what_is_sampled(name):
-    mixture = known(name, 50)
-    assert mixture.family.check(mixture.raw) is None
-    assert mixture.family.n_parameters(2 * K) > mixture.family.n_parameters(K) > 0

@@ -74,21 +74,3 @@ def test_nothing_cancels_far_away(name):
     for found in (added, whole):
         one, other = np.argsort(found.members), np.argsort(near.members)
         np.testing.assert_allclose(found.scatter[one], near.scatter[other], rtol=1e-5, atol=1e-5)
-
-
-def _of_range(statistics, first, last):
-    inside = (statistics.members >= first) & (statistics.members < last)
-    return statistics.at(np.flatnonzero(inside))
-
-
-@every_family
-def test_selected_by_component(name):
-    layout, parts, whole = _parts(name)
-    low, high = _of_range(whole, 0, 3), _of_range(whole, 3, K)
-    assert low.total_weight == whole.total_weight
-    both = np.concatenate([low.members, high.members])
-    sums = tuple(np.concatenate([getattr(low, field), getattr(high, field)]) for field in FIELDS)
-    _assert_same(merge(both, sums, layout, whole.total_weight), whole, atol=0.0)
-    # Selecting and adding may change places.
-    selected = reduce(lambda a, b: a.plus(b, layout), [_of_range(part, 2, 5) for part in parts])
-    _assert_same(selected, _of_range(whole, 2, 5))

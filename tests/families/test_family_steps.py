@@ -78,21 +78,6 @@ def test_densities_stay_normalised_after_partial_updates(name, shrinkage):
 
 
 @every_family
-@both_backends
-@pytest.mark.parametrize("shrinkage", ["few", "pooled"])
-def test_a_lazy_decay_is_a_smaller_mass(name, backend, shrinkage):
-    mixture = known(name, 60)
-    moments, _ = mixture.rough_moments(np.random.default_rng(2))
-    state = mixture.state(BACKENDS[backend](), shrinkage, moments)
-    state.decay(0.7)
-    everyone = np.arange(K, dtype=np.int32)
-    mixture.family.maximise(moments, everyone, state.prior, state.model, state.backend.threads)
-    other = state.with_components(state.moments_at(everyone), everyone)
-    for found, expected in zip(state.model[:5], other.model[:5], strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
-
-
-@every_family
 def test_a_prior_makes_few_rows_lean_on_the_others(name):
     """A component of hardly any rows becomes the average one, one of many rows stays itself."""
     mixture = known(name, 2000)

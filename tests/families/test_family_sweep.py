@@ -52,8 +52,7 @@ def _assert_alike(found, expected, rtol=1e-4):
 
 
 @every_family
-@pytest.mark.parametrize("beta", [1.0, 0.4])
-@pytest.mark.parametrize("greedy", [False, True])
+@pytest.mark.parametrize(("beta", "greedy"), [(1.0, False), (0.4, True)])
 def test_compiled_sweep_is_the_reference(name, beta, greedy):
     mixture = known(name)
     state = mixture.state(Reference())
@@ -104,28 +103,9 @@ def test_parts_are_the_reference_to_rounding(name):
 
 @every_family
 @both_backends
-def test_all_pairs_are_all_sums(name, backend):
-    mixture = known(name, 70)
-    engine = BACKENDS[backend]()
-    layout = mixture.family.layout
-    random = np.random.default_rng(6)
-    weights, share = random.uniform(0.5, 2.0, 70), random.dirichlet(np.ones(K), 70)
-    everyone = np.tile(np.arange(K, dtype=np.int32), (70, 1))
-    pairs = engine.pair_statistics(layout, K, mixture.rows, weights, everyone, share, 70.0)
-    sums = engine.sums_of_all(layout, mixture.rows, weights, np.ascontiguousarray(share.T))
-    np.testing.assert_array_equal(pairs.members, np.arange(K))
-    for name_of_sum, expected in zip(
-        ("mass", "squares", "mean", "scatter", "counts"), sums, strict=True
-    ):
-        found = getattr(pairs, name_of_sum)
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
-
-
-@every_family
-@both_backends
 def test_sweeps_keep_the_posterior(name, backend):
     """Chains of a few rows, all begun at one component, end as the exact posterior says."""
-    n_rows, n_chains, n_sweeps = 3, 1500, 40
+    n_rows, n_chains, n_sweeps = 3, 1000, 20
     mixture = known(name, 40, seed=11)
     engine = BACKENDS[backend]()
     state = mixture.state(engine)
@@ -169,7 +149,7 @@ def test_block_weights_average_to_responsibilities(name, backend):
     posterior = softmax(mixture.log_joints(mixture.raw), axis=0)
     random = np.random.default_rng(1)
     masses = []
-    for _ in range(60):
+    for _ in range(30):
         cumulative = np.cumsum(posterior, axis=0)[:-1]
         components = (cumulative <= random.random(300)).sum(axis=0).astype(np.int32)
         partition = Partition.of_blocks(random.permutation(K), 3)
@@ -186,7 +166,7 @@ def test_block_weights_average_to_responsibilities(name, backend):
     error = np.mean(masses, axis=0) - posterior.sum(axis=1)
     # Weights within a block vary less than draws would.
     variance = (posterior * (1.0 - posterior)).sum(axis=1)
-    assert (np.abs(error) < 4.0 * np.sqrt(variance / 60)).all()
+    assert (np.abs(error) < 4.0 * np.sqrt(variance / 30)).all()
 
 
 @every_family
@@ -194,7 +174,7 @@ def test_threads_do_not_change_bits(name):
     mixture = known(name, 400)
     state = mixture.state(Reference())
     # Enough rows for several chunks, and for blocks in pieces.
-    rows = np.tile(mixture.rows, (100, 1))
+    rows = np.tile(mixture.rows, (50, 1))
     start = np.zeros(rows.shape[0], dtype=np.int32)
     one, two = (
         _sweep(Compiled(Threads(n)), state.layout, state.model, rows, start, partition=everyone)
@@ -223,7 +203,7 @@ def test_threads_do_not_change_bits(name):
 @pytest.mark.parametrize(
     "family", [FullGaussian, TiedGaussian, DiagonalGaussian, SphericalGaussian]
 )
-@pytest.mark.parametrize(("origin", "narrow"), [(1e8, 1.0), (0.0, 1e-3), (0.0, 1e-5), (0.0, 1e-7)])
+@pytest.mark.parametrize(("origin", "narrow"), [(1e8, 1.0), (0.0, 1e-3), (0.0, 1e-7)])
 def test_far_and_narrow_components(family, origin, narrow):
     """Nothing cancels far from the origin, nor where components are narrow beside their block."""
     random = np.random.default_rng(7)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pickmix.families.shrinkage import leave_one_out_scores, observed_information, without_row
+from pickmix.families.shrinkage import leave_one_out_scores, without_row
 
 D = 3
 SHRINKAGES = [0.0, 1e-4, 0.2, 0.7, 1.0]
@@ -215,13 +215,3 @@ class TestRowsSeenInPart:
         # But for the width of the noise, which no shrinkage changes.
         difference = other - one
         np.testing.assert_allclose(difference - difference[:, :1], 0.0, atol=1e-6)
-
-    def test_rows_tell_as_much_as_pairs_that_were_seen(self):
-        residuals = np.zeros((1, 2, 4))
-        residuals[0, 0, :2] = np.nan
-        weights = np.array([[3.0, 1.0]])
-        observed = observed_information(np.eye(4)[None], residuals, weights, None)
-        np.testing.assert_allclose(observed, [(3.0 * 4.0 / 16.0 + 1.0) / 4.0])
-        noise = np.broadcast_to(np.eye(4), (1, 2, 4, 4))
-        observed = observed_information(np.eye(4)[None], np.zeros((1, 2, 4)), weights, noise)
-        np.testing.assert_allclose(observed, [0.25])

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from pickmix.families.categorical import Categorical
-from pickmix.families.gaussian import DiagonalGaussian, FullGaussian, TiedGaussian
-from pickmix.families.layout import make_layout
+from pickmix.families.gaussian import DiagonalGaussian, TiedGaussian
 from pickmix.families.poisson import Poisson
-from pickmix.families.product import Product, join_layouts
+from pickmix.families.product import Product
 from pickmix.families.registry import FAMILIES, make_family
 
 ROWS = np.array([[0.5, 2.0, 7.0, 1.0], [-1.5, 0.0, 3.0, 0.0], [1.0, 4.0, 0.0, 1.0]])
@@ -71,27 +70,6 @@ def test_check_names_column_row_and_value(family, value):
     # NaN is a missing value.
     rows[3, 1] = np.nan
     assert family.check(rows) is None
-
-
-def test_levels_beyond_the_range_are_named():
-    problem = Categorical([2, 3]).check(np.array([[1, 2], [1, 5]]))
-    assert problem == (
-        "column 1 must hold levels, that is whole numbers from 0 to 2, but row 1 holds 5.0"
-    )
-
-
-def test_joined_layouts_are_those_of_groups():
-    joined = join_layouts(
-        [
-            FullGaussian(2).layout,
-            Categorical([3]).layout,
-            Poisson(1).layout,
-            Categorical([2]).layout,
-        ]
-    )
-    expected = make_layout([("full", 2), ("linear", 1)], [3, 2])
-    for found, array in zip(joined, expected, strict=True):
-        np.testing.assert_array_equal(found, array)
 
 
 def test_empirical_bayes_finds_the_spread_of_rates():
@@ -170,25 +148,3 @@ def test_a_shared_covariance_reaches_components_that_were_not_touched():
     assert family.maximise(moments, np.array([1, 2]), singular, model, None).all()
     for array, old in zip(model, kept, strict=True):
         np.testing.assert_array_equal(array, old)
-
-
-def test_a_component_without_an_estimate_keeps_all_its_parameters():
-    family = Product([(Poisson(1), [0]), (FullGaussian(2, 0.0), [1, 2])])
-    random = np.random.default_rng(4)
-    parameters = {
-        "poisson0_rates": random.gamma(2.0, 2.0, (3, 1)),
-        "full1_means": random.standard_normal((3, 2)),
-        "full1_covariances": np.tile(np.eye(2), (3, 1, 1)),
-    }
-    moments = family.moments_of(parameters, np.zeros(3))
-    prior = family.make_prior(moments, "none", 9.0)
-    model = family.empty_model(3)
-    family.maximise(moments, np.arange(3), prior, model, None)
-    kept = [array.copy() for array in model]
-    moments.mean[:] += 1.0
-    moments.scatter[1] = 0.0
-    failures = family.maximise(moments, np.array([2, 1]), prior, model, None)
-    np.testing.assert_array_equal(failures, [False, True])
-    for array, old in zip(model[:5], kept[:5], strict=True):
-        np.testing.assert_array_equal(array[:2], old[:2])
-    np.testing.assert_array_equal(model.location[2], moments.mean[2])

@@ -4,7 +4,7 @@ import pytest
 from small_models import NETWORKS
 from step_inputs import Program
 
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import StepSettings
 
 
 @pytest.fixture(scope="session")
@@ -15,7 +15,7 @@ def programs():
         def __call__(self, name, **options):
             key = (name, *sorted(options.items()))
             if key not in self:
-                self[key] = Program(NETWORKS[name], Settings(**options))
+                self[key] = Program(NETWORKS[name], StepSettings(**options))
             return self[key]
 
     return Programs()

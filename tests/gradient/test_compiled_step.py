@@ -10,7 +10,7 @@ from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
 from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.partitions import Blocks
 from pickmix.gradient.realnvp import RealNVP
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import StepSettings
 from pickmix.gradient.sptn import SumProductTransform
 
 N_STEPS, BATCH, N_ROWS = 3, 4, 50
@@ -61,16 +61,19 @@ def shapes_of_arguments(network, block_size):
     return jax.eval_shape(make)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize(
-    ("algorithm", "block_size", "row_adam"),
-    [("mhsaem", None, True), ("partition", 4, True), ("mhsaem", None, False)],
+    ("name", "algorithm", "block_size", "row_adam"),
+    [
+        ("flows", "mhsaem", None, True),
+        ("trees", "partition", 4, True),
+        ("flows", "mhsaem", None, False),
+    ],
 )
 def test_cost_of_one_more_component(name, algorithm, block_size, row_adam):
     costs = []
     for n_children in (FEW, MANY):
         network = NETWORKS[name](n_children)
-        chunk = make_chunk(network, Settings(algorithm, row_adam=row_adam), False)
+        chunk = make_chunk(network, StepSettings(algorithm, row_adam=row_adam), False)
         compiled = quick_compile(chunk, *shapes_of_arguments(network, block_size))
         memory = compiled.memory_analysis()
         costs.append((compiled.cost_analysis()["flops"], memory.temp_size_in_bytes))

@@ -14,10 +14,8 @@ from pickmix.gradient.start import Gaussians, gaussian_start
 # s, b, l, D, transforms: padded scopes, one coordinate alone, several layers.
 SHAPES = {
     "no transforms": ((3, 2), 2, 2, 5, False),
-    "triangular, no products": ((2, 3), 1, 2, 3, "triangular"),
     "triangular, three layers": ((2, 2, 3), 2, 3, 5, "triangular"),
     "rotations, three layers": ((2, 2, 3), 2, 3, 5, "rotations"),
-    "no transforms, three layers": ((2, 2, 3), 2, 3, 5, False),
 }
 N_ROWS = 400
 

@@ -1,6 +1,5 @@
 """Networks without transforms and rows with gaps: enumerated trees by scipy, gradients by JAX."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,8 +8,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from pickmix.gradient.compilation import precision
-from pickmix.gradient.network import gather
-from pickmix.gradient.queries import draw_chain, score_samples
+from pickmix.gradient.queries import Fitted
 from pickmix.gradient.sptn import PartialSumProduct, SumProductTransform
 
 # Scopes (3) and (2, 1): padded places, 3 * 2^2 trees; one layer; parts that are not divided.
@@ -67,18 +65,18 @@ def test_every_tree_and_their_sum(networks):
     expected = expected_log_joint(partial, tables, log_weights, rows)
     trees = every_tree(partial)
     with precision(np.float64):
-        parameters = partial.unpack(gather(tuple(map(jnp.asarray, tables)), partial.rows(trees)))
+        parameters = partial.gather(tuple(map(jnp.asarray, tables)), trees)
         for number, row in enumerate(rows):
             repeated = jnp.repeat(jnp.asarray(row)[None], trees.shape[0], axis=0)
             found = partial.log_density(parameters, trees, repeated)
             found = np.asarray(found) + log_weights[trees[:, 0]]
             np.testing.assert_allclose(found, expected[number], rtol=1e-12, atol=1e-12)
-    found = score_samples(partial, tables, log_weights, rows, np.float64)
+    found = Fitted(partial, tables, log_weights, np.float64).score_samples(rows)
     np.testing.assert_allclose(found, logsumexp(expected, axis=1), rtol=1e-12, atol=1e-12)
     # Nothing was seen of the second row: its density is one.
     assert found[1] == pytest.approx(0.0, abs=1e-12)
     # And for the first, of which all was, it is what the other network says.
-    whole = score_samples(complete, tables, log_weights, rows[:1], np.float64)
+    whole = Fitted(complete, tables, log_weights, np.float64).score_samples(rows[:1])
     assert found[0] == pytest.approx(whole[0], rel=1e-13)
 
 
@@ -91,32 +89,11 @@ def test_gaps_are_integrals(networks):
     for column in range(partial.n_features):
         filled = np.repeat(row[None], grid.shape[0], axis=0)
         filled[:, column] = grid
-        densities = np.exp(score_samples(complete, tables, log_weights, filled, np.float64))
+        densities = np.exp(Fitted(complete, tables, log_weights, np.float64).score_samples(filled))
         gap = row.copy()
         gap[column] = np.nan
-        found = score_samples(partial, tables, log_weights, gap[None], np.float64)[0]
+        found = Fitted(partial, tables, log_weights, np.float64).score_samples(gap[None])[0]
         assert found == pytest.approx(np.log(np.trapezoid(densities, grid)), abs=1e-9)
-
-
-def test_gradients_are_those_of_the_density(networks):
-    _, partial = networks
-    tables, _, rows = make(partial)
-    rng = np.random.default_rng(3)
-    trees = rng.integers(partial.n_choices, size=(rows.shape[0], partial.n_slots))
-    with precision(np.float64):
-        weights = jnp.asarray(rng.normal(size=rows.shape[0]))
-        records = gather(tuple(map(jnp.asarray, tables)), partial.rows(jnp.asarray(trees)))
-        parameters, x = partial.unpack(records), jnp.asarray(rows)
-
-        def objective(parameters):
-            return jnp.sum(weights * partial.log_density(parameters, trees, x))
-
-        expected = jax.grad(objective)(parameters)
-        _, remembered = partial.evaluate(parameters, trees, x)
-        found = partial.gradient(parameters, trees, remembered, weights)
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
 
 
 def test_chains_are_drawn_from_the_posterior_of_what_was_seen(networks):
@@ -128,7 +105,7 @@ def test_chains_are_drawn_from_the_posterior_of_what_was_seen(networks):
         log_joint = expected_log_joint(partial, tables, log_weights, row[None])[0]
         posterior = np.exp(log_joint - logsumexp(log_joint))
         repeated = np.repeat(row[None], n_draws, axis=0)
-        drawn = draw_chain(partial, tables, log_weights, repeated, 5, np.float64)
+        drawn = Fitted(partial, tables, log_weights, np.float64).draw_chain(repeated, 5)
         numbers = np.ravel_multi_index(drawn.T, partial.n_choices)
         counts = np.bincount(numbers, minlength=trees.shape[0])
         # Rare trees together, so that the normal approximation holds.

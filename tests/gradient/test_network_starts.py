@@ -10,13 +10,10 @@ from pickmix.gradient.sptn import SumProductTransform
 
 # s, b, l, D, transforms
 SHAPES = [
-    (s, b, n_layers, n_features, transforms)
-    for transforms in ("triangular", "rotations", False)
-    for s, b, n_layers, n_features in (
-        (2, 1, 2, 3),
-        (2, 2, 3, 5),
-        ((3, 2), 8, 2, 2),
-    )
+    (2, 1, 2, 3, "triangular"),
+    (2, 2, 3, 5, "triangular"),
+    (2, 2, 3, 5, "rotations"),
+    ((3, 2), 8, 2, 2, False),
 ]
 
 

@@ -20,7 +20,6 @@ from small_models import (
 from step_inputs import make_batches, make_state, same_bits
 
 from pickmix.gradient.compilation import precision
-from pickmix.gradient.network import gather
 
 # -- the gradient of one selection step --------------------------------------------------------
 
@@ -33,7 +32,7 @@ def dense_gradient():
         network = NETWORKS[name]
 
         def objective(tables, logits):
-            parameters = network.unpack(gather(tables, network.rows(trees)))
+            parameters = network.gather(tables, trees)
             log_joint = network.log_density(parameters, trees, x)
             log_joint = log_joint + jax.nn.log_softmax(logits)[trees[:, 0]]
             return jnp.sum(weights * log_joint)

@@ -16,7 +16,7 @@ from small_models import (
 )
 from step_inputs import Program, make_batches, make_state, numbers_of, p_value, same_bits
 
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.settings import StepSettings
 
 
 def two_kinds_of_rows(name):
@@ -70,10 +70,9 @@ def test_moves_are_those_of_metropolis_and_hastings(name, programs):
     assert float(summary.acceptances.sum()) == pytest.approx(acceptance, rel=1e-10)
 
 
-@pytest.mark.parametrize("beta", [1.0, 0.5])
 @pytest.mark.parametrize(
-    ("name", "n_samples"),
-    [("gaussians", 1), ("gaussians", 3), ("plain trees", 1), ("triangular trees", 3)],
+    ("name", "n_samples", "beta"),
+    [("gaussians", 1, 0.5), ("plain trees", 1, 1.0), ("triangular trees", 3, 1.0)],
 )
 def test_the_chain_settles_on_the_exact_posterior(name, n_samples, beta, programs):
     network = NETWORKS[name]
@@ -122,7 +121,9 @@ def test_proposals_that_depend_on_the_state_are_asked_again(programs):
         return candidates[:, None, None].astype(jnp.int32), jnp.asarray(log_q)[which][:, None], back
 
     program = Program(
-        network, Settings("mhsaem", n_samples, propose_again=propose_again), returns_states=False
+        network,
+        StepSettings("mhsaem", n_samples, propose_again=propose_again),
+        returns_states=False,
     )
     tables, logits = random_parameters("gaussians")
     state = make_state(tables, logits, np.zeros((N_ROWS, 1)))

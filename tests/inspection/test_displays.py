@@ -251,7 +251,7 @@ def test_a_table_is_drawn_with_levels_and_gaps():
     assert display.ax_.get_ylabel() == "when (days since 2024-01-01)"
 
 
-def test_a_flow_of_two_columns_in_another_order():
+def test_contours_of_two_columns_in_another_order():
     model, X = trained(), two_groups()
     display = ComponentsDisplay.from_estimator(model, X, columns=[1, 0])
     (contours,) = [c for c in display.ax_.collections if hasattr(c, "levels")]
@@ -259,7 +259,7 @@ def test_a_flow_of_two_columns_in_another_order():
         np.testing.assert_allclose(model.score_samples(path.vertices[:, ::-1]), level, atol=0.05)
 
 
-def test_a_flow_of_more_columns_has_drawn_rows():
+def test_a_deep_mixture_of_more_columns_has_drawn_rows():
     model, X = trained(3), two_groups(3)
     display = ComponentsDisplay.from_estimator(model, X)
     data, drawn = display.ax_.collections

@@ -12,12 +12,12 @@ import click
 from click.core import ParameterSource
 
 from pickmix.cli.data import data_options
-from pickmix.estimators import deep_settings
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
 from pickmix.estimators.table_mixture import TableMixture
 from pickmix.fitting import settings as closed_form_settings
+from pickmix.gradient import settings
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ _CLOSED_FORM_WORDS: dict[str, tuple[str, ...]] = {
     "init_params": INIT_PARAMS,
 }
 _DEEP_WORDS: dict[str, tuple[str, ...]] = {
-    "algorithm": deep_settings.ALGORITHMS,
-    "proposal": deep_settings.PROPOSALS,
-    "init_params": deep_settings.STARTS,
+    "algorithm": settings.ALGORITHMS,
+    "proposal": settings.PROPOSALS,
+    "init_params": settings.STARTS,
 }
 KINDS = {
     "gaussian": Kind(GaussianMixture, _CLOSED_FORM_WORDS),

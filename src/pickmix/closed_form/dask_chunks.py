@@ -32,7 +32,6 @@ from pickmix.threads import Threads
 _ATTEMPTS = 3
 _RETRIES = 2  # Times that a task is tried again if it raises an error: storage may be busy.
 _FAN = 4  # Statistics that one task adds up, a power of two.
-_FEW = 64  # So many lengths of partitions are put into a fingerprint as they are.
 _DISCONNECTED = (
     "the connection to the Dask scheduler is lost: it has ended, or the client was closed."
 )
@@ -120,7 +119,9 @@ class DaskChunks:
         submit = functools.partial(self.client.submit, retries=_RETRIES, pure=False)
         tasks: list[Any] = []
         with _large_graphs():
-            sent = self._send(job)
+            if self._job[0] is not job or self._job[1].status in ("cancelled", "error"):
+                self._job = job, send(self.client, job)
+            sent = self._job[1]
             for chunk, state in zip(chunks, states, strict=True):
                 number, first = self._numbers[chunk], int(self.offsets[chunk])
                 weights = None if self._weights is None else self._weights.future(number)
@@ -132,20 +133,6 @@ class DaskChunks:
                 groups = [level[i : i + _FAN] for i in range(0, len(level), _FAN)]
                 level = [submit(_add, sent, *group, priority=1) for group in groups]
         return tasks, level[0]
-
-    def _send(self, job: Job) -> Any:
-        """Future of a job.
-
-        Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and
-        a task goes where the rows are, also if a model is larger.
-        """
-        from distributed.protocol.pickle import dumps, loads
-
-        last, future = self._job
-        if last is not job or future.status in ("cancelled", "error"):
-            key = f"pickmix-job-{uuid.uuid4().hex}"
-            self._job = job, self.client.submit(loads, dumps(job), key=key, retries=_RETRIES)
-        return self._job[1]
 
     def _measure(self, partitions: _Partitions) -> list[tuple[int, ...]]:
         """Return the shapes of all partitions. Workers read them now."""
@@ -198,14 +185,12 @@ class DaskChunks:
         return f"partition {self._numbers[chunk]}, row {row - self.offsets[chunk] + 1} of it"
 
     def fingerprint(self) -> dict[str, Any]:
-        lengths = np.diff(self.offsets)
-        few = lengths.shape[0] <= _FEW
         return {
             "kind": self._kind,
             "name": self._name,
             "shape": [int(self.offsets[-1]), self.n_columns],
             "dtype": str(self.dtype),
-            "chunks": lengths.tolist() if few else hashlib.sha256(lengths.tobytes()).hexdigest(),
+            "chunks": hashlib.sha256(self.offsets.tobytes()).hexdigest(),
         }
 
     def close(self) -> None:
@@ -240,6 +225,19 @@ class _Partitions:
             future.release()
             self.futures[number] = self.client.compute(self.recipes[number], retries=_RETRIES)
         return self.futures[number]
+
+
+def send(client: Any, value: Any) -> Any:
+    """Future of a value on the cluster, which is unpickled again if a worker dies.
+
+    Dask takes a dataclass for a few bytes, whatever it refers to. So rows are what weighs, and a
+    task goes where the rows are, also if a job is larger.
+    """
+    from distributed.protocol.pickle import dumps, loads
+
+    key = f"pickmix-{type(value).__name__}-{uuid.uuid4().hex}"
+    with _large_graphs():
+        return client.submit(loads, dumps(value), key=key, retries=_RETRIES)
 
 
 def _large_graphs() -> Any:

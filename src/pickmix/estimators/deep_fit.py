@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,16 +15,17 @@ from typing import Any
 import numpy as np
 
 from pickmix.data.partial_rows import fill
-from pickmix.estimators.gaussian_mixture import GaussianMixture
+from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
 from pickmix.fitting.checkpoint import Checkpoints, check_proposal, fingerprint_of
 from pickmix.fitting.loop import LoopState
 from pickmix.fitting.progress import Progress
+from pickmix.fitting.settings import check_callbacks
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.gradient.engine import GradientEngine, Moments, rises
 from pickmix.gradient.network import Network
-from pickmix.gradient.queries import draw_chain
+from pickmix.gradient.queries import Fitted
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import (
     Clusters,
@@ -39,17 +39,6 @@ from pickmix.model.frame import Frame, find_frame
 
 # With fewer rows than this, there are no validation rows.
 _FEWEST_SPLIT = 20
-# With "auto": the most components that are tried, and the rows that each must have on average.
-_MOST_CHOSEN = 128
-_ROWS_PER_COMPONENT = 2
-# Numbers of components that may be worse, one after the other, before the search ends.
-_FALLS = 2
-# Share of the rows that choose if there are no validation rows.
-_SHARE_LEFT_OUT = 0.2
-# A component that bends does the work of several Gaussians: so much fewer are tried as well.
-_FEWER = 4
-# Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
-_SPREADS = (1e-2, 1e2)
 
 
 @dataclass(frozen=True)
@@ -152,8 +141,9 @@ class DeepTraining:
         search = None if checkpoints is None else checkpoints.read()
         if search is None:
             frame = find_frame(self.X, self.settings.frames[0])
+            form = self.make_network(1).gaussian_form
             candidates = choose_gaussians(
-                self.X, self.weights, self.validation, frame, self.settings
+                self.X, self.weights, self.validation, form, frame, self.settings
             )
             search = {
                 "frame": (frame.center, frame.scale, frame.whitening),
@@ -251,7 +241,7 @@ class DeepTraining:
             evaluate_every=settings.evaluate_every,
             plateau=plateau,
             progress=Progress(settings.max_steps, 0 if has_ended else settings.verbose, done),
-            callbacks=settings.callbacks,
+            callbacks=check_callbacks(settings.callbacks),
             snapshot=lambda: self.show(_snapshot(frame, engine)),
             remember=engine.remember,
             best_before=best_before,
@@ -342,8 +332,8 @@ class DeepTraining:
         if settings.init_params == "gaussian":
             if candidate is None:
                 frame = find_frame(self.X, settings.frames[0])
-                number = network.n_children
-                gaussians = fit_gaussians(self.X, self.weights, number, frame, settings)
+                kind = network.n_children, network.gaussian_form
+                gaussians = fit_gaussians(self.X, self.weights, *kind, frame, settings)
             else:
                 frame, gaussians = candidate
             rows = frame.to_model(self.X)
@@ -383,9 +373,8 @@ class DeepTraining:
             chain = np.zeros((n_rows, network.n_slots), np.int32)
         elif self.is_stream or chain.shape[0] != n_rows:
             rows = former.frame.to_model(self.X)
-            chain = draw_chain(
-                network, former.tables, log_weights, rows, self._step_seed, self.settings.dtype
-            )
+            fitted = Fitted(network, former.tables, log_weights, self.settings.dtype)
+            chain = fitted.draw_chain(rows, self._step_seed)
         return Start(former.tables, log_weights, chain)
 
 
@@ -402,107 +391,14 @@ def _resume(checkpoints: Checkpoints) -> dict[str, Any] | None:
     return kept
 
 
-def check_memory(network: Network, dtype: np.dtype) -> None:
+def check_memory(network: Network, dtype: str) -> None:
     """Refuse a model that cannot fit into memory before it is built."""
     # Parameters, two moments, the first parameters and the best so far.
-    needed = 5 * sum(rows * width for rows, width in network.shapes) * dtype.itemsize
+    n_numbers = sum(rows * width for rows, width in network.shapes)
+    needed = 5 * n_numbers * np.dtype(dtype).itemsize
     if needed > memory():
         raise MemoryError(
             f"The model needs {needed / 1e9:.3g} GB for its {network.n_parameters:,} "
             f"parameters and their moments; this machine has {memory() / 1e9:.3g} GB. Take fewer "
             "components, children or layers."
         )
-
-
-# -- Gaussian mixtures to begin with --------------------------------------------------------
-
-
-def fit_gaussians(
-    X: np.ndarray, weights: np.ndarray | None, n_components: int, frame: Frame, settings: Settings
-) -> Gaussians:
-    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
-
-    It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
-    The Gaussians come in the coordinates of the frame.
-    """
-    n_fitted = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
-    is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
-    units = np.where(is_usual, 1.0, frame.scale)
-    with warnings.catch_warnings():
-        # What a start has not reached, the fit that follows may.
-        warnings.simplefilter("ignore")
-        mixture = GaussianMixture(
-            n_fitted,
-            covariance_type=settings.gaussian_form,
-            reg_covar=settings.reg_covar,
-            random_state=settings.gaussian_seed,
-        ).fit(X / units, sample_weight=weights)
-    factors = mixture.precisions_cholesky_
-    if settings.gaussian_form == "diag":
-        cholesky = factors[:, :, None] * np.eye(X.shape[1])
-    else:
-        cholesky = np.swapaxes(factors, 1, 2)
-    means = frame.to_model(mixture.means_ * units)
-    return Gaussians(mixture.weights_, means, _cholesky_in_frame(cholesky / units, frame))
-
-
-def _cholesky_in_frame(cholesky: np.ndarray, frame: Frame) -> np.ndarray:
-    """Lower triangular factors (K, D, D) of precisions in the coordinates of the frame."""
-    scaled = cholesky * frame.scale
-    if frame.whitening is None:
-        return np.ascontiguousarray(scaled)
-    # Rows are multiplied by W, so factors by the inverse of W'; then made triangular again.
-    mixed = scaled @ np.linalg.inv(frame.whitening).T
-    upper = np.asarray(np.linalg.qr(mixed[:, :, ::-1], mode="r"))
-    lower = upper[:, ::-1, ::-1]
-    signs = np.sign(np.diagonal(lower, axis1=1, axis2=2))
-    return np.ascontiguousarray(lower * signs[:, :, None])
-
-
-def choose_gaussians(
-    X: np.ndarray,
-    weights: np.ndarray | None,
-    validation: np.ndarray | None,
-    frame: Frame,
-    settings: Settings,
-) -> list[Gaussians]:
-    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
-
-    Numbers of components are powers of two. The second mixture has a quarter of the components.
-    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
-    """
-    if validation is not None:
-        mixtures = _search(X, weights, validation, frame, settings)
-        best = max(mixtures, key=lambda number: mixtures[number][0])
-        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
-        return [mixtures[number][1] for number in numbers]
-    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
-    if n_left_out:
-        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
-        kept = np.sort(order[n_left_out:])
-        kept_weights = None if weights is None else weights[kept]
-        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], frame, settings)
-        best = max(mixtures, key=lambda number: mixtures[number][0])
-    return [fit_gaussians(X, weights, best, frame, settings)]
-
-
-def _search(
-    X: np.ndarray,
-    weights: np.ndarray | None,
-    validation: np.ndarray,
-    frame: Frame,
-    settings: Settings,
-) -> dict[int, tuple[float, Gaussians]]:
-    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
-    mixtures: dict[int, tuple[float, Gaussians]] = {}
-    rows = frame.to_model(validation)
-    best, falls, number = -np.inf, 0, 1
-    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
-    while falls < _FALLS and (number == 1 or number <= most):
-        gaussians = fit_gaussians(X, weights, number, frame, settings)
-        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
-        mixtures[number] = (value, gaussians)
-        falls = 0 if value > best else falls + 1
-        best = max(best, value)
-        number *= 2
-    return mixtures

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix import checks
-from pickmix.estimators.deep_settings import DeepParameters
 from pickmix.estimators.queries import DensityQueries, warn_about_outcome
 from pickmix.estimators.row_sources import (
     by_chunks,
@@ -26,6 +25,7 @@ from pickmix.estimators.row_sources import (
 )
 from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
 from pickmix.fitting.stopping import Outcome
+from pickmix.gradient.settings import DeepParameters, Settings, check_parameters, resolve
 from pickmix.inputs.arrays import (
     check_partial_table,
     read_numbers,
@@ -35,7 +35,6 @@ from pickmix.inputs.arrays import (
 )
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inputs.sources import RowSource, refuse_bad
-from pickmix.model.deep import DeepModel
 from pickmix.model.frame import Frame
 from pickmix.optional import require
 
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from pickmix.fitting.checkpoint import Checkpoints
     from pickmix.gradient.engine import Moments
     from pickmix.gradient.network import Network
-    from pickmix.gradient.settings import Settings
+    from pickmix.model.deep import DeepModel
 
 
 def require_jax() -> None:
@@ -260,7 +259,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
     def _check(self) -> int | None:
         """Check all parameters; return how many children the root has, if given."""
         n_children = self._check_family()
-        self._check_parameters()
+        check_parameters(self)
         return n_children
 
     def _train(
@@ -293,7 +292,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
             share = self.validation_fraction or 0.0
             X, weights, validation_rows = split_rows(X, weights, share, split_seed)
         network = make_network(n_children or 1)
-        settings = self._resolve(network, n_children, X.shape[0], seed, first_step, n_seen)
+        settings = resolve(self, network, n_children, X.shape[0], seed, first_step, n_seen)
         training = DeepTraining(
             make_network,
             settings,
@@ -385,6 +384,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """The fitted mixture as a value, with array-level queries."""
         require_jax()
         check_is_fitted(self)
+        from pickmix.model.deep import DeepModel
+
         network = self._network(self.center_.shape[0])
         tables = tuple(self.tables_)
         for_missing = self._partial_network if self._takes_missing() else None

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import check_choice, check_flag, check_integer, check_number
 from pickmix.estimators.deep_mixture import DeepMixture
+from pickmix.gradient.settings import check_number_of
 
 if TYPE_CHECKING:
     from pickmix.gradient.network import Network
@@ -102,16 +103,13 @@ class FlowMixture(DeepMixture):
             )
         if not self.linear and self.n_components == "auto":
             raise ValueError("n_components must be an integer with linear=False, got 'auto'.")
-        return self._check_number_of("n_components", self.n_components)
+        return check_number_of(self, "n_components", self.n_components)
 
     @property
     def n_components_(self) -> int:
         """K, as it was fitted."""
         check_is_fitted(self)
         return int(self.weights_.shape[0])
-
-    def _can_whiten(self) -> bool:
-        return True
 
     def _network(self, n_features: int, n_children: int | None = None) -> Network:
         from pickmix.gradient.components import ComponentMixture

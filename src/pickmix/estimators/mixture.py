@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pickmix.estimators.deep_mixture import DeepMixture
+from pickmix.gradient.settings import check_number_of
 
 if TYPE_CHECKING:
     from pickmix.gradient.components import Component
@@ -61,7 +62,7 @@ class Mixture(DeepMixture):
 
     def _check_family(self) -> int | None:
         component = self._checked_component()
-        number = self._check_number_of("n_components", self.n_components)
+        number = check_number_of(self, "n_components", self.n_components)
         if number is None and not hasattr(component, "from_gaussian"):
             raise ValueError(
                 "n_components must be an integer for a component without a method "

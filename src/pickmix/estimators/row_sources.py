@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from pickmix.closed_form.dask_chunks import send
 from pickmix.inputs.arrays import check_weights
 from pickmix.inputs.open_rows import is_dask, is_source, open_rows
 from pickmix.inputs.sources import RowSource, read_ahead, refuse_bad
@@ -276,7 +277,7 @@ def _in_graph(estimator: Any) -> Any:
         with contextlib.suppress(ImportError, ValueError):
             from distributed import default_client
 
-            light = default_client().scatter(light)
+            light = send(default_client(), light)
     return delayed(light, name=f"estimator-{tokenize(content)}", traverse=False)
 
 

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from pickmix.checks import check_integer, check_randomness
 from pickmix.estimators.deep_mixture import DeepMixture, require_jax
+from pickmix.gradient.settings import check_number_of
 from pickmix.inputs.arrays import naming_cells, without_mask
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class SumProductTransformNetwork(DeepMixture):
             )
         given = self.n_children
         if isinstance(given, int | str | np.integer):
-            return self._check_number_of("n_children", given)
+            return check_number_of(self, "n_children", given)
         numbers = list(given) if isinstance(given, Sequence) else []
         if len(numbers) != self.n_layers:
             raise ValueError(
@@ -102,13 +103,6 @@ class SumProductTransformNetwork(DeepMixture):
             )
         checked = [check_integer("n_children", number, 1) for number in numbers]
         return checked[0]
-
-    def _can_whiten(self) -> bool:
-        # Without transforms columns must stay apart, or there are no marginals.
-        return bool(self.transforms)
-
-    def _gaussian_form(self) -> str:
-        return "full" if self.transforms else "diag"
 
     def _takes_missing(self) -> bool:
         # Of rows whose columns are mixed, one gap would hide all.
@@ -163,13 +157,8 @@ class SumProductTransformNetwork(DeepMixture):
         choices : (N, n_slots) int array
             The choice at the root first, then layer by layer, part by part.
         """
-        from pickmix.gradient.queries import most_probable_trees
-        from pickmix.gradient.sptn import SumProductTransform
-
-        rows, model = self._read(X), self.model_
-        network, rows = model.in_frame(rows)
-        assert isinstance(network, SumProductTransform)
-        return most_probable_trees(network, model.tables, model.log_weights, rows, self.dtype)
+        fitted, rows = self.model_.in_frame(self._read(X))
+        return fitted.most_probable_trees(rows)
 
     def score_marginal(self, X: Any, columns: Sequence[int]) -> np.ndarray:
         """Log-density of some columns, the others integrated out, (N,).
@@ -217,18 +206,11 @@ class SumProductTransformNetwork(DeepMixture):
         -------
         rows : (N, D) array
         """
-        from pickmix.gradient.queries import sample_conditional
-        from pickmix.gradient.sptn import SumProductTransform
-
-        rows, model = self._with_gaps(X, columns), self.model_
-        network, rows = model.in_frame(rows)
-        assert isinstance(network, SumProductTransform)
+        model = self.model_
+        fitted, rows = model.in_frame(self._with_gaps(X, columns))
         random = check_randomness(self.random_state)
-        uniforms = random.random_sample((rows.shape[0], network.n_slots))
-        seed = int(random.randint(2**31 - 1))
-        drawn = sample_conditional(
-            network, model.tables, model.log_weights, rows, uniforms, seed, self.dtype
-        )
+        uniforms = random.random_sample((rows.shape[0], model.network.n_slots))
+        drawn = fitted.sample_conditional(rows, uniforms, int(random.randint(2**31 - 1)))
         full = model.frame.from_model(drawn)
         # To the last bit what was given.
         full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(without_mask(X))

@@ -94,18 +94,15 @@ def row_update(
         adam.first[rows], adam.second[rows], count, visited.gradient, rate
     )
     value = table[rows] + change
-    # A loop of row copies is faster than XLA's scatter on the CPU, and as much in place.
-    n_written = jnp.where(keep, visited.n_rows, 0)
-
-    def write(place: jax.Array, arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        return tuple(
-            jax.lax.dynamic_update_slice_in_dim(
-                array, jax.lax.dynamic_slice_in_dim(new, place, 1), rows[place], 0
-            )
-            for array, new in zip(arrays, (value, first, second, count), strict=True)
+    # Rows past the end of the table are dropped.
+    where = jnp.where(keep, visited.rows, table.shape[0])
+    table, first, second, count = (
+        array.at[where].set(new, mode="drop", indices_are_sorted=True)
+        for array, new in (
+            (table, value),
+            (adam.first, first),
+            (adam.second, second),
+            (adam.updates, count),
         )
-
-    table, first, second, count = jax.lax.fori_loop(
-        0, n_written, write, (table, adam.first, adam.second, adam.updates)
     )
     return table, Adam(first, second, count)

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.adam import Adam, dense_update, row_update, sum_duplicates
-from pickmix.gradient.network import Network, Tables, draw_columns, gather
-from pickmix.gradient.partitions import Blocks, posterior_in_block, trees_of_block
-from pickmix.gradient.settings import Settings
+from pickmix.gradient.network import Network, Tables, draw_columns
+from pickmix.gradient.partitions import Blocks, trees_of_block
+from pickmix.gradient.settings import StepSettings
 
 
 class Root(NamedTuple):
@@ -28,40 +28,36 @@ class Root(NamedTuple):
     logits: jax.Array
     adam: Adam
 
+    @property
+    def log_weights(self) -> jax.Array:
+        """Log-weights (s,) of the root's children."""
+        return jax.nn.log_softmax(self.logits)
+
 
 class State(NamedTuple):
     """What the next step needs."""
 
-    #: (R, P) each.
-    tables: Tables
-    #: Of the tables that learn.
-    adams: tuple[Adam, ...]
+    tables: Tables  # (R, P) each.
+    adams: tuple[Adam, ...]  # Of the tables that learn.
     root: Root
-    #: The tree that each row's chain stands on, (N, n_slots).
-    chain: jax.Array
-    #: log p(x, tree) at the row's last visit (N,) if it is to be reused, else empty.
-    log_joint: jax.Array
-    #: For "partition". Steps read it and hand it on.
-    blocks: Blocks | None = None
+    chain: jax.Array  # The tree that each row's chain stands on, (N, n_slots).
+    log_joint: jax.Array  # log p(x, tree) at the row's last visit (N,) if it is reused, else empty.
+    blocks: Blocks | None = None  # For "partition". Steps read it and hand it on.
 
 
 class Batch(NamedTuple):
     """What one step is given: rows, draws made ahead, and the schedules' values."""
 
-    #: (B,); numbers past the end of the data are padding.
-    rows: jax.Array
-    #: Weight of each row in the objective (B,); zero for padding.
-    weights: jax.Array
-    #: (B, M, n_slots).
-    candidates: jax.Array
+    rows: jax.Array  # (B,); numbers past the end of the data are padding.
+    weights: jax.Array  # Weight of each row in the objective (B,); zero for padding.
+    candidates: jax.Array  # (B, M, n_slots).
     #: log q of the candidates (B, M), and of the current tree as the first draw sees it (B,).
     log_q: jax.Array
     log_q_current: jax.Array
     #: (B, M) for acceptance; (B, M, n_slots) for draws from the posterior; (B, 2) for the choice
     #: that a block is about and the draw within the block.
     uniforms: jax.Array
-    #: What is added to the rows: (B, D), or empty.
-    noise: jax.Array
+    noise: jax.Array  # What is added to the rows: (B, D), or empty.
     #: Scalars: inverse temperature, learning rate, step size of closed-form weights, and step.
     beta: jax.Array
     rate: jax.Array
@@ -77,133 +73,74 @@ class Info(NamedTuple):
     states: jax.Array
 
 
-def log_weights_of(root: Root) -> jax.Array:
-    """Log-weights (s,) of the root's children."""
-    return jax.nn.log_softmax(root.logits)
-
-
 # -- S-step ---------------------------------------------------------------------------------
-
-
-class Evaluation(NamedTuple):
-    """Log-joints (B, C) of C trees per row, and what a gradient there wants to remember."""
-
-    log_joint: jax.Array
-    remembered: Any
-
-    def pick(self, column: int) -> Evaluation:
-        """One of the C trees of every row."""
-        picked: Evaluation = jax.tree.map(lambda values: values[:, column], self)
-        return picked
-
-
-def evaluate(
-    network: Network, tables: Tables, log_weights: jax.Array, trees: jax.Array, x: jax.Array
-) -> Evaluation:
-    """log p(x_i, trees[i, j]) for trees (B, C, n_slots)."""
-    n_rows, n_candidates = trees.shape[:2]
-    flat = trees.reshape(n_rows * n_candidates, -1)
-    parameters = network.unpack(gather(tables, network.rows(flat)))
-    repeated = jnp.repeat(x, n_candidates, axis=0)
-    density, remembered = network.evaluate(parameters, flat, repeated)
-    values = Evaluation(density + log_weights[flat[:, 0]], remembered)
-    by_row: Evaluation = jax.tree.map(
-        lambda v: v.reshape(n_rows, n_candidates, *v.shape[1:]), values
-    )
-    return by_row
 
 
 class Selection(NamedTuple):
     """Pairs of rows and trees that a gradient step is made of, and where the chains went."""
 
-    #: (B, C, n_slots).
-    trees: jax.Array
-    #: (B, C); they sum to one for each row.
-    weights: jax.Array
-    #: Arrays (B, C, ...) that a gradient needs from the trees' evaluation; None to evaluate again.
-    remembered: Any
-    #: The chains' states (B, M, n_slots), the last one to stay.
-    states: jax.Array
-    #: log p(x, tree) at the last state, (B,).
-    log_joint: jax.Array
-    #: Mean over moves, (B,).
-    acceptance: jax.Array
-    #: Whether all values that the selection rests on are finite, (B,).
-    sound: jax.Array
+    trees: jax.Array  # (B, C, n_slots).
+    weights: jax.Array  # (B, C); they sum to one for each row.
+    states: jax.Array  # The chains' states (B, M, n_slots), the last one to stay.
+    log_joint: jax.Array  # log p(x, tree) at the last state, (B,).
+    acceptance: jax.Array  # Mean over moves, (B,).
+    sound: jax.Array  # Whether all values that the selection rests on are finite, (B,).
+
+
+def evaluate(network: Network, state: State, trees: jax.Array, x: jax.Array) -> jax.Array:
+    """log p(x_i, trees[i, j]) (B, C) for trees (B, C, n_slots)."""
+    n_rows, n_trees = trees.shape[:2]
+    flat = trees.reshape(n_rows * n_trees, -1)
+    repeated = jnp.repeat(x, n_trees, axis=0)
+    density = network.log_density(network.gather(state.tables, flat), flat, repeated)
+    return (density + state.root.log_weights[flat[:, 0]]).reshape(n_rows, n_trees)
 
 
 def select(
-    network: Network, settings: Settings, state: State, batch: Batch, x: jax.Array
+    network: Network, settings: StepSettings, state: State, batch: Batch, x: jax.Array
 ) -> Selection:
     """Run the chains of the batch for M moves: the S-step, its loop over i and j."""
-    log_weights = log_weights_of(state.root)
     # Set z^0_{i,t} := z^M_{i,t-1}.
     current = state.chain[batch.rows]
     candidates, log_q, log_q_current = batch.candidates, batch.log_q, batch.log_q_current
-
-    def evaluated_at(trees: jax.Array) -> Evaluation:
-        evaluation = evaluate(network, state.tables, log_weights, trees, x)
-        # What was computed at a tree's last visit is gone: a gradient must evaluate again.
-        return evaluation._replace(remembered=None) if settings.reuse_log_joint else evaluation
-
     if settings.reuse_log_joint:
-        now = Evaluation(state.log_joint[batch.rows], None)
-        evaluated = evaluated_at(candidates)
+        now, proposed = state.log_joint[batch.rows], evaluate(network, state, candidates, x)
     else:
         # log p(x, z_bar) at today's parameters, together with the candidates'.
-        both = evaluated_at(jnp.concatenate([current[:, None], candidates], axis=1))
-        now = both.pick(0)
-        evaluated = jax.tree.map(lambda values: values[:, 1:], both)
-    states, evaluations = [], []
+        both = jnp.concatenate([current[:, None], candidates], axis=1)
+        values = evaluate(network, state, both, x)
+        now, proposed = values[:, 0], values[:, 1:]
+    states, sound = [], jnp.ones(current.shape[0], bool)
     acceptance = jnp.zeros(current.shape[0], x.dtype)
     for draw in range(settings.n_samples):
-        column = draw if settings.propose_again is None else 0
-        if draw and settings.propose_again is not None:
-            # Sample z ~ q(z | z_bar), where z_bar is known only now.
-            candidates, log_q, log_q_current = settings.propose_again(
-                batch.rows, current, draw, batch.step
-            )
-            evaluated = evaluated_at(candidates)
+        column = draw
+        if settings.propose_again is not None:
+            column = 0
+            if draw:
+                # Sample z ~ q(z | z_bar), where z_bar is known only now.
+                candidates, log_q, log_q_current = settings.propose_again(
+                    batch.rows, current, draw, batch.step
+                )
+                proposed = evaluate(network, state, candidates, x)
         # Compute alpha(z_bar, z); accept z or stay at z_bar.
-        then = evaluated.pick(column)
-        log_ratio = batch.beta * (then.log_joint - now.log_joint)
+        log_ratio = batch.beta * (proposed[:, column] - now)
         log_ratio = log_ratio + log_q_current - log_q[:, column]
         alpha = jnp.exp(jnp.minimum(log_ratio, 0.0))
         acceptance = acceptance + alpha
         accepted = batch.uniforms[:, draw] < alpha
-        current = _choose(accepted, candidates[:, column], current)
-        now = _choose(accepted, then, now)
+        current = jnp.where(accepted[:, None], candidates[:, column], current)
+        now = jnp.where(accepted, proposed[:, column], now)
         log_q_current = jnp.where(accepted, log_q[:, column], log_q_current)
         states.append(current)
-        evaluations.append(now)
+        sound = sound & jnp.isfinite(now)
     # Set z_{i,t} := (z^1_{i,t}, ..., z^M_{i,t}).
-    together = jax.tree.map(lambda *values: jnp.stack(values, axis=1), *evaluations)
-    sound = jnp.all(jnp.isfinite(together.log_joint), axis=1)
     trees = jnp.stack(states, axis=1)
-    return Selection(
-        trees,
-        _equal_weights(trees, x),
-        together.remembered,
-        trees,
-        now.log_joint,
-        acceptance / settings.n_samples,
-        sound,
-    )
-
-
-def _choose(accepted: jax.Array, new: Any, old: Any) -> Any:
-    """Take `new` where accepted (B,), else `old`, in every array (B, ...)."""
-    return jax.tree.map(
-        lambda a, b: jnp.where(accepted.reshape(-1, *[1] * (a.ndim - 1)), a, b), new, old
-    )
-
-
-def _equal_weights(trees: jax.Array, x: jax.Array) -> jax.Array:
-    return jnp.full(trees.shape[:2], 1.0 / trees.shape[1], x.dtype)
+    weights = jnp.full(trees.shape[:2], 1.0 / settings.n_samples, x.dtype)
+    return Selection(trees, weights, trees, now, acceptance / settings.n_samples, sound)
 
 
 def select_in_blocks(
-    network: Network, settings: Settings, state: State, batch: Batch, x: jax.Array
+    network: Network, settings: StepSettings, state: State, batch: Batch, x: jax.Array
 ) -> Selection:
     """Move each chain within its block, and weigh all trees of the block by their posterior.
 
@@ -212,31 +149,28 @@ def select_in_blocks(
     assert state.blocks is not None
     current = jnp.take(state.chain, batch.rows, axis=0, mode="clip")
     trees, is_tree = trees_of_block(state.blocks, current, batch.uniforms[:, 0])
-    evaluation = evaluate(network, state.tables, log_weights_of(state.root), trees, x)
-    scores = jnp.where(is_tree, batch.beta * evaluation.log_joint, -jnp.inf)
-    weights, total = posterior_in_block(scores)
+    log_joint = evaluate(network, state, trees, x)
+    scores = jnp.where(is_tree, batch.beta * log_joint, -jnp.inf)
+    total = logsumexp(scores, axis=1)
     drawn = draw_columns(scores, batch.uniforms[:, 1:])
     return Selection(
         trees,
-        weights,
-        evaluation.remembered,
+        jnp.exp(scores - total[:, None]),
         jnp.take_along_axis(trees, drawn[:, :, None], axis=1),
-        jnp.take_along_axis(evaluation.log_joint, drawn, axis=1)[:, 0],
+        jnp.take_along_axis(log_joint, drawn, axis=1)[:, 0],
         jnp.ones_like(total),
         jnp.isfinite(total),
     )
 
 
 def select_exactly(
-    network: Network, settings: Settings, state: State, batch: Batch, x: jax.Array
+    network: Network, settings: StepSettings, state: State, batch: Batch, x: jax.Array
 ) -> Selection:
     """Draw M trees for each row from the posterior over all."""
-    log_weights = log_weights_of(state.root)
-    trees = network.draw(state.tables, log_weights, x, batch.uniforms, batch.beta)
-    nothing, ones = jnp.zeros(x.shape[0], x.dtype), jnp.ones(x.shape[0], x.dtype)
-    return Selection(
-        trees, _equal_weights(trees, x), None, trees, nothing, ones, jnp.ones_like(ones, bool)
-    )
+    trees = network.draw(state.tables, state.root.log_weights, x, batch.uniforms, batch.beta)
+    weights = jnp.full(trees.shape[:2], 1.0 / settings.n_samples, x.dtype)
+    ones = jnp.ones(x.shape[0], x.dtype)
+    return Selection(trees, weights, trees, jnp.zeros_like(ones), ones, ones > 0.0)
 
 
 SELECTION_RULES = {"mhsaem": select, "partition": select_in_blocks, "mcsaem": select_exactly}
@@ -246,31 +180,26 @@ SELECTION_RULES = {"mhsaem": select, "partition": select_in_blocks, "mcsaem": se
 
 
 def selection_step(
-    network: Network, settings: Settings, data: jax.Array, state: State, batch: Batch
+    network: Network, settings: StepSettings, data: jax.Array, state: State, batch: Batch
 ) -> tuple[State, Info]:
     """Select trees, then one gradient step on the rows of parameters that they touch."""
     x = _rows(settings, data, batch)
     selection = SELECTION_RULES[settings.algorithm](network, settings, state, batch, x)
     n_rows, n_pairs = selection.trees.shape[:2]
-    trees = selection.trees.reshape(n_rows * n_pairs, -1)
     # Padding lies past the end of the data: it visits nothing and is dropped. So are trees of
     # weight zero, whose density may have no gradient.
-    real = batch.rows < data.shape[0]
-    is_pair = (real[:, None] & (selection.weights > 0.0)).reshape(-1)
-    pair_weights = (batch.weights[:, None] * selection.weights).reshape(-1)
-    pair_weights = jnp.where(is_pair, pair_weights, 0.0)
+    is_row = batch.rows < data.shape[0]
+    pair_weights = jnp.where(is_row, batch.weights, 0.0)[:, None] * selection.weights
+    pair_weights = pair_weights.reshape(-1)
+    pair_weights = _computed_once(jnp.where(pair_weights > 0.0, pair_weights, 0.0))
+    is_pair = pair_weights > 0.0
+    trees = _computed_once(selection.trees.reshape(n_rows * n_pairs, -1))
 
     # Gradients with respect to the gathered rows: nothing of the size of a table.
-    rows = network.rows(trees)
-    parameters = network.unpack(gather(state.tables, rows))
-    if selection.remembered is None:
-        remembered = network.evaluate(parameters, trees, jnp.repeat(x, n_pairs, axis=0))[1]
-    else:
-        remembered = jax.tree.map(
-            lambda values: values.reshape(n_rows * n_pairs, *values.shape[2:]),
-            selection.remembered,
-        )
-    gradients = network.gradient(parameters, trees, remembered, -pair_weights)
+    repeated = jnp.repeat(x, n_pairs, axis=0)
+    gradients = jax.grad(
+        lambda parameters: -jnp.sum(pair_weights * network.log_density(parameters, trees, repeated))
+    )(network.gather(state.tables, trees))
     visited = [
         sum_duplicates(
             jnp.where(is_pair[:, None], row, table.shape[0]).reshape(-1),
@@ -278,15 +207,16 @@ def selection_step(
             table.shape[0],
         )
         for row, gradient, table in compress(
-            zip(rows, network.pack(gradients), state.tables, strict=True), network.learns
+            zip(network.rows(trees), network.pack(gradients), state.tables, strict=True),
+            network.learns,
         )
     ]
     shares = jnp.zeros_like(state.root.logits).at[trees[:, 0]].add(pair_weights)
     clip, keep = _clip_and_check([group.gradient for group in visited], settings.gradient_clip)
-    keep = keep & jnp.all(selection.sound | ~real)
-    learning = compress(state.tables, network.learns)
+    keep = keep & jnp.all(selection.sound | ~is_row)
     tables, adams = [], []
-    for table, adam, group in zip(learning, state.adams, visited, strict=True):
+    learning = zip(compress(state.tables, network.learns), state.adams, visited, strict=True)
+    for table, adam, group in learning:
         if settings.gradient_clip is not None:
             group = group._replace(gradient=clip * group.gradient)
         if settings.row_adam:
@@ -296,20 +226,33 @@ def selection_step(
             table, adam = dense_update(table, adam, dense, batch.rate, keep)
         tables.append(table)
         adams.append(adam)
-    root = _update_root(state.root, shares, clip, batch, keep, settings)
     moved = jnp.where(keep, batch.rows, data.shape[0])
     chain = state.chain.at[moved].set(selection.states[:, -1], mode="drop")
-    last = state.log_joint
+    log_joint = state.log_joint
     if settings.reuse_log_joint:
-        last = last.at[moved].set(selection.log_joint, mode="drop")
-    accepted = jnp.sum(jnp.where(real & keep, selection.acceptance, 0.0))
-    info = Info(accepted, jnp.logical_not(keep), selection.states)
-    learnt = with_fixed(network, state.tables, tables)
-    return State(learnt, tuple(adams), root, chain, last, state.blocks), info
+        log_joint = log_joint.at[moved].set(selection.log_joint, mode="drop")
+    accepted = jnp.sum(jnp.where(is_row & keep, selection.acceptance, 0.0))
+    return state._replace(
+        tables=with_fixed(network, state.tables, tables),
+        adams=tuple(adams),
+        root=_update_root(state.root, shares, clip, batch, keep, settings),
+        chain=chain,
+        log_joint=log_joint,
+    ), Info(accepted, ~keep, selection.states)
+
+
+def _computed_once(values: jax.Array) -> jax.Array:
+    """Return values (B, ...) as they are, by a sort that leaves them in order.
+
+    Else XLA fuses what computes them with what reads them, and computes them anew for each of the
+    many numbers that a step gathers or multiplies by them.
+    """
+    numbers = jax.lax.broadcasted_iota(jnp.int32, values.shape, 0)
+    return jax.lax.sort((numbers, values), dimension=0, num_keys=1)[1]
 
 
 def dense_step(
-    network: Network, settings: Settings, data: jax.Array, state: State, batch: Batch
+    network: Network, settings: StepSettings, data: jax.Array, state: State, batch: Batch
 ) -> tuple[State, Info]:
     """Gradient step on all parameters: "sgd" on log p(x), "em" with exact responsibilities.
 
@@ -318,19 +261,15 @@ def dense_step(
     """
     x = _rows(settings, data, batch)
 
-    def objective(
-        learning: Tables, logits: jax.Array
-    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        log_weights = jax.nn.log_softmax(logits)
+    def objective(learning: Tables) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         tables = with_fixed(network, state.tables, learning)
-        scores = batch.beta * log_weights + network.log_density_all(tables, x, batch.beta)
+        density = network.log_density_all(tables, x, batch.beta)
+        scores = batch.beta * state.root.log_weights + density
         total = logsumexp(scores, axis=1)
         return -jnp.sum(batch.weights * total) / batch.beta, (scores, total)
 
     learning = tuple(compress(state.tables, network.learns))
-    (value, (scores, total)), gradients = jax.value_and_grad(objective, argnums=0, has_aux=True)(
-        learning, state.root.logits
-    )
+    (value, (scores, total)), gradients = jax.value_and_grad(objective, has_aux=True)(learning)
     shares = batch.weights @ jnp.exp(scores - total[:, None])
     clip, keep = _clip_and_check(list(gradients), settings.gradient_clip)
     keep = keep & jnp.isfinite(value)
@@ -338,14 +277,15 @@ def dense_step(
         dense_update(table, adam, clip * gradient, batch.rate, keep)
         for table, adam, gradient in zip(learning, state.adams, gradients, strict=True)
     ]
-    root = _update_root(state.root, shares, clip, batch, keep, settings)
     tables, adams = zip(*updates, strict=True)
-    info = Info(jnp.zeros((), x.dtype), jnp.logical_not(keep), jnp.zeros_like(batch.candidates))
-    learnt = with_fixed(network, state.tables, tables)
-    return State(learnt, adams, root, state.chain, state.log_joint, state.blocks), info
+    return state._replace(
+        tables=with_fixed(network, state.tables, tables),
+        adams=adams,
+        root=_update_root(state.root, shares, clip, batch, keep, settings),
+    ), Info(jnp.zeros((), x.dtype), ~keep, jnp.zeros_like(batch.candidates))
 
 
-def _rows(settings: Settings, data: jax.Array, batch: Batch) -> jax.Array:
+def _rows(settings: StepSettings, data: jax.Array, batch: Batch) -> jax.Array:
     """Rows (B, D) of a batch, with the noise that was drawn for them."""
     rows = jnp.take(data, batch.rows, axis=0, mode="clip")
     return rows + batch.noise if settings.noise else rows
@@ -377,19 +317,18 @@ def _update_root(
     clip: jax.Array,
     batch: Batch,
     keep: jax.Array,
-    settings: Settings,
+    settings: StepSettings,
 ) -> Root:
     """Move the root's weights towards the batch's `shares` (s,) of its children."""
-    log_weights = log_weights_of(root)
     if settings.closed_form_weights:
-        weights = jnp.exp(log_weights)
+        weights = jnp.exp(root.log_weights)
         mixed = weights + batch.gamma * (shares - jnp.sum(shares) * weights)
         # A child that batches miss keeps a weight at which it can still be selected.
         floor = 1e-4 / shares.shape[0]
         logits = jnp.where(keep, jnp.log(jnp.maximum(mixed, floor)), root.logits)
         return Root(logits, root.adam)
     # The gradient of the log-likelihood is e_z - pi, summed over pairs.
-    gradient = clip * (jnp.sum(shares) * jnp.exp(log_weights) - shares)
+    gradient = clip * (jnp.sum(shares) * jnp.exp(root.log_weights) - shares)
     logits, adam = dense_update(root.logits[None], root.adam, gradient[None], batch.rate, keep)
     return Root(logits[0], adam)
 
@@ -413,7 +352,7 @@ Chunk = Callable[[jax.Array, State, Batch, jax.Array], tuple[State, Summary]]
 
 
 @lru_cache(maxsize=64)
-def make_chunk(network: Network, settings: Settings, returns_states: bool) -> Chunk:
+def make_chunk(network: Network, settings: StepSettings, returns_states: bool) -> Chunk:
     """Compile a function (data, state, batches, n_steps) -> (state, summary).
 
     `batches` holds the inputs of L steps, of which the first `n_steps` are made; so one compiled

@@ -117,6 +117,10 @@ class ComponentMixture(Network):
         return tables
 
     @property
+    def mixes_columns(self) -> bool:
+        return bool(getattr(self.component, "mixes_columns", False))
+
+    @property
     def places(self) -> bool:
         return getattr(self.component, "place", None) is not None
 
@@ -163,6 +167,10 @@ class ComponentMixture(Network):
     def unpack(self, records: Tables) -> Any:
         return self.params_of(tuple(record[..., 0, :] for record in records))
 
+    def gather(self, tables: Tables, choices: jax.Array) -> Any:
+        by_table = zip(self.unflatteners, tables, strict=True)
+        return self._join([each.gather(table, choices[:, 0]) for each, table in by_table])
+
     def pack(self, parameters: Any) -> Tables:
         return tuple(flatten(part, 1)[:, None, :] for part in self._split(parameters))
 
@@ -182,8 +190,8 @@ class ComponentMixture(Network):
                 f"sample needs a component with a method sample(params, key), and "
                 f"{type(self.component).__name__} has none."
             )
-        params = self.params_of(tuple(jnp.take(table, choices[:, 0], axis=0) for table in tables))
-        drawn: jax.Array = jax.vmap(draw)(params, jax.random.split(key, choices.shape[0]))
+        keys = jax.random.split(key, choices.shape[0])
+        drawn: jax.Array = jax.vmap(draw)(self.gather(tables, choices), keys)
         return drawn
 
 

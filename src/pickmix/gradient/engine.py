@@ -13,12 +13,12 @@ import numpy as np
 
 from pickmix.data.rows import Batches
 from pickmix.gradient.adam import Adam
-from pickmix.gradient.algorithm import Batch, Root, State, evaluate, log_weights_of, make_chunk
+from pickmix.gradient.algorithm import Batch, Root, State, evaluate, make_chunk
 from pickmix.gradient.compilation import kept_programs, precision
 from pickmix.gradient.network import Network
 from pickmix.gradient.partitions import Blocks, Partitions
 from pickmix.gradient.proposals import TreeProposal
-from pickmix.gradient.queries import score_samples
+from pickmix.gradient.queries import Fitted
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Start
 from pickmix.selection.counters import Counters
@@ -111,23 +111,24 @@ class GradientEngine:
     ) -> None:
         self.network = network
         self.seed = seed
-        self.dtype = settings.dtype
+        self.dtype = np.dtype(settings.dtype)
         self.log_volume = log_volume
         self.counters = Counters()
         self._n_rows = data.shape[0]
         batch_size = min(settings.batch_size or self._n_rows, self._n_rows)
         self.batches = Batches(self._n_rows, batch_size, seed)
         self.steps_before = steps_before or 0
+        step_settings = settings.of_step()
         self.proposal: TreeProposal | None = None
         self.partitions: Partitions | None = None
         if isinstance(settings.proposal, Proposal):
             sizes = (self._n_rows, network.n_choices, settings.n_samples)
             self.proposal = TreeProposal(settings.proposal, *sizes, seed, self.dtype)
             if not settings.proposal.independent and settings.n_samples > 1:
-                settings = replace(settings, propose_again=self.proposal.propose_again)
+                step_settings = replace(step_settings, propose_again=self.proposal.propose_again)
         elif isinstance(settings.proposal, RandomPartition):
             self.partitions = Partitions(network, settings.proposal, self.batches, seed)
-        self.settings = settings
+        self.settings, self._draws_again = settings, step_settings.propose_again is not None
         self._partition_number = -1
         self._row_weights = row_weights
         self._seconds_per_step = 0.0
@@ -159,7 +160,7 @@ class GradientEngine:
         self._first: Remembered | None = None
         self._remembered: Remembered | None = None
         learns = self.proposal is not None and self.proposal.learns
-        self._chunk = make_chunk(network, settings.of_program(), learns)
+        self._chunk = make_chunk(network, step_settings, learns)
 
     # -- what the loop calls --------------------------------------------------------------
 
@@ -192,7 +193,7 @@ class GradientEngine:
         n_visits = sum(rows.shape[0] for rows in visits)
         if self.proposal is not None and self.proposal.learns and not refused:
             for number, rows in enumerate(visits):
-                gamma = self.settings.gamma(self.steps_before + first + number)
+                gamma = self.settings.step_size(self.steps_before + first + number)
                 self.proposal.observe(rows, states[number, : rows.shape[0]], gamma)
         self._seconds_per_step = (time.perf_counter() - started) / n_steps
         self.counters.rows += n_visits
@@ -233,7 +234,7 @@ class GradientEngine:
     def log_weights(self) -> np.ndarray:
         """Log-weights of the root's children, (s,)."""
         with precision(self.dtype):
-            return np.asarray(log_weights_of(self.state.root), np.float64)
+            return np.asarray(self.state.root.log_weights, np.float64)
 
     def parameters(self) -> tuple[np.ndarray, ...]:
         """Copies of the tables."""
@@ -303,9 +304,8 @@ class GradientEngine:
 
     def _scores(self, rows: jax.Array) -> np.ndarray:
         """Log-likelihoods (V,) of rows."""
-        scores = score_samples(
-            self.network, self.state.tables, self.log_weights(), rows, self.dtype
-        )
+        fitted = Fitted(self.network, self.state.tables, self.log_weights(), self.dtype)
+        scores = fitted.score_samples(rows)
         if isinstance(self.log_volume, np.ndarray):
             return np.asarray(scores + ~np.isnan(rows) @ self.log_volume)
         return np.asarray(scores + self.log_volume)
@@ -370,7 +370,7 @@ class GradientEngine:
             if self.proposal is not None:
                 current = np.zeros((n_here, n_slots), np.int32) if chain is None else chain[batch]
                 # All but the first draw of a proposal that depends on z_bar are made later.
-                n_draws = 1 if self.settings.propose_again is not None else shape[2]
+                n_draws = 1 if self._draws_again else shape[2]
                 proposed = self.proposal.propose(batch, current, n_draws, 0, step)
                 candidates[number, :n_here, :n_draws] = proposed[0]
                 log_q[number, :n_here, :n_draws] = proposed[1]
@@ -383,12 +383,12 @@ class GradientEngine:
             if self.settings.noise:
                 noise[number, :n_here] = self._draw_noise(batch, step)
             scheduled = self.steps_before + step
-            rate[number] = self.settings.rate(scheduled)
-            gamma[number] = self.settings.gamma(scheduled)
-            if self.settings.beta is not None:
-                beta[number] = self.settings.beta(scheduled)
+            rate[number] = self.settings.learning_rate(scheduled)
+            gamma[number] = self.settings.step_size(scheduled)
+            if self.settings.annealing is not None:
+                beta[number] = self.settings.annealing(scheduled)
         steps = np.arange(first, first + _MOST_STEPS, dtype=np.int32)
-        if self.settings.propose_again is not None:
+        if self._draws_again:
             candidates = candidates[:, :, :1]
             log_q = log_q[:, :, :1]
         inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms, noise]
@@ -414,13 +414,10 @@ class GradientEngine:
 
     def _evaluate_chain(self) -> None:
         """Evaluate every row at its first tree, for steps that reuse log-joints."""
-        log_weights = log_weights_of(self.state.root)
         values = []
         for start in range(0, self._data.shape[0], 1024):
             block = self._data[start : start + 1024]
             trees = self.state.chain[start : start + 1024, None]
-            values.append(
-                evaluate(self.network, self.state.tables, log_weights, trees, block).log_joint[:, 0]
-            )
+            values.append(evaluate(self.network, self.state, trees, block)[:, 0])
         self.counters.evaluations += self._n_rows
         self.state = self.state._replace(log_joint=jnp.concatenate(values))

@@ -85,6 +85,16 @@ class Network(abc.ABC):
         """Draw parameters as the paper does, or as the component's author says."""
 
     @property
+    def mixes_columns(self) -> bool:
+        """Whether components may be made of mixed columns, as after whitening."""
+        return False
+
+    @property
+    def gaussian_form(self) -> str:
+        """Covariances of the Gaussians that a fit can begin with: "full" or "diag"."""
+        return "full"
+
+    @property
     def places(self) -> bool:
         """Whether the family says how to `place` its components."""
         return False
@@ -123,11 +133,18 @@ class Network(abc.ABC):
 
     @abc.abstractmethod
     def unpack(self, records: Tables) -> Any:
-        """Turn rows (..., slots[j], width[j]) into named parameters; gradients come likewise."""
+        """Turn rows (..., slots[j], width[j]) of tables into named parameters."""
+
+    def gather(self, tables: Tables, choices: jax.Array) -> Any:
+        """Named parameters (R, ...) of the trees with `choices` (R, n_slots)."""
+        by_table = zip(tables, self.rows(choices), strict=True)
+        return self.unpack(
+            tuple(jnp.take(table, row, axis=0, mode="clip") for table, row in by_table)
+        )
 
     @abc.abstractmethod
     def pack(self, parameters: Any) -> Tables:
-        """Invert `unpack`."""
+        """Invert `unpack`, also for gradients."""
 
     @abc.abstractmethod
     def log_density(self, parameters: Any, choices: jax.Array, x: jax.Array) -> jax.Array:
@@ -135,18 +152,6 @@ class Network(abc.ABC):
 
         The weights below the root are part of it, the root's are not.
         """
-
-    def evaluate(self, parameters: Any, choices: jax.Array, x: jax.Array) -> tuple[jax.Array, Any]:
-        """`log_density`, and what `gradient` wants to remember of it: arrays (R, ...)."""
-        return self.log_density(parameters, choices, x), x
-
-    def gradient(
-        self, parameters: Any, choices: jax.Array, remembered: Any, weights: jax.Array
-    ) -> Any:
-        """Gradient of sum weights * log_density with respect to the parameters."""
-        return jax.grad(
-            lambda params: jnp.sum(weights * self.log_density(params, choices, remembered))
-        )(parameters)
 
     @abc.abstractmethod
     def log_density_all(self, tables: Tables, x: jax.Array, beta: Scalar = 1.0) -> jax.Array:
@@ -182,13 +187,6 @@ def to_jax(tables: AnyTables, dtype: DType) -> Tables:
     return tuple(jnp.asarray(table, dtype) for table in tables)
 
 
-def gather(tables: Tables, rows: tuple[jax.Array, ...]) -> Tables:
-    """Records (..., slots[j], width[j]) of table rows (..., slots[j])."""
-    return tuple(
-        jnp.take(table, row, axis=0, mode="clip") for table, row in zip(tables, rows, strict=True)
-    )
-
-
 def flatten(parameters: Any, n_batch_axes: int) -> jax.Array:
     """Join the leaves of a tree of arrays along one last axis."""
     leaves = jax.tree.leaves(parameters)
@@ -206,19 +204,36 @@ class Unflatten:
 
     def __init__(self, example: Any) -> None:
         leaves, self._structure = jax.tree.flatten(example)
-        self._shapes = [tuple(leaf.shape) for leaf in leaves]
-        sizes = [int(np.prod(shape)) for shape in self._shapes]
-        self._ends = np.cumsum(sizes).tolist()
+        sizes = [int(np.prod(leaf.shape)) for leaf in leaves]
         self.width = sum(sizes)
+        begins = np.cumsum([0, *sizes]).tolist()
+        self._parts = [
+            (begin, size, leaf.shape)
+            for begin, size, leaf in zip(begins, sizes, leaves, strict=False)
+        ]
 
     def __call__(self, flat: jax.Array) -> Any:
         """Split (..., width) into leaves (..., *shape)."""
-        begin = [0, *self._ends[:-1]]
-        parts = [
-            flat[..., start:end].reshape(*flat.shape[:-1], *shape)
-            for start, end, shape in zip(begin, self._ends, self._shapes, strict=True)
+        leaves = [
+            flat[..., begin : begin + size].reshape(*flat.shape[:-1], *shape)
+            for begin, size, shape in self._parts
         ]
-        return jax.tree.unflatten(self._structure, parts)
+        return jax.tree.unflatten(self._structure, leaves)
+
+    def gather(self, table: jax.Array, rows: jax.Array) -> Any:
+        """Leaves (..., *shape) of some rows (...) of a table.
+
+        Each leaf is read from the table once. Whole rows would be written first, and then read
+        again part by part.
+        """
+
+        def read(begin: int, size: int, shape: tuple[int, ...]) -> jax.Array:
+            def read_row(row: jax.Array) -> jax.Array:
+                return jax.lax.dynamic_slice(table, (row, row.dtype.type(begin)), (1, size))
+
+            return jax.vmap(read_row)(rows.reshape(-1)).reshape(*rows.shape, *shape)
+
+        return jax.tree.unflatten(self._structure, [read(*part) for part in self._parts])
 
 
 def draw_columns(scores: jax.Array, uniforms: jax.Array) -> jax.Array:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 
 from pickmix.data.rows import Batches
 from pickmix.gradient.compilation import compiled
@@ -56,12 +55,6 @@ def trees_of_block(
     is_here = jnp.arange(n_slots, dtype=jnp.int32) == slot[:, None]
     trees = jnp.where(is_here[:, None], jnp.maximum(members, 0)[:, :, None], current[:, None])
     return trees, members >= 0
-
-
-def posterior_in_block(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Weights (B, G) that sum to one from log-scores (B, G), and the log of what they sum to."""
-    total = logsumexp(scores, axis=1)
-    return jnp.exp(scores - total[:, None]), total
 
 
 class Partitions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.compilation import DType, compiled, kept_programs, precision
-from pickmix.gradient.network import AnyTables, Network, Tables, draw_columns, to_jax
+from pickmix.gradient.network import AnyTables, Network, Tables, to_jax
 from pickmix.selection.randomness import StepRandomness, Stream
 
 if TYPE_CHECKING:
@@ -26,40 +27,94 @@ _BLOCK_NUMBERS = 4_000_000
 _TREE_ROWS = 256
 
 
-def _block_rows(network: Network, n_rows: int) -> int:
-    """Rows of a block in which all components are evaluated."""
-    per_row = network.n_evaluated_by_all * max(network.n_features, 8)
-    # Powers of two: few different sizes, so few programs are compiled.
-    size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
-    return int(2 ** int(np.log2(min(size, 2 * n_rows - 1))))
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A network with parameters. Its queries take rows (N, D) in the network's coordinates."""
 
+    network: Network
+    tables: AnyTables
+    log_weights: np.ndarray  # Of the root's children, (s,).
+    dtype: DType
 
-def _by_blocks(
-    query: Callable[..., Any],
-    size: int,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    *arrays: np.ndarray | jax.Array,
-    dtype: DType,
-) -> list[Any]:
-    """Apply a query to blocks of rows of arrays (N, ...), padded to one size.
+    def _block_rows(self, n_rows: int) -> int:
+        """Rows of a block in which all components are evaluated."""
+        per_row = self.network.n_evaluated_by_all * max(self.network.n_features, 8)
+        # Powers of two: few different sizes, so few programs are compiled.
+        size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
+        return int(2 ** int(np.log2(min(size, 2 * n_rows - 1))))
 
-    Results are arrays, or tuples of them, with the block's rows first; they come as NumPy's.
-    """
-    results = []
-    with precision(dtype):
-        device_tables, weights = to_jax(tables, dtype), jnp.asarray(log_weights, dtype)
-        for start in range(0, len(arrays[0]), size):
-            blocks = [jnp.asarray(array[start : start + size], dtype) for array in arrays]
-            n_rows = blocks[0].shape[0]
-            padded = [jnp.pad(block, ((0, size - n_rows), (0, 0))) for block in blocks]
-            with kept_programs() if start == 0 else nullcontext():
-                values = query(device_tables, weights, *padded)
-            results.append(jax.tree.map(lambda array, n=n_rows: np.asarray(array)[:n], values))
-    return results
+    def _by_blocks(
+        self, query: Callable[..., Any], size: int, *arrays: np.ndarray | jax.Array
+    ) -> list[Any]:
+        """Apply (tables, log_weights, *arrays) -> results to blocks of arrays (N, ...).
 
+        Blocks are padded to one size. Results are arrays, or tuples of them, with the block's rows
+        first; they come as NumPy's.
+        """
+        results = []
+        with precision(self.dtype):
+            tables = to_jax(self.tables, self.dtype)
+            weights = jnp.asarray(self.log_weights, self.dtype)
+            for start in range(0, len(arrays[0]), size):
+                blocks = [jnp.asarray(array[start : start + size], self.dtype) for array in arrays]
+                n_rows = blocks[0].shape[0]
+                padded = [jnp.pad(block, ((0, size - n_rows), (0, 0))) for block in blocks]
+                with kept_programs() if start == 0 else nullcontext():
+                    values = query(tables, weights, *padded)
+                results.append(jax.tree.map(lambda array, n=n_rows: np.asarray(array)[:n], values))
+        return results
 
-# -- all components -------------------------------------------------------------------------
+    def map(self, function: Callable[[jax.Array], Any], rows: np.ndarray | jax.Array) -> list[Any]:
+        """Apply a function to log p(x, child of the root) (R, s), block by block of rows."""
+        scores = compiled(_log_joint, self.network)
+        size = self._block_rows(len(rows))
+        return self._by_blocks(lambda *values: function(scores(*values)), size, rows)
+
+    def score_samples(self, rows: np.ndarray | jax.Array) -> np.ndarray:
+        """log p(x), (N,) in float64."""
+        return np.concatenate(self.map(_log_sum, rows)).astype(np.float64)
+
+    def draw_rows(self, uniforms: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows (R, D), and their trees (R, n_slots), as uniforms (R, n_slots) decide."""
+        with precision(self.dtype):
+            rows, trees = compiled(_draw_rows, self.network)(
+                to_jax(self.tables, self.dtype),
+                jnp.asarray(self.log_weights, self.dtype),
+                jnp.asarray(uniforms, self.dtype),
+                jax.random.key(seed),
+            )
+            return np.asarray(rows, np.float64), np.asarray(trees)
+
+    def draw_chain(self, rows: np.ndarray, seed: int) -> np.ndarray:
+        """Trees (N, n_slots) of rows, each drawn from p(tree | x) over all trees."""
+        every = np.arange(rows.shape[0])
+        uniforms = StepRandomness(seed, 0).uniforms(Stream.POSTERIOR, every, self.network.n_slots)
+        draw, size = compiled(_draw_trees, self.network), self._block_rows(rows.shape[0])
+        return np.concatenate(self._by_blocks(draw, size, rows, uniforms))
+
+    # Of sum-product-transform networks.
+
+    def most_probable_trees(self, rows: np.ndarray) -> np.ndarray:
+        """Choices (N, n_slots) of the most probable tree of each row."""
+        network: Any = self.network
+        query = compiled(type(network).most_probable_tree, network)
+        return np.concatenate(self._by_blocks(query, _TREE_ROWS, rows))
+
+    def sample_conditional(self, rows: np.ndarray, uniforms: np.ndarray, seed: int) -> np.ndarray:
+        """Rows with missing values (NaN) drawn, given the others.
+
+        A tree from its posterior given what was observed, then the leaves of the rest.
+        """
+        draw = compiled(_draw_others, self.network)
+        numbers = itertools.count()
+
+        def draw_block(*values: jax.Array) -> jax.Array:
+            key = jax.random.fold_in(jax.random.key(seed), next(numbers))
+            drawn: jax.Array = draw(*values, key)
+            return drawn
+
+        parts = self._by_blocks(draw_block, _TREE_ROWS, rows, uniforms)
+        return np.concatenate(parts).astype(np.float64)
 
 
 def _log_joint(
@@ -68,36 +123,9 @@ def _log_joint(
     return log_weights + network.log_density_all(tables, rows)
 
 
-def map_blocks(
-    function: Callable[[jax.Array], Any],
-    network: Network,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray | jax.Array,
-    dtype: DType,
-) -> list[Any]:
-    """Apply a function to log p(x, child of the root) (R, s), block by block of rows (N, D)."""
-    scores, size = compiled(_log_joint, network), _block_rows(network, len(rows))
-    return _by_blocks(
-        lambda *values: function(scores(*values)), size, tables, log_weights, rows, dtype=dtype
-    )
-
-
 @jax.jit
 def _log_sum(log_joint: jax.Array) -> jax.Array:
     return logsumexp(log_joint, axis=1)
-
-
-def score_samples(
-    network: Network,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray | jax.Array,
-    dtype: DType,
-) -> np.ndarray:
-    """log p(x) of rows (N, D), as (N,) float64."""
-    parts = map_blocks(_log_sum, network, tables, log_weights, rows, dtype)
-    return np.concatenate(parts).astype(np.float64)
 
 
 @jax.jit
@@ -115,77 +143,17 @@ def top(log_joint: jax.Array, m: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return components, jnp.exp(values - likelihood[:, None]), likelihood
 
 
-# -- draws ----------------------------------------------------------------------------------
-
-
 def _draw_rows(
-    network: Network,
-    tables: Tables,
-    log_weights: jax.Array,
-    uniforms: jax.Array,
-    key: jax.Array,
+    network: Network, tables: Tables, log_weights: jax.Array, uniforms: jax.Array, key: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     trees = network.draw_prior(tables, log_weights, uniforms)
     return network.sample(tables, trees, key), trees
 
 
-def draw_rows(
-    network: Network,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    uniforms: np.ndarray,
-    seed: int,
-    dtype: DType,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (R, D) drawn from the network, and their trees (R, n_slots), as uniforms decide."""
-    with precision(dtype):
-        rows, trees = compiled(_draw_rows, network)(
-            to_jax(tables, dtype),
-            jnp.asarray(log_weights, dtype),
-            jnp.asarray(uniforms, dtype),
-            jax.random.key(seed),
-        )
-        return np.asarray(rows, np.float64), np.asarray(trees)
-
-
 def _draw_trees(
-    network: Network,
-    tables: Tables,
-    log_weights: jax.Array,
-    rows: jax.Array,
-    uniforms: jax.Array,
+    network: Network, tables: Tables, log_weights: jax.Array, rows: jax.Array, uniforms: jax.Array
 ) -> jax.Array:
     return network.draw(tables, log_weights, rows, uniforms[:, None])[:, 0]
-
-
-def draw_chain(
-    network: Network,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray,
-    seed: int,
-    dtype: DType,
-) -> np.ndarray:
-    """Trees (N, n_slots) of rows (N, D), each drawn from p(tree | x) over all trees."""
-    random = StepRandomness(seed, 0)
-    uniforms = random.uniforms(Stream.POSTERIOR, np.arange(rows.shape[0]), network.n_slots)
-    draw, size = compiled(_draw_trees, network), _block_rows(network, rows.shape[0])
-    return np.concatenate(_by_blocks(draw, size, tables, log_weights, rows, uniforms, dtype=dtype))
-
-
-# -- trees of sum-product-transform networks ------------------------------------------------
-
-
-def most_probable_trees(
-    network: SumProductTransform,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray,
-    dtype: DType,
-) -> np.ndarray:
-    """Choices (N, n_slots) of the most probable tree of each row (N, D)."""
-    query = compiled(type(network).most_probable_tree, network)
-    return np.concatenate(_by_blocks(query, _TREE_ROWS, tables, log_weights, rows, dtype=dtype))
 
 
 def _draw_others(
@@ -196,35 +164,5 @@ def _draw_others(
     uniforms: jax.Array,
     key: jax.Array,
 ) -> jax.Array:
-    values = network.upward(tables, rows)
-    first = draw_columns(values[0][0].T + log_weights, uniforms[:, :1])[:, 0]
-
-    def choose(scores: jax.Array, place: int) -> jax.Array:
-        return draw_columns(scores, uniforms[:, place, None])[:, 0]
-
-    trees = network.downward(tables, values, first, choose, 1.0)
+    trees = _draw_trees(network, tables, log_weights, rows, uniforms)
     return jnp.where(jnp.isnan(rows), network.sample(tables, trees, key), rows)
-
-
-def sample_conditional(
-    network: SumProductTransform,
-    tables: AnyTables,
-    log_weights: np.ndarray,
-    rows: np.ndarray,
-    uniforms: np.ndarray,
-    seed: int,
-    dtype: DType,
-) -> np.ndarray:
-    """Rows (N, D) with missing values (NaN) drawn, given the others.
-
-    A tree from its posterior given what was observed, then the leaves of the rest.
-    """
-    draw = compiled(_draw_others, network)
-    numbers = itertools.count()
-
-    def draw_block(*values: jax.Array) -> jax.Array:
-        drawn: jax.Array = draw(*values, jax.random.fold_in(jax.random.key(seed), next(numbers)))
-        return drawn
-
-    parts = _by_blocks(draw_block, _TREE_ROWS, tables, log_weights, rows, uniforms, dtype=dtype)
-    return np.concatenate(parts).astype(np.float64)

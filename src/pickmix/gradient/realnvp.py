@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,9 @@ class RealNVP:
     linear: bool = False
     #: Share of a component that stays N(mu, (L'L)^-1); for `linear`.
     gaussian_share: float = 0.0
+
+    #: Columns are mixed by nets anyway.
+    mixes_columns: ClassVar[bool] = True
 
     @property
     def fixed(self) -> tuple[str, ...]:

@@ -29,7 +29,6 @@ from pickmix.gradient.network import (
     Tables,
     draw_columns,
     flatten,
-    gather,
 )
 from pickmix.gradient.start import fit_below
 from pickmix.gradient.transforms import (
@@ -189,60 +188,30 @@ class SumProductTransform(Network):
     # -- one tree -----------------------------------------------------------------------
 
     def log_density(self, parameters: list[Params], choices: jax.Array, x: jax.Array) -> jax.Array:
-        return self.evaluate(parameters, choices, x)[0]
-
-    def evaluate(
-        self, parameters: list[Params], choices: jax.Array, x: jax.Array
-    ) -> tuple[jax.Array, list[jax.Array]]:
-        total = jnp.full(x.shape[0], -0.5 * self.n_features * LOG_2_PI, x.dtype)
-        arrived = [x]
-        y = x
-        for depth, (kind, params) in enumerate(zip(self.kinds, parameters, strict=True)):
-            y = self._from_slots(kind.forward(params, self._to_slots(y, depth)), depth)
-            arrived.append(y)
+        y = self.leaves(parameters, x)
+        total = -0.5 * jnp.sum(y * y + LOG_2_PI, axis=1)
+        for kind, params in zip(self.kinds, parameters, strict=True):
             if "log_scale" in params:
                 total = total + jnp.sum(kind.log_scale(params), axis=(1, 2))
-            if depth + 1 < len(self.kinds):
-                log_weights, chosen = self._weights_below(params, choices, depth)
-                total = total + jnp.sum(jnp.where(chosen, log_weights, 0.0), axis=(1, 2))
-        return total - 0.5 * jnp.sum(y * y, axis=1), arrived
+        return total + self._log_choices(parameters, choices)
 
-    def gradient(
-        self,
-        parameters: list[Params],
-        choices: jax.Array,
-        remembered: list[jax.Array],
-        weights: jax.Array,
-    ) -> list[Params]:
-        gradients: list[Params] = []
-        by_row = weights[:, None, None]
-        gradient = -weights[:, None] * remembered[-1]
-        for depth in reversed(range(len(self.kinds))):
-            kind, params = self.kinds[depth], parameters[depth]
-            x, y, pulled = (
-                self._to_slots(values, depth)
-                for values in (remembered[depth], remembered[depth + 1], gradient)
-            )
-            by_name, pulled = kind.pull_back(params, x, y, pulled)
-            if "log_scale" in by_name:
-                by_name["log_scale"] = by_name["log_scale"] + jnp.where(kind.real, by_row, 0.0)
-            if depth + 1 < len(self.kinds):
-                log_weights, chosen = self._weights_below(params, choices, depth)
-                logits = by_row * (chosen - jnp.exp(log_weights))
-                by_name["logits"] = self._to_parents(logits, depth + 1)
-            gradients.insert(0, by_name)
-            gradient = self._from_slots(pulled, depth)
-        return gradients
+    def leaves(self, parameters: list[Params], x: jax.Array) -> jax.Array:
+        """Coordinates (R, D) of rows at the leaves of their trees."""
+        for depth, (kind, params) in enumerate(zip(self.kinds, parameters, strict=True)):
+            x = self._from_slots(kind.forward(params, self._to_slots(x, depth)), depth)
+        return x
 
-    def _weights_below(
-        self, params: Params, choices: jax.Array, depth: int
-    ) -> tuple[jax.Array, jax.Array]:
-        """Log-weights (R, slots, s) of the next layer's sum nodes, and which child is chosen."""
-        log_weights = jax.nn.log_softmax(params["logits"], axis=-1)
-        first = sum(self.slots[: depth + 1])
-        chosen = choices[:, first : first + self.slots[depth + 1], None]
-        below = self._to_children(log_weights, depth + 1)
-        return below, chosen == np.arange(self.children[depth + 1], dtype=np.int32)
+    def _log_choices(self, parameters: list[Params], choices: jax.Array) -> jax.Array:
+        """Log-weights (R,) of the choices below the root."""
+        total = jnp.zeros(choices.shape[0], parameters[-1]["shift"].dtype)
+        first = self.slots[0]
+        for depth, params in enumerate(parameters[:-1], 1):
+            log_weights = self._to_children(jax.nn.log_softmax(params["logits"], axis=-1), depth)
+            chosen = choices[:, first : first + self.slots[depth], None]
+            is_chosen = chosen == np.arange(self.children[depth], dtype=np.int32)
+            total = total + jnp.sum(jnp.where(is_chosen, log_weights, 0.0), axis=(1, 2))
+            first += self.slots[depth]
+        return total
 
     def _to_children(self, by_parent: jax.Array, depth: int) -> jax.Array:
         """Values (R, slots above, parts, s) as (R, slots, s)."""
@@ -252,23 +221,13 @@ class SumProductTransform(Network):
             return flat
         return flat[:, np.array(layer.parents) * by_parent.shape[2] + np.array(layer.parts)]
 
-    def _to_parents(self, by_child: jax.Array, depth: int) -> jax.Array:
-        """Invert `_to_children`, with zeros where a slot has fewer parts than others."""
-        layer = self.layers[depth]
-        n_above, n_parts = self.slots[depth - 1], 1 + max(layer.parts)
-        if n_above * n_parts != len(layer.sizes):
-            place = np.full((n_above, n_parts), len(layer.sizes))
-            place[layer.parents, layer.parts] = np.arange(len(layer.sizes))
-            by_child = jnp.pad(by_child, ((0, 0), (0, 1), (0, 0)))[:, place.ravel()]
-        return by_child.reshape(by_child.shape[0], n_above, n_parts, -1)
-
     def sample(self, tables: Tables, choices: jax.Array, key: jax.Array) -> jax.Array:
         y = jax.random.normal(key, (choices.shape[0], self.n_features), tables[0].dtype)
         return self._invert(tables, choices, y)
 
     def _invert(self, tables: Tables, choices: jax.Array, y: jax.Array) -> jax.Array:
         """Rows (R, D) that trees map to the points y (R, D) of the leaves."""
-        parameters = self.unpack(gather(tables, self.rows(choices)))
+        parameters = self.gather(tables, choices)
         for depth in reversed(range(len(self.kinds))):
             z = self.kinds[depth].inverse(parameters[depth], self._to_slots(y, depth))
             y = self._from_slots(z, depth)
@@ -387,19 +346,12 @@ class SumProductTransform(Network):
         return jnp.stack(trees, axis=1)
 
     def draw_prior(self, tables: Tables, log_weights: jax.Array, uniforms: jax.Array) -> jax.Array:
-        choices = super().draw_prior(tables, log_weights, uniforms[:, :1])
-        trees = [choices[:, 0]]
-        for depth in range(1, len(self.kinds)):
-            above = jnp.stack(trees, axis=1)
-            rows = self._paths(above, depth - 1)
-            rows = rows + np.arange(self.slots[depth - 1]) * self.n_paths[depth - 1]
-            logits = self.kinds[depth - 1].unflatten(tables[depth - 1][rows])["logits"]
-            log_weights_below = self._to_children(jax.nn.log_softmax(logits, axis=-1), depth)
-            for slot in range(self.slots[depth]):
-                place = len(trees)
-                drawn = draw_columns(log_weights_below[:, slot], uniforms[:, place, None])
-                trees.append(drawn[:, 0])
-        return jnp.stack(trees, axis=1)
+        first = super().draw_prior(tables, log_weights, uniforms[:, :1])[:, 0]
+
+        def choose(scores: jax.Array, place: int) -> jax.Array:
+            return draw_columns(scores, uniforms[:, place, None])[:, 0]
+
+        return self.downward(tables, None, first, choose, 1.0)
 
     def most_probable_tree(self, tables: Tables, log_root: jax.Array, x: jax.Array) -> jax.Array:
         """Choices (B, n_slots) of the most probable tree of each row."""
@@ -412,24 +364,27 @@ class SumProductTransform(Network):
     def downward(
         self,
         tables: Tables,
-        values: list[jax.Array],
+        values: list[jax.Array] | None,
         first: jax.Array,
         choose: Choose,
         beta: Scalar,
     ) -> jax.Array:
-        """Choose a child at every slot, given the first choice (B,): choices (B, n_slots)."""
+        """Choose a child at every slot, given the first choice (B,): choices (B, n_slots).
+
+        Weights decide, times the `values` of `upward` if there are any.
+        """
         n_rows = first.shape[0]
-        every = jnp.arange(n_rows)
         choices = [first]
         for depth in range(1, len(self.kinds)):
-            logits = self._by_slot(tables, depth - 1)["logits"]
-            log_weights = self._log_weights(logits, depth)
+            log_weights = self._log_weights(self._by_slot(tables, depth - 1)["logits"], depth)
             for slot, path in enumerate(self.layers[depth].paths):
                 node = jnp.zeros((), jnp.int32)
                 for above, place in enumerate(path[:-1]):
                     node = node * self.children[above] + choices[place]
-                by_child = values[depth][slot].reshape(-1, self.children[depth], n_rows)
-                scores = by_child[node, :, every] + beta * log_weights[slot, node]
+                scores = beta * log_weights[slot, node]
+                if values is not None:
+                    by_child = values[depth][slot].reshape(-1, self.children[depth], n_rows)
+                    scores = by_child[node, :, jnp.arange(n_rows)] + scores
                 choices.append(choose(scores, path[-1]).astype(jnp.int32))
         return jnp.stack(choices, axis=1)
 
@@ -460,47 +415,63 @@ class SumProductTransform(Network):
         return True
 
     def place(self, tables: Tables, centres: np.ndarray, scales: np.ndarray, seed: int) -> Tables:
+        root = self.kinds[0].place(centres, scales) if self.transforms else {}
         generator = np.random.default_rng([seed, 4])
-        placed: list[Arrays] = []
-        for depth, ((n_rows, _), kind) in enumerate(zip(self.shapes, self.kinds, strict=True)):
-            if "log_scale" not in kind.example:
-                placed.append({})
-                continue
-            shape = (n_rows, self.layers[depth].width)
-            if self.transforms and depth == 0:
-                params = kind.place(centres, scales)
-            else:
-                params = kind.place(np.zeros(shape), np.ones(shape))
-                params["shift"] = params["shift"] + _SPREAD_BELOW * generator.standard_normal(shape)
-                params["log_scale"] = params["log_scale"] + 0.1 * generator.standard_normal(shape)
-            if not self.transforms:
-                to, spread = self._under(centres, depth), self._under(scales, depth)
-                params["shift"] = params["shift"] - to * np.exp(params["log_scale"]) / spread
-                params["log_scale"] = params["log_scale"] - np.log(spread)
-            placed.append(params)
-        return self._join(placed, tables[0].dtype)
+        return self._arrange(root, centres, scales, tables[0].dtype, generator)
 
     @property
     def takes_gaussians(self) -> bool:
         return True
 
+    @property
+    def mixes_columns(self) -> bool:
+        # Without transforms columns must stay apart, or there are no marginals.
+        return bool(self.transforms)
+
+    @property
+    def gaussian_form(self) -> str:
+        return "full" if self.transforms else "diag"
+
     def take_gaussians(
         self, tables: Tables, means: np.ndarray, cholesky: np.ndarray, seed: int
     ) -> Tables:
+        root = self.kinds[0].take_gaussians(means, cholesky) if self.transforms else {}
         roots = np.linalg.inv(cholesky)
         spreads = np.sqrt((roots * roots).sum(axis=2))
-        taken: list[Arrays] = []
-        for depth, ((n_rows, _), kind) in enumerate(zip(self.shapes, self.kinds, strict=True)):
-            shape = (n_rows, self.layers[depth].width)
+        return self._arrange(root, means, spreads, tables[0].dtype)
+
+    def _arrange(
+        self,
+        root: Arrays,
+        centres: np.ndarray,
+        spreads: np.ndarray,
+        dtype: DType,
+        generator: np.random.Generator | None = None,
+    ) -> Tables:
+        """Tables with these transforms of the root's children, and none below.
+
+        Without transforms the leaves have centres and spreads (s, D) of the root's children. The
+        `generator` sets children below the root apart.
+        """
+        by_layer = []
+        for depth, kind in enumerate(self.kinds):
+            if self.transforms and depth == 0:
+                by_layer.append(root)
+                continue
             if "log_scale" not in kind.example:
-                taken.append({})
-            elif not self.transforms:
-                taken.append(kind.place(self._under(means, depth), self._under(spreads, depth)))
-            elif depth == 0:
-                taken.append(kind.take_gaussians(means, cholesky))
-            else:
-                taken.append(kind.place(np.zeros(shape), np.ones(shape)))
-        return self._join(taken, tables[0].dtype)
+                by_layer.append({})
+                continue
+            shape = (self.shapes[depth][0], self.layers[depth].width)
+            params = kind.place(np.zeros(shape), np.ones(shape))
+            if generator is not None:
+                params["shift"] = params["shift"] + _SPREAD_BELOW * generator.standard_normal(shape)
+                params["log_scale"] = params["log_scale"] + 0.1 * generator.standard_normal(shape)
+            if not self.transforms:
+                centre, spread = self._under(centres, depth), self._under(spreads, depth)
+                params["shift"] = params["shift"] - centre * np.exp(params["log_scale"]) / spread
+                params["log_scale"] = params["log_scale"] - np.log(spread)
+            by_layer.append(params)
+        return self._join(by_layer, dtype)
 
     def take_gaussians_below(
         self, tables: Tables, chain: np.ndarray, rows: np.ndarray, seed: int
@@ -547,36 +518,16 @@ class PartialSumProduct(SumProductTransform):
         )
         self.complete = complete
 
-    def evaluate(
-        self, parameters: list[Params], choices: jax.Array, x: jax.Array
-    ) -> tuple[jax.Array, list[jax.Array]]:
+    def log_density(self, parameters: list[Params], choices: jax.Array, x: jax.Array) -> jax.Array:
         seen = ~jnp.isnan(x)
-        x = jnp.where(seen, x, 0.0)
         last = len(self.kinds) - 1
         kind, params = self.kinds[last], parameters[last]
-        y = self._from_slots(kind.forward(params, self._to_slots(x, last)), last)
-        y = jnp.where(seen, y, 0.0)
+        at_slots = self._to_slots(jnp.where(seen, x, 0.0), last)
+        y = self._from_slots(kind.forward(params, at_slots), last)
+        squares = jnp.sum(jnp.where(seen, LOG_2_PI + y * y, 0.0), axis=1)
         log_scale = jnp.where(self._seen_at(seen), kind.log_scale(params), 0.0)
-        total = jnp.sum(log_scale, axis=(1, 2)) - 0.5 * jnp.sum(
-            jnp.where(seen, LOG_2_PI, 0.0) + y * y, axis=1
-        )
-        for depth in range(last):
-            log_weights, chosen = self._weights_below(parameters[depth], choices, depth)
-            total = total + jnp.sum(jnp.where(chosen, log_weights, 0.0), axis=(1, 2))
-        return total, [*[x] * len(self.kinds), y, seen]
-
-    def gradient(
-        self,
-        parameters: list[Params],
-        choices: jax.Array,
-        remembered: list[jax.Array],
-        weights: jax.Array,
-    ) -> list[Params]:
-        *arrived, seen = remembered
-        gradients = super().gradient(parameters, choices, arrived, weights)
-        leaves = gradients[-1]
-        leaves["log_scale"] = jnp.where(self._seen_at(seen), leaves["log_scale"], 0.0)
-        return gradients
+        total = jnp.sum(log_scale, axis=(1, 2)) - 0.5 * squares
+        return total + self._log_choices(parameters, choices)
 
     def take_gaussians_below(
         self, tables: Tables, chain: np.ndarray, rows: np.ndarray, seed: int

@@ -15,7 +15,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.gradient.compilation import DType, compiled, kept_programs, precision
-from pickmix.gradient.network import AnyTables, Network, Tables, flatten, gather
+from pickmix.gradient.network import AnyTables, Network, Tables, flatten
 from pickmix.selection.randomness import StepRandomness, Stream
 
 if TYPE_CHECKING:
@@ -375,8 +375,7 @@ def _leaves(
 def _arrive(
     network: SumProductTransform, tables: Tables, trees: jax.Array, x: jax.Array
 ) -> jax.Array:
-    parameters = network.unpack(gather(tables, network.rows(trees)))
-    return network.evaluate(parameters, trees, x)[1][-1]
+    return network.leaves(network.gather(tables, trees), x)
 
 
 def better_mixture(

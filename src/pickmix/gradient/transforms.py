@@ -62,20 +62,16 @@ def divide(n_features: int, n_partitions: int, n_layers: int) -> list[Layer]:
     n_before = 1
     for _ in range(1, n_layers):
         above = layers[-1]
-        sizes: list[int] = []
-        parents: list[int] = []
-        parts: list[int] = []
-        paths: list[tuple[int, ...]] = []
-        for slot, size in enumerate(above.sizes):
+        slots: list[tuple[int, int, int, tuple[int, ...]]] = []
+        for parent, size in enumerate(above.sizes):
             n_parts = min(n_partitions, size)
             for part in range(n_parts):
                 # As even as possible, the larger parts first.
-                sizes.append(size // n_parts + (part < size % n_parts))
-                parents.append(slot)
-                parts.append(part)
-                paths.append((*above.paths[slot], n_before + len(paths)))
-        layers.append(Layer(tuple(sizes), tuple(parents), tuple(parts), tuple(paths)))
-        n_before += len(sizes)
+                part_size = size // n_parts + (part < size % n_parts)
+                path = (*above.paths[parent], n_before + len(slots))
+                slots.append((part_size, parent, part, path))
+        layers.append(Layer(*zip(*slots, strict=True)))
+        n_before += len(slots)
     return layers
 
 
@@ -110,15 +106,6 @@ class Transforms(abc.ABC):
     @abc.abstractmethod
     def forward(self, params: Params, x: jax.Array) -> jax.Array:
         """Map x (R, slots, width) by its own parameters each."""
-
-    @abc.abstractmethod
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        """Gradients of the parameters and of x, given input, output and the output's gradient.
-
-        That of `log_scale` is without the log-det's share.
-        """
 
     @abc.abstractmethod
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
@@ -193,25 +180,21 @@ class RotatedTransforms(Transforms):
     def log_scale(self, params: Params) -> jax.Array:
         return jnp.where(self.real, params["log_scale"], 0.0)
 
-    def forward(self, params: Params, x: jax.Array) -> jax.Array:
-        shape = x.shape
-        y = self._columns(x)
+    def _maps(self, params: Params, columns: jax.Array) -> jax.Array:
+        """U diag(d) V of columns (width, M, R * slots)."""
         if "angles_in" in params:
-            y = rotate(self._angles(params, "angles_in"), y)
+            columns = rotate(self._angles(params, "angles_in"), columns)
         if "log_scale" in params:
-            y = y * self._columns(jnp.exp(self.log_scale(params)))
+            columns = columns * self._columns(jnp.exp(self.log_scale(params)))
         if "angles_out" in params:
-            y = rotate(self._angles(params, "angles_out"), y)
-        y = y[:, 0, :].T.reshape(shape)
+            columns = rotate(self._angles(params, "angles_out"), columns)
+        return columns
+
+    def forward(self, params: Params, x: jax.Array) -> jax.Array:
+        y = self._maps(params, self._columns(x))[:, 0, :].T.reshape(x.shape)
         if "shift" in params:
             y = y + jnp.where(self.real, params["shift"], 0.0)
         return y
-
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        gradients: tuple[Params, jax.Array] = jax.vjp(self.forward, params, x)[1](gradient)
-        return gradients
 
     @staticmethod
     def _columns(x: jax.Array) -> jax.Array:
@@ -234,31 +217,21 @@ class RotatedTransforms(Transforms):
     def forward_all(self, params: Params, x: jax.Array) -> jax.Array:
         n_slots, n_paths, width, n_rows = x.shape
         by_slot = {name: jnp.swapaxes(value, 0, 1) for name, value in params.items()}
-        n_maps = by_slot[next(iter(by_slot))].shape[0]
-        n_children = n_maps // n_paths
-        if "angles_in" not in params and "angles_out" not in params:
-            y = jnp.repeat(x, n_children, axis=1)
-            if "log_scale" in params:
-                scale = jnp.exp(self.log_scale(by_slot)).swapaxes(0, 1)
-                y = y * scale[..., None]
-        else:
-            matrix = jnp.broadcast_to(
-                jnp.eye(width, dtype=x.dtype)[:, :, None], (width, width, n_maps * n_slots)
-            )
-            if "angles_in" in params:
-                matrix = rotate(self._angles(by_slot, "angles_in"), matrix)
-            scale = jnp.exp(self.log_scale(by_slot)).reshape(-1, width).T[:, None, :]
-            matrix = matrix * scale
-            if "angles_out" in params:
-                matrix = rotate(self._angles(by_slot, "angles_out"), matrix)
+        n_maps = next(iter(by_slot.values())).shape[0]
+        if "angles_in" in params:
+            shape = (width, width, n_maps * n_slots)
+            units = jnp.broadcast_to(jnp.eye(width, dtype=x.dtype)[:, :, None], shape)
+            matrices = self._maps(by_slot, units)
             # (row, column, path, child, slot) -> (slot, path, child and row, column)
-            matrix = matrix.reshape(width, width, n_paths, n_children, n_slots)
-            matrix = matrix.transpose(4, 2, 3, 0, 1)
-            matrix = matrix.reshape(n_slots, n_paths, n_children * width, width)
-            y = (matrix @ x).reshape(n_slots, n_maps, width, n_rows)
+            matrices = matrices.reshape(width, width, n_paths, -1, n_slots).transpose(4, 2, 3, 0, 1)
+            matrices = matrices.reshape(n_slots, n_paths, -1, width)
+            y = (matrices @ x).reshape(n_slots, n_maps, width, n_rows)
+        else:
+            y = jnp.repeat(x, n_maps // n_paths, axis=1)
+            if "log_scale" in params:
+                y = y * jnp.exp(self.log_scale(by_slot)).swapaxes(0, 1)[..., None]
         if "shift" in params:
-            shift = jnp.where(self.real, by_slot["shift"], 0.0).swapaxes(0, 1)
-            y = y + shift[..., None]
+            y = y + jnp.where(self.real, by_slot["shift"], 0.0).swapaxes(0, 1)[..., None]
         return y
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> Arrays:
@@ -335,6 +308,7 @@ def _at_the_end(x: jax.Array, n: int) -> jax.Array:
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(n - x.shape[-1], 0)])
 
 
+@jax.custom_vjp
 def multiply(packed: jax.Array, v: jax.Array) -> jax.Array:
     """Product N v (..., n) of strict lower triangles N, packed (..., n (n - 1) / 2).
 
@@ -348,18 +322,20 @@ def multiply(packed: jax.Array, v: jax.Array) -> jax.Array:
     return total
 
 
-def multiply_transposed(packed: jax.Array, g: jax.Array) -> jax.Array:
-    """Product N' g (..., n); see `multiply`."""
+def _pull_back(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Gradients of N, which is g v' below the diagonal, and of v, which is N' g.
+
+    One pass each, too; JAX would make one of every column.
+    """
+    packed, v = saved
     columns = _columns(packed, g.shape[-1])
+    outer = [g[..., j + 1 :] * v[..., j : j + 1] for j in range(len(columns))]
     sums = [jnp.sum(column * g[..., j + 1 :], axis=-1) for j, column in enumerate(columns)]
-    return jnp.stack([*sums, jnp.zeros_like(g[..., 0])], axis=-1)
+    by_v = jnp.stack([*sums, jnp.zeros_like(g[..., 0])], axis=-1)
+    return jnp.concatenate(outer, axis=-1), by_v
 
 
-def outer(g: jax.Array, v: jax.Array) -> jax.Array:
-    """Packed strict lower triangle of g v', (..., n (n - 1) / 2)."""
-    return jnp.concatenate(
-        [g[..., j + 1 :] * v[..., j : j + 1] for j in range(v.shape[-1] - 1)], axis=-1
-    )
+multiply.defvjp(lambda packed, v: (multiply(packed, v), (packed, v)), _pull_back)
 
 
 def solve(packed: jax.Array, diagonal: jax.Array, y: jax.Array) -> jax.Array:
@@ -421,21 +397,6 @@ class TriangularTransforms(Transforms):
             y = y + multiply(params["below"], v)
         # Places beyond a slot's coordinates come last, so a triangle never mixes them into these.
         return self._real(y, x)
-
-    def pull_back(
-        self, params: Params, x: jax.Array, y: jax.Array, gradient: jax.Array
-    ) -> tuple[Params, jax.Array]:
-        v, unit = self._in_frame(params, x)
-        scaled = jnp.exp(self._real(params["log_scale"])) * gradient
-        nothing = jnp.zeros_like(gradient)
-        real = self._real(gradient)
-        gradients = {"log_unit": nothing, "origin": nothing, "shift": real}
-        gradients["log_scale"] = self._real(scaled * v)
-        before = scaled
-        if "below" in params:
-            gradients["below"] = outer(real, self._real(v))
-            before = before + multiply_transposed(params["below"], real)
-        return gradients, self._real(unit * before, gradient)
 
     def inverse(self, params: Params, y: jax.Array) -> jax.Array:
         diagonal = jnp.exp(self._real(params["log_scale"]))

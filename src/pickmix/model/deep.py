@@ -1,18 +1,17 @@
-"""The fitted mixture by gradients: a network, its tables and weights, and queries of arrays."""
+"""The fitted mixture by gradients: a network, its tables and weights, and array queries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from pickmix.checks import refuse_overflow
+from pickmix.gradient.network import Network
+from pickmix.gradient.queries import Fitted, posterior, top
 from pickmix.model.frame import Frame
-
-if TYPE_CHECKING:
-    from pickmix.gradient.network import Network
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,55 +47,47 @@ class DeepModel:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.weights))
 
-    def in_frame(self, rows: np.ndarray) -> tuple[Network, np.ndarray]:
+    def in_frame(self, rows: np.ndarray) -> tuple[Fitted, np.ndarray]:
         """The network for rows (N, D), and the rows in its coordinates."""
         network = self.network
         if self.for_missing is not None and np.isnan(rows).any():
             network = self.for_missing(network)
-        return network, self.frame.to_model(rows)
-
-    def _map(self, rows: np.ndarray, function: Callable[[Any], Any]) -> list[Any]:
-        """Apply a function to log p(x, component) (R, K) of blocks of rows."""
-        from pickmix.gradient.queries import map_blocks
-
-        network, rows = self.in_frame(rows)
-        return map_blocks(function, network, self.tables, self.log_weights, rows, self.dtype)
+        fitted = Fitted(network, self.tables, self.log_weights, self.dtype)
+        return fitted, self.frame.to_model(rows)
 
     def score_samples(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,)."""
-        from pickmix.gradient.queries import score_samples
-
-        network, rows = self.in_frame(rows)
-        scores = score_samples(network, self.tables, self.log_weights, rows, self.dtype)
+        fitted, rows = self.in_frame(rows)
+        scores = fitted.score_samples(rows)
         refuse_overflow(scores)
         return np.asarray(scores + self.frame.log_volume_of(rows))
 
+    def _query(self, function: Callable[[Any], Any], rows: np.ndarray) -> list[np.ndarray]:
+        """Apply a function to log p(x, component) (R, K) of blocks of rows; join its results.
+
+        The last result are log-densities.
+        """
+        fitted, rows = self.in_frame(rows)
+        results = [
+            np.concatenate(arrays) for arrays in zip(*fitted.map(function, rows), strict=True)
+        ]
+        refuse_overflow(results[-1])
+        return results
+
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K)."""
-        from pickmix.gradient.queries import posterior
-
-        parts = self._map(rows, posterior)
-        refuse_overflow(np.concatenate([log_density for _, log_density in parts]))
-        return np.concatenate([probabilities for probabilities, _ in parts]).astype(np.float64)
+        return self._query(posterior, rows)[0].astype(np.float64)
 
     def top_components(self, rows: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components (N, m) and their posterior probabilities (N, m)."""
-        from pickmix.gradient.queries import top
-
-        parts = self._map(rows, lambda log_joint: top(log_joint, m))
-        refuse_overflow(np.concatenate([log_density for *_, log_density in parts]))
-        components = np.concatenate([components for components, _, _ in parts])
-        probabilities = np.concatenate([probabilities for _, probabilities, _ in parts])
+        components, probabilities, _ = self._query(lambda values: top(values, m), rows)
         return components, probabilities.astype(np.float64)
 
     def sample(self, n_rows: int, random: Any) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows (N, D), grouped by component, and their components (N,), by a RandomState."""
-        from pickmix.gradient.queries import draw_rows
-
         uniforms = random.random_sample((n_rows, self.network.n_slots))
         seed = int(random.randint(2**31 - 1))
-        rows, choices = draw_rows(
-            self.network, self.tables, self.log_weights, uniforms, seed, self.dtype
-        )
+        fitted = Fitted(self.network, self.tables, self.log_weights, self.dtype)
+        rows, choices = fitted.draw_rows(uniforms, seed)
         order = np.argsort(choices[:, 0], kind="stable")
         return self.frame.from_model(rows[order]), choices[order, 0]

@@ -1,0 +1,157 @@
+"""The Gaussian mixtures that deep fits begin with."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from pickmix.checks import check_randomness
+from pickmix.closed_form.fit import fit_mixture
+from pickmix.estimators.compilation import compile_kernels
+from pickmix.estimators.fit_rows import FitRows
+from pickmix.families.cholesky import factorise
+from pickmix.families.gaussian import GAUSSIANS
+from pickmix.fitting.settings import ClosedFormSettings, resolve
+from pickmix.gradient.settings import Settings
+from pickmix.gradient.start import Gaussians
+from pickmix.model.frame import Frame
+from pickmix.model.mixture import make_backend
+from pickmix.threads import Threads, resolve_n_jobs
+
+# With "auto": the most components that are tried, and the rows that each must have on average.
+_MOST_CHOSEN = 128
+_ROWS_PER_COMPONENT = 2
+# Numbers of components that may be worse, one after the other, before the search ends.
+_FALLS = 2
+# Share of the rows that choose if there are no validation rows.
+_SHARE_LEFT_OUT = 0.2
+# A component that bends does the work of several Gaussians: so much fewer are tried as well.
+_FEWER = 4
+# Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
+_SPREADS = (1e-2, 1e2)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Parameters(ClosedFormSettings):
+    """The parameters of `GaussianMixture`, by default its defaults."""
+
+    n_components: int
+    background: bool = True
+
+
+def fit_gaussians(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    n_components: int,
+    form: str,
+    frame: Frame,
+    settings: Settings,
+) -> Gaussians:
+    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
+
+    It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
+    The Gaussians come in the coordinates of the frame. Their covariances are "full" or "diag".
+    """
+    is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
+    units = np.where(is_usual, 1.0, frame.scale)
+    data = FitRows(X / units, weights)
+    parameters = _Parameters(
+        n_components=max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT)),
+        reg_covar=settings.reg_covar,
+    )
+    family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
+    resolved = resolve(
+        parameters, family, X.shape[0], start_is_given=False, is_partial=data.is_partial
+    )
+    source = data.source(family, resolved.compiled)
+    compile_kernels(resolved, source)
+    draws = check_randomness(settings.gaussian_seed)
+    first, second = copy.deepcopy(draws).randint(2**31 - 1, size=2).tolist()
+    threads = Threads(resolve_n_jobs(None))
+    try:
+        with warnings.catch_warnings():
+            # What a start has not reached, the fit that follows may.
+            warnings.simplefilter("ignore")
+            result, _ = fit_mixture(
+                source,
+                family,
+                resolved,
+                make_backend(resolved.compiled, threads),
+                [first * 2**31 + second],
+                draws=draws,
+            )
+    finally:
+        threads.close()
+    packed = family.pack(result.parameters["covariances"])
+    factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
+    diagonal = form == "diag"
+    cholesky = factors[:, :, None] * np.eye(X.shape[1]) if diagonal else factors.swapaxes(1, 2)
+    means = frame.to_model(result.parameters["means"] * units)
+    return Gaussians(result.weights, means, _cholesky_in_frame(cholesky / units, frame))
+
+
+def _cholesky_in_frame(cholesky: np.ndarray, frame: Frame) -> np.ndarray:
+    """Lower triangular factors (K, D, D) of precisions in the coordinates of the frame."""
+    scaled = cholesky * frame.scale
+    if frame.whitening is None:
+        return np.ascontiguousarray(scaled)
+    # Rows are multiplied by W, so factors by the inverse of W'; then made triangular again.
+    mixed = scaled @ np.linalg.inv(frame.whitening).T
+    upper = np.asarray(np.linalg.qr(mixed[:, :, ::-1], mode="r"))
+    lower = upper[:, ::-1, ::-1]
+    signs = np.sign(np.diagonal(lower, axis1=1, axis2=2))
+    return np.ascontiguousarray(lower * signs[:, :, None])
+
+
+def choose_gaussians(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray | None,
+    form: str,
+    frame: Frame,
+    settings: Settings,
+) -> list[Gaussians]:
+    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
+
+    Numbers of components are powers of two. The second mixture has a quarter of the components.
+    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
+    """
+    if validation is not None:
+        mixtures = _search(X, weights, validation, form, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
+        return [mixtures[number][1] for number in numbers]
+    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
+    if n_left_out:
+        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
+        kept = np.sort(order[n_left_out:])
+        kept_weights = None if weights is None else weights[kept]
+        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], form, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+    return [fit_gaussians(X, weights, best, form, frame, settings)]
+
+
+def _search(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray,
+    form: str,
+    frame: Frame,
+    settings: Settings,
+) -> dict[int, tuple[float, Gaussians]]:
+    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
+    mixtures: dict[int, tuple[float, Gaussians]] = {}
+    rows = frame.to_model(validation)
+    best, falls, number = -np.inf, 0, 1
+    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
+    while falls < _FALLS and (number == 1 or number <= most):
+        gaussians = fit_gaussians(X, weights, number, form, frame, settings)
+        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
+        mixtures[number] = (value, gaussians)
+        falls = 0 if value > best else falls + 1
+        best = max(best, value)
+        number *= 2
+    return mixtures
