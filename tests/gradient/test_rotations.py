@@ -14,6 +14,7 @@ from pickmix.gradient.compilation import precision
 from pickmix.gradient.rotations import (
     angles_of,
     n_pairs,
+    pull_back,
     rotate,
     rotate_back,
     rotation_mask,
@@ -83,15 +84,16 @@ def test_ways_back_and_gradients(n, n_real):
     @quick_jit
     def everything(angles, x):
         y, pull = jax.vjp(rotate, angles, x)
-        return y, rotate_back(angles, y), pull(weights)
+        return y, rotate_back(angles, y), pull(weights), pull_back(angles, y, weights)
 
     with precision("float64"):
-        y, back, gradients = everything(jnp.asarray(angles), jnp.asarray(x))
+        y, back, gradients, pulled = everything(jnp.asarray(angles), jnp.asarray(x))
     walls = np.stack([wall(angles[:, :, c], n) for c in range(3)])
     np.testing.assert_allclose(y, np.einsum("cij,jmc->imc", walls, x), atol=1e-13)
     np.testing.assert_allclose(back, x, atol=1e-13)
-    expected = np.einsum("cji,jmc->imc", walls, weights)
-    np.testing.assert_allclose(gradients[1], expected, atol=1e-13)
+    np.testing.assert_allclose(pulled[2], x, atol=1e-13)
+    for gradient in (gradients[1], pulled[1]):
+        np.testing.assert_allclose(gradient, np.einsum("cji,jmc->imc", walls, weights), atol=1e-13)
 
     def objective(layer, place, column):
         # Differences by a step along the imaginary axis lose no digits.
@@ -102,4 +104,5 @@ def test_ways_back_and_gradients(n, n_real):
     for layer, place in np.argwhere(rotation_mask(n, n_real)):
         for column in range(3):
             expected = objective(layer, place, column)
-            assert gradients[0][layer, place, column] == pytest.approx(expected, abs=1e-12)
+            for gradient in (gradients[0], pulled[0]):
+                assert gradient[layer, place, column] == pytest.approx(expected, abs=1e-12)

@@ -191,9 +191,12 @@ def selection_step(
     is_row = batch.rows < data.shape[0]
     pair_weights = jnp.where(is_row, batch.weights, 0.0)[:, None] * selection.weights
     pair_weights = pair_weights.reshape(-1)
-    pair_weights = _computed_once(jnp.where(pair_weights > 0.0, pair_weights, 0.0))
+    pair_weights = jnp.where(pair_weights > 0.0, pair_weights, 0.0)
+    trees = selection.trees.reshape(n_rows * n_pairs, -1)
+    if network.n_slots == 1:
+        # Records of one table are long; sorting the choices of trees costs more than it saves.
+        trees, pair_weights = _computed_once(trees), _computed_once(pair_weights)
     is_pair = pair_weights > 0.0
-    trees = _computed_once(selection.trees.reshape(n_rows * n_pairs, -1))
 
     # Gradients with respect to the gathered rows: nothing of the size of a table.
     repeated = jnp.repeat(x, n_pairs, axis=0)

@@ -63,8 +63,10 @@ def _exchanged(x: jax.Array, depth: int) -> tuple[jax.Array, jax.Array]:
     return jnp.roll(even, -(depth // 2), 0), jnp.roll(odd, -(depth // 2), 0)
 
 
+@jax.custom_vjp
 def rotate(angles: jax.Array, x: jax.Array) -> jax.Array:
     """Apply brick walls to columns (n, M, C); angles are zero where `rotation_mask` is false."""
+    sine, cosine = jnp.sin(angles), jnp.cos(angles)
 
     def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, None]:
         first, second = halves
@@ -72,25 +74,57 @@ def rotate(angles: jax.Array, x: jax.Array) -> jax.Array:
         rotated = c[:, None] * first - s[:, None] * second
         return (s[:, None] * first + c[:, None] * second, jnp.roll(rotated, -1, 0)), None
 
-    halves, _ = jax.lax.scan(layer, _halves(x), (jnp.sin(angles), jnp.cos(angles)))
-    return _whole(*halves, angles.shape[0], x.shape[0])
+    (first, second), _ = jax.lax.scan(layer, _halves(x), (sine, cosine))
+    return _whole(first, second, angles.shape[0], x.shape[0])
+
+
+def pull_back(
+    angles: jax.Array, y: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Rotate output and gradient (n, M, C) back together: nothing of the way forth is needed.
+
+    Returns the gradients with respect to the angles (depth, pairs, C) and to x, and x itself.
+    """
+    n, n_columns = y.shape[0], y.shape[1]
+    sine, cosine = jnp.sin(angles), jnp.cos(angles)
+    both = jnp.concatenate([y, gradient], axis=1)
+
+    def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, jax.Array]:
+        s, c = trigonometry
+        second, first = halves[0], jnp.roll(halves[1], 1, 0)
+        # d first / d angle = -second and d second / d angle = first, after the rotation.
+        product = (
+            second[:, n_columns:] * first[:, :n_columns]
+            - first[:, n_columns:] * second[:, :n_columns]
+        )
+        back = (
+            c[:, None] * first + s[:, None] * second,
+            c[:, None] * second - s[:, None] * first,
+        )
+        return back, product.sum(axis=1)
+
+    halves = _exchanged(both, angles.shape[0])
+    (even, odd), angle_gradient = jax.lax.scan(layer, halves, (sine, cosine), reverse=True)
+    whole = jnp.stack([even, odd], 1).reshape(-1, *even.shape[1:])[:n]
+    return angle_gradient, whole[:, n_columns:], whole[:, :n_columns]
+
+
+def _forward(angles: jax.Array, x: jax.Array) -> tuple[jax.Array, _Pair]:
+    y = rotate(angles, x)
+    return y, (angles, y)
+
+
+def _backward(saved: _Pair, gradient: jax.Array) -> _Pair:
+    angles, y = saved
+    return pull_back(angles, y, gradient)[:2]
+
+
+rotate.defvjp(_forward, _backward)
 
 
 def rotate_back(angles: jax.Array, y: jax.Array) -> jax.Array:
     """Invert `rotate`."""
-
-    def layer(halves: _Pair, trigonometry: _Pair) -> tuple[_Pair, None]:
-        s, c = trigonometry
-        second, first = halves[0], jnp.roll(halves[1], 1, 0)
-        return (
-            c[:, None] * first + s[:, None] * second,
-            c[:, None] * second - s[:, None] * first,
-        ), None
-
-    halves = _exchanged(y, angles.shape[0])
-    trigonometry = (jnp.sin(angles), jnp.cos(angles))
-    halves, _ = jax.lax.scan(layer, halves, trigonometry, reverse=True)
-    return _whole(*halves, 0, y.shape[0])
+    return pull_back(angles, y, y)[2]
 
 
 def angles_of(matrices: np.ndarray, width: int | None = None) -> np.ndarray:
