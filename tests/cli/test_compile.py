@@ -10,6 +10,7 @@ from commands import run, run_well
 
 from pickmix import GaussianMixture
 from pickmix.estimators import compilation
+from pickmix.selection import kernels
 
 
 def test_kernels_are_kept():
@@ -25,19 +26,43 @@ def test_unknown_kinds_are_refused():
     assert "'partition'" in result.stderr
 
 
+def test_other_processes_compile(monkeypatch):
+    """One process per share; each compiles the kernels with these numbers."""
+    shares = [[kernels.group_rows], [kernels.descend]]
+    numbers = [list(compilation._SIGNATURES).index(kernel) for (kernel,) in shares]
+    commands = []
+
+    class Process:
+        def __init__(self, command, **_):
+            commands.append(command)
+
+        def wait(self):
+            return 0
+
+        def kill(self):
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", Process)
+    compilation._compile_elsewhere(shares)
+    assert [command[0] for command in commands] == [sys.executable] * 2
+    for command, number in zip(commands, numbers, strict=True):
+        assert command[-1].endswith(f"compile_numbers([{number}])")
+
+
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_the_first_compilation_is_announced(monkeypatch, caplog, on_disk):
     monkeypatch.setattr(compilation, "_compiled", set())
     monkeypatch.setattr(compilation, "_is_on_disk", lambda kernel: on_disk)
     started = []
-    monkeypatch.setattr(subprocess, "run", lambda command, **_: started.append(command))
+    monkeypatch.setattr(compilation, "_compile_elsewhere", started.extend)
     X = np.random.default_rng(0).normal(size=(400, 2))
     with caplog.at_level(logging.WARNING, logger="pickmix"):
         mixture = GaussianMixture(300, random_state=0, max_steps=1).fit(X)
     assert mixture.compile_seconds_ > 0.0
     assert ("once on this machine" in caplog.text) == (not on_disk)
-    # Another process compiles, so that this one has the bits of all that load kernels.
-    assert [command[0] for command in started] == ([] if on_disk else [sys.executable])
+    # Other processes compile, so that this one has the bits of all that load kernels.
+    needed = [] if on_disk else compilation.KINDS["partition"]
+    assert {kernel for share in started for kernel in share} == set(needed)
     assert GaussianMixture(300, random_state=0, max_steps=1).fit(X).compile_seconds_ == 0.0
 
 

@@ -406,6 +406,6 @@ def compile_all(only: tuple[str, ...]) -> None:
       pickmix compile --only partition
     """
     started = time.perf_counter()
-    compilation.compile_kinds(only or tuple(compilation.KINDS))
+    compilation.compile_all(only or tuple(compilation.KINDS))
     seconds = time.perf_counter() - started
     click.echo(f"Compiled in {seconds:.1f} s. Kept in {compilation.cache_folder()}.")

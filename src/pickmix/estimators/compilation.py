@@ -87,6 +87,8 @@ KINDS: dict[str, tuple[Any, ...]] = {
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
 _MOST_BLOCKS = 16  # With more blocks, starts and searches use cells.
+_MOST_PROCESSES = 2  # That compile at the same time.
+_IMPORT_SECONDS = 2.0  # Until such a process begins.
 _compiled: set[str] = set()
 
 
@@ -119,17 +121,14 @@ def ensure_compiled(*kinds: str) -> float:
     if not needed:
         return 0.0
     started = time.perf_counter()
-    missing = [kind for kind in needed if not _is_on_disk(kind)]
-    if missing:
-        loaded = {each for kind in KINDS if _is_on_disk(kind) for each in KINDS[kind]}
-        new = {each for kind in missing for each in KINDS[kind]} - loaded
-        seconds = sum(_SECONDS.get(each, 0.5) for each in new)
+    shares = _shares_of_work(needed)
+    if any(shares):
         _logger.warning(
             "pickmix compiles its kernels, once on this machine: about %.0f seconds. "
             "(`pickmix compile` does it ahead of the first fit.)",
-            seconds,
+            _IMPORT_SECONDS + max(sum(map(_seconds, share)) for share in shares),
         )
-        _compile_elsewhere(missing)
+        _compile_elsewhere(shares)
     compile_kinds(needed)
     return time.perf_counter() - started
 
@@ -152,39 +151,82 @@ _SECONDS: dict[Any, float] = {
 compiled.before_first_use = ensure_compiled
 
 
-def _compile_elsewhere(kinds: list[str]) -> None:
-    """Let another process compile the kernels of some kinds, for this one to load from disk.
+def _seconds(kernel: Any) -> float:
+    return _SECONDS.get(kernel, 0.5)
+
+
+def _shares_of_work(kinds: Iterable[str]) -> list[list[Any]]:
+    """Kernels that are not on disk yet, divided between processes, longest first."""
+    loaded = {each for kind in KINDS if _is_on_disk(kind) for each in KINDS[kind]}
+    missing = {each for kind in kinds if not _is_on_disk(kind) for each in KINDS[kind]} - loaded
+    shares: list[list[Any]] = [[] for _ in range(min(_MOST_PROCESSES, os.cpu_count() or 1))]
+    for kernel in sorted(missing, key=lambda each: (-_seconds(each), each.__name__)):
+        min(shares, key=lambda share: sum(map(_seconds, share))).append(kernel)
+    return shares
+
+
+def _compile_elsewhere(shares: list[list[Any]]) -> None:
+    """Let other processes compile kernels, for this one to load from disk.
 
     A process that compiles a kernel also holds its callees compiled separately, and may use those.
     They are optimised differently, so its results would differ in their last bits from those of
     processes that load the kernel. If nothing can be kept on disk, or no other process started,
     this one compiles.
     """
-    code = f"from pickmix.estimators.compilation import compile_kinds; compile_kinds({kinds!r})"
     paths = os.pathsep.join(path for path in sys.path if path)
+    numbers = {kernel: number for number, kernel in enumerate(_SIGNATURES)}
     # Without a cache, as with NUMBA_DISABLE_JIT, there is no folder either.
-    with contextlib.suppress(AttributeError, OSError, subprocess.SubprocessError):
+    with contextlib.suppress(AttributeError, OSError):
         # Where nothing can be written, another process would compile in vain.
         os.makedirs(cache_folder(), exist_ok=True)
         if not os.access(cache_folder(), os.W_OK):
             return
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONPATH": paths},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=True,
-        )
+        processes = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "from pickmix.estimators import compilation; "
+                    f"compilation.compile_numbers({[numbers[kernel] for kernel in share]})",
+                ],
+                env=os.environ | {"PYTHONPATH": paths},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for share in shares
+            if share
+        ]
+        try:
+            for process in processes:
+                process.wait()
+        finally:
+            for process in processes:
+                process.kill()
+
+
+def compile_all(kinds: Iterable[str]) -> None:
+    """Compile the kernels of some kinds of fits in several processes."""
+    kinds = list(kinds)
+    _compile_elsewhere(_shares_of_work(kinds))
+    compile_kinds(kinds)
+
+
+def compile_numbers(numbers: Iterable[int]) -> None:
+    """Compile some kernels of `_SIGNATURES`, or load them from disk."""
+    types = _types()
+    for number in numbers:
+        kernel = list(_SIGNATURES)[number]
+        names = _SIGNATURES[kernel].replace("range", "int int").split()
+        kernel.compile(tuple(types[name] for name in names))
 
 
 def compile_kinds(kinds: Iterable[str]) -> None:
     """Compile the kernels of some kinds of fits, or load them from disk."""
-    types = _types()
+    numbers = {kernel: number for number, kernel in enumerate(_SIGNATURES)}
     for kind in kinds:
-        for kernel in KINDS[kind] if not numba.config.DISABLE_JIT else ():
-            names = _SIGNATURES[kernel].replace("range", "int int").split()
-            kernel.compile(tuple(types[name] for name in names))
+        if not numba.config.DISABLE_JIT:
+            compile_numbers(numbers[kernel] for kernel in KINDS[kind])
         _compiled.add(kind)
         with contextlib.suppress(AttributeError, OSError):
             _marker(kind).touch()
