@@ -1,5 +1,7 @@
 """What pytest runs here: the code on the pages, each in a folder of its own."""
 
+import sys
+
 import pytest
 
 # Settings and extensions of Sphinx, and what it makes, are not pages.
@@ -8,13 +10,22 @@ collect_ignore_glob = ["_build/*", "_ext/*", "auto_examples/*", "reference/gener
 
 
 @pytest.fixture(autouse=True)
+def _quick_compilation(monkeypatch):
+    """Let JAX compile in a hurry, whether a page is the first to import it or not."""
+    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_disable_most_optimizations", True)
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture(autouse=True)
 def _in_a_folder_of_its_own(tmp_path, monkeypatch):
     """Files that a page writes do not end up in the repository; figures are closed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     yield
-    import sys
-
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close("all")

@@ -33,6 +33,15 @@ def pytest_collect_file():
     return [found for found in collected if not isinstance(found, DoctestModule)]
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """Compile in a hurry: for short fits, compiling well costs more than it saves."""
+    jax = pytest.importorskip("jax")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="session")
 def cluster():
     """Start two workers in processes of their own. Those that a test kills are started again."""

@@ -111,7 +111,7 @@ def data():
         pytest.skip("PICKMIX_DATA is not set: no UCI sets to read")
 
 
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("data", "quick_compilation")
 def test_deep_uci(tmp_path, capsys):
     script = example("deep_uci")
     script.main(["--out", str(tmp_path), "--set", "pima-indians", "--quick"])

@@ -4,7 +4,6 @@ import importlib.util
 import signal
 
 import click
-import jax
 import numpy as np
 import pytest
 from commands import error_of, nameless, printed_rows, pythons_own_ctrl_c, run, run_well, summary_of
@@ -20,19 +19,14 @@ from pickmix.inputs.files import read_table, write_table
 FLOW = ["--model", "flow", "--components", 4, "--hidden", 3, "--batch-size", 50]
 FLOW += ["--max-steps", 20, "--no-report"]
 SPTN = ["--model", "sptn", "--children", 3, "--batch-size", 50, "--max-steps", 20]
-SPTN += ["--no-report"]
+SPTN += ["--no-report", "--init", "paper"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory, places):
+def deep(tmp_path_factory, places, quick_compilation):
     """A folder with two models fitted to rows.csv, and what was printed meanwhile."""
     folder = tmp_path_factory.mktemp("deep")
     for name, options in (("flow", FLOW), ("sptn", [*SPTN, "--no-plot"])):
@@ -148,7 +142,7 @@ def test_fit_gives_what_the_estimator_gives(deep, X):
     settings = {"batch_size": 50, "max_steps": 20, "random_state": 0}
     for name, again in {
         "flow": FlowMixture(4, hidden=3, **settings),
-        "sptn": SumProductTransformNetwork(3, **settings),
+        "sptn": SumProductTransformNetwork(3, init_params="paper", **settings),
     }.items():
         model = pickmix.load(deep / name)
         assert model.get_params() == again.get_params()
@@ -298,7 +292,8 @@ def test_networks_without_transforms_take_gaps(tmp_path, X):
     message = error_of("fit", tmp_path / "words.csv", "--model", "flow")
     assert "leave that column out with --columns, or use --model table" in message
     out = tmp_path / "model"
-    run_well("fit", tmp_path / "rows.csv", *SPTN, "--transforms", "none", "--out", out)
+    plain = ["--transforms", "none", "--layers", 1, "--no-plot"]
+    run_well("fit", tmp_path / "rows.csv", *SPTN, *plain, "--out", out)
     scores = tmp_path / "scores.csv"
     run_well("score", out, tmp_path / "rows.csv", "--out", scores)
     # What is not seen is integrated out: such a row has the density of its first column.

@@ -1,18 +1,9 @@
-"""What tests of estimators share: quick compilation, and fits that are killed."""
+"""What tests of estimators share: fits that are killed."""
 
 import pytest
 from killing import Killed
 
 from pickmix.fitting.checkpoint import Checkpoints
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """Compile in a hurry: for short fits, compiling well costs more than it saves."""
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture
