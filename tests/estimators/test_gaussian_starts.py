@@ -8,8 +8,8 @@ from scipy import stats
 from sklearn.mixture import GaussianMixture as Exact
 
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
-from pickmix.estimators import deep_fit
-from pickmix.estimators.deep_fit import choose_gaussians, fit_gaussians
+from pickmix.estimators import deep_gaussians
+from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.gradient.settings import Settings
 from pickmix.model.frame import find_frame
 
@@ -17,6 +17,8 @@ from pickmix.model.frame import find_frame
 STILL = {"max_steps": 1, "learning_rate": 1e-12, "dtype": "float64", "random_state": 0}
 
 
+# Of a fit whose steps do not matter.
+SETTINGS = Settings(algorithm="em", learning_rate=lambda step: 1e-3, step_size=lambda step: 1.0)
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
@@ -91,7 +93,8 @@ class TestStart:
 class TestChoice:
     def test_the_number_that_explains_watched_rows_best(self):
         train, watched = rows(400), rows(200, seed=1)
-        found = choose_gaussians(train, None, watched, find_frame(train, "columns"), Settings("em"))
+        frame = find_frame(train, "columns")
+        found = choose_gaussians(train, None, watched, "full", frame, SETTINGS)
         values = {
             number: GaussianMixture(number, random_state=0).fit(train).score(watched)
             for number in (1, 2, 4, 8, 16, 32)
@@ -103,14 +106,14 @@ class TestChoice:
     def test_diagonal_covariances(self):
         X = rows(400)
         frame = find_frame(X, "columns")
-        found = fit_gaussians(X, None, 2, frame, Settings("em", gaussian_form="diag"))
+        found = fit_gaussians(X, None, 2, "diag", frame, SETTINGS)
         exact = Exact(2, covariance_type="diag", n_init=5, random_state=0).fit(X)
         assert not np.tril(found.cholesky, -1).any()
         scores = np.logaddexp.reduce(found.log_joint(frame.to_model(X)), axis=1)
         assert scores.mean() + frame.log_volume() == pytest.approx(exact.score(X), abs=0.02)
 
     def test_flows_with_the_chosen_number(self, monkeypatch):
-        monkeypatch.setattr(deep_fit, "_MOST_CHOSEN", 4)
+        monkeypatch.setattr(deep_gaussians, "_MOST_CHOSEN", 4)
         X = rows(400)
         settings = {"hidden": 3, "max_steps": 20, "evaluate_every": 10, "random_state": 0}
         fitted = FlowMixture(**settings).fit(X)

@@ -44,9 +44,12 @@ class Features(NamedTuple):
     largest: np.ndarray  # (F,) The largest absolute values.
 
     @classmethod
-    def of(cls, layout: Layout, rows: np.ndarray) -> Features:
-        values = features_of(layout, rows)
-        return cls(values, np.abs(values).max(axis=0))
+    def of(cls, layout: Layout, rows: np.ndarray) -> Features | None:
+        """Features of complete rows (R, D); None if some leave float64."""
+        with np.errstate(over="ignore"):
+            values = features_of(layout, rows)
+            largest = np.abs(values).max(axis=0, initial=0.0)
+        return cls(values, largest) if np.isfinite(largest).all() else None
 
 
 class Natural(NamedTuple):
