@@ -17,7 +17,7 @@ from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.sweep.statistics import Sums
 
 _LEAST_SHARE = 1e-9  # Of a sum of squares that is about the mean.
-_MOST_ERROR = 1e-7  # Of a log-joint in nats, by rounding.
+_MOST_ERROR = 1e-5  # Of a log-joint in nats, by rounding.
 LEAST = -1e300  # Log-joint of a row that nothing explains.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
 
