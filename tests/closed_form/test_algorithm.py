@@ -252,7 +252,7 @@ def many_rows():
     ids=name_of,
 )
 def test_threads_change_no_bit(many_rows, parameters, covariance_type):
-    settings = {"tol": 0.0, "max_iter": 2, "batch_size": 6000, "random_state": 0, **parameters}
+    settings = {"tol": 0.0, "max_iter": 1, "batch_size": 6000, "random_state": 0, **parameters}
     rows, weights = many_rows.astype(np.float32), np.linspace(0.5, 2.0, 12_000)
     one, other = (
         GaussianMixture(300, covariance_type=covariance_type, n_jobs=n_jobs, **settings).fit(

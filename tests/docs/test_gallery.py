@@ -11,7 +11,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 PRINTS = {
     "plot_01_first_look": "group 1: 124 birds, Gentoo",
     "plot_02_choose_k": "chosen: 15 components; the truth has 15",
-    "plot_03_anomalies": "most unusual rows: [121, 47,",
+    "plot_03_anomalies": "most unusual rows: [121, 73, 47,",
     "plot_04_gaps": "species Adelie",
     "plot_05_stream": "",
     "plot_06_many_components": "of 100 components per row and pass",

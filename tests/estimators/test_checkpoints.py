@@ -76,7 +76,7 @@ def gaussians(n_components=6, **settings):
 
 
 FITS = {
-    "default": gaussians(),
+    "default": gaussians(evaluate_every=1),
     "starts": gaussians(n_init=2),
     # So many components are evaluated in compiled kernels.
     "kernels": gaussians(300, covariance_type="diag", max_steps=8, evaluate_every=1),
@@ -85,7 +85,7 @@ FITS = {
     "tsaem": gaussians(algorithm="tsaem", max_steps=30, evaluate_every=3),
     "random": gaussians(algorithm="em", init_params="random", n_init=2, max_steps=8),
     "families": lambda **o: FamilyMixture(
-        [("full", [0, 1]), ("spherical", [2])], 6, random_state=0, **o
+        [("full", [0, 1]), ("spherical", [2])], 6, random_state=0, evaluate_every=1, **o
     ),
 }
 
@@ -141,8 +141,11 @@ def test_a_finished_fit_is_not_made_again(tmp_path, capsys):
 
 
 def test_without_a_seed_the_first_one_counts(tmp_path, capsys):
-    resumed = killed_and_resumed(lambda **o: GaussianMixture(6, **o), X, tmp_path, (2, 4), capsys)
-    again = GaussianMixture(6, checkpoint=tmp_path).fit(X)
+    def make(**options):
+        return GaussianMixture(6, evaluate_every=1, **options)
+
+    resumed = killed_and_resumed(make, X, tmp_path, (2, 4), capsys)
+    again = make(checkpoint=tmp_path).fit(X)
     assert bits(again) == bits(resumed)
 
 

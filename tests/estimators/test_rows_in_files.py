@@ -120,7 +120,7 @@ def test_the_first_passes_see_a_sample_only():
     assert rest == 0
     assert visited == chunks * n_passes
     in_sample = mixture.trace_["step"] < mixture.n_steps_ - (n_passes - 1) * len(chunks) + 1
-    assert in_sample.sum() > 2
+    assert in_sample.sum() > 1
     assert n_passes < 12
 
 

@@ -165,6 +165,9 @@ class Source:
     def weights_of(self, rows):
         return self.weights[rows], self.weights.mean() * rows.shape[0]
 
+    def features(self, make, size):
+        return make(self.rows)
+
 
 @dataclass(frozen=True)
 class Known:

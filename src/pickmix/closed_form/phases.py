@@ -4,8 +4,8 @@
 2. *All rows*: the other rows find their components by a search, and every step replaces the
    statistics (gamma = 1), as in EM, until the log-likelihood has stopped rising.
 3. *Average*: gamma = 2^-0.6, 3^-0.6, ..., which takes the noise of the draws out of the parameters.
-   Where all components are in one block and all rows in one batch, steps are those of EM, and
-   there is no noise.
+   Where all components are in one block and all rows in one batch there is no noise: steps are
+   those of EM, and gamma stays 1.
 
 Up to `_LARGEST_TRIAL` components, moves are trials: they are undone if the leave-one-out
 log-likelihood of some rows has not risen a few steps later.
@@ -125,15 +125,13 @@ class Phases:
     def step_size(self, t: int) -> float:
         if self._given is not None:
             return self._given(t)
-        if not self._averages:
-            return 1.0
         late = t > self._last_step - self._n_averaging
         if self._all_rows_since is not None:
             # Parameters learnt from a sample need few more steps.
             late = late or t > self._all_rows_since + _MOST_PASSES * self._n_batches
         if self._averages_since is None and late:
             self._averages_since = t
-        if self._averages_since is None:
+        if self._averages_since is None or not self._averages:
             return 1.0
         return float((t - self._averages_since + 2) ** -_AVERAGING_POWER)
 
@@ -146,8 +144,6 @@ class Phases:
         if self.selection.chains is not self._all_chains:
             self._continue_with_all_rows(step, StepRandomness(self.seed, step).child(2))
             return False
-        if not self._averages:
-            return True
         if self._averages_since is None:
             self._averages_since = step + 1
         return step - self._averages_since + 1 >= self._n_averaging

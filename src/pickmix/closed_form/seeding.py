@@ -167,6 +167,7 @@ class PlacedRows:
         self._scale = scale
         self.n_rows = source.n_rows
         self.mean_weight = source.mean_weight
+        self._all: ArrayRows | None = None
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         places = self._family.row_positions(self._source.gather(rows))
@@ -179,7 +180,9 @@ class PlacedRows:
         return None
 
     def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
-        return None
+        if self._all is None:
+            self._all = self.part(np.arange(self.n_rows), np.ones(self.n_rows))
+        return self._all.features(make, size)
 
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
         places = self.gather(rows)

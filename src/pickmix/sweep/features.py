@@ -17,7 +17,7 @@ from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.sweep.statistics import Sums
 
 _LEAST_SHARE = 1e-9  # Of a sum of squares that is about the mean.
-_MOST_ERROR = 1e-7  # Of a log-joint in nats, by rounding.
+_MOST_ERROR = 1e-5  # Of a log-joint in nats, by rounding.
 LEAST = -1e300  # Log-joint of a row that nothing explains.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
 
@@ -44,9 +44,12 @@ class Features(NamedTuple):
     largest: np.ndarray  # (F,) The largest absolute values.
 
     @classmethod
-    def of(cls, layout: Layout, rows: np.ndarray) -> Features:
-        values = features_of(layout, rows)
-        return cls(values, np.abs(values).max(axis=0))
+    def of(cls, layout: Layout, rows: np.ndarray) -> Features | None:
+        """Features of complete rows (R, D); None if some leave float64."""
+        with np.errstate(over="ignore"):
+            values = features_of(layout, rows)
+            largest = np.abs(values).max(axis=0, initial=0.0)
+        return cls(values, largest) if np.isfinite(largest).all() else None
 
 
 class Natural(NamedTuple):

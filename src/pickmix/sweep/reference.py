@@ -5,6 +5,7 @@ It runs small problems without a compiler. All is float64 about each component's
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import cached_property, partial
 
@@ -32,6 +33,7 @@ _NEGLIGIBLE = 1e-17  # Weight of a row.
 # Blocks of so many components and so little work, or less, are worked on together.
 _FEW_MEMBERS = 4
 _WORK_OF_A_BLOCK = 40_000
+_CALL_WORK = 3_000  # Multiply-adds in array operations that take as long as a call per component.
 _NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
 
@@ -145,6 +147,12 @@ def _posterior(
     return weights, log_sums, (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
 
 
+def _segments(begins: np.ndarray, end: int) -> list[slice]:
+    """Slices from each of the rising `begins` to the next."""
+    bounds = [*begins.tolist(), end]
+    return [slice(first, last) for first, last in itertools.pairwise(bounds)]
+
+
 def _sums_of_pairs(
     layout: Layout,
     rows: np.ndarray,
@@ -172,9 +180,13 @@ def _sums_of_pairs(
     mean = first + add_up(weights[:, None] * (values - first[group])) / some
     away = values - mean[group]
     sums[0][seen], sums[1][seen], sums[2][seen] = mass, add_up(np.square(weights)), mean
-    for part in _parts(layout.n_products, row.shape[0]):
-        i, j = (each[part] for each in layout.pairs())
-        sums[3][seen, part] = add_up(weights[:, None] * (away[:, i] * away[:, j]))
+    i, j = layout.pairs()
+    if row.shape[0] * layout.n_products < _CALL_WORK * begins.shape[0] or layout.is_diagonal:
+        sums[3][seen] = add_up(weights[:, None] * (away[:, i] * away[:, j]))
+    else:
+        weighted = weights[:, None] * away
+        for slot, segment in enumerate(_segments(begins, row.shape[0])):
+            sums[3][seen[slot]] = (weighted[segment].T @ away[segment])[i, j]
     for column in levels.T:
         np.add.at(sums[4], (place, column[row]), weights)
     return sums
@@ -349,9 +361,19 @@ class Reference:
             i, j = layout.pairs()
             matrices = np.zeros((model.factor.shape[0], *2 * (layout.n_coordinates,)))
             matrices[:, i, j] = model.factor
-            for some in _parts(rows.shape[0], matrices[0].size * chosen.shape[1]):
-                white = np.einsum("bwij,bwj->bwi", matrices[factors[some]], away[some])
-                out[some] -= 0.5 * np.square(white).sum(axis=2)
+            which = factors.ravel()
+            order = np.argsort(which, kind="stable")
+            begins = np.flatnonzero(np.diff(which[order], prepend=-1))
+            flat, squares = away.reshape(-1, layout.n_coordinates), np.empty(which.shape[0])
+            if which.shape[0] * matrices[0].size < _CALL_WORK * begins.shape[0]:
+                white = np.einsum("pij,pj->pi", matrices[which], flat)
+                squares = np.einsum("pi,pi->p", white, white)
+            else:
+                for segment in _segments(begins, which.shape[0]):
+                    pairs = order[segment]
+                    white = flat[pairs] @ matrices[which[pairs[0]]].T
+                    squares[pairs] = np.einsum("pi,pi->p", white, white)
+            out -= 0.5 * squares.reshape(out.shape)
         if model.linear.shape[0]:
             out += (model.linear[chosen] * away).sum(axis=2)
         for column in levels.T:
