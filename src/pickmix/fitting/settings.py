@@ -334,7 +334,7 @@ def _plan_evaluations(settings: FitSettings) -> None:
         wished = max(affordable, _SMALLEST_PROBE, _FREE_EVALUATIONS / K)
         settings.n_probe = int(min(n_rows, _LARGEST_PROBE, wished))
         steps = max(_STEPS_PER_EVALUATION, min(20, math.ceil(_SMALLEST_PROBE / affordable)))
-        # One component needs two steps: its moments, and its shrinkage.
+        # One component is known after two steps: its moments, and its shrinkage.
         steps = 2 if K == 1 else steps
         patience, settings.smoothing = 1, 0.0
     else:
