@@ -52,6 +52,41 @@ def _assert_alike(found, expected, rtol=1e-4):
 
 
 @every_family
+@pytest.mark.parametrize("greedy", [False, True])
+def test_small_blocks_together_are_each_by_itself(name, greedy):
+    """Blocks of two, as splits have them, with few rows each and one without."""
+    mixture = known(name)
+    state = mixture.state(Reference())
+    n = 40
+    source = Source(mixture.rows[:n], np.random.default_rng(4).uniform(0.5, 2.0, n))
+    pairs = np.random.default_rng(8).permutation(K - K % 2).astype(np.int32).reshape(-1, 2)
+    start = np.random.default_rng(1).choice(pairs[1:].ravel(), n)
+
+    def sweep(numbers, members):
+        return Reference().sweep(
+            state.layout,
+            state.model,
+            source,
+            numbers,
+            start[numbers],
+            Partition.of_blocks(members.ravel(), 2),
+            _key(1),
+            greedy=greedy,
+        )
+
+    together = sweep(np.arange(n), pairs)
+    assert together.evaluations == 2 * n
+    for place, pair in enumerate(pairs):
+        numbers = np.flatnonzero(np.isin(start, pair))
+        alone = sweep(numbers, pair)
+        np.testing.assert_array_equal(together.components[numbers], alone.components)
+        np.testing.assert_allclose(together.log_sums[numbers], alone.log_sums, rtol=1e-9)
+        both = together.statistics.at(np.arange(2 * place, 2 * place + 2))
+        for found, expected in zip(both.sums, alone.statistics.sums, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+
+
+@every_family
 @pytest.mark.parametrize(("beta", "greedy"), [(1.0, False), (0.4, True)])
 def test_compiled_sweep_is_the_reference(name, beta, greedy):
     mixture = known(name)
