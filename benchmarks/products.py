@@ -1,4 +1,4 @@
-"""What the pieces of LLVM in `sweep/multiply.py` are worth on a default fit.
+"""What the pieces of LLVM in `numba_kernels/multiply.py` are worth on a default fit.
 
 Fits 300 full covariances to rows of 8 columns, with the products in registers and as plain loops,
 in processes of their own, and prints processor seconds (one thread; the least of five; compilation
@@ -6,7 +6,7 @@ and start apart). Kernels of both kinds are kept in folders of their own under -
 
 Two cores shared with other work, 60,000 rows: 0.175 s in registers, 0.727 s in plain loops, 4.2
 times as long; a whole fit of 20,000 rows with its start 0.30 and 0.76 s. Lanes of rows with gaps
-(`sweep/partial.py`), once pieces of LLVM too, are plain: fits took 0.8 to 1.2 times as long after
+(`numba_kernels/partial.py`), once pieces of LLVM too, are plain: fits took 0.8 to 1.2 times as long after
 that (10, 30 and 50 % gaps, noise, 30 columns; the less of two runs each).
 
     python benchmarks/products.py [--rows 60000] [--cache /tmp/products]

@@ -24,7 +24,7 @@ from scipy.spatial import cKDTree
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
 from pickmix.data import rotated
-from pickmix.selection.arrays import ArrayOperations
+from pickmix.kernels import numpy_kernels
 from pickmix.selection.randomness import StepRandomness, Stream
 
 D, K, N = 8, 200, 20_000
@@ -68,7 +68,7 @@ class PooledCells(Proposal):
 
     def __init__(self, X: np.ndarray, n_components: int, rows_per_cell: int = 256) -> None:
         key = StepRandomness(0, 0).key(Stream.PARTITION)
-        order, offsets, _ = ArrayOperations().grow_tree(X, rows_per_cell, key, np.ones(X.shape[1]))
+        order, offsets, _ = numpy_kernels.grow_tree(X, rows_per_cell, key, np.ones(X.shape[1]))
         self.cell = np.empty(X.shape[0], dtype=int)
         self.cell[order] = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
         self.table = np.full((offsets.shape[0] - 1, n_components), 1.0 / n_components)

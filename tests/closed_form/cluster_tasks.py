@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pickmix.threads import n_threads
+
 # Sums of such numbers depend on the order of the additions.
 SCALES = 10.0 ** np.arange(-8, 9)
 
@@ -20,9 +22,8 @@ class Weigh:
     at: int = 35
     folder: str = ""  # Where every chunk leaves a file behind.
     seconds: float = 0.0
-    compiled: bool = False
 
-    def work(self, backend, chunk, state):
+    def work(self, chunk, state):
         if self.folder:
             (Path(self.folder) / f"{chunk.first}").touch()
         time.sleep(self.seconds)
@@ -38,8 +39,7 @@ class Weigh:
             "shape": chunk.rows.shape,
             "dtype": str(chunk.rows.dtype),
             "plain": chunk.rows.flags.c_contiguous and chunk.rows.flags.writeable,
-            "backend": type(backend).__name__,
-            "threads": backend.threads and backend.threads.n_threads,
+            "threads": n_threads(),
         }
         return result, total * np.roll(SCALES, 5 * chunk.first // 7) + chunk.first
 

@@ -17,7 +17,7 @@ from pickmix.closed_form import dask_chunks
 from pickmix.closed_form.chunks import LocalChunks
 from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.inputs.open_rows import is_dask, open_rows
-from pickmix.sweep.reference import Reference
+from pickmix.threads import use_threads
 
 distributed = pytest.importorskip("distributed")
 dask = pytest.importorskip("dask")
@@ -70,7 +70,7 @@ def spoilt(kind):
 def check_run(chunks, job=None, rows=ROWS, weights=None, some=ALL, states=None):
     """A run on the cluster equals one here, bit for bit."""
     states = states or [None] * len(some)
-    local = LocalChunks(open_rows(rows), CUT, Reference(), weights)
+    local = LocalChunks(open_rows(rows), CUT, weights)
     expected, expected_total = local.run(Weigh(), some, states)
     results, total = chunks.run(job or Weigh(), some, states)
     assert results == expected
@@ -118,8 +118,9 @@ def test_results_in_order_and_sums_in_the_order_of_pairs(client):
         check_run(chunks, some=ALL[:n], states=states)
     check_run(chunks, some=[4, 2])
     # A worker gives each of its threads a task.
-    (result,), _ = chunks.run(Weigh(compiled=True), [3], [None])
-    assert (result["backend"], result["threads"]) == ("Compiled", 1)
+    with use_threads(2):
+        (result,), _ = chunks.run(Weigh(), [3], [None])
+    assert result["threads"] == 1
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,12 @@ from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.gaussian import FullGaussian
 from pickmix.families.layout import Moments
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
+from pickmix.kernels import numba_kernels, numpy_kernels
 
 K, D, N = 4, 2, 240
 ALL = np.tile(np.arange(K), (N, 1))
 both_backends = pytest.mark.parametrize(
-    "backend", [Reference, lambda: Compiled(Threads())], ids=["NumPy", "compiled"]
+    "backend", [numpy_kernels, numba_kernels], ids=["NumPy", "compiled"]
 )
 
 
@@ -29,7 +27,7 @@ def logpdf(x, mean, matrix):
 
 def maximise(state):
     everyone = np.arange(K, dtype=np.int32)
-    state.family.maximise(state.moments, everyone, state.prior, state.model, state.backend.threads)
+    state.family.maximise(state.moments, everyone, state.prior, state.model, state.backend.COMPILED)
 
 
 def brute_force(state, rows, row_weights, candidates):
@@ -76,7 +74,7 @@ def problem(backend, spread=1.5):
         np.zeros((K, 0)),
     )
     prior = family.make_prior(moments, "pooled", float(N))
-    state = MixtureState(family, moments, backend(), prior, 0.0)
+    state = MixtureState(family, moments, backend, prior, 0.0)
     state.prior.pseudo_rows = np.array([0.0, 3.0, 40.0, 1e12])
     maximise(state)
     return state, X, labels

@@ -6,10 +6,9 @@ from scipy.cluster.hierarchy import is_monotonic, is_valid_linkage
 
 from pickmix.families.gaussian import FullGaussian, SphericalGaussian
 from pickmix.families.layout import Moments
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.model.merging import LevelSums, find_merges
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 
 def full_mixture(n_components, n_columns, seed=0):
@@ -74,7 +73,7 @@ def as_linkage(merges):
 
 def test_merges_are_those_of_the_cheapest_pair_of_all():
     family, moments, *arrays = full_mixture(40, 3)
-    merges = find_merges(family, moments, Reference())
+    merges = find_merges(family, moments, numpy_kernels)
     made, costs = greedy(*arrays)
     assert set(leaves_of(merges)[40:]) == set(made)
     assert np.sort(merges.costs) == pytest.approx(np.sort(costs), abs=1e-12)
@@ -82,9 +81,9 @@ def test_merges_are_those_of_the_cheapest_pair_of_all():
 
 def test_neighbours_of_trees_find_nearly_the_merges_of_all_pairs(monkeypatch):
     family, moments, *_ = full_mixture(400, 3)
-    by_trees = find_merges(family, moments, Reference())
+    by_trees = find_merges(family, moments, numpy_kernels)
     monkeypatch.setattr("pickmix.model.merging._ALL_PAIRS", 1000)
-    by_all = find_merges(family, moments, Reference())
+    by_all = find_merges(family, moments, numpy_kernels)
     # What half of the components, and nine tenths, cost to merge away.
     for n_merges in (200, 360):
         ratio = by_trees.costs[:n_merges].sum() / by_all.costs[:n_merges].sum()
@@ -94,27 +93,27 @@ def test_neighbours_of_trees_find_nearly_the_merges_of_all_pairs(monkeypatch):
 def test_equal_components_and_components_without_weight_can_be_merged():
     family, moments, *_ = full_mixture(50, 2)
     equal = Moments(*(np.repeat(part[:1], 50, axis=0) for part in moments))
-    merges = find_merges(family, equal._replace(mass=np.full(50, 0.02)), Reference())
+    merges = find_merges(family, equal._replace(mass=np.full(50, 0.02)), numpy_kernels)
     assert is_valid_linkage(as_linkage(merges))
     assert merges.costs == pytest.approx(np.zeros(49), abs=1e-14)
     mass = moments.mass.copy()
     mass[10:] = 1e-300
-    weightless = find_merges(family, moments._replace(mass=mass), Reference())
+    weightless = find_merges(family, moments._replace(mass=mass), numpy_kernels)
     assert (weightless.costs >= 0.0).all()
     assert weightless.costs[:40] == pytest.approx(np.zeros(40), abs=1e-14)
 
 
 def test_a_background_is_merged_last():
     family, moments, *_ = full_mixture(30, 2)
-    merges = find_merges(family, moments, Reference(), background=4)
+    merges = find_merges(family, moments, numpy_kernels, background=4)
     assert 4 in merges.children[-1]
     assert 4 not in merges.children[:-1]
 
 
 def test_one_component_has_no_merges():
     family, moments, *_ = full_mixture(1, 2)
-    assert find_merges(family, moments, Reference()).children.shape == (0, 2)
-    only = find_merges(family, moments, Reference(), background=0)
+    assert find_merges(family, moments, numpy_kernels).children.shape == (0, 2)
+    only = find_merges(family, moments, numpy_kernels, background=0)
     assert only.costs.shape == (0,)
 
 
@@ -135,7 +134,8 @@ def test_costs_of_many_components_grow_slowly(monkeypatch):
 
     monkeypatch.setattr(SphericalGaussian, "negative_entropy", counting)
     moments = moments._replace(mass=random.dirichlet(np.full(n, 5.0)))
-    linkage = as_linkage(find_merges(family, moments, Compiled(Threads(2))))
+    with use_threads(2):
+        linkage = as_linkage(find_merges(family, moments, numba_kernels))
     assert is_valid_linkage(linkage)
     assert is_monotonic(linkage)
     # K log K: far from the 1.2e7 pairs.
@@ -146,7 +146,7 @@ def test_costs_of_many_components_grow_slowly(monkeypatch):
 def test_levels_sum_up_what_is_left(scale):
     # Densities that differ by e^1000 too, which no exponential in float64 holds.
     family, moments, *_ = full_mixture(37, 2)
-    merges = find_merges(family, moments, Reference())
+    merges = find_merges(family, moments, numpy_kernels)
     random = np.random.default_rng(3)
     log_joint = random.normal(0.0, scale, (2 * 37 - 1, 5))
     levels = np.array([1, 2, 3, 7, 20, 36, 37])

@@ -9,7 +9,7 @@ from sklearn.cluster import kmeans_plusplus
 from pickmix import GaussianMixture
 from pickmix.closed_form import seeding
 from pickmix.closed_form.seeding import nearest_centres, plus_plus
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 
 def start_of(X, n_components, init_params="auto", sample_weight=None, seed=0, **settings):
@@ -27,7 +27,8 @@ def test_nearest_centres_equal_a_full_search(n_components, n_features):
     rng = np.random.default_rng(0)
     means, rows = rng.normal(size=(n_components, n_features)), rng.normal(size=(200, n_features))
     expected = cdist(rows, means).argmin(axis=1)
-    np.testing.assert_array_equal(nearest_centres(rows, means, Threads(2)), expected)
+    with use_threads(2):
+        np.testing.assert_array_equal(nearest_centres(rows, means), expected)
 
 
 class TestPlusPlus:

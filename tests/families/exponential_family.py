@@ -71,7 +71,7 @@ class Exponential(Family):
     def make_prior(self, moments, shrinkage, n_rows):
         return NoPrior(float(n_rows))
 
-    def maximise(self, moments, members, prior, model, threads):
+    def maximise(self, moments, members, prior, model, compiled):
         means = np.maximum(moments.mean[members], LEAST)
         model.location[members] = means
         model.linear[members] = -1.0 / means

@@ -20,10 +20,8 @@ from pickmix.families.gaussian import (
 from pickmix.families.layout import Moments
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.model.mixture import MixtureModel
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
 
 K = 7
 
@@ -144,13 +142,13 @@ CASES["mixed_spherical"] = _product(
     (CASES["spherical"], [0, 1, 2]), (CASES["categorical"], [3, 4, 5])
 )
 
-BACKENDS = {"reference": Reference, "compiled": lambda: Compiled(Threads(1))}
+BACKENDS = {"reference": numpy_kernels, "compiled": numba_kernels}
 every_family = pytest.mark.parametrize("name", CASES)
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
 class Source:
-    """Rows that are all in memory, centred, with weights; see `pickmix.sweep.contract.Rows`."""
+    """Rows that are all in memory, centred, with weights; see `pickmix.kernels.statistics.Rows`."""
 
     def __init__(self, rows, weights=None):
         self.rows = np.ascontiguousarray(rows)
@@ -203,7 +201,9 @@ class Known:
         posterior = softmax(self.log_joints(self.raw), axis=0)
         chosen = 0.5 * posterior + 0.5 * random.dirichlet(np.full(K, 0.3), n).T
         layout = self.family.layout
-        mass, squares, mean, *sums = Reference().sums_of_all(layout, self.rows, np.ones(n), chosen)
+        mass, squares, mean, *sums = numpy_kernels.sums_of_all(
+            layout, self.rows, np.ones(n), chosen
+        )
         scatter, counts = (array / mass[:, None] for array in sums)
         return Moments(mass / n, squares / n**2, mean, scatter, counts), chosen
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from family_cases import K, every_family, known
 
-from pickmix.sweep.reference import Reference
-from pickmix.sweep.statistics import merge
+from pickmix.kernels import numpy_kernels
+from pickmix.kernels.statistics import merge
 
 FIELDS = ("mass", "squares", "mean", "scatter", "counts")
 
@@ -24,7 +24,7 @@ def _parts(name, origin=0.0):
     pair_weights = random.random((90, 2))
 
     def of(some):
-        return Reference().pair_statistics(
+        return numpy_kernels.pair_statistics(
             layout, K, rows[some], weights[some], components[some], pair_weights[some],
             float(some.shape[0]),
         )  # fmt: skip

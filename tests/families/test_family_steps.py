@@ -7,10 +7,8 @@ from scipy.special import logsumexp
 
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.sweep.statistics import Statistics
-from pickmix.threads import Threads
+from pickmix.kernels import numba_kernels, numpy_kernels
+from pickmix.kernels.statistics import Statistics
 
 
 def _em_step(state, rows):
@@ -30,7 +28,7 @@ def _em_step(state, rows):
 def test_em_never_descends(name, backend):
     mixture = known(name, 300)
     moments, _ = mixture.rough_moments(np.random.default_rng(1))
-    state = mixture.state(BACKENDS[backend](), "none", moments).require_sound()
+    state = mixture.state(BACKENDS[backend], "none", moments).require_sound()
     climbed = np.array([_em_step(state, mixture.rows) for _ in range(20)])
     assert (np.diff(climbed) > -1e-10).all()
     assert climbed[-1] > climbed[0] + 0.01
@@ -42,7 +40,7 @@ def test_em_never_descends(name, backend):
 def test_compiled_m_step_is_the_reference(name, shrinkage):
     mixture = known(name, 60)
     results = []
-    for engine in (Reference(), Compiled(Threads(1))):
+    for engine in (numpy_kernels, numba_kernels):
         moments, _ = mixture.rough_moments(np.random.default_rng(2))
         state = mixture.state(engine, shrinkage, moments).require_sound()
         state.decay(0.4)
@@ -61,7 +59,7 @@ def test_densities_stay_normalised_after_partial_updates(name, shrinkage):
     """A model updated in parts is one whose parameters, taken as they are, give the same model."""
     mixture = known(name, 200)
     moments, _ = mixture.rough_moments(np.random.default_rng(3))
-    state = mixture.state(Reference(), shrinkage, moments).require_sound()
+    state = mixture.state(numpy_kernels, shrinkage, moments).require_sound()
     for members in ([1, 2], [4], [0, 6, 2]):
         some = np.array(members, dtype=np.int32)
         update = Statistics(some, *(array[some] for array in mixture.moments()), total_weight=1.0)
@@ -69,9 +67,9 @@ def test_densities_stay_normalised_after_partial_updates(name, shrinkage):
     parameters = mixture.family.parameters(state.model, mixture.centre)
     again = mixture.family.moments_of(parameters, mixture.centre)
     again = again._replace(mass=state.masses.copy())
-    other = mixture.state(Reference(), "none", again)
+    other = mixture.state(numpy_kernels, "none", again)
     found, expected = (
-        Reference().log_joint_all(state.layout, model, mixture.rows)
+        numpy_kernels.log_joint_all(state.layout, model, mixture.rows)
         for model in (state.model, other.model)
     )
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
@@ -83,8 +81,8 @@ def test_a_prior_makes_few_rows_lean_on_the_others(name):
     mixture = known(name, 2000)
     moments = mixture.moments()
     moments.mass[0], moments.squares[0] = 1e-9, 1e-18 * 2000
-    state = mixture.state(Reference(), "pooled", moments)
-    own = mixture.state(Reference(), "none", mixture.moments())
+    state = mixture.state(numpy_kernels, "pooled", moments)
+    own = mixture.state(numpy_kernels, "none", mixture.moments())
     for array, other in zip(state.model[:4], own.model[:4], strict=True):
         if array.shape[0] == K and array.size:
             change = np.abs(array - other).mean(axis=1)
@@ -99,7 +97,7 @@ def test_halves_of_a_split_find_two_components(name):
     random = np.random.default_rng(9)
     family = mixture.family
     # The two components that are furthest apart.
-    known_state = mixture.state(Reference())
+    known_state = mixture.state(numpy_kernels)
     places = known_state.positions() / known_state.scales()
     distances = np.square(places[:, None] - places).sum(axis=2)
     pair = np.unravel_index(distances.argmax(), distances.shape)
@@ -108,11 +106,11 @@ def test_halves_of_a_split_find_two_components(name):
 
     def fit(moments, n_steps):
         prior = family.make_prior(moments, "none", 400.0)
-        state = MixtureState(family, moments, Reference(), prior)
+        state = MixtureState(family, moments, numpy_kernels, prior)
         scores = [_em_step(state, rows) for _ in range(n_steps)]
         return state, scores[-1]
 
-    mass, squares, mean, scatter, counts = Reference().sums_of_all(
+    mass, squares, mean, scatter, counts = numpy_kernels.sums_of_all(
         family.layout, rows, np.ones(400), np.ones((1, 400))
     )
     whole = Moments(mass / 400, squares / 400**2, mean, scatter / 400, counts / 400)

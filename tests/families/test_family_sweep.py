@@ -12,11 +12,10 @@ from pickmix.families.gaussian import (
     SphericalGaussian,
     TiedGaussian,
 )
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 PARTITION = Partition.of_blocks(np.random.default_rng(8).permutation(K), 3)
 
@@ -56,14 +55,14 @@ def _assert_alike(found, expected, rtol=1e-4):
 def test_small_blocks_together_are_each_by_itself(name, greedy):
     """Blocks of two, as splits have them, with few rows each and one without."""
     mixture = known(name)
-    state = mixture.state(Reference())
+    state = mixture.state(numpy_kernels)
     n = 40
     source = Source(mixture.rows[:n], np.random.default_rng(4).uniform(0.5, 2.0, n))
     pairs = np.random.default_rng(8).permutation(K - K % 2).astype(np.int32).reshape(-1, 2)
     start = np.random.default_rng(1).choice(pairs[1:].ravel(), n)
 
     def sweep(numbers, members):
-        return Reference().sweep(
+        return numpy_kernels.sweep(
             state.layout,
             state.model,
             source,
@@ -90,7 +89,7 @@ def test_small_blocks_together_are_each_by_itself(name, greedy):
 @pytest.mark.parametrize(("beta", "greedy"), [(1.0, False), (0.4, True)])
 def test_compiled_sweep_is_the_reference(name, beta, greedy):
     mixture = known(name)
-    state = mixture.state(Reference())
+    state = mixture.state(numpy_kernels)
     start = np.random.default_rng(1).integers(0, K, mixture.rows.shape[0]).astype(np.int32)
     expected, found = (
         _sweep(
@@ -102,7 +101,7 @@ def test_compiled_sweep_is_the_reference(name, beta, greedy):
             beta=beta,
             greedy=greedy,
         )
-        for engine in (Reference(), Compiled(Threads(1)))
+        for engine in (numpy_kernels, numba_kernels)
     )
     # Draws differ where a uniform meets a border of the weights to within float32.
     assert np.mean(found.components != expected.components) < 0.005
@@ -123,7 +122,7 @@ def test_parts_are_the_reference_to_rounding(name):
     share = random.dirichlet(np.ones(K), 90).T
     layout = mixture.family.layout
     results = []
-    for engine in (Reference(), Compiled(Threads(1))):
+    for engine in (numpy_kernels, numba_kernels):
         state = mixture.state(engine)
         state.decay(0.3)
         sums = engine.sums_of_all(layout, mixture.rows, weights, share)
@@ -142,7 +141,7 @@ def test_sweeps_keep_the_posterior(name, backend):
     """Chains of a few rows, all begun at one component, end as the exact posterior says."""
     n_rows, n_chains, n_sweeps = 3, 1000, 20
     mixture = known(name, 40, seed=11)
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     state = mixture.state(engine)
     posterior = softmax(mixture.log_joints(mixture.raw), axis=0)
     # Rows that are at home in several components.
@@ -179,7 +178,7 @@ def test_sweeps_keep_the_posterior(name, backend):
 def test_block_weights_average_to_responsibilities(name, backend):
     """Statistics over many partitions, of chains that follow the posterior, are those of EM."""
     mixture = known(name, 300, seed=12)
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     state = mixture.state(engine)
     posterior = softmax(mixture.log_joints(mixture.raw), axis=0)
     random = np.random.default_rng(1)
@@ -207,15 +206,16 @@ def test_block_weights_average_to_responsibilities(name, backend):
 @every_family
 def test_threads_do_not_change_bits(name):
     mixture = known(name, 400)
-    state = mixture.state(Reference())
+    state = mixture.state(numpy_kernels)
     # Enough rows for several chunks, and for blocks in pieces.
     rows = np.tile(mixture.rows, (50, 1))
     start = np.zeros(rows.shape[0], dtype=np.int32)
-    one, two = (
-        _sweep(Compiled(Threads(n)), state.layout, state.model, rows, start, partition=everyone)
-        for n in (1, 2)
-        for everyone in [Partition.of_blocks(np.arange(K), K)]
-    )
+    everyone, swept = Partition.of_blocks(np.arange(K), K), []
+    for n_threads in (1, 2):
+        with use_threads(n_threads):
+            done = _sweep(numba_kernels, state.layout, state.model, rows, start, partition=everyone)
+        swept.append(done)
+    one, two = swept
     np.testing.assert_array_equal(one.components, two.components)
     np.testing.assert_array_equal(one.log_sums, two.log_sums)
     for array, other in zip(
@@ -223,7 +223,7 @@ def test_threads_do_not_change_bits(name):
     ):
         np.testing.assert_array_equal(array, other)
     # And the pieces of a block are merged to what one piece holds.
-    expected = Reference().sweep(
+    expected = numpy_kernels.sweep(
         state.layout,
         state.model,
         Source(rows, np.random.default_rng(4).uniform(0.5, 2.0, rows.shape[0])),
@@ -262,7 +262,7 @@ def test_far_and_narrow_components(family, origin, narrow):
     model.log_mass[:] = -np.log(K)
     expected, found = (
         _sweep(engine, unit.layout, model, rows, components)
-        for engine in (Reference(), Compiled(Threads(1)))
+        for engine in (numpy_kernels, numba_kernels)
     )
     assert np.mean(found.components != expected.components) < 0.01
     np.testing.assert_allclose(found.log_sums, expected.log_sums, atol=0.05, rtol=1e-4)

@@ -1,10 +1,8 @@
 import pytest
 
-from pickmix.selection.arrays import ArrayOperations
-from pickmix.selection.compiled_operations import CompiledOperations
-from pickmix.threads import Threads
+from pickmix.kernels import numba_kernels, numpy_kernels
 
 
 @pytest.fixture(params=["arrays", "compiled"])
-def operations(request):
-    return ArrayOperations() if request.param == "arrays" else CompiledOperations(Threads())
+def backend(request):
+    return numpy_kernels if request.param == "arrays" else numba_kernels

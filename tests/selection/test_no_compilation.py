@@ -15,7 +15,7 @@ package = types.ModuleType("pickmix")
 package.__path__ = [sys.argv[1]]
 sys.modules["pickmix"] = package
 
-from pickmix.selection.arrays import ArrayOperations
+from pickmix.kernels import numpy_kernels
 from pickmix.selection.partitions import draw_partition
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal, UniformProposal
 from pickmix.selection.randomness import StepRandomness
@@ -29,7 +29,7 @@ table = np.random.default_rng(0).normal(size=(n_rows, n_components))
 
 
 class Evaluator:
-    n_components, operations = n_components, ArrayOperations()
+    n_components, backend = n_components, numpy_kernels
 
     def log_joint(self, candidates):
         return np.where(candidates >= 0, table[np.arange(n_rows)[:, None], candidates], -np.inf)
@@ -44,15 +44,15 @@ rules += [TruncatedSearch(2, SearchSet(3, 1), guesses)]
 for proposal in UniformProposal(), TableProposal(), TableForgettingProposal():
     rules.append(MetropolisHastings(proposal, 2))
 for rule in rules:
-    rule.start(np.zeros(n_rows, dtype=np.int32), n_components, evaluate.operations)
+    rule.start(np.zeros(n_rows, dtype=np.int32), n_components, evaluate.backend)
     for step in range(1, 4):
         random = StepRandomness(0, step)
         pairs = rule.select(evaluate, np.arange(n_rows), 1.0, 0.5, random)
         total = pairs.weights.sum(axis=0 if pairs.components is None else 1)
         np.testing.assert_allclose(total, 1.0)
 for block_size in (2, 100):
-    partition = draw_partition(table, block_size, 0.5, random, evaluate.operations)
-    assert evaluate.operations.leaf_of(partition.tree, table).max() < partition.n_blocks
+    partition = draw_partition(table, block_size, 0.5, random, evaluate.backend)
+    assert evaluate.backend.leaf_of(partition.tree, table).max() < partition.n_blocks
 assert "numba" not in sys.modules, "numba was imported"
 """
 

@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
-from pickmix.selection.arrays import ArrayOperations
-from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.settings import RandomPartition
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 
-def partition_of(means, block_size, shuffle=0.0, random=None, operations=None):
+def partition_of(means, block_size, shuffle=0.0, random=None, backend=None):
     random = random or StepRandomness(0, 1)
-    return draw_partition(means, block_size, shuffle, random, operations or ArrayOperations())
+    return draw_partition(means, block_size, shuffle, random, backend or numpy_kernels)
 
 
 def points(n, n_features=3, seed=0):
@@ -24,8 +23,8 @@ def points(n, n_features=3, seed=0):
 @pytest.mark.parametrize(
     ("n", "block_size"), [(1, 2), (2, 2), (7, 3), (32, 32), (33, 32), (900, 16)]
 )
-def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffle, operations):
-    partition = partition_of(points(n), block_size, shuffle, operations=operations)
+def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffle, backend):
+    partition = partition_of(points(n), block_size, shuffle, backend=backend)
     assert sorted(partition.members.tolist()) == list(range(n))
     sizes = np.diff(partition.offsets)
     assert partition.offsets[0] == 0
@@ -41,9 +40,9 @@ def test_every_component_has_one_place_and_blocks_are_full(n, block_size, shuffl
 
 def test_threads_change_nothing():
     means = points(20_000)
-    alone, together = (
-        partition_of(means, 16, 0.02, operations=CompiledOperations(Threads(n))) for n in (1, 4)
-    )
+    alone = partition_of(means, 16, 0.02, backend=numba_kernels)
+    with use_threads(4):
+        together = partition_of(means, 16, 0.02, backend=numba_kernels)
     np.testing.assert_array_equal(alone.members, together.members)
     np.testing.assert_array_equal(alone.tree.thresholds, together.tree.thresholds)
 
@@ -57,16 +56,16 @@ def test_seed_step_and_child_decide():
 
 
 @pytest.mark.parametrize("n", [5, 64, 2000])
-def test_the_tree_leads_every_mean_to_its_block(n, operations):
+def test_the_tree_leads_every_mean_to_its_block(n, backend):
     means = points(n)
-    partition = partition_of(means, 8, operations=operations)
-    leaves = operations.leaf_of(partition.tree, means)
+    partition = partition_of(means, 8, backend=backend)
+    leaves = backend.leaf_of(partition.tree, means)
     np.testing.assert_array_equal(leaves[partition.members], partition.block_of_position())
 
 
-def test_blocks_of_a_line_are_intervals(operations):
+def test_blocks_of_a_line_are_intervals(backend):
     values = np.random.default_rng(1).permutation(1000)
-    partition = partition_of(values[:, None] / 7.0, 10, operations=operations)
+    partition = partition_of(values[:, None] / 7.0, 10, backend=backend)
     for block in np.split(values[partition.members], partition.offsets[1:-1]):
         assert block.max() - block.min() == block.shape[0] - 1
 
@@ -92,17 +91,17 @@ def test_shuffled_components_may_meet_anybody():
     assert 130 < moved < 260
 
 
-def test_coinciding_means_are_no_trouble(operations):
-    partition = partition_of(np.zeros((100, 2)), 8, operations=operations)
+def test_coinciding_means_are_no_trouble(backend):
+    partition = partition_of(np.zeros((100, 2)), 8, backend=backend)
     assert sorted(partition.members.tolist()) == list(range(100))
 
 
-def test_directions_are_measured_in_widths(operations):
+def test_directions_are_measured_in_widths(backend):
     # A column in small units counts as much as the other if widths say so.
     means = points(4096, 2) * np.array([1e6, 1.0])
     random = StepRandomness(0, 1)
     widths = np.array([1e6, 1.0])
-    partition = draw_partition(means, 64, 0.0, random, operations, widths)
+    partition = draw_partition(means, 64, 0.0, random, backend, widths)
     spans = [
         np.ptp(means[block, 1]) for block in np.split(partition.members, partition.offsets[1:-1])
     ]
@@ -110,11 +109,11 @@ def test_directions_are_measured_in_widths(operations):
     assert np.median(spans) < 0.5
 
 
-def test_leaves_of_a_tree_over_rows(operations):
+def test_leaves_of_a_tree_over_rows(backend):
     rows = points(5000, 4)
     key = StepRandomness(3, 0).key(Stream.PARTITION)
-    order, offsets, tree = operations.grow_tree(rows, 100, key, np.ones(4))
-    leaves = operations.leaf_of(tree, rows)
+    order, offsets, tree = backend.grow_tree(rows, 100, key, np.ones(4))
+    leaves = backend.leaf_of(tree, rows)
     for leaf in range(offsets.shape[0] - 1):
         np.testing.assert_array_equal(leaves[order[offsets[leaf] : offsets[leaf + 1]]], leaf)
 

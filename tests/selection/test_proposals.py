@@ -26,9 +26,9 @@ def dense_table(visits, forgetting):
 @pytest.mark.parametrize(
     ("proposal", "forgetting"), [(TableForgettingProposal(), True), (TableProposal(), False)]
 )
-def test_tables_follow_the_recursion(proposal, forgetting, operations):
+def test_tables_follow_the_recursion(proposal, forgetting, backend):
     rng = np.random.default_rng(0)
-    proposal.operations = operations
+    proposal.table_type = backend.Table
     proposal.start(N, K)
     visits = []
     for t in range(30):
@@ -51,9 +51,9 @@ def test_tables_follow_the_recursion(proposal, forgetting, operations):
         )
 
 
-def test_draws_follow_the_table(operations):
+def test_draws_follow_the_table(backend):
     proposal = TableForgettingProposal()
-    proposal.operations = operations
+    proposal.table_type = backend.Table
     n = 30_000
     proposal.start(n, K)
     rows = np.arange(n)

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from pickmix.compiled import kernel
-from pickmix.selection.kernels import uniform
+from pickmix.kernels.numba_kernels.choices import uniform
 from pickmix.selection.randomness import StepRandomness, Stream, uniforms
 
 

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from pickmix.closed_form.rules import TruncatedSearch
-from pickmix.selection.arrays import ArrayOperations
-from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.settings import SearchSet
-from pickmix.threads import Threads
 
 N, K, D, G, M, E = 60, 25, 2, 5, 3, 2
 
@@ -18,9 +16,9 @@ class DistanceEvaluator:
 
     n_components = K
 
-    def __init__(self, X, means, operations):
+    def __init__(self, X, means, backend):
         self.table = -np.square(X[:, None, :] - means).sum(axis=2)
-        self.operations = operations
+        self.backend = backend
         self.seen = None
 
     def nearest_components(self, n_neighbours):
@@ -33,21 +31,21 @@ class DistanceEvaluator:
 
 
 @pytest.fixture
-def setting(operations):
+def setting(backend):
     rng = np.random.default_rng(1)
     X, means = rng.random((N, D)), rng.random((K, D))
     between = np.square(means[:, None] - means).sum(axis=2)
     first = np.argsort(between, axis=1, kind="stable")[:, :G]
     rule = TruncatedSearch(M, SearchSet(G, E), first)
     chain = rng.integers(0, K, N).astype(np.int32)
-    rule.start(chain, K, operations)
+    rule.start(chain, K, backend)
     return X, means, first, chain, rule
 
 
-def test_search_sets_are_unions_of_neighbours_plus_explorers(setting, operations):
+def test_search_sets_are_unions_of_neighbours_plus_explorers(setting, backend):
     X, means, first, chain, rule = setting
     start = chain.copy()
-    evaluate = DistanceEvaluator(X, means, operations)
+    evaluate = DistanceEvaluator(X, means, backend)
     selection = rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))
     for i in range(N):
         members = evaluate.seen[i][evaluate.seen[i] >= 0]
@@ -61,8 +59,8 @@ def test_both_implementations_collect_and_learn_the_same():
     """While lists are long enough for everyone, so that nobody is forgotten."""
     rng = np.random.default_rng(2)
     guesses = (np.arange(K)[:, None] + np.arange(K)) % K
-    stores = [ArrayOperations().start_neighbours(guesses)]
-    stores += [CompiledOperations(Threads()).start_neighbours(guesses)]
+    stores = [numpy_kernels.Neighbours(guesses)]
+    stores += [numba_kernels.Neighbours(guesses)]
     table = -rng.random((N, K))
     met = np.eye(K, dtype=bool)
     for step in range(1, 4):
@@ -87,9 +85,9 @@ def test_both_implementations_collect_and_learn_the_same():
         assert 0.1 < known.mean() < 1.0  # Some have not met yet.
 
 
-def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting, operations):
+def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting, backend):
     X, means, _, chain, rule = setting
-    evaluate = DistanceEvaluator(X, means, operations)
+    evaluate = DistanceEvaluator(X, means, backend)
     beta = 0.7
     selection = rule.select(evaluate, np.arange(N), beta, 0.1, StepRandomness(0, 1))
     for i in range(N):
@@ -101,15 +99,15 @@ def test_the_best_of_the_search_set_are_kept_with_renormalised_weights(setting, 
         assert chain[i] == best[0]
 
 
-def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting, operations):
+def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting, backend):
     """With lists long enough for everyone, they are in the order of averages in a dictionary."""
     X, means, _, chain, _ = setting
     guesses = [np.concatenate(([k], np.delete(np.arange(K), k))) for k in range(K)]
     rule = TruncatedSearch(M, SearchSet(K, E), np.array(guesses))
-    rule.start(chain, K, operations)
+    rule.start(chain, K, backend)
     differences = {}
     for t in range(1, 6):
-        evaluate = DistanceEvaluator(X, means, operations)
+        evaluate = DistanceEvaluator(X, means, backend)
         rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
         for i in range(N):
             winner = int(np.argmax(evaluate.table[i]))
@@ -126,20 +124,20 @@ def test_distances_are_running_means_over_the_rows_that_a_component_wins(setting
     np.testing.assert_array_equal(lists[:, 0], np.arange(K))
 
 
-def test_rows_find_their_best_component_by_search(setting, operations):
+def test_rows_find_their_best_component_by_search(setting, backend):
     """From random starts, local search with explorers reaches the best component of all."""
     X, means, _, chain, rule = setting
-    evaluate = DistanceEvaluator(X, means, operations)
+    evaluate = DistanceEvaluator(X, means, backend)
     for t in range(1, 40):
         rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, t))
     np.testing.assert_array_equal(chain, evaluate.table.argmax(axis=1))
 
 
-def test_all_pairs_ask_for_the_nearest_in_every_step(setting, operations):
+def test_all_pairs_ask_for_the_nearest_in_every_step(setting, backend):
     X, means, first, chain, _ = setting
     rule = TruncatedSearch(M, SearchSet(G, 0, all_pairs=True), np.zeros((K, G), np.int32))
-    rule.start(chain, K, operations)
-    evaluate = DistanceEvaluator(X, means, operations)
+    rule.start(chain, K, backend)
+    evaluate = DistanceEvaluator(X, means, backend)
     evaluate.nearest = first.astype(np.int32)
     start = chain.copy()
     rule.select(evaluate, np.arange(N), 1.0, 0.1, StepRandomness(0, 1))

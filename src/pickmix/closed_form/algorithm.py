@@ -30,12 +30,12 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.fitting.settings import FitSettings
+from pickmix.kernels.statistics import Statistics
 from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import ConstantStep
 from pickmix.selection.settings import RandomPartition
-from pickmix.sweep.statistics import Statistics
 
 _SPARSE_BLOCK_ROWS = 65536
 _SHRINKAGE_STEPS = (1, 2, 4, 8, 14, 20)  # Steps with estimates of shrinkage; then periodically.
@@ -111,7 +111,7 @@ class RuleSelection:
         weights, total_weight = self.source.weights_of(numbers)
         self._count(selected, weights)
         if selected.components is not None:
-            return backend.pair_statistics(
+            statistics: Statistics = backend.pair_statistics(
                 state.layout,
                 state.n_components,
                 rows,
@@ -121,6 +121,7 @@ class RuleSelection:
                 total_weight,
                 state.model,
             )
+            return statistics
         sums = backend.sums_of_all(state.layout, rows, weights, selected.weights, state.model)
         all_components = np.arange(state.n_components, dtype=np.int32)
         return Statistics.of_sums(all_components, sums, total_weight)
@@ -229,7 +230,7 @@ class PartitionSelection:
                 self.settings.block_size,
                 self.settings.shuffle,
                 random.child(number),
-                state.backend.operations,
+                state.backend,
                 state.scales(),
             )
             for number in range(self.n_partitions)
@@ -291,11 +292,11 @@ class Engine:
         self.phases: Phases | None = None
         if settings.partition is None:
             rule = make_rule(settings, state.positions())
-            rule.start(chain, settings.n_components, state.backend.operations)
+            rule.start(chain, settings.n_components, state.backend)
             self.step_size: Callable[[int], float] = settings.step_size or ConstantStep(1.0)
             self.selection = RuleSelection(state, source, rule, batches)
         else:
-            chains = Chains(state.backend, source, chain, batches)
+            chains = Chains(source, chain, batches)
             self.selection = PartitionSelection(
                 state, chains, settings.partition, settings.n_samples, first_step, True
             )

@@ -12,11 +12,10 @@ from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import HeldOutRows
+from pickmix.kernels.numpy_kernels.partial import n_noise_columns, noise_matrices
+from pickmix.kernels.statistics import Rows, Statistics
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.contract import Backend, Rows
-from pickmix.sweep.partial_reference import n_noise_columns, noise_matrices
-from pickmix.sweep.statistics import Statistics
 
 _HELD_OUT = 8  # Rows per column from which the shrinkage of a component is estimated.
 _PARTIAL_HELD_OUT = 8000  # The least number for all components together, where rows are partial.
@@ -59,10 +58,7 @@ class Chains:
     `batches` are the rows of each step.
     """
 
-    def __init__(
-        self, backend: Backend, source: NumberedSource, chain: np.ndarray, batches: Batches
-    ) -> None:
-        self.backend = backend
+    def __init__(self, source: NumberedSource, chain: np.ndarray, batches: Batches) -> None:
         self.source = source
         self.chain = chain
         self.batches = batches
@@ -93,7 +89,7 @@ class Chains:
             takes_part = components >= 0
             if not takes_part.all():
                 numbers, components = numbers[takes_part], components[takes_part]
-        swept = self.backend.sweep(
+        swept = state.backend.sweep(
             state.layout,
             state.model,
             self.source,
@@ -197,7 +193,7 @@ class Chains:
         numbers, places = numbers[keep], places[keep]
         rank = _ranks(places)
         standing = components[places].astype(np.int32)
-        swept = self.backend.sweep(
+        swept = state.backend.sweep(
             state.layout,
             state.model,
             self.source,
@@ -209,7 +205,7 @@ class Chains:
             greedy=True,
         )
         rows = self.source.gather(numbers)
-        joint = self.backend.log_joint(state.layout, state.model, rows, standing[:, None])[:, 0]
+        joint = state.backend.log_joint(state.layout, state.model, rows, standing[:, None])[:, 0]
         row_weights = self.source.weights_of(numbers)[0] / self.mean_weight
         width = int(rank.max(initial=0)) + 1
         weights = np.zeros((components.shape[0], width))
@@ -251,7 +247,7 @@ class Chains:
     def _part(self, numbers: np.ndarray, weights: np.ndarray) -> Chains:
         local = self.source.part(numbers, weights)
         batches = Batches(local.n_rows, local.n_rows, 0)
-        part = Chains(self.backend, local, self.chain[numbers], batches)
+        part = Chains(local, self.chain[numbers], batches)
         part.mean_weight = self.mean_weight
         part._numbers = numbers
         return part

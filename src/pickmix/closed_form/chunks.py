@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from pickmix.inputs.sources import RowSource, read_ahead
-from pickmix.sweep.contract import Backend
 
 _BLOCK_ROWS = 16384  # Rows that are inspected together: they stay in the cache.
 
@@ -32,12 +31,7 @@ class Chunk(NamedTuple):
 class Job(Protocol):
     """What is done to every chunk. It travels to where they are."""
 
-    @property
-    def compiled(self) -> bool:
-        """Whether the backend must be the compiled one."""
-        ...
-
-    def work(self, backend: Backend, chunk: Chunk, state: Any) -> tuple[Any, Any]:
+    def work(self, chunk: Chunk, state: Any) -> tuple[Any, Any]:
         """Return a result for the chunk, and statistics."""
         ...
 
@@ -76,10 +70,7 @@ class Chunks(Protocol):
 
 
 class LocalChunks:
-    """Chunks of a source, read one after another while the one before is worked on.
-
-    The backend has as many threads as there are for one chunk.
-    """
+    """Chunks of a source, read one after another while the one before is worked on."""
 
     chunks_per_run = 1
 
@@ -87,10 +78,9 @@ class LocalChunks:
         self,
         source: RowSource,
         chunk_size: int,
-        backend: Backend,
         weights: np.ndarray | None = None,
     ) -> None:
-        self.source, self.backend, self.weights = source, backend, weights
+        self.source, self.weights = source, weights
         ends = np.append(np.arange(0, source.n_rows, chunk_size), source.n_rows)
         self.offsets = ends.astype(np.int64)
         self.n_columns, self.dtype = source.n_columns, source.dtype
@@ -117,7 +107,7 @@ class LocalChunks:
     def run(self, job: Job, chunks: Sequence[int], states: Sequence[Any]) -> tuple[list[Any], Any]:
         results, sums = [], Pairwise(job.add)
         for chunk, state in zip(chunks, states, strict=True):
-            result, statistics = job.work(self.backend, self._read(chunk), state)
+            result, statistics = job.work(self._read(chunk), state)
             results.append(result)
             sums.put(statistics)
         return results, sums.total()
@@ -235,9 +225,8 @@ class Inspection:
     seed: int
     n_rows: int  # Of the whole table.
     n_sampled: int
-    compiled = False
 
-    def work(self, backend: Backend, chunk: Chunk, state: None) -> tuple[Sampled, Facts]:
+    def work(self, chunk: Chunk, state: None) -> tuple[Sampled, Facts]:
         rows, weights = chunk.rows, chunk.weights
         infinite = np.argwhere(np.isinf(rows))
         if infinite.size:

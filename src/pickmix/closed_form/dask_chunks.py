@@ -23,9 +23,6 @@ from pickmix.closed_form.chunks import Chunk, Job, add_in_pairs
 from pickmix.inputs.files import working_dtype
 from pickmix.inputs.open_rows import is_dask
 from pickmix.optional import require
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
 
 # A run is tried so many times if workers die; at last one chunk after the other, which leaves each
 # most memory, and no doubt about which one it is.
@@ -386,8 +383,7 @@ def _work(
 ) -> tuple[list[Any], Any]:
     """Return results of one chunk, and its statistics. `before` has only been waited for."""
     # A worker gives each of its threads a task, so a task has one thread.
-    backend = Compiled(Threads(1)) if job.compiled else Reference()
-    result, statistics = job.work(backend, Chunk(rows, first, weights), state)
+    result, statistics = job.work(Chunk(rows, first, weights), state)
     return [result], statistics
 
 

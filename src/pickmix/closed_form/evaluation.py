@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
-from pickmix.families.layout import Model
+from pickmix.families.layout import Model, log_weights
 from pickmix.families.shrinkage import FEWEST_ROWS
+from pickmix.kernels.numpy_kernels.partial import is_partial
+from pickmix.kernels.statistics import Rows
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.contract import Rows
 
 # Log-joints of all components for one block of rows take about this many numbers (16 MB), unless
 # 16 rows take more; and a block of a dense E-step stays in the cache.
@@ -25,21 +24,6 @@ _LITTLE = 1e-3  # Negligible weight of a row in a component.
 def dense_block_rows(n_components: int) -> int:
     """Rows per block when every component is evaluated."""
     return max(16, min(_BLOCK_ROWS, _BLOCK_NUMBERS // n_components))
-
-
-def log_joint_blocks(
-    state: MixtureState, source: Rows, rows: np.ndarray
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield (slice of `rows`, log p(x_i, k) (K, R)), weights normalised, without `log_base`."""
-    shift = state.log_total()
-    block_rows = dense_block_rows(state.n_components)
-    for first in range(0, rows.shape[0], block_rows):
-        block = slice(first, min(first + block_rows, rows.shape[0]))
-        log_joint = state.backend.log_joint_all(
-            state.layout, state.model, source.gather(rows[block])
-        )
-        log_joint -= shift
-        yield block, log_joint
 
 
 def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.ndarray:
@@ -66,6 +50,23 @@ def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.n
     return out - state.log_total()
 
 
+def _likeness(
+    state: MixtureState, rows: np.ndarray, candidates: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
+    backend, layout, model = state.backend, state.layout, state.model
+    some = slice(None) if candidates is None else candidates
+    if is_partial(layout, rows):
+        joint, squares = backend.condition_pairs(layout, model, rows, candidates)
+        normaliser = model.log_normaliser[0 if model.factor.shape[0] == 1 else some]
+        return joint, normaliser - 0.5 * squares
+    if candidates is None:
+        joint = np.ascontiguousarray(backend.log_joint_all(layout, model, rows).T)
+    else:
+        joint = backend.log_joint(layout, model, rows, candidates)
+    return joint, joint - log_weights(model)[some]
+
+
 def left_out_log_sums(
     state: MixtureState,
     rows: np.ndarray,
@@ -77,8 +78,8 @@ def left_out_log_sums(
     row_weights (B,) are in units of a mean row. With candidates (B, W), padded with -1, the sum is
     over these, else over all components.
     """
-    backend, layout, model = state.backend, state.layout, state.model
-    joint, likeness = backend.likeness(layout, model, rows, candidates)
+    model = state.model
+    joint, likeness = _likeness(state, rows, candidates)
     joint, likeness = np.maximum(joint, _LEAST), np.maximum(likeness, _LEAST)
     if candidates is None:
         all_components = np.arange(state.n_components, dtype=np.int32)

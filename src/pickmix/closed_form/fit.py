@@ -24,7 +24,7 @@ from pickmix.fitting.loop import FitInfo, LoopState
 from pickmix.fitting.progress import PassProgress, Progress
 from pickmix.fitting.settings import FitSettings
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
-from pickmix.sweep.contract import Backend
+from pickmix.kernels import choose
 
 _SAMPLE_SHARE = 0.5  # Of `max_time` for a sample, if passes over all rows follow.
 # Outcomes after which there is a mixture to continue with.
@@ -104,7 +104,6 @@ def fit_mixture(
     source: ArrayRows,
     family: Family,
     settings: FitSettings,
-    backend: Backend,
     seeds: Sequence[int],
     *,
     start: GivenStart | WarmStart | None = None,
@@ -131,7 +130,6 @@ def fit_mixture(
         source,
         family,
         settings,
-        backend,
         start or GivenStart(),
         draws,
         callbacks,
@@ -185,7 +183,6 @@ class _Fit:
     source: ArrayRows
     family: Family
     settings: FitSettings
-    backend: Backend
     start: GivenStart | WarmStart
     draws: np.random.RandomState
     callbacks: list[Callable[[FitInfo], Any]]
@@ -278,9 +275,8 @@ class _Fit:
             progress.engine = progress.loop = None
             return engine, resumed
         started = time.perf_counter()
-        start = choose_start(
-            family, self.source, settings, seed, self.backend, self.start, self.draws
-        )
+        backend = choose(settings.compiled)
+        start = choose_start(family, self.source, settings, seed, backend, self.start, self.draws)
         prior = family.make_prior(start.moments, settings.shrinkage, float(settings.n_rows))
         if settings.background:
             prior.allow_background(self.source.extent())
@@ -289,14 +285,15 @@ class _Fit:
                 prior.background = self.start.background
             # Components begin as they were. Shrinking them once more would blur the narrow ones.
             prior.resume()
-        state = MixtureState(family, start.moments, self.backend, prior, settings.weight_floor)
+        state = MixtureState(family, start.moments, backend, prior, settings.weight_floor)
         state.require_sound()
         progress.start_seconds = time.perf_counter() - started
         progress.start_evaluations = start.evaluations
         return Engine(state, self.source, start.chain, settings, seed, first_step), None
 
     def _state_of(self, content: dict[str, Any]) -> MixtureState:
-        return MixtureState.of_content(self.family, self.backend, self.settings.shrinkage, content)
+        backend = choose(self.settings.compiled)
+        return MixtureState.of_content(self.family, backend, self.settings.shrinkage, content)
 
     def _mixture(self, state: MixtureState) -> dict[str, Any]:
         background = state.prior.background

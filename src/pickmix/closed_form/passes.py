@@ -32,11 +32,11 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.layout import Model
 from pickmix.fitting.settings import FitSettings
+from pickmix.kernels import choose
+from pickmix.kernels.statistics import Statistics
 from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.contract import Backend
-from pickmix.sweep.statistics import Statistics
 
 # Passes over which the statistics are averaged at the end, and the power of gamma there.
 _AVERAGING_PASSES = 2
@@ -70,11 +70,10 @@ class Sweep:
     mean_weight: float  # What a row weighs on average.
     compiled: bool
 
-    def work(
-        self, backend: Backend, chunk: Chunk, state: np.ndarray | None
-    ) -> tuple[ChunkSwept, Statistics]:
+    def work(self, chunk: Chunk, state: np.ndarray | None) -> tuple[ChunkSwept, Statistics]:
         """Move the chains of a chunk; one that has none yet finds them by a search."""
         family, values, weights = self.family, chunk.rows, chunk.weights
+        backend = choose(self.compiled)
         if state is None:
             problem = family.check(values)
             if problem is not None:
@@ -183,9 +182,7 @@ class PassEngine:
         self._last_passes = int(settings.max_iter) - _AVERAGING_PASSES
         self.n_passes = 0
         self._averages_since: int | None = None
-        self._sample = Chains(
-            state.backend, source, chain, Batches(source.n_rows, source.n_rows, seed)
-        )
+        self._sample = Chains(source, chain, Batches(source.n_rows, source.n_rows, seed))
         self._states: list[np.ndarray | None] = [None] * self.n_chunks
         self._next = 0
         self._sweep: Sweep | None = None
@@ -250,7 +247,7 @@ class PassEngine:
             key=random.child(_SWEEP).key(Stream.POSTERIOR),
             centre=self.source.center,
             mean_weight=self.mean_weight,
-            compiled=state.backend.threads is not None,
+            compiled=state.backend.COMPILED,
         )
 
     def _draw_partition(self, random: StepRandomness) -> Partition:
@@ -259,7 +256,7 @@ class PassEngine:
             self.settings.block_size,
             self.settings.shuffle,
             random.child(_PARTITION),
-            self.state.backend.operations,
+            self.state.backend,
             self.state.scales(),
         )
 

@@ -339,7 +339,7 @@ class Relocation:
                 _PARTNER_BLOCK,
                 0.0,
                 random.child(_PARTNERING + number),
-                state.backend.operations,
+                state.backend,
                 state.scales(),
             )
             for first in range(0, partition.n_blocks, BLOCKS_AT_ONCE):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,12 @@ from scipy.spatial import cKDTree
 from pickmix.checks import check_restored
 from pickmix.closed_form.state import MixtureState
 from pickmix.fitting.settings import FitSettings
-from pickmix.selection.operations import Operations
+from pickmix.kernels.posteriors import (
+    count_states,
+    draw_from_posterior,
+    log_sum_exp,
+    normalise_all,
+)
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -46,17 +52,17 @@ class Evaluator:
         self._state = state
         self.rows = rows
         self.n_components = state.n_components
-        self.operations: Operations = state.backend.operations
+        self.backend = state.backend
 
     def log_joint(self, candidates: np.ndarray) -> np.ndarray:
         """log p(x_i, candidates[i, j]) as (B, C), for a (B, C) array; -inf where candidate < 0."""
         state = self._state
-        return state.backend.log_joint(state.layout, state.model, self.rows, candidates)
+        return np.asarray(self.backend.log_joint(state.layout, state.model, self.rows, candidates))
 
     def log_joint_all(self) -> np.ndarray:
         """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
         state = self._state
-        return state.backend.log_joint_all(state.layout, state.model, self.rows)
+        return np.asarray(self.backend.log_joint_all(state.layout, state.model, self.rows))
 
     def nearest_components(self, n_neighbours: int) -> np.ndarray:
         """Each component's nearest, (K, n_neighbours) int32, beginning with itself."""
@@ -86,7 +92,7 @@ class SelectionRule(abc.ABC):
     evaluates_all: bool = False  # True if every component is evaluated on every row.
 
     def start(  # noqa: B027
-        self, chain: np.ndarray, n_components: int, operations: Operations
+        self, chain: np.ndarray, n_components: int, backend: ModuleType
     ) -> None:
         """Begin a fit. `chain` (N,) holds the component of each row's chain."""
 
@@ -123,7 +129,7 @@ class ExactPosterior(SelectionRule):
         random: StepRandomness,
     ) -> SelectedPairs:
         log_joint = evaluate.log_joint_all()
-        log_likelihood = evaluate.operations.normalise_all(log_joint, beta)
+        log_likelihood = normalise_all(log_joint, beta)
         return SelectedPairs(None, log_joint, log_joint.size, log_likelihood=log_likelihood)
 
 
@@ -144,9 +150,8 @@ class TopComponents(SelectionRule):
         random: StepRandomness,
     ) -> SelectedPairs:
         log_joint = evaluate.log_joint_all()
-        operations = evaluate.operations
-        components, weights = operations.top_of_all(log_joint, beta, self.n_kept)
-        likelihood = operations.log_sum_exp(log_joint)
+        components, weights = evaluate.backend.top_components(log_joint.T, None, beta, self.n_kept)
+        likelihood = log_sum_exp(log_joint)
         return SelectedPairs(components, weights, log_joint.size, log_likelihood=likelihood)
 
 
@@ -158,7 +163,7 @@ class PosteriorDraws(SelectionRule):
     def __init__(self, n_draws: int) -> None:
         self.n_draws = n_draws
 
-    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
+    def start(self, chain: np.ndarray, n_components: int, backend: ModuleType) -> None:
         self.chain = chain
 
     def select(
@@ -170,12 +175,11 @@ class PosteriorDraws(SelectionRule):
         random: StepRandomness,
     ) -> SelectedPairs:
         log_joint = evaluate.log_joint_all()
-        operations = evaluate.operations
         key = random.key(Stream.POSTERIOR)
-        states = operations.draw_from_posterior(log_joint, beta, rows, key, self.n_draws)
+        states = draw_from_posterior(log_joint, beta, rows, key, self.n_draws)
         self.chain[rows] = states[:, -1]
-        likelihood = operations.log_sum_exp(log_joint)
-        components, weights, _ = operations.count_states(states, np.ones(rows.shape[0]))
+        likelihood = log_sum_exp(log_joint)
+        components, weights, _ = count_states(states, np.ones(rows.shape[0]))
         return SelectedPairs(components, weights, log_joint.size, 1.0, likelihood)
 
 
@@ -191,9 +195,9 @@ class MetropolisHastings(SelectionRule):
         self.n_draws = n_draws
         self.reuse_log_joint = reuse_log_joint
 
-    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
+    def start(self, chain: np.ndarray, n_components: int, backend: ModuleType) -> None:
         self.chain = chain
-        self.proposal.operations = operations
+        self.proposal.table_type = backend.Table
         self.proposal.start(chain.shape[0], n_components)
         # NaN: never visited.
         self._last_log_joint = np.full(chain.shape[0] if self.reuse_log_joint else 0, np.nan)
@@ -232,7 +236,7 @@ class MetropolisHastings(SelectionRule):
                 log_joint = evaluated = evaluate.log_joint(candidates)
             evaluations += evaluated.size
             # Sample u, compute alpha(z_bar, z), accept z or stay at z_bar.
-            evaluate.operations.accept_or_stay(
+            evaluate.backend.accept_or_stay(
                 current,
                 candidates,
                 log_joint_current,
@@ -251,7 +255,7 @@ class MetropolisHastings(SelectionRule):
         if self.reuse_log_joint:
             self._last_log_joint[rows] = log_joint_current
         self.proposal.observe(rows, states, step_size)
-        components, weights, accepted = evaluate.operations.count_states(states, acceptance)
+        components, weights, accepted = count_states(states, acceptance)
         return SelectedPairs(components, weights, evaluations, accepted / states.size)
 
     def content(self) -> dict[str, Any]:
@@ -285,11 +289,11 @@ class TruncatedSearch(SelectionRule):
         self.search = search
         self.first_neighbours = first_neighbours
 
-    def start(self, chain: np.ndarray, n_components: int, operations: Operations) -> None:
+    def start(self, chain: np.ndarray, n_components: int, backend: ModuleType) -> None:
         self.chain = chain
         self.held = np.full((chain.shape[0], self.n_kept), -1, dtype=np.int32)
         self.held[:, 0] = chain
-        self.neighbours = operations.start_neighbours(self.first_neighbours)
+        self.neighbours = backend.Neighbours(self.first_neighbours)
 
     def content(self) -> dict[str, Any]:
         return {"held": self.held, "neighbours": self.neighbours.content()}
@@ -314,7 +318,7 @@ class TruncatedSearch(SelectionRule):
             rows, self.held[rows], search.n_explore, random.key(Stream.EXPLORATION)
         )
         log_joint = evaluate.log_joint(candidates)
-        components, weights = evaluate.operations.top_of_candidates(
+        components, weights = evaluate.backend.top_components(
             log_joint, candidates, beta, self.n_kept
         )
         winners = components[:, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from pickmix.families.layout import Moments
 from pickmix.fitting.settings import WEIGHT_FLOOR
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
-from pickmix.sweep.contract import Backend
-from pickmix.threads import Threads
+from pickmix.threads import n_threads, run
 
 # Beyond this many centres, in few dimensions, a tree finds the nearest one faster.
 _TREE_CENTRES = 4096
@@ -31,12 +31,11 @@ _CELL_CENTRES = 48  # Centres per cell.
 _BLOCK_ROWS = 65536
 
 
-def nearest_centres(rows: np.ndarray, centres: np.ndarray, threads: Threads | None) -> np.ndarray:
+def nearest_centres(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     """Index of the nearest centre (Euclidean) of each row, (B,) int32."""
     n_centres, n_features = centres.shape
     if n_centres > _TREE_CENTRES and n_features <= _TREE_FEATURES:
-        workers = 1 if threads is None else threads.n_threads
-        return np.asarray(cKDTree(centres).query(rows, workers=workers)[1], dtype=np.int32)
+        return np.asarray(cKDTree(centres).query(rows, workers=n_threads())[1], dtype=np.int32)
     nearest = np.empty(rows.shape[0], dtype=np.int32)
     half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
     block = max(1, _BLOCK_NUMBERS // n_centres)
@@ -195,7 +194,7 @@ def soften(
     chain: np.ndarray,
     batches: Batches,
     settings: RandomPartition,
-    backend: Backend,
+    backend: ModuleType,
     seed: int,
 ) -> int:
     """Soft k-means through blocks; moves the chains, returns the evaluations made."""
@@ -219,7 +218,7 @@ def soften(
     # All have the pooled variance, whatever their rows.
     prior.least_count = np.inf
     state = MixtureState(family, moments, backend, prior, WEIGHT_FLOOR / K)
-    selection = PartitionSelection(state, Chains(backend, placed, chain, batches), settings, 1)
+    selection = PartitionSelection(state, Chains(placed, chain, batches), settings, 1)
     for t in range(1, _SPHERICAL_STEPS + 1):
         step(state, selection, t, 1.0, 1.0, StepRandomness(seed, t))
     if selection.counters.refused:
@@ -233,20 +232,19 @@ def seed_in_cells(
     n_components: int,
     key: np.uint64,
     generator: np.random.Generator,
-    backend: Backend,
+    backend: ModuleType,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres from k-means++ within the cells of a random tree, and the nearest of the cell."""
-    threads, operations, K = backend.threads, backend.operations, n_components
-    assert threads is not None
+    K = n_components
     rows = placed.gather(subsample)
     spread = np.sqrt(rows.var(axis=0))
     scales = 1.0 / np.maximum(spread, 1e-12 * spread.max() + 1e-280)
     cell_rows = max(2, _CELL_CENTRES * rows.shape[0] // K)
-    order, offsets, tree = operations.grow_tree(rows, cell_rows, key, scales)
+    order, offsets, tree = backend.grow_tree(rows, cell_rows, key, scales)
     centre_offsets = offsets * K // rows.shape[0]
     chosen = np.empty(K, dtype=np.int64)
     uniforms = generator.random((K, 2))
-    threads.run(
+    run(
         seed_cells,
         offsets.shape[0] - 1,
         float(rows.size * _CELL_CENTRES),
@@ -262,8 +260,8 @@ def seed_in_cells(
     for start in range(0, placed.n_rows, _BLOCK_ROWS):
         numbers = np.arange(start, min(start + _BLOCK_ROWS, placed.n_rows))
         part = placed.gather(numbers)
-        cells = operations.leaf_of(tree, part)
-        threads.run(
+        cells = backend.leaf_of(tree, part)
+        run(
             nearest_in_cell,
             part.shape[0],
             float(part.size * _CELL_CENTRES),

@@ -16,6 +16,7 @@ units do not matter.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 
 import numpy as np
 
@@ -32,10 +33,9 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.fitting.settings import FitSettings, resolve_batch_size
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.kernels.statistics import Statistics, stack
+from pickmix.selection.randomness import StepRandomness, Stream, draw_uniformly
 from pickmix.selection.settings import RandomPartition
-from pickmix.sweep.contract import Backend
-from pickmix.sweep.statistics import Statistics, stack
 
 _SUBSAMPLE_PER_COMPONENT = 20  # Rows for k-means++ and the first moments.
 _SMALLEST_SUBSAMPLE = 10_000
@@ -81,7 +81,7 @@ def choose_start(
     source: ArrayRows,
     settings: FitSettings,
     seed: int,
-    backend: Backend,
+    backend: ModuleType,
     given: GivenStart | WarmStart,
     draws: np.random.RandomState,
 ) -> Start:
@@ -121,7 +121,7 @@ class Starter:
     """Makes starts for K components of a family on a source of rows."""
 
     def __init__(
-        self, family: Family, source: ArrayRows, n_components: int, seed: int, backend: Backend
+        self, family: Family, source: ArrayRows, n_components: int, seed: int, backend: ModuleType
     ) -> None:
         self.family = family
         self.source = source
@@ -217,7 +217,7 @@ class Starter:
     def random_chain(self) -> np.ndarray:
         rows = np.arange(self.source.n_rows)
         key = self.random.key(Stream.START)
-        return self.backend.operations.draw_uniformly(rows, self.n_components, key, 0, 1)[:, 0]
+        return draw_uniformly(rows, self.n_components, key, 0, 1)[:, 0]
 
     def chain_near(self, moments: Moments) -> np.ndarray:
         """Chains (N,) on the nearest component with these moments."""
@@ -245,7 +245,7 @@ class Starter:
 
     def _lloyd(self, centres: np.ndarray, places: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """One Lloyd step; a centre without rows stays."""
-        nearest = nearest_centres(places, centres, self.backend.threads)
+        nearest = nearest_centres(places, centres)
         mass = np.bincount(nearest, weights, self.n_components)
         order = np.argsort(nearest, kind="stable")
         begins = np.searchsorted(nearest[order], np.flatnonzero(mass > 0.0))
@@ -256,7 +256,7 @@ class Starter:
 
     def _at_centres(self, centres: np.ndarray, rows: np.ndarray, row_weights: np.ndarray) -> Start:
         """Moments of the rows nearest to each centre, and chains there."""
-        nearest = nearest_centres(self.family.row_positions(rows), centres, self.backend.threads)
+        nearest = nearest_centres(self.family.row_positions(rows), centres)
         statistics = self.backend.pair_statistics(
             self.family.layout,
             self.n_components,
@@ -351,7 +351,7 @@ class Starter:
         chain = np.empty(placed.n_rows, dtype=np.int32)
         for start in range(0, chain.shape[0], _BLOCK_ROWS):
             part = np.arange(start, min(start + _BLOCK_ROWS, chain.shape[0]))
-            chain[part] = nearest_centres(placed.gather(part), centres, self.backend.threads)
+            chain[part] = nearest_centres(placed.gather(part), centres)
         return chain
 
     def _moments_of_chain(
@@ -360,9 +360,7 @@ class Starter:
         """Moments of the rows `numbers` by the components of their chains."""
         K = self.n_components
         components = chain[numbers]
-        order, ends = self.backend.operations.group_rows(
-            components, np.arange(K, dtype=np.int32), K
-        )
+        order, ends = self.backend.group_rows(components, np.arange(K, dtype=np.int32), K)
         parts: list[Statistics] = []
         begin = 0
         while begin < order.shape[0]:

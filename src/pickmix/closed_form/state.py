@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,7 @@ from pickmix.families.layout import (
     log_weights,
     merge_pairs,
 )
-from pickmix.sweep.contract import Backend
-from pickmix.sweep.statistics import Statistics
+from pickmix.kernels.statistics import Statistics
 
 _SMALLEST_SCALE = 1e-100  # Below this the lazy scale is folded into the masses.
 
@@ -49,7 +49,7 @@ class FrozenMixture:
 
     family: Family
     model: Model
-    backend: Backend
+    backend: ModuleType
 
     @property
     def layout(self) -> Layout:
@@ -66,7 +66,7 @@ class MixtureState:
         self,
         family: Family,
         moments: Moments,
-        backend: Backend,
+        backend: ModuleType,
         prior: Prior,
         weight_floor: float = 0.0,
     ) -> None:
@@ -90,7 +90,7 @@ class MixtureState:
 
     def _maximise(self, members: np.ndarray) -> np.ndarray:
         return self.family.maximise(
-            self.moments, members, self.prior, self.model, self.backend.threads
+            self.moments, members, self.prior, self.model, self.backend.COMPILED
         )
 
     def require_sound(self) -> MixtureState:
@@ -197,7 +197,7 @@ class MixtureState:
 
     @classmethod
     def of_content(
-        cls, family: Family, backend: Backend, shrinkage: str, content: dict[str, Any]
+        cls, family: Family, backend: ModuleType, shrinkage: str, content: dict[str, Any]
     ) -> MixtureState:
         """The state that had this content; `shrinkage` as in `Family.make_prior`."""
         K = np.shape(content["moments"][0])[0]

@@ -77,7 +77,7 @@ class OnlineMixture:
         weights = source.weights_of(np.arange(source.n_rows))[0]
         bound = float(weights @ bounds / weights.sum()) - state.log_total()
         batches = Batches(source.n_rows, source.n_rows, self.seed)
-        chains = Chains(state.backend, source, chain, batches)
+        chains = Chains(source, chain, batches)
         if self._selection is None:
             self._selection = PartitionSelection(state, chains, self.settings, 1)
         selection = self._selection

@@ -36,8 +36,8 @@ from pickmix.fitting.stopping import Outcome
 from pickmix.inputs.arrays import check_partial_table, refuse_empty_columns
 from pickmix.inputs.schema import TableSchema
 from pickmix.model.merging import group_components
-from pickmix.model.mixture import MixtureModel, make_backend
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.model.mixture import MixtureModel
+from pickmix.threads import use_threads
 
 # Parameters of a fit that speak of all columns or components, or of a place on the disk.
 NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
@@ -204,7 +204,7 @@ class ClosedFormMixture(
         self._check_parameters()
         random = check_randomness(self.random_state)
         with contextlib.ExitStack() as stack:
-            threads = stack.enter_context(contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))))
+            stack.enter_context(use_threads(self.n_jobs))
             table: LargeTable | None = None
             if columns is not None or (self._takes_sources and is_large(X)):
                 refuse_noise(noise)
@@ -259,13 +259,10 @@ class ClosedFormMixture(
             source = data.source(family, settings.compiled)
             self._warn_about(source)
             compile_seconds = compile_kernels(settings, source)
-            if table is not None:
-                table.use_kernels(settings.compiled, threads)
             result, outcome = fit_mixture(
                 source,
                 family,
                 settings,
-                make_backend(settings.compiled, threads),
                 [first * 2**31 + second for first, second in seeds],
                 start=self._warm_start(family, source, settings)
                 if warm

@@ -21,17 +21,16 @@ import numba
 import numpy as np
 
 from pickmix import compiled
-from pickmix.closed_form import cells, seeding
+from pickmix.closed_form import seeding
 from pickmix.data.partial_rows import PartialRows
 from pickmix.data.rows import ArrayRows
 from pickmix.families import cholesky
 from pickmix.families.layout import Model, Moments, make_layout
 from pickmix.fitting.settings import FitSettings
-from pickmix.selection import kernels, sparse
-from pickmix.sweep import block_setup, pair_kernels, partial
-from pickmix.sweep.blocks import sweep_blocks
-from pickmix.sweep.partial import sweep_partial_blocks
-from pickmix.sweep.statistics import no_sums
+from pickmix.kernels.numba_kernels import block_setup, choices, pairs, partial, stores
+from pickmix.kernels.numba_kernels.blocks import sweep_blocks
+from pickmix.kernels.numba_kernels.partial import sweep_partial_blocks
+from pickmix.kernels.statistics import no_sums
 
 _logger = logging.getLogger("pickmix")
 
@@ -41,22 +40,22 @@ _SIGNATURES: dict[Any, str] = {
     cholesky.factorise_components: "layout f2 s1 f1 f2 f1 b1 range",
     seeding.seed_cells: "f2 s1 i1 i1 f2 i1 range",
     seeding.nearest_in_cell: "f2 s1 f2 i1 s1 range",
-    cells._find_nearest: "g2 g2 i1 s2 s2 range",
-    kernels.group_rows: "s1 s1 i1 i1",
-    kernels.split: "i2 f2 s1 f1 key f1 i1 tree int i2 range",
-    kernels.descend: "f2 int tree s1 range",
-    kernels.keep_largest: "f2 s2 s2 f2",
-    kernels.accept_or_stay: "s1 s2 f1 f2a f1 f2 float i1 key int s2 f1 range",
-    sparse.draw_from_table: "i1 s1 int i1 f1 s1 f1 i1 key int s2 f2 f1",
-    sparse.update_table: "i1 s2 int float float i1 f1 s1 f1 i1",
-    sparse._collect: "i1 s2 s2 int key s2",
-    sparse.learn_distances: "s2 f2 s1a s2 f2 i2",
-    pair_kernels.evaluate_candidates: "layout model f2 s2 f2 range",
-    pair_kernels.evaluate_all: "layout model f2 f2 range",
-    pair_kernels.group_by_component: "s2 f2 f1 s1 s1 i1 i1 f1",
-    pair_kernels.accumulate_pairs: "layout f2 i1 i1 f1 sums range",
-    pair_kernels.accumulate_all: "layout f2 f1 f2 sums range",
-    pair_kernels.blend: "layout moments model s1 sums float f2 f1 range",
+    choices.find_nearest: "g2 g2 i1 s2 s2 range",
+    choices.count_rows: "s1 s1 i1 i1",
+    choices.split_pending: "i2 f2 s1 f1 key f1 i1 tree int i2 range",
+    choices.descend: "f2 int tree s1 range",
+    choices.keep_largest: "f2 s2 s2 f2",
+    choices.accept_rows: "s1 s2 f1 f2a f1 f2 float i1 key int s2 f1 range",
+    stores.draw_from_table: "i1 s1 int i1 f1 s1 f1 i1 key int s2 f2 f1",
+    stores.update_table: "i1 s2 int float float i1 f1 s1 f1 i1",
+    stores.collect_sets: "i1 s2 s2 int key s2",
+    stores.learn_distances: "s2 f2 s1a s2 f2 i2",
+    pairs.evaluate_candidates: "layout model f2 s2 f2 range",
+    pairs.evaluate_all: "layout model f2 f2 range",
+    pairs.group_by_component: "s2 f2 f1 s1 s1 i1 i1 f1",
+    pairs.accumulate_pairs: "layout f2 i1 i1 f1 sums range",
+    pairs.accumulate_all: "layout f2 f1 f2 sums range",
+    pairs.blend: "layout moments model s1 sums float f2 f1 range",
     sweep_blocks: "layout model f2 f1 i1 s1 i1 i1 range float key bool i1 s1 sums f1 work",
     sweep_partial_blocks: (
         "layout model f2 f1 i1 s1 s1 i1 i1 i1 int range float key bool i1 s1 sums f1 i1 f2 f2 f2 "
@@ -66,24 +65,30 @@ _SIGNATURES: dict[Any, str] = {
 # What starts, M-steps and the queries after a fit need.
 _ALWAYS = (
     cholesky.factorise_components,
-    pair_kernels.evaluate_candidates,
-    pair_kernels.evaluate_all,
-    pair_kernels.group_by_component,
-    pair_kernels.accumulate_pairs,
-    pair_kernels.blend,
+    pairs.evaluate_candidates,
+    pairs.evaluate_all,
+    pairs.group_by_component,
+    pairs.accumulate_pairs,
+    pairs.blend,
 )
 #: Kernels of each kind of fit.
 KINDS: dict[str, tuple[Any, ...]] = {
-    "partition": (*_ALWAYS, kernels.group_rows, kernels.split, kernels.descend, sweep_blocks),
-    "em": (*_ALWAYS, pair_kernels.accumulate_all),
-    "ssaem": (*_ALWAYS, kernels.keep_largest),
-    "tsaem": (*_ALWAYS, kernels.keep_largest, sparse._collect, sparse.learn_distances),
+    "partition": (
+        *_ALWAYS,
+        choices.count_rows,
+        choices.split_pending,
+        choices.descend,
+        sweep_blocks,
+    ),
+    "em": (*_ALWAYS, pairs.accumulate_all),
+    "ssaem": (*_ALWAYS, choices.keep_largest),
+    "tsaem": (*_ALWAYS, choices.keep_largest, stores.collect_sets, stores.learn_distances),
     "mcsaem": _ALWAYS,
-    "uniform": (*_ALWAYS, kernels.accept_or_stay),
-    "table": (*_ALWAYS, kernels.accept_or_stay, sparse.draw_from_table, sparse.update_table),
+    "uniform": (*_ALWAYS, choices.accept_rows),
+    "table": (*_ALWAYS, choices.accept_rows, stores.draw_from_table, stores.update_table),
     "partial": (sweep_partial_blocks,),
     # Seeds in cells, and searches for rows that come later.
-    "many": (seeding.seed_cells, seeding.nearest_in_cell, cells._find_nearest),
+    "many": (seeding.seed_cells, seeding.nearest_in_cell, choices.find_nearest),
 }
 _SAME_KERNELS = {"saem": "em", "optimal": "mcsaem", "table-forgetting": "table"}
 _MOST_BLOCKS = 16  # With more blocks, starts and searches use cells.
@@ -138,14 +143,14 @@ _SECONDS: dict[Any, float] = {
     sweep_blocks: 14.0,
     sweep_partial_blocks: 12.0,
     cholesky.factorise_components: 2.5,
-    cells._find_nearest: 2.0,
-    kernels.split: 2.0,
+    choices.find_nearest: 2.0,
+    choices.split_pending: 2.0,
     seeding.seed_cells: 2.0,
-    pair_kernels.evaluate_candidates: 1.5,
-    pair_kernels.evaluate_all: 1.5,
-    pair_kernels.accumulate_pairs: 1.0,
-    pair_kernels.accumulate_all: 1.0,
-    pair_kernels.blend: 1.5,
+    pairs.evaluate_candidates: 1.5,
+    pairs.evaluate_all: 1.5,
+    pairs.accumulate_pairs: 1.0,
+    pairs.accumulate_all: 1.0,
+    pairs.blend: 1.5,
 }
 
 compiled.before_first_use = ensure_compiled

@@ -18,8 +18,7 @@ from pickmix.fitting.settings import ClosedFormSettings, resolve
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Gaussians
 from pickmix.model.frame import Frame
-from pickmix.model.mixture import make_backend
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.threads import use_threads
 
 # With "auto": the most components that are tried, and the rows that each must have on average.
 _MOST_CHOSEN = 128
@@ -70,21 +69,10 @@ def fit_gaussians(
     compile_kernels(resolved, source)
     draws = check_randomness(settings.gaussian_seed)
     first, second = copy.deepcopy(draws).randint(2**31 - 1, size=2).tolist()
-    threads = Threads(resolve_n_jobs(None))
-    try:
-        with warnings.catch_warnings():
-            # What a start has not reached, the fit that follows may.
-            warnings.simplefilter("ignore")
-            result, _ = fit_mixture(
-                source,
-                family,
-                resolved,
-                make_backend(resolved.compiled, threads),
-                [first * 2**31 + second],
-                draws=draws,
-            )
-    finally:
-        threads.close()
+    with use_threads(None), warnings.catch_warnings():
+        # What a start has not reached, the fit that follows may.
+        warnings.simplefilter("ignore")
+        result, _ = fit_mixture(source, family, resolved, [first * 2**31 + second], draws=draws)
     packed = family.pack(result.parameters["covariances"])
     factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
     diagonal = form == "diag"

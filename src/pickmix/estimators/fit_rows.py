@@ -28,9 +28,6 @@ from pickmix.fitting.settings import partition_settings, resolve_batch_size
 from pickmix.inputs.arrays import check_weights, refuse_empty, warn_about_unseen
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inputs.sources import RowSource, bad_value
-from pickmix.model.mixture import make_backend
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
 
 LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 _SAMPLE_BYTES = 2**30  # Of a sample at most, unless components would have too few rows.
@@ -120,7 +117,7 @@ class LargeTable:
             self._opened = None if source is X else source
             sample_weight = check_weights(sample_weight, source.n_rows)
             size = chunk_rows(source, int(estimator.n_components))
-            self.chunks = LocalChunks(source, size, Reference(), sample_weight)
+            self.chunks = LocalChunks(source, size, sample_weight)
             names, self._labels = source.names, source.column_labels()
         #: Rows that weigh something, as far as that is known.
         self.n_rows = int(self.chunks.offsets[-1])
@@ -194,10 +191,6 @@ class LargeTable:
         finally:
             progress.close()
         return results, sums.total()
-
-    def use_kernels(self, compiled: bool, threads: Threads) -> None:
-        if isinstance(self.chunks, LocalChunks):
-            self.chunks.backend = make_backend(compiled, threads)
 
     def close(self) -> None:
         self.chunks.close()

@@ -23,11 +23,10 @@ from pickmix.estimators.row_sources import is_large, learn_by_chunks, refuse_noi
 from pickmix.families.base import Family
 from pickmix.fitting.settings import WEIGHT_FLOOR, partition_settings
 from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
-from pickmix.model.mixture import make_backend
+from pickmix.kernels import choose, needs_compiled
 from pickmix.selection.schedules import resolve_step_size
 from pickmix.selection.settings import RandomPartition
-from pickmix.sweep.contract import needs_compiled
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.threads import use_threads
 
 _FIRST_PASSES = 40  # Passes over the first batch.
 
@@ -122,7 +121,7 @@ class OnlineFitting(ClosedFormMixture):
         family = self._make_family(data.rows, continues=True)
         partial = data.is_partial
         compiled = needs_compiled(family.layout, data.rows.shape[0], K, partial)
-        key = (settings, self.n_jobs, np.asarray(self.reg_covar).tobytes(), compiled)
+        key = (settings, np.asarray(self.reg_covar).tobytes(), compiled)
         if self._online is None or self._online_for != key:
             self._online, self._online_for = self._resume(settings, family, compiled), key
         online = self._online
@@ -135,7 +134,8 @@ class OnlineFitting(ClosedFormMixture):
         moves = settings.relocate
         if moves == "auto":
             moves = not self._start_is_given()
-        bound, refused = online.learn(source, gamma, bool(moves))
+        with use_threads(self.n_jobs):
+            bound, refused = online.learn(source, gamma, bool(moves))
         if refused:
             error = SingularCovarianceError(family.reg_covar, refused)
             warnings.warn(str(error), stacklevel=2)
@@ -163,14 +163,13 @@ class OnlineFitting(ClosedFormMixture):
         if self.background_ is not None:
             # It stays as broad as it is.
             prior.resume_background(self.background_, moments)
-        backend = make_backend(compiled, Threads(resolve_n_jobs(self.n_jobs)))
         floor = WEIGHT_FLOOR / self.weights_.shape[0]
-        state = MixtureState(family, moments, backend, prior, floor).require_sound()
+        state = MixtureState(family, moments, choose(compiled), prior, floor).require_sound()
         seed = int(check_randomness(self.random_state).randint(2**31 - 1))
         return OnlineMixture(state, settings, center, seed, n_seen, self.n_steps_)
 
     def __getstate__(self) -> Any:
-        # Threads and caches are not pickled; the fitted parameters suffice.
+        # Caches are not pickled; the fitted parameters suffice.
         parent: Any = super()
         state = parent.__getstate__()
         return {name: value for name, value in state.items() if not name.startswith("_online")}

@@ -13,7 +13,6 @@ import numpy as np
 from pickmix.checks import check_restored
 from pickmix.families.distributions import Distribution, NormalMixture, normal_quantiles
 from pickmix.families.layout import Layout, Model, Moments
-from pickmix.threads import Threads
 
 NO_MASS = 1e-140  # Masses at or below this are none: their squares would leave float64.
 
@@ -199,12 +198,12 @@ class Family(abc.ABC):
         members: np.ndarray,
         prior: Prior,
         model: Model,
-        threads: Threads | None,
+        compiled: bool,
     ) -> np.ndarray:
         """M-step: write the rows `members` (U,) of the model from their moments.
 
-        Returns flags (U,) of components without an estimate; their old parameters stay. With
-        `threads` the work is compiled and spread over them, otherwise done in NumPy.
+        Returns flags (U,) of components without an estimate; their old parameters stay. The work is
+        `compiled` and spread over threads, or done in NumPy.
         """
 
     def self_scores(self, model: Model, moments: Moments) -> np.ndarray:

@@ -29,7 +29,6 @@ from pickmix.families.layout import (
     make_layout,
     moments_of_mass_one,
 )
-from pickmix.threads import Threads
 
 _LEAST_PROBABILITY = 1e-100  # No probability is smaller: its logarithm must be finite.
 # Pseudo-rows to choose from, and at most in units of the mean component's rows: columns in which
@@ -151,7 +150,7 @@ class Categorical(Family):
         members: np.ndarray,
         prior: Prior,
         model: Model,
-        threads: Threads | None,
+        compiled: bool,
     ) -> np.ndarray:
         assert isinstance(prior, CategoricalPrior)
         shares = moments.counts[members]

@@ -18,7 +18,7 @@ from pickmix.families.gaussian_parts import DensePart, DiagonalPart
 from pickmix.families.layout import Model, Moments, halves, make_layout, moments_of_mass_one
 from pickmix.families.shrinkage import CovariancePrior, ShrinkagePrior, without_row
 from pickmix.families.shrinkage import GaussianPrior as GaussianPrior
-from pickmix.threads import Threads
+from pickmix.threads import run
 
 _SPLIT_DISTANCE = 0.8  # Standard deviations of halves from the mean of the whole.
 _DIRECTION_STEPS = 8  # Power iterations to the direction of a split.
@@ -116,7 +116,7 @@ class Gaussian(Family):
         members: np.ndarray,
         prior: Prior,
         model: Model,
-        threads: Threads | None,
+        compiled: bool,
     ) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)
         U, D = members.shape[0], self.n_features
@@ -127,13 +127,13 @@ class Gaussian(Family):
                 model.location[members] = moments.mean[members]
             return np.full(U, failed[0])
         covariances = prior.shrink(moments, members, model.decay)
-        if threads is None:
+        if not compiled:
             factor, log_normaliser, failures = factorise(covariances, D, self.floors)
             model.factor[members[~failures]] = factor[~failures]
             model.log_normaliser[members[~failures]] = log_normaliser[~failures]
         else:
             failures = np.empty(U, dtype=np.bool_)
-            threads.run(
+            run(
                 factorise_components,
                 U,
                 U * self.layout.n_products * (D + 10.0),

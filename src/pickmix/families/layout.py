@@ -45,7 +45,7 @@ class Layout(NamedTuple):
 
     @property
     def n_features(self) -> int:
-        """Products, coordinates, levels and 1; see `sweep.features`."""
+        """Products, coordinates, levels and 1; see `kernels/numpy_kernels/features.py`."""
         return self.n_products + self.n_coordinates + self.n_levels + 1
 
     @property

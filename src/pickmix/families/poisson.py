@@ -30,7 +30,6 @@ from pickmix.families.layout import (
     make_layout,
     moments_of_mass_one,
 )
-from pickmix.threads import Threads
 
 _LEAST_RATE = 1e-10  # No rate is smaller: its logarithm must be finite.
 # Pseudo-rows of the prior at least, and at most in units of the mean component's rows. Columns in
@@ -118,7 +117,7 @@ class Poisson(Family):
         members: np.ndarray,
         prior: Prior,
         model: Model,
-        threads: Threads | None,
+        compiled: bool,
     ) -> np.ndarray:
         assert isinstance(prior, PoissonPrior)
         rates = moments.mean[members]

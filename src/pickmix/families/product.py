@@ -11,7 +11,6 @@ import numpy as np
 from pickmix.families.base import Family, HeldOutRows, Parameters, Part, Prior
 from pickmix.families.cholesky import HALF_LOG_2PI
 from pickmix.families.layout import Layout, Model, Moments
-from pickmix.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class Product(Family):
         members: np.ndarray,
         prior: Prior,
         model: Model,
-        threads: Threads | None,
+        compiled: bool,
     ) -> np.ndarray:
         n_members = members.shape[0]
         touched = Moments(*(array[members] for array in moments))
@@ -221,7 +220,7 @@ class Product(Family):
         for group, part in self._parts(prior.take(members)):
             own = group.family.empty_model(n_members)._replace(decay=model.decay)
             failures |= group.family.maximise(
-                group.moments(touched), all_components, part, own, threads
+                group.moments(touched), all_components, part, own, compiled
             )
             models.append(own)
         good, sound = members[~failures], ~failures

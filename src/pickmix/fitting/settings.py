@@ -22,6 +22,7 @@ from pickmix.checks import (
 from pickmix.families.base import Family
 from pickmix.fitting.loop import FitInfo
 from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.kernels import needs_compiled
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.schedules import (
@@ -31,7 +32,6 @@ from pickmix.selection.schedules import (
     resolve_step_size,
 )
 from pickmix.selection.settings import RandomPartition, SearchSet
-from pickmix.sweep.contract import needs_compiled
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")

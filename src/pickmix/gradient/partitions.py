@@ -18,11 +18,10 @@ import numpy as np
 from pickmix.data.rows import Batches
 from pickmix.gradient.compilation import compiled
 from pickmix.gradient.network import Network, Tables
-from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.kernels import numba_kernels
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.settings import RandomPartition
-from pickmix.threads import Threads
 
 # A partition serves at least this many steps: they run in one compiled call.
 _FEWEST_STEPS = 16
@@ -109,7 +108,7 @@ class Partitions:
                 self.block_size,
                 shuffle,
                 random.child(slot),
-                CompiledOperations(Threads()),
+                numba_kernels,
             )
             block_of[slot, partition.members] = partition.block_of_position()
             _fill(members[slot], partition)

@@ -15,10 +15,9 @@ import jax
 import numpy as np
 
 from pickmix.gradient.network import shape_of
-from pickmix.selection.compiled_operations import CompiledOperations
+from pickmix.kernels.numba_kernels import Table
 from pickmix.selection.proposals import Proposal, UniformProposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.threads import Threads
 
 
 class TreeProposal:
@@ -47,7 +46,7 @@ class TreeProposal:
         for number, n_children in enumerate(dict.fromkeys(n_choices)):
             slots = np.flatnonzero(np.equal(n_choices, n_children))
             shared = copy.copy(proposal) if number else proposal
-            shared.operations = CompiledOperations(Threads())
+            shared.table_type = Table
             shared.start(n_rows * slots.shape[0], n_children)
             self._groups.append(_Group(shared, slots))
 

@@ -18,6 +18,7 @@ from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
+from pickmix.kernels.posteriors import log_sum_exp
 from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
 from pickmix.model.mixture import MixtureModel
@@ -148,10 +149,10 @@ class View:
             log_density = self.log_densities(rows.values)
         else:
             components, densities = [], []
-            for log_joint, log_base, operations in self.model.log_joint_blocks(rows.values):
-                likelihood = operations.log_sum_exp(log_joint)
+            for log_joint, log_base, backend in self.model.log_joint_blocks(rows.values):
+                likelihood = log_sum_exp(log_joint)
                 refuse_overflow(likelihood)
-                components.append(operations.top_of_all(log_joint, 1.0, 1)[0][:, 0])
+                components.append(backend.top_components(log_joint.T, None, 1.0, 1)[0][:, 0])
                 densities.append(likelihood + log_base)
             component = np.concatenate(components)
             log_density = np.concatenate(densities) + rows.log_units

@@ -14,9 +14,9 @@ work grows as K log K.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list
@@ -27,11 +27,11 @@ from pickmix.closed_form.pairing import BLOCKS_AT_ONCE, nearest_in_blocks
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments, merge_groups, merge_pairs
-from pickmix.model.mixture import LEAST_WEIGHT, MixtureModel, make_backend
+from pickmix.kernels import choose
+from pickmix.model.mixture import LEAST_WEIGHT, MixtureModel
 from pickmix.selection.partitions import draw_partition
 from pickmix.selection.randomness import StepRandomness
-from pickmix.sweep.contract import Backend
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.threads import use_threads
 
 _ALL_PAIRS = 256  # Up to this many components all pairs are compared.
 _N_TREES = 6  # Else those that share a block of one of these random trees.
@@ -148,8 +148,8 @@ def merge_model(model: MixtureModel) -> Merges:
     if background is not None and model.n_rows > 0.0:
         # One that explains less than one row is like any other.
         background = background if model.weights[background] * model.n_rows >= 1.0 else None
-    with contextlib.closing(Threads(resolve_n_jobs(model.n_jobs))) as threads:
-        backend = make_backend(mass.shape[0] > _COMPILED_FROM, threads)
+    with use_threads(model.n_jobs):
+        backend = choose(mass.shape[0] > _COMPILED_FROM)
         return find_merges(model.family, moments._replace(mass=mass), backend, background)
 
 
@@ -194,7 +194,7 @@ def score_levels(
 
 def _state_of(family: Family, moments: Moments) -> MixtureState:
     prior = family.make_prior(moments, "none", 1.0)
-    return MixtureState(family, moments, make_backend(False, Threads(1)), prior, LEAST_WEIGHT)
+    return MixtureState(family, moments, choose(False), prior, LEAST_WEIGHT)
 
 
 def _made_sound(family: Family, moments: Moments) -> Moments:
@@ -209,7 +209,7 @@ def _made_sound(family: Family, moments: Moments) -> Moments:
 
 
 def find_merges(
-    family: Family, moments: Moments, backend: Backend, background: int | None = None
+    family: Family, moments: Moments, backend: ModuleType, background: int | None = None
 ) -> Merges:
     """Merge K components, the cheapest pair of neighbours first, until one is left.
 
@@ -221,7 +221,7 @@ def find_merges(
 
 class _Merger:
     def __init__(
-        self, family: Family, moments: Moments, backend: Backend, background: int | None
+        self, family: Family, moments: Moments, backend: ModuleType, background: int | None
     ) -> None:
         self.family = family
         self.backend = backend
@@ -325,7 +325,7 @@ class _Merger:
         random = StepRandomness(0, phase)
         for number in range(_N_TREES):
             partition = draw_partition(
-                places, _BLOCK_SIZE, 0.0, random.child(number), self.backend.operations, widths
+                places, _BLOCK_SIZE, 0.0, random.child(number), self.backend, widths
             )
             for first in range(0, partition.n_blocks, BLOCKS_AT_ONCE):
                 found.append(nearest_in_blocks(partition, first, places / widths))

@@ -5,15 +5,15 @@ Queries take rows (N, D) of float64 or float32 with NaN for missing cells, valid
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 
 import numpy as np
 
 from pickmix import compiled as compilation
 from pickmix.checks import refuse_overflow
-from pickmix.closed_form.evaluation import log_joint_blocks
+from pickmix.closed_form.evaluation import dense_block_rows
 from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
@@ -21,20 +21,13 @@ from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
 from pickmix.families.layout import Moments
 from pickmix.families.registry import restrict_family
-from pickmix.selection.operations import Operations
+from pickmix.kernels import MOST_COMPONENTS, choose, needs_compiled
+from pickmix.kernels.posteriors import log_sum_exp, normalise_all
 from pickmix.selection.randomness import StepRandomness
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.contract import MOST_COMPONENTS, Backend, needs_compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads, resolve_n_jobs
+from pickmix.threads import use_threads
 
 _SEARCH_CELL = 32  # Components per cell of an approximate search.
 LEAST_WEIGHT = 1e-300  # A component of weight zero stays one that can be evaluated.
-
-
-def make_backend(compiled: bool, threads: Threads) -> Backend:
-    """NumPy, or compiled kernels on threads; for rows that may have missing cells."""
-    return Compiled(threads) if compiled else Reference()
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +90,6 @@ class MixtureModel:
     def frozen(
         self,
         rows: np.ndarray,
-        threads: Threads,
         noise: np.ndarray | None = None,
         moments: Moments | None = None,
     ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
@@ -120,25 +112,30 @@ class MixtureModel:
         if compiled and partial:
             compilation.before_first_use("partial")
         prior = family.make_prior(moments, "none", float(rows.shape[0]))
-        backend = make_backend(compiled, threads)
-        state = MixtureState(family, moments, backend, prior, LEAST_WEIGHT).require_sound()
+        state = MixtureState(family, moments, choose(compiled), prior, LEAST_WEIGHT).require_sound()
         source = make_rows(rows, None, centre, noise)
         log_base = family.log_base(np.asarray(rows, dtype=np.float64))
         return state, source, np.zeros(rows.shape[0]) if log_base is None else log_base
 
     def log_joint_blocks(
         self, rows: np.ndarray, noise: np.ndarray | None = None, moments: Moments | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray, Operations]]:
-        """Yield (log-joints (K, R), log_base (R,), operations) over the rows.
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, ModuleType]]:
+        """Yield (log-joints (K, R), log_base (R,), backend) over the rows.
 
         Weights are normalised, but not those of components by `moments`.
         """
-        with contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))) as threads:
-            state, source, log_base = self.frozen(rows, threads, noise, moments)
-            for block, log_joint in log_joint_blocks(state, source, np.arange(source.n_rows)):
-                if moments is not None:
-                    log_joint += state.log_total()
-                yield log_joint, log_base[block], state.backend.operations
+        with use_threads(self.n_jobs):
+            state, source, log_base = self.frozen(rows, noise, moments)
+        backend, n_rows = state.backend, dense_block_rows(state.n_components)
+        shift = state.log_total()
+        for first in range(0, source.n_rows, n_rows):
+            block = np.arange(first, min(first + n_rows, source.n_rows))
+            with use_threads(self.n_jobs):
+                log_joint = backend.log_joint_all(state.layout, state.model, source.gather(block))
+            log_joint -= shift
+            if moments is not None:
+                log_joint += shift
+            yield log_joint, log_base[block], backend
 
     def score_samples(
         self,
@@ -154,8 +151,8 @@ class MixtureModel:
         """
         if n_candidates is None:
             parts = []
-            for log_joint, log_base, operations in self.log_joint_blocks(rows, noise):
-                block = operations.log_sum_exp(log_joint)
+            for log_joint, log_base, _ in self.log_joint_blocks(rows, noise):
+                block = log_sum_exp(log_joint)
                 refuse_overflow(block)
                 parts.append(block + log_base)
             return np.concatenate(parts)
@@ -170,8 +167,8 @@ class MixtureModel:
         self, rows: np.ndarray, n_candidates: int, noise: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """A likely component of each row (N,), and a lower bound of its log-density (N,)."""
-        with contextlib.closing(Threads(resolve_n_jobs(self.n_jobs))) as threads:
-            state, source, log_base = self.frozen(rows, threads, noise)
+        with use_threads(self.n_jobs):
+            state, source, log_base = self.frozen(rows, noise)
             routes = draw_routes(
                 state,
                 StepRandomness(0, 0),
@@ -189,10 +186,10 @@ class MixtureModel:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components (N, m) and their posterior probabilities (N, m)."""
         components, probabilities = [], []
-        for log_joint, _, operations in self.log_joint_blocks(rows, noise):
-            log_density = operations.log_sum_exp(log_joint)
+        for log_joint, _, backend in self.log_joint_blocks(rows, noise):
+            log_density = log_sum_exp(log_joint)
             refuse_overflow(log_density)
-            best = operations.top_of_all(log_joint, 1.0, m)[0]
+            best = backend.top_components(log_joint.T, None, 1.0, m)[0]
             chosen = log_joint[best, np.arange(best.shape[0])[:, None]]
             components.append(best)
             probabilities.append(np.exp(chosen - log_density[:, None]))
@@ -205,8 +202,8 @@ class MixtureModel:
         if labels is not None:
             order = np.argsort(labels, kind="stable")
             starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
-        for log_joint, _, operations in self.log_joint_blocks(rows, noise):
-            refuse_overflow(operations.normalise_all(log_joint, 1.0))
+        for log_joint, _, _ in self.log_joint_blocks(rows, noise):
+            refuse_overflow(normalise_all(log_joint, 1.0))
             if labels is not None:
                 log_joint = np.add.reduceat(log_joint[order], starts, axis=0)
             yield log_joint

@@ -9,13 +9,34 @@ share a block and the chain over components is ergodic. The tree also gives the 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.selection.operations import Operations, Tree
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.randomness import StepRandomness, Stream, uniforms
+
+LEAST_QUANTILE = 0.3  # Splits of a tree put at least this share of blocks on each side.
+_EXCHANGE_DRAW = 2**19  # First draw of exchanges, beyond those of directions.
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Splits of space: row x goes to the second child where directions[n] . x >= thresholds[n].
+
+    children (n, 2): another node, or leaf number l as -1 - l. Without nodes there is one leaf.
+    """
+
+    directions: np.ndarray
+    thresholds: np.ndarray
+    children: np.ndarray
+    root: int
+
+    @classmethod
+    def unfilled(cls, n_nodes: int, n_features: int) -> Tree:
+        children = np.empty((n_nodes, 2), dtype=np.int32)
+        return cls(np.empty((n_nodes, n_features)), np.empty(n_nodes), children, -1)
 
 
 @dataclass(frozen=True)
@@ -65,7 +86,7 @@ def draw_partition(
     block_size: int,
     shuffle: float,
     random: StepRandomness,
-    operations: Operations,
+    backend: ModuleType,
     widths: np.ndarray | None = None,
 ) -> Partition:
     """Draw a partition of the components at positions (K, d) into blocks of at most `block_size`.
@@ -73,9 +94,9 @@ def draw_partition(
     Distances are measured in `widths` (d,), typical scales of a component. The partition does not
     depend on the chains; several partitions of one step are drawn with children of `random`.
 
-    >>> from pickmix.selection.arrays import ArrayOperations
+    >>> from pickmix.kernels import numpy_kernels
     >>> places = np.arange(8.0)[:, None]
-    >>> partition = draw_partition(places, 4, 0.0, StepRandomness(0, 1), ArrayOperations())
+    >>> partition = draw_partition(places, 4, 0.0, StepRandomness(0, 1), numpy_kernels)
     >>> [sorted(block.tolist()) for block in np.split(partition.members, partition.offsets[1:-1])]
     [[0, 1, 2, 3], [4, 5, 6, 7]]
     """
@@ -85,7 +106,26 @@ def draw_partition(
         return Partition(all_components, np.array([0, n_components]), Tree.unfilled(0, n_features))
     key = random.key(Stream.PARTITION)
     scales = np.ones(n_features) if widths is None else 1.0 / widths
-    members, offsets, tree = operations.grow_tree(places, block_size, key, scales)
+    members, offsets, tree = backend.grow_tree(places, block_size, key, scales)
     if shuffle > 0.0:
-        operations.exchange(members, shuffle, key)
+        _exchange(members, shuffle, key)
     return Partition(members, offsets, tree)
+
+
+def root(first_leaf: int, last_leaf: int, key: np.uint64) -> int:
+    """The node that leaves first_leaf..last_leaf hang from; -1 - leaf if there is but one."""
+    n = last_leaf - first_leaf
+    if n == 1:
+        return -1 - first_leaf
+    u = float(uniforms(key, np.array([first_leaf + 2 * last_leaf]), 1)[0, 0])
+    middle = round((LEAST_QUANTILE + (1.0 - 2.0 * LEAST_QUANTILE) * u) * n)
+    return first_leaf + max(1, min(n - 1, middle)) - 1
+
+
+def _exchange(members: np.ndarray, share: float, key: np.uint64) -> None:
+    """Exchange about `share` of the members at random (Fisher and Yates)."""
+    drawn = uniforms(key, np.arange(members.shape[0]), 2, _EXCHANGE_DRAW)
+    chosen = np.flatnonzero(drawn[:, 0] < share)
+    for i in range(chosen.shape[0] - 1, 0, -1):
+        a, b = chosen[i], chosen[min(int(drawn[i, 1] * (i + 1)), i)]
+        members[a], members[b] = members[b], members[a]

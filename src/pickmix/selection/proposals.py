@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.selection.arrays import ArrayOperations
-from pickmix.selection.operations import Operations, Table
-from pickmix.selection.randomness import StepRandomness, Stream
+from pickmix.selection.randomness import StepRandomness, Stream, draw_uniformly
 
 
 class Proposal(abc.ABC):
@@ -36,8 +34,8 @@ class Proposal(abc.ABC):
     independent: bool = True
     #: True spares the check of every candidate. A wrong candidate of a trusted proposal crashes.
     trusted: bool = False
-    #: How array work is done; set before `start` by whoever runs the fit.
-    operations: Operations = ArrayOperations()
+    #: The class of tables by row, of the kernels in use; set before `start` by what runs the fit.
+    table_type: type
 
     def start(self, n_rows: int, n_components: int) -> None:
         """Begin a fit: forget everything learnt about rows."""
@@ -84,7 +82,7 @@ class Proposal(abc.ABC):
         They must be arrays, numbers, texts, or lists, tuples and dictionaries of them. A subclass
         that learns anything else overrides this, and takes it back in `restore`.
         """
-        return {name: value for name, value in vars(self).items() if name != "operations"}
+        return {name: value for name, value in vars(self).items() if name != "table_type"}
 
     def restore(self, content: dict[str, Any]) -> None:
         """Continue with the content of a checkpoint, after `start`."""
@@ -138,9 +136,7 @@ class UniformProposal(Proposal):
         random: StepRandomness,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         key = random.key(Stream.PROPOSAL)
-        candidates = self.operations.draw_uniformly(
-            rows, self.n_components, key, first_draw, n_draws
-        )
+        candidates = draw_uniformly(rows, self.n_components, key, first_draw, n_draws)
         return candidates, np.zeros(candidates.shape), np.zeros(rows.shape[0])
 
 
@@ -148,11 +144,10 @@ class _TableProposal(Proposal):
     """q(z) = n_z / sum_k n_k with a table n per row, n_k = 1/K before the first visit."""
 
     trusted = True
-    table: Table
 
     def start(self, n_rows: int, n_components: int) -> None:
         super().start(n_rows, n_components)
-        self.table = self.operations.start_table(n_rows, n_components)
+        self.table = self.table_type(n_rows, n_components)
 
     def propose(
         self,
@@ -162,10 +157,12 @@ class _TableProposal(Proposal):
         first_draw: int,
         random: StepRandomness,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.table.draw(rows, current, random.key(Stream.PROPOSAL), first_draw, n_draws)
+        key = random.key(Stream.PROPOSAL)
+        candidates, log_q, log_q_current = self.table.draw(rows, current, key, first_draw, n_draws)
+        return candidates, log_q, log_q_current
 
     def content(self) -> dict[str, Any]:
-        return self.table.content()
+        return dict(self.table.content())
 
     def restore(self, content: dict[str, Any]) -> None:
         self.table.restore(content)

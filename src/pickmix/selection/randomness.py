@@ -4,7 +4,7 @@ There is no generator state to share or to split, so the same seed gives the sam
 draws for any number of threads, blocks or machines, in any order of evaluation.
 The generator is the five-round "squares" construction of Widynski (2020,
 arXiv:2004.06278), keyed per step; keys come from the SplitMix64 finaliser.
-Kernels draw with `uniform` of `selection/kernels.py`, which gives the same bits.
+Kernels draw with `uniform` of `kernels/numba_kernels/choices.py`, which gives the same bits.
 """
 
 from __future__ import annotations
@@ -67,6 +67,14 @@ def uniforms(key: np.uint64, rows: np.ndarray, n_draws: int, first_draw: int = 0
 
 def _swap(x: np.ndarray) -> np.ndarray:
     return np.asarray((x >> HALF_WORD) | (x << HALF_WORD))
+
+
+def draw_uniformly(
+    rows: np.ndarray, n_components: int, key: np.uint64, first_draw: int, n_draws: int
+) -> np.ndarray:
+    """Components (B, n_draws) int32, each equally likely."""
+    drawn = (uniforms(key, rows, n_draws, first_draw) * n_components).astype(np.int32)
+    return np.minimum(drawn, n_components - 1)
 
 
 class StepRandomness:

@@ -18,11 +18,12 @@ from dense_posteriors import (
 )
 
 from pickmix.families.layout import LOG_FLOOR
+from pickmix.kernels import numba_kernels
+from pickmix.kernels.numba_kernels import blocks
+from pickmix.kernels.numba_kernels import sweeps as compiled
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
-from pickmix.sweep import blocks, compiled
-from pickmix.sweep.compiled import Compiled
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.4])
@@ -31,7 +32,7 @@ from pickmix.threads import Threads
 def test_blocks_sum_up_what_dense_algebra_does(backend, name, beta):
     problem = make(name)
     posterior, log_sums = problem.posterior(beta)
-    done = problem.sweep(BACKENDS[backend](), beta=beta)
+    done = problem.sweep(BACKENDS[backend], beta=beta)
     np.testing.assert_allclose(done.log_sums, log_sums, atol=LOG_SUMS[backend])
     # Single rows lose digits in float32, and hardly any on average.
     assert np.abs(done.log_sums - log_sums).mean() < 1e-4
@@ -46,7 +47,7 @@ def test_narrow_components_of_wide_blocks(backend, name, width, beta):
     # A thousandth of the block's width needs the own frame, a ten millionth float64.
     problem = make(name, width)
     posterior, log_sums = problem.posterior(beta)
-    done = problem.sweep(BACKENDS[backend](), beta=beta)
+    done = problem.sweep(BACKENDS[backend], beta=beta)
     np.testing.assert_allclose(done.log_sums, log_sums, atol=0.02)
     assert_sums(problem, posterior, done.statistics, 2e-3)
 
@@ -63,7 +64,7 @@ def test_decay_and_floor_reach_the_sweep(backend, width):
     problem.state.decay(step_size)
     problem.state.model.decay[LOG_FLOOR] = np.log(floor)
     posterior, log_sums = problem.posterior()
-    done = problem.sweep(BACKENDS[backend]())
+    done = problem.sweep(BACKENDS[backend])
     np.testing.assert_allclose(done.log_sums, log_sums, atol=0.02)
     assert_sums(problem, posterior, done.statistics, 2e-3)
 
@@ -73,7 +74,7 @@ def test_an_outlier_spoils_nothing(backend):
     problem = make("full")
     problem.source.data[17] = 1e17
     posterior, log_sums = problem.posterior()
-    done = problem.sweep(BACKENDS[backend]())
+    done = problem.sweep(BACKENDS[backend])
     np.testing.assert_allclose(done.log_sums, log_sums, rtol=1e-9, atol=2e-3)
     others = np.flatnonzero(posterior[:, 17] == 0.0)
     assert others.size > K // 2
@@ -86,7 +87,7 @@ def test_an_outlier_spoils_nothing(backend):
 def test_repeated_rows_have_no_scatter(backend):
     problem = make("full", width=0.3)
     problem.source.data[:] = problem.source.data[0]
-    done = problem.sweep(BACKENDS[backend](), chain=np.zeros_like(problem.chain))
+    done = problem.sweep(BACKENDS[backend], chain=np.zeros_like(problem.chain))
     found = done.statistics
     assert found.scatter[found.mass > 1.0].max() < 1e-20
 
@@ -96,7 +97,7 @@ def test_draws_pass_through_the_posterior(backend):
     """A row moves to the component at which the running sum of weights passes its uniform."""
     problem = make("full")
     posterior, _ = problem.posterior()
-    done = problem.sweep(BACKENDS[backend]())
+    done = problem.sweep(BACKENDS[backend])
     running = np.cumsum(posterior[problem.partition.members], axis=0)
     # Other blocks have no weight: the running sum over all members is that of the own block.
     place = (running <= uniforms(KEY, EVERYONE, 1)[:, 0]).sum(axis=0)
@@ -110,7 +111,7 @@ def test_draws_pass_through_the_posterior(backend):
 def test_greedy_takes_the_best_of_the_block(backend):
     problem = make("full")
     posterior, _ = problem.posterior()
-    done = problem.sweep(BACKENDS[backend](), wants_statistics=False, greedy=True)
+    done = problem.sweep(BACKENDS[backend], wants_statistics=False, greedy=True)
     best = np.sort(posterior, axis=0)
     clear = best[-1] - best[-2] > 1e-4
     assert clear.mean() > 0.99
@@ -123,7 +124,7 @@ def test_a_sweep_changes_nothing_but_what_it_returns(backend):
     problem = make("full")
     before = [array.copy() for array in (*problem.state.model, *problem.state.moments)]
     chain = problem.chain.copy()
-    problem.sweep(BACKENDS[backend]())
+    problem.sweep(BACKENDS[backend])
     for now, then in zip((*problem.state.model, *problem.state.moments), before, strict=True):
         np.testing.assert_array_equal(now, then)
     np.testing.assert_array_equal(problem.chain, chain)
@@ -132,7 +133,7 @@ def test_a_sweep_changes_nothing_but_what_it_returns(backend):
 @both_backends
 def test_a_row_draws_alike_in_any_batch(backend):
     problem = make("full")
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     everyone = problem.sweep(engine)
     some = np.random.default_rng(0).permutation(N)[:701]
     part = problem.sweep(engine, numbers=some)
@@ -146,7 +147,7 @@ def test_a_row_draws_alike_in_any_batch(backend):
 @both_backends
 def test_blocks_without_rows_have_no_mass(backend):
     problem = make("diag")
-    done = problem.sweep(BACKENDS[backend](), chain=np.full_like(problem.chain, 5))
+    done = problem.sweep(BACKENDS[backend], chain=np.full_like(problem.chain, 5))
     own = problem.block_of() == problem.block_of()[5]
     mass, mean, scatter = by_component(done.statistics)
     assert mass[own].sum() == pytest.approx(N, rel=1e-5)
@@ -164,9 +165,8 @@ def test_threads_change_nothing(weighted, monkeypatch):
     problem = make("full", weights=np.random.default_rng(0).random(N) + 0.5 if weighted else None)
     results = []
     for n_threads in (1, 3):
-        threads = Threads(n_threads)
-        done = problem.sweep(Compiled(threads))
-        threads.close()
+        with use_threads(n_threads):
+            done = problem.sweep(numba_kernels)
         results.append((done.components, done.log_sums, *vars(done.statistics).values()))
     for alone, together in zip(*results, strict=True):
         np.testing.assert_array_equal(alone, together)
@@ -176,14 +176,14 @@ def test_threads_change_nothing(weighted, monkeypatch):
 def test_row_weights_count(backend):
     problem = make("diag", weights=np.random.default_rng(0).random(N) + 0.5)
     posterior, _ = problem.posterior()
-    done = problem.sweep(BACKENDS[backend]())
+    done = problem.sweep(BACKENDS[backend])
     assert_sums(problem, posterior, done.statistics, SUMS[backend])
 
 
 @pytest.mark.parametrize("gathered_rows", [50, 256, 10**6])
 def test_blocks_with_many_rows_are_cut(gathered_rows, monkeypatch):
     problem = make("full")
-    engine = BACKENDS["compiled"]()
+    engine = BACKENDS["compiled"]
     whole = problem.sweep(engine)
     sweeps = []
     monkeypatch.setattr(compiled, "_PIECE_ROWS", 100)
@@ -209,7 +209,7 @@ def test_some_components_may_stand_apart(backend):
     some = np.array([7, 3, 31, 12, 5], dtype=np.int32)
     rows = np.flatnonzero(np.isin(problem.chain, some))
     partition = Partition.of_blocks(some, 2)
-    done = problem.sweep(BACKENDS[backend](), numbers=rows, partition=partition)
+    done = problem.sweep(BACKENDS[backend], numbers=rows, partition=partition)
     np.testing.assert_array_equal(done.statistics.members, some)
     assert done.statistics.mass.sum() == pytest.approx(rows.size, rel=1e-5)
     partner = dict([(7, {7, 3}), (3, {7, 3}), (31, {31, 12}), (12, {31, 12}), (5, {5})])

@@ -10,7 +10,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Model, make_layout
-from pickmix.sweep.statistics import Statistics
+from pickmix.kernels.statistics import Statistics
 
 REG = 1e-3
 
@@ -46,7 +46,7 @@ def test_log_joints_equal_scipys(backend, name, n_features):
         },
         np.zeros(n_features),
     )._replace(mass=weights.copy())
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     prior = family.make_prior(moments, "none", 50.0)
     state = MixtureState(family, moments, engine, prior).require_sound()
     X = np.random.default_rng(1).normal(size=(50, n_features)) * 3
@@ -77,7 +77,7 @@ def test_moments_of_pairs_in_blocks_equal_numpys(backend, name, offset):
     K, D, N = 6, 3, 500
     rng = np.random.default_rng(3)
     layout = GAUSSIANS[name](D).layout
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     X = rng.normal(size=(N, D)) + offset
     row_weights = rng.random(N)
     # Every row belongs to two of the first five components; the sixth is never touched.
@@ -122,7 +122,7 @@ def test_moments_of_pairs_in_blocks_equal_numpys(backend, name, offset):
 @both_backends
 def test_one_row_has_no_scatter(backend):
     layout = GAUSSIANS["full"](2).layout
-    found = BACKENDS[backend]().pair_statistics(
+    found = BACKENDS[backend].pair_statistics(
         layout,
         9,
         np.array([[1e8 / 3.0, -7.0]]),
@@ -143,7 +143,7 @@ def test_as_many_products_as_coordinates_are_not_always_squares(backend):
     assert layout.n_products == layout.n_coordinates == 3
     rng = np.random.default_rng(4)
     rows, shares = rng.normal(size=(40, 3)), rng.random((2, 40))
-    engine = BACKENDS[backend]()
+    engine = BACKENDS[backend]
     scatter = engine.sums_of_all(layout, rows, np.ones(40), shares)[3]
     for found, weights in zip(scatter, shares, strict=True):
         matrix = weights.sum() * np.cov(rows[:, :2].T, aweights=weights, bias=True)

@@ -261,7 +261,7 @@ def accumulate_all(layout, columns, row_weights, responsibilities, sums, start, 
 
 @kernel()
 def blend(layout, moments, model, members, sums, share, gains, freedom, start, stop):
-    """`Backend.blend` for members[start:stop]; gains (U, P) and freedom (U,) may be empty."""
+    """`blend` for members[start:stop]; gains (U, P) and freedom (U,) may be empty."""
     first, _, starts, _ = layout
     n = first.shape[0]
     own_mass, own_squares, own_mean, own_scatter, own_counts = moments

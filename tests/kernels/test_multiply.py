@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from pickmix.sweep import multiply
-from pickmix.sweep.multiply import DOUBLE, SINGLE
+from pickmix.kernels.numba_kernels import multiply
+from pickmix.kernels.numba_kernels.multiply import DOUBLE, SINGLE
 
 
 @pytest.fixture(scope="module", params=["", "plain_"])

@@ -1,4 +1,4 @@
-"""Partial rows, compiled: the arithmetic of partial_reference.py, a block of components at a time.
+"""Partial rows, compiled: what numpy_kernels/partial.py computes, a block of components at a time.
 
 All numbers of a block are rows of one array (n, W), the workspace, with a lane for each component:
 innermost loops run over lanes and vectorise, and one array is quick to compile. `At` says at which
@@ -22,7 +22,7 @@ import numpy as np
 from pickmix.compiled import kernel, part
 from pickmix.families.base import NO_MASS
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
-from pickmix.selection.kernels import uniform
+from pickmix.kernels.numba_kernels.choices import uniform
 
 _LANES = 8
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

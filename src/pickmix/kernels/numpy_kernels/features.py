@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pickmix.families.layout import Layout, Model, log_weights
-from pickmix.sweep.statistics import Sums
+from pickmix.kernels.statistics import Sums
 
 _LEAST_SHARE = 1e-9  # Of a sum of squares that is about the mean.
 _MOST_ERROR = 1e-5  # Of a log-joint in nats, by rounding.

@@ -10,8 +10,8 @@ from pickmix.closed_form import starts
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.fitting import settings as settings_module
 from pickmix.fitting.settings import resolve
+from pickmix.kernels import needs_compiled
 from pickmix.selection.settings import SearchSet
-from pickmix.sweep.contract import needs_compiled
 
 
 def test_more_of_anything_never_needs_less():

@@ -10,12 +10,11 @@ from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
 from pickmix.families.registry import make_family
+from pickmix.kernels import numba_kernels, numpy_kernels
+from pickmix.kernels.numpy_kernels.partial import condition
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.partial_reference import condition
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
+from pickmix.threads import use_threads
 
 N, D, K = 120, 4, 21
 KEY = StepRandomness(0, 1).key(Stream.POSTERIOR)
@@ -76,16 +75,17 @@ def partial_source(noise, seed=1):
     return PartialRows(rows, weights, np.zeros(D), noise=packed), matrices
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def compiled():
-    return Compiled(Threads(2))
+    with use_threads(2):
+        yield numba_kernels
 
 
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("name", list(GAUSSIANS))
 def test_log_joints_are_those_of_the_marginals(name, noise):
     family, parameters = gaussian_case(name)
-    state = state_of(family, parameters, Reference())
+    state = state_of(family, parameters, numpy_kernels)
     source, matrices = partial_source(noise)
     rows = source.gather(np.arange(N))
     found = state.backend.log_joint_all(state.layout, state.model, rows)
@@ -108,7 +108,7 @@ def test_log_joints_are_those_of_the_marginals(name, noise):
 def test_rows_are_completed_as_the_joint_distribution_says(name, noise):
     """Mean and covariance of the complete row, from the joint of it and what was seen."""
     family, parameters = gaussian_case(name)
-    state = state_of(family, parameters, Reference())
+    state = state_of(family, parameters, numpy_kernels)
     source, matrices = partial_source(noise)
     rows = source.gather(np.arange(N))
     covariances = dense_covariances(name, parameters["covariances"])
@@ -131,7 +131,7 @@ def test_rows_are_completed_as_the_joint_distribution_says(name, noise):
 @pytest.mark.parametrize("name", list(GAUSSIANS))
 def test_compiled_equals_reference(name, noise, compiled):
     family, parameters = gaussian_case(name)
-    check_backends(state_of(family, parameters, Reference()), noise, compiled)
+    check_backends(state_of(family, parameters, numpy_kernels), noise, compiled)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_compiled_equals_reference_for_counts_and_levels(description, compiled):
     complete[:4] = np.arange(4)[:, None]
     family = make_family(description, complete, 1e-6)
     order = slice(None) if family.column_order is None else family.column_order
-    backend = Reference()
+    backend = numpy_kernels
     rows = ArrayRows(complete[:, order], center=np.zeros(D))
     components = rng.integers(0, K, N).astype(np.int32)
     statistics = backend.pair_statistics(
@@ -160,7 +160,7 @@ def test_compiled_equals_reference_for_counts_and_levels(description, compiled):
     )
     moments = moments._replace(mass=rng.dirichlet(np.ones(K)))
     prior = family.make_prior(moments, "none", N)
-    state = MixtureState(family, moments, Reference(), prior, 1e-300)
+    state = MixtureState(family, moments, numpy_kernels, prior, 1e-300)
     with_gaps = complete[:, order].copy()
     with_gaps[rng.random((N, D)) < 0.3] = np.nan
     source = PartialRows(with_gaps, rng.uniform(0.5, 2.0, N), np.zeros(D))
@@ -185,7 +185,7 @@ def _model_of(family, statistics):
         counts[:, first:last] /= counts[:, first:last].sum(axis=1, keepdims=True)
     moments = Moments(np.full(K, 1 / K), np.full(K, 1e-3), mean, scatter, counts)
     prior = family.make_prior(moments, "none", N)
-    return MixtureState(family, moments, Reference(), prior, 1e-300).model
+    return MixtureState(family, moments, numpy_kernels, prior, 1e-300).model
 
 
 def check_backends(state, noise, compiled):
@@ -205,7 +205,9 @@ def compare(state, source, compiled):
     np.testing.assert_allclose(two, one, **close)
     candidates = rng.integers(-1, K, (N, 3)).astype(np.int32)
     for wanted in (candidates, None):
-        for a, b in zip(*(x.likeness(layout, model, rows, wanted) for x in both), strict=True):
+        for a, b in zip(
+            *(x.condition_pairs(layout, model, rows, wanted) for x in both), strict=True
+        ):
             np.testing.assert_allclose(b, a, **close)
     for a, b in zip(
         *(x.sums_of_all(layout, rows, weights, np.exp(one - one.max(0)), model) for x in both),
@@ -336,7 +338,7 @@ def test_rows_that_miss_little_are_evaluated_as_complete_ones(groups, compiled):
         np.zeros((n_components, 0)),
     )
     prior = family.make_prior(moments, "none", n_rows)
-    state = MixtureState(family, moments, Reference(), prior, 1e-300).require_sound()
+    state = MixtureState(family, moments, numpy_kernels, prior, 1e-300).require_sound()
     source = PartialRows(rows, rng.uniform(0.5, 2.0, n_rows), np.zeros(n_columns))
     partition = Partition.of_blocks(rng.permutation(n_components).astype(np.int32), 19)
     chain = np.zeros(n_rows, dtype=np.int32)

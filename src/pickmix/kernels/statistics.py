@@ -1,9 +1,10 @@
-"""Statistics as a value: they add, and select by components."""
+"""What goes into a sweep and what comes out: rows, and statistics, which add."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +12,22 @@ from pickmix.families.layout import Layout
 
 #: Mass, squares, mean, scatter and counts of some components.
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class Rows(Protocol):
+    """Where the rows of a chunk are: numbered 0, 1, ..., with weights, centred."""
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        """The given rows, centred, as (B, D) float64."""
+
+    def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
+        """Weights of the given rows, (B,), and what as many rows weigh on average."""
+
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """Numbers (B,) of the sets of cells that are missing; None if all rows are complete."""
+
+    def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
+        """`make` of all rows, kept for later sweeps; None if `size` numbers per row are many."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,16 @@ class Statistics:
             self.counts + other.counts,
             self.total_weight + other.total_weight,
         )
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep returns."""
+
+    components: np.ndarray  # (B,) The component that each row's chain has moved to.
+    statistics: Statistics | None  # The additive update.
+    log_sums: np.ndarray  # (B,) log sum of p(x, k)^beta over the row's block; may be empty.
+    evaluations: int  # Component evaluations made.
 
 
 def stack(parts: Sequence[Sums]) -> Sums:

@@ -11,9 +11,9 @@ import numpy as np
 
 from pickmix.compiled import part
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
-from pickmix.sweep.multiply import DOUBLE
-from pickmix.sweep.tiles import TILE
+from pickmix.kernels.numba_kernels.multiply import DOUBLE
 
+TILE = 64  # Rows of a tile.
 _LARGEST_TERMS = 8e4  # Largest terms of a log-joint that cancel: float32 then leaves 0.005.
 # A whitened coordinate may have terms this large: float32 then leaves 0.003 of it.
 _LARGEST_WHITENED = 4e4

@@ -9,18 +9,15 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
-from pickmix.selection.arrays import ArrayOperations
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
 
 N, K, D, G = 3000, 40, 4, 8
 EVERYONE = np.arange(N)
 RANDOM = StepRandomness(3, 7)
 KEY = RANDOM.key(Stream.POSTERIOR)
-BACKENDS = {"reference": Reference, "compiled": lambda: Compiled(Threads())}
+BACKENDS = {"reference": numpy_kernels, "compiled": numba_kernels}
 # What float32 leaves of weights and of sums relative to the largest, and of log-sums.
 SUMS = {"reference": 1e-9, "compiled": 1e-4}
 LOG_SUMS = {"reference": 1e-9, "compiled": 2e-3}
@@ -97,8 +94,8 @@ def make(name, width=0.15, seed=0, weights=None):
         shares.copy(), shares**2, means - source.center, packed, np.zeros((K, 0))
     )  # fmt: skip
     prior = family.make_prior(moments, "none", float(N))
-    state = MixtureState(family, moments, Reference(), prior).require_sound()
-    partition = draw_partition(means - source.center, G, 0.1, RANDOM, ArrayOperations())
+    state = MixtureState(family, moments, numpy_kernels, prior).require_sound()
+    partition = draw_partition(means - source.center, G, 0.1, RANDOM, numpy_kernels)
     return Problem(shares, covariances, state, source, partition, chosen.astype(np.int32))
 
 

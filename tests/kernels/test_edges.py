@@ -7,10 +7,8 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.gaussian import DiagonalGaussian, FullGaussian
 from pickmix.families.layout import Moments
+from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.selection.partitions import Partition
-from pickmix.sweep.compiled import Compiled
-from pickmix.sweep.reference import Reference
-from pickmix.threads import Threads
 
 
 def swept(backend, rows, means, variance, weights):
@@ -45,8 +43,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_statistics(case):
-    expected = swept(Reference(), *CASES[case])
-    found = swept(Compiled(Threads()), *CASES[case])
+    expected = swept(numpy_kernels, *CASES[case])
+    found = swept(numba_kernels, *CASES[case])
     has_rows = expected.mass > 1e-6
     for name in ("mass", "mean", "scatter"):
         wanted, got = getattr(expected, name)[has_rows], getattr(found, name)[has_rows]
@@ -65,7 +63,7 @@ def mixture_of(n_features, n_rows):
     packed = family.pack_matrices(covariances)
     moments = Moments(np.full(5, 0.2), np.full(5, 0.04), means, packed, np.zeros((5, 0)))
     prior = family.make_prior(moments, "none", float(n_rows))
-    state = MixtureState(family, moments, Reference(), prior).require_sound()
+    state = MixtureState(family, moments, numpy_kernels, prior).require_sound()
     chosen = np.sort(rng.integers(5, size=n_rows))
     rows = means[chosen] + np.einsum(
         "nij,nj->ni", factors[chosen], rng.normal(size=(n_rows, n_features))
@@ -90,7 +88,7 @@ def test_many_columns_of_unequal_widths(n_features, is_constant):
             Partition.of_blocks(np.arange(5), 5),
             np.uint64(1),
         )
-        for backend in (Compiled(Threads()), Reference())
+        for backend in (numba_kernels, numpy_kernels)
     )
     np.testing.assert_allclose(found.log_sums, expected.log_sums, atol=5e-3)
     assert (found.components == expected.components).mean() > 0.99

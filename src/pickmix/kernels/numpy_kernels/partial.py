@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pickmix.families.layout import Layout, Model, log_weights
-from pickmix.sweep.statistics import Sums, stack
+from pickmix.kernels.statistics import Sums, stack
 
 _NUMBERS = 1_000_000  # In an array of matrices of rows and components.
 LOG_2PI = float(np.log(2.0 * np.pi))
@@ -183,16 +183,13 @@ def _partial_sums(
     return mass, squares, mean, spread[:, i, j], counts
 
 
-def as_complete(model: Model, candidates: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """log p(x | k) of complete rows whose squared distances (B, W) from candidates are these."""
-    factors = np.zeros_like(candidates) if model.factor.shape[0] == 1 else candidates
-    return np.asarray(model.log_normaliser[factors] - 0.5 * squares)
-
-
 def condition_pairs(
-    layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray
+    layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-joints and squared distances (B, W) of rows and their candidates."""
+    """Log-joints and squared distances (B, W) of partial rows and candidates (None: all K)."""
+    if candidates is None:
+        every = np.arange(model.location.shape[0])
+        candidates = np.broadcast_to(every, (rows.shape[0], every.shape[0]))
     joint = np.full(candidates.shape, -np.inf)
     squares = np.zeros(candidates.shape)
     for k in np.unique(candidates[candidates >= 0]).tolist():

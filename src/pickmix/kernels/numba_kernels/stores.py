@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Stores of `CompiledOperations`, nothing of size N x K or K x K: proposals, nearest components."""
+"""Tables of proposals and lists of nearest components, compiled: nothing of size N x K or K x K."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from pickmix.checks import check_restored
 from pickmix.compiled import kernel, part
-from pickmix.selection.kernels import uniform
+from pickmix.kernels.numba_kernels.choices import uniform
 
 
 @part()
@@ -85,7 +85,7 @@ def update_table(
 
 
 @kernel()
-def _collect(rows, held, neighbours, n_explore, key, candidates):
+def collect_sets(rows, held, neighbours, n_explore, key, candidates):
     """Fill candidates (B, C) with each row's distinct search set, then -1; return how many."""
     n_components, size = neighbours.shape
     total = 0
@@ -158,8 +158,8 @@ def learn_distances(candidates, log_joint, winners, neighbours, distances, count
             counts[c, g] = count
 
 
-class SparseTable:
-    """`DenseTable` with the visited entries only, as a linked list per row in one pool.
+class Table:
+    """The visited entries only, as a linked list per row in one pool.
 
     Entries only rise above their start value, so n is uniform plus a non-negative *excess*.
     """
@@ -233,8 +233,8 @@ class SparseTable:
         self._pool = component, excess, following
 
 
-class SparseNeighbours:
-    """`DenseNeighbours`; distances of components that leave a list are forgotten."""
+class Neighbours:
+    """Lists of nearest components; distances of those that leave a list are forgotten."""
 
     def __init__(self, lists: np.ndarray) -> None:
         self.lists = np.array(lists, dtype=np.int32, order="C")
@@ -248,7 +248,7 @@ class SparseNeighbours:
     ) -> tuple[np.ndarray, int]:
         n_members = held.shape[1] * self.lists.shape[1] + n_explore
         candidates = np.empty((rows.shape[0], n_members), dtype=np.int32)
-        return candidates, _collect(rows, held, self.lists, n_explore, key, candidates)
+        return candidates, collect_sets(rows, held, self.lists, n_explore, key, candidates)
 
     def learn(self, candidates: np.ndarray, log_joint: np.ndarray, winners: np.ndarray) -> None:
         learn_distances(candidates, log_joint, winners, self.lists, self._distances, self._counts)
