@@ -6,8 +6,8 @@ and start apart). Kernels of both kinds are kept in folders of their own under -
 
 Two cores shared with other work, 60,000 rows: 0.175 s in registers, 0.727 s in plain loops, 4.2
 times as long; a whole fit of 20,000 rows with its start 0.30 and 0.76 s. Lanes of rows with gaps
-(`numba_kernels/partial.py`), once pieces of LLVM too, are plain: fits took 0.8 to 1.2 times as long after
-that (10, 30 and 50 % gaps, noise, 30 columns; the less of two runs each).
+(`numba_kernels/partial.py`), once pieces of LLVM too, are plain: fits took 0.8 to 1.2 times as
+long after that (10, 30 and 50 % gaps, noise, 30 columns; the less of two runs each).
 
     python benchmarks/products.py [--rows 60000] [--cache /tmp/products]
 """
