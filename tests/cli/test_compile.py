@@ -10,7 +10,7 @@ from commands import run, run_well
 
 from pickmix import GaussianMixture
 from pickmix.estimators import compilation
-from pickmix.selection import kernels
+from pickmix.kernels.numba_kernels import choices
 
 
 def test_kernels_are_kept():
@@ -28,7 +28,7 @@ def test_unknown_kinds_are_refused():
 
 def test_other_processes_compile(monkeypatch):
     """One process per share; each compiles the kernels with these numbers."""
-    shares = [[kernels.group_rows], [kernels.descend]]
+    shares = [[choices.count_rows], [choices.descend]]
     numbers = [list(compilation._SIGNATURES).index(kernel) for (kernel,) in shares]
     commands = []
 
