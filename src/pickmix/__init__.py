@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
     from pickmix.estimators.mixture import Mixture as Mixture
+    from pickmix.estimators.mixture_imputer import MixtureImputer as MixtureImputer
+    from pickmix.estimators.mixture_predictors import MixtureClassifier as MixtureClassifier
+    from pickmix.estimators.mixture_predictors import MixtureRegressor as MixtureRegressor
     from pickmix.estimators.persistence import load as load
     from pickmix.estimators.persistence import save as save
     from pickmix.estimators.sum_product_transform_network import (
@@ -54,6 +57,9 @@ _MODULES = {
     "MarginalsDisplay": "pickmix.inspection.displays.columns",
     "MergeTree": "pickmix.model.merging",
     "Mixture": "pickmix.estimators.mixture",
+    "MixtureClassifier": "pickmix.estimators.mixture_predictors",
+    "MixtureImputer": "pickmix.estimators.mixture_imputer",
+    "MixtureRegressor": "pickmix.estimators.mixture_predictors",
     "PairsDisplay": "pickmix.inspection.displays.pairs",
     "PathDisplay": "pickmix.inspection.displays.fits",
     "Proposal": "pickmix.selection.proposals",

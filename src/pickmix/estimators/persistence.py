@@ -60,6 +60,9 @@ SAVEABLE: dict[str, Saveable] = {
         "pickmix.estimators.sum_product_transform_network", _DEEP_STATE
     ),
     "Mixture": Saveable("pickmix.estimators.mixture", _DEEP_STATE),
+    "MixtureImputer": Saveable("pickmix.estimators.mixture_imputer"),
+    "MixtureRegressor": Saveable("pickmix.estimators.mixture_predictors"),
+    "MixtureClassifier": Saveable("pickmix.estimators.mixture_predictors"),
 }
 _ANY_SAVEABLE = " or ".join(SAVEABLE)
 
@@ -255,6 +258,8 @@ def _make(path: Path, content: dict[str, Any]) -> Any:
         _check_deep(model)
     elif hasattr(model, "weights_"):
         _check_closed_form(model)
+    elif hasattr(model, "fitted_"):
+        _check_closed_form(model.mixture_)
     return model
 
 
