@@ -192,7 +192,7 @@ def test_what_cannot_be_saved(tmp_path, X, mixture):
 
     Mine.__name__ = "GaussianMixture"
     for model in (object(), Mine(2, random_state=0).fit(X)):
-        with pytest.raises(TypeError, match=r"must be a GaussianMixture or .* or Mixture or .*, got"):
+        with pytest.raises(TypeError, match=r"must be a GaussianMixture or .*, got"):
             pickmix.save(model, tmp_path / "model")
     assert not (tmp_path / "model").exists()
     (tmp_path / "file").write_text("")
