@@ -45,29 +45,21 @@ def assert_equal_pairs(one, other):
 
 
 def signatures(backend):
-    """Signatures of functions and of the methods of classes, by name."""
+    """Signatures of the functions and classes of a backend, and of methods, by name."""
     found = {}
-    for name in backend.__all__:
-        value = getattr(backend, name)
-        if inspect.isclass(value):
+    for name, value in vars(backend).items():
+        if callable(value) and name[0] != "_":
+            assert value.__doc__ or backend is numba_kernels
+            found[name] = inspect.signature(value)
             methods = inspect.getmembers(value, inspect.isfunction)
             found |= {f"{name}.{m}": inspect.signature(f) for m, f in methods if m[0] != "_"}
-            found[name] = inspect.signature(value)
-        elif callable(value):
-            found[name] = inspect.signature(value)
     return found
 
 
 def test_names_and_signatures():
-    assert numpy_kernels.__all__ == numba_kernels.__all__
     assert signatures(numpy_kernels) == signatures(numba_kernels)
+    assert {"sweep", "blend", "Table", "Table.draw"} <= set(signatures(numpy_kernels))
     assert (numpy_kernels.COMPILED, numba_kernels.COMPILED) == (False, True)
-    undocumented = [
-        name
-        for name in numpy_kernels.__all__
-        if callable(getattr(numpy_kernels, name)) and not getattr(numpy_kernels, name).__doc__
-    ]
-    assert not undocumented
 
 
 def results_of(backend, problem, source, wants_gains=True):

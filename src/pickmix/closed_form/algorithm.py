@@ -29,9 +29,9 @@ from pickmix.closed_form.rules import Evaluator, SelectedPairs, SelectionRule, m
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
+from pickmix.fitting.loop import Counters
 from pickmix.fitting.settings import FitSettings
 from pickmix.kernels.statistics import Statistics
-from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import ConstantStep
@@ -195,7 +195,7 @@ class PartitionSelection:
             self._draw_partitions(random)
         self._rows_to_go -= n_rows
         if self.estimates_first and state.prior.undecided:
-            self._estimate_shrinkage(t)
+            estimate_shrinkage(self.chains, state, self._partitions[0], t)
         statistics: Statistics | None = None
         for number, partition in enumerate(self._partitions):
             done = self.chains.sweep(state, partition, t, random.child(number), beta=beta)
@@ -213,10 +213,6 @@ class PartitionSelection:
         """Estimate shrinkage, ever more seldom, as components settle."""
         n_steps = t - self.first_step + 1
         if n_steps in _SHRINKAGE_STEPS or n_steps % _SHRINKAGE_STEPS[-1] == 0:
-            self._estimate_shrinkage(t)
-
-    def _estimate_shrinkage(self, t: int) -> None:
-        if self.state.prior.estimates_shrinkage:
             estimate_shrinkage(self.chains, self.state, self._partitions[0], t)
 
     def _draw_partitions(self, random: StepRandomness) -> None:
@@ -252,7 +248,9 @@ class PartitionSelection:
 
 
 def estimate_shrinkage(chains: Chains, state: MixtureState, partition: Partition, t: int) -> None:
-    """Estimate each component's shrinkage from rows of a step that are assigned to it."""
+    """Estimate each component's shrinkage, if it is to be, from rows of a step assigned to it."""
+    if not state.prior.estimates_shrinkage:
+        return
     K = state.n_components
     estimated = np.arange(K)
     if K > _MOST_ESTIMATED:

@@ -12,7 +12,7 @@ from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import HeldOutRows
-from pickmix.kernels.numpy_kernels.partial import n_noise_columns, noise_matrices
+from pickmix.kernels.numpy_kernels.partial import noise_matrices
 from pickmix.kernels.statistics import Rows, Statistics
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -213,7 +213,7 @@ class Chains:
         residuals = np.zeros((components.shape[0], width, state.layout.n_coordinates))
         coordinates = rows[:, : state.layout.n_coordinates]
         noise = None
-        if n_noise_columns(state.layout, rows) > 0:
+        if rows.shape[1] > state.layout.n_columns:
             C = state.layout.n_coordinates
             noise = np.zeros((components.shape[0], width, C, C))
             noise[places, rank] = noise_matrices(state.layout, rows)

@@ -7,7 +7,6 @@ import numpy as np
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Model, log_weights
 from pickmix.families.shrinkage import FEWEST_ROWS
-from pickmix.kernels.numpy_kernels.partial import is_partial
 from pickmix.kernels.statistics import Rows
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import StepRandomness, Stream
@@ -56,7 +55,7 @@ def _likeness(
     """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
     backend, layout, model = state.backend, state.layout, state.model
     some = slice(None) if candidates is None else candidates
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         joint, squares = backend.condition_pairs(layout, model, rows, candidates)
         normaliser = model.log_normaliser[0 if model.factor.shape[0] == 1 else some]
         return joint, normaliser - 0.5 * squares

@@ -31,10 +31,10 @@ from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.layout import Model
+from pickmix.fitting.loop import Counters
 from pickmix.fitting.settings import FitSettings
 from pickmix.kernels import choose
 from pickmix.kernels.statistics import Statistics
-from pickmix.selection.counters import Counters
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 

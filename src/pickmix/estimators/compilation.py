@@ -46,8 +46,8 @@ _SIGNATURES: dict[Any, str] = {
     choices.descend: "f2 int tree s1 range",
     choices.keep_largest: "f2 s2 s2 f2",
     choices.accept_rows: "s1 s2 f1 f2a f1 f2 float i1 key int s2 f1 range",
-    stores.draw_from_table: "i1 s1 int i1 f1 s1 f1 i1 key int s2 f2 f1",
-    stores.update_table: "i1 s2 int float float i1 f1 s1 f1 i1",
+    stores.draw_from_table: "i1 s1 int lists key int s2 f2 f1",
+    stores.update_table: "i1 s2 int float float lists",
     stores.collect_sets: "i1 s2 s2 int key s2",
     stores.learn_distances: "s2 f2 s1a s2 f2 i2",
     pairs.evaluate_candidates: "layout model f2 s2 f2 range",
@@ -241,11 +241,13 @@ def _types() -> dict[str, Any]:
     """Numba's types by the names that `_SIGNATURES` uses."""
     layout = make_layout([("full", 2)])
     f1, f2 = np.empty(0), np.empty((0, 0))
+    i1, s1 = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
     examples = {
         "layout": layout,
         "model": Model(f2, f2, f2, f2, f2, f1, f1, f1),
         "moments": Moments(f1, f1, f2, f2, f2),
         "sums": no_sums(1, layout),
+        "lists": (i1, f1, s1, f1, i1),
         "tree": (f2, f1, np.empty((0, 2), dtype=np.int32)),
         "work": block_setup.make_workspace(layout, 1),
         "partial_work": partial.make_workspace(layout, 0, 1),

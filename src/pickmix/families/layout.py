@@ -41,7 +41,7 @@ class Layout(NamedTuple):
     @property
     def n_columns(self) -> int:
         """Columns of a row: C + Q."""
-        return self.n_coordinates + int(self.offsets.shape[0]) - 1
+        return int(self.first.shape[0] + self.offsets.shape[0]) - 1
 
     @property
     def n_features(self) -> int:
@@ -53,6 +53,11 @@ class Layout(NamedTuple):
         """Whether the products are the squares of all coordinates; P = C is not sufficient."""
         i, j = self.pairs()
         return i.shape[0] == self.n_coordinates and i is j
+
+    def is_partial(self, rows: np.ndarray) -> bool:
+        """Whether cells of rows (R, D) are missing, or have noise, in columns beyond these."""
+        n_columns = self.first.shape[0] + self.offsets.shape[0] - 1
+        return rows.shape[1] > n_columns or bool(np.isnan(rows).any())
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates (i, j) of every product, (P,) each, j <= i."""

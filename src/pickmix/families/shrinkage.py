@@ -296,18 +296,6 @@ class ShrinkagePrior(CovariancePrior):
         D = self.form.n_features
         return 2.0 / (D * (D + 1.0)) if self.form.averages else 2.0 / (D + 1.0)
 
-    def variances(self, covariances: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Variances in use (U, D), reg_covar included."""
-        freedom = np.maximum(counts - 1.0, 0.0)[:, None]
-        logs = np.log(
-            self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
-        )
-        sizes = (logs - self.log_variances).mean(axis=1, keepdims=True)
-        # The size of a component of few rows is shrunk to 1.
-        sizes *= freedom / (freedom + _SIZE_ROWS)
-        trust = freedom / (freedom + self.freedoms)
-        return np.asarray(np.exp(trust * logs + (1.0 - trust) * (sizes + self.log_variances)))
-
     def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
         counts = moments.mass[members] * (decay[SCALE] * self.n_rows)
         own, target = self._parts(self.form.project(moments.scatter[members]), counts)
@@ -318,7 +306,16 @@ class ShrinkagePrior(CovariancePrior):
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sample covariances, and variances in use with shared correlations, before reg_covar."""
         i, j = self.form.layout.pairs()
-        used = self.variances(covariances, counts) - self.form.floors
+        freedom = np.maximum(counts - 1.0, 0.0)[:, None]
+        logs = np.log(
+            self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
+        )
+        sizes = (logs - self.log_variances).mean(axis=1, keepdims=True)
+        # The size of a component of few rows is shrunk to 1.
+        sizes *= freedom / (freedom + _SIZE_ROWS)
+        trust = freedom / (freedom + self.freedoms)
+        used = np.exp(trust * logs + (1.0 - trust) * (sizes + self.log_variances))
+        used = used - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
         if not self.estimates_shrinkage:
             return used, used

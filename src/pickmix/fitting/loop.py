@@ -13,7 +13,6 @@ import numpy as np
 
 from pickmix.fitting.progress import Progress
 from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
-from pickmix.selection.counters import Counters
 
 # Every so many steps, or after the steps of a rising sequence.
 EvaluateEvery = int | Sequence[int]
@@ -46,6 +45,16 @@ def next_evaluation(evaluate_every: EvaluateEvery, step: int) -> float:
         return step + evaluate_every
     position = bisect_right(evaluate_every, step)
     return evaluate_every[position] if position < len(evaluate_every) else math.inf
+
+
+@dataclass
+class Counters:
+    """Totals since the engine was made."""
+
+    rows: int = 0  # Row visits.
+    evaluations: int = 0  # Evaluations of a component on a row.
+    acceptance_sum: float = 0.0  # Acceptance probabilities, means over draws, summed over visits.
+    refused: int = 0  # Updates refused because they had no finite, positive definite covariance.
 
 
 class Engine(Protocol):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pickmix.data.rows import Batches
+from pickmix.fitting.loop import Counters
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.algorithm import Batch, Root, State, evaluate, make_chunk
 from pickmix.gradient.compilation import kept_programs, precision
@@ -21,7 +22,6 @@ from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import Fitted
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Start
-from pickmix.selection.counters import Counters
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import StepRandomness, Stream
 from pickmix.selection.settings import RandomPartition

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from pickmix.gradient.network import shape_of
-from pickmix.kernels.numba_kernels import Table
+from pickmix.kernels.numba_kernels.stores import Table
 from pickmix.selection.proposals import Proposal, UniformProposal, propose_checked
 from pickmix.selection.randomness import StepRandomness, Stream
 

@@ -20,22 +20,3 @@ from pickmix.kernels.numba_kernels.sweeps import (
 )
 
 COMPILED = True
-
-__all__ = [
-    "COMPILED",
-    "Neighbours",
-    "Table",
-    "accept_or_stay",
-    "blend",
-    "condition_pairs",
-    "group_rows",
-    "grow_tree",
-    "leaf_of",
-    "log_joint",
-    "log_joint_all",
-    "nearest_in_regions",
-    "pair_statistics",
-    "sums_of_all",
-    "sweep",
-    "top_components",
-]

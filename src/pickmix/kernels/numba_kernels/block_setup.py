@@ -96,7 +96,7 @@ Workspace = tuple[Block, Panels, Tile, Totals]
 
 def _find_bands(layout: Layout) -> np.ndarray:
     """For coordinates i..i + 3: the first column of their factor, how many, where in a panel."""
-    n, total = layout.n_coordinates, 0
+    n, total = layout.first.shape[0], 0
     bands = np.empty(((n + 3) // 4, 3), dtype=np.int64)
     for band in range(bands.shape[0]):
         i, end = 4 * band, min(4 * band + 4, n)
@@ -109,7 +109,7 @@ def _find_bands(layout: Layout) -> np.ndarray:
 
 def make_workspace(layout: Layout, block_size: int) -> Workspace:
     """Memory of a thread for blocks of at most `block_size` components."""
-    n, n_columns = layout.n_coordinates, layout.n_columns - layout.n_coordinates
+    n, n_columns = layout.n_coordinates, layout.offsets.shape[0] - 1
     n_features = layout.n_products + n
     n_tiled = n_features if n_features <= _MOST_FEATURES else 0
     bands = _find_bands(layout)

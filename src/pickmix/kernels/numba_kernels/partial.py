@@ -153,17 +153,8 @@ def _load(layout, model, members, place, n, noisy, work, at):
             for g in range(work.shape[1]):
                 work[at.root + row + i, g] = 1.0 / work[at.factor + row + i, g]
             for j in range(first[i], i):
-                _reduce(
-                    work,
-                    at.zero,
-                    0.0,
-                    at.factor + row + j,
-                    at.root + j * C + j,
-                    C,
-                    i - j,
-                    at.root + row + i,
-                    at.root + row + j,
-                )
+                a, b, here = at.factor + row + j, at.root + j * C + j, at.root + row + j
+                _reduce(work, at.zero, 0.0, a, b, C, i - j, at.root + row + i, here)
         for j in range(first[i], i + 1):
             here, there = at.matrix + row + j, at.matrix + j * C + i
             if noisy:
@@ -209,17 +200,10 @@ def _invert(n, noise, work, at, lists):
     for a in range(n):
         low, row, here = begin[a], a * C, at.inverse + a * C + a
         for b in range(low, a + 1):
-            _reduce(
-                work,
-                at.matrix + places[a] * C + places[b],
-                noise[places[a], places[b]],
-                at.root + row + low,
-                at.root + b * C + low,
-                1,
-                b - low,
-                at.inverse + b * C + b if b < a else at.one,
-                at.root + row + b,
-            )
+            base, number = at.matrix + places[a] * C + places[b], noise[places[a], places[b]]
+            one, two = at.root + row + low, at.root + b * C + low
+            scale = at.inverse + b * C + b if b < a else at.one
+            _reduce(work, base, number, one, two, 1, b - low, scale, at.root + row + b)
         for g in range(work.shape[1]):
             work[here, g] = 1.0 / math.sqrt(work[at.root + row + a, g])
             work[at.squares, g] *= work[here, g]
@@ -229,17 +213,8 @@ def _invert(n, noise, work, at, lists):
                 work[at.base, g] += math.log(work[at.squares, g])
                 work[at.squares, g] = 1.0
         for b in range(low, a):
-            _reduce(
-                work,
-                at.zero,
-                0.0,
-                at.root + row + b,
-                at.inverse + b * C + b,
-                C,
-                a - b,
-                here,
-                at.inverse + row + b,
-            )
+            one, two = at.root + row + b, at.inverse + b * C + b
+            _reduce(work, at.zero, 0.0, one, two, C, a - b, here, at.inverse + row + b)
 
 
 @part(fastmath=_CONTRACT)

@@ -21,21 +21,10 @@ def _find(entry_component, entry_next, entry, component):
 
 @kernel()
 def draw_from_table(
-    rows,
-    current,
-    n_components,
-    head,
-    excess_total,
-    entry_component,
-    entry_excess,
-    entry_next,
-    key,
-    first_draw,
-    candidates,
-    log_q,
-    log_q_current,
+    rows, current, n_components, lists, key, first_draw, candidates, log_q, log_q_current
 ):
     """Sample n_k / sum n: mass 1 spread uniformly, plus the excess of the stored entries."""
+    head, excess_total, entry_component, entry_excess, entry_next = lists
     start_value = 1.0 / n_components
     for i in range(rows.shape[0]):
         row = rows[i]
@@ -62,10 +51,9 @@ def draw_from_table(
 
 
 @kernel()
-def update_table(
-    rows, states, n_used, decay, gain, head, excess_total, entry_component, entry_excess, entry_next
-):
+def update_table(rows, states, n_used, decay, gain, lists):
     """excess <- decay * excess + gain for every visited (row, component), adding new entries."""
+    head, excess_total, entry_component, entry_excess, entry_next = lists
     for i in range(rows.shape[0]):
         row = rows[i]
         for j in range(states.shape[1]):
@@ -182,19 +170,8 @@ class Table:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         candidates = np.empty((rows.shape[0], n_draws), dtype=np.int32)
         log_q, log_q_current = np.empty(candidates.shape), np.empty(rows.shape[0])
-        draw_from_table(
-            rows,
-            current,
-            self._n_components,
-            self._head,
-            self._excess_total,
-            *self._pool,
-            key,
-            first_draw,
-            candidates,
-            log_q,
-            log_q_current,
-        )
+        lists, K = (self._head, self._excess_total, *self._pool), self._n_components
+        draw_from_table(rows, current, K, lists, key, first_draw, candidates, log_q, log_q_current)
         return candidates, log_q, log_q_current
 
     def raise_visited(
@@ -207,9 +184,8 @@ class Table:
                 np.concatenate([array, np.empty(more, dtype=array.dtype)]) for array in self._pool
             )
             self._pool = component, excess, following
-        self._n_used = update_table(
-            rows, states, self._n_used, decay, gain, self._head, self._excess_total, *self._pool
-        )
+        lists = self._head, self._excess_total, *self._pool
+        self._n_used = update_table(rows, states, self._n_used, decay, gain, lists)
 
     def content(self) -> dict[str, Any]:
         used = [array[: self._n_used] for array in self._pool]

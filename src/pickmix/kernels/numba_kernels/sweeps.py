@@ -12,7 +12,6 @@ from pickmix.families.layout import Layout, Model, Moments
 from pickmix.kernels.numba_kernels import block_setup, pairs, partial
 from pickmix.kernels.numba_kernels.blocks import sweep_blocks
 from pickmix.kernels.numba_kernels.choices import group_rows
-from pickmix.kernels.numpy_kernels.partial import is_partial
 from pickmix.kernels.statistics import Rows, Statistics, Sums, Swept, merge, no_sums
 from pickmix.selection.partitions import Partition
 from pickmix.threads import n_threads, run
@@ -140,7 +139,7 @@ def _cut(partition: Partition, bounds: np.ndarray, chunk_rows: int) -> _Pieces:
 
 
 def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         return condition_pairs(layout, model, rows, candidates)[0]
     out = np.empty(candidates.shape)
     work = candidates.size * layout.work()
@@ -150,7 +149,7 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
 
 def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         return _condition_all(layout, model, rows)[0]
     out = np.empty((model.location.shape[0], rows.shape[0]))
     arguments = layout, model, np.ascontiguousarray(rows.T), out
@@ -215,7 +214,7 @@ def sums_of_all(
 ) -> Sums:
     n_components, work = responsibilities.shape[0], responsibilities.size * layout.work()
     sums = no_sums(n_components, layout)
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         assert model is not None
         patterns = find_patterns(rows[:, : layout.n_columns])
         order = np.argsort(patterns, kind="stable")
@@ -243,7 +242,7 @@ def pair_statistics(
     )
     n = members.shape[0]
     sums = no_sums(n, layout)
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         assert model is not None
         ends = offsets[: n + 1]
         row_of = row_of[: int(ends[-1])]

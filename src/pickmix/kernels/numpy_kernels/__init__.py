@@ -21,22 +21,3 @@ from pickmix.kernels.numpy_kernels.sweeps import (
 )
 
 COMPILED = False
-
-__all__ = [
-    "COMPILED",
-    "Neighbours",
-    "Table",
-    "accept_or_stay",
-    "blend",
-    "condition_pairs",
-    "group_rows",
-    "grow_tree",
-    "leaf_of",
-    "log_joint",
-    "log_joint_all",
-    "nearest_in_regions",
-    "pair_statistics",
-    "sums_of_all",
-    "sweep",
-    "top_components",
-]

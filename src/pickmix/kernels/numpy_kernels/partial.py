@@ -26,17 +26,9 @@ _NUMBERS = 1_000_000  # In an array of matrices of rows and components.
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
-def n_noise_columns(layout: Layout, rows: np.ndarray) -> int:
-    return int(rows.shape[1]) - layout.n_columns
-
-
-def is_partial(layout: Layout, rows: np.ndarray) -> bool:
-    return n_noise_columns(layout, rows) > 0 or bool(np.isnan(rows).any())
-
-
 def noise_matrices(layout: Layout, rows: np.ndarray) -> np.ndarray:
     """Covariances (R, C, C) of the noise of rows; zeros where a cell is missing."""
-    C, n = layout.n_coordinates, n_noise_columns(layout, rows)
+    C, n = layout.n_coordinates, rows.shape[1] - layout.n_columns
     noise = np.zeros((rows.shape[0], C, C))
     if n == C:
         noise[:, np.arange(C), np.arange(C)] = rows[:, layout.n_columns :]
@@ -80,7 +72,7 @@ def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarra
     C, G = layout.n_coordinates, members.shape[0]
     values, bent = rows[:, :C], is_gaussian(layout)
     seen = ~np.isnan(values)
-    noisy = n_noise_columns(layout, rows) > 0
+    noisy = rows.shape[1] > layout.n_columns
     if noisy:
         masks, kinds = seen & bent, np.arange(rows.shape[0])
     else:

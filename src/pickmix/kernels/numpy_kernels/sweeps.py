@@ -20,7 +20,6 @@ from pickmix.kernels.numpy_kernels.features import (
 )
 from pickmix.kernels.numpy_kernels.partial import (
     condition_pairs,
-    is_partial,
     partial_log_joints,
     partial_pair_sums,
     partial_sums,
@@ -116,7 +115,7 @@ def _summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
 def _log_joints_of(
     layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
-    evaluate = partial_log_joints if is_partial(layout, rows) else log_joints
+    evaluate = partial_log_joints if layout.is_partial(rows) else log_joints
     return evaluate(layout, model, members, rows)
 
 
@@ -127,7 +126,7 @@ def _sums_of(
     rows: np.ndarray,
     weights: np.ndarray,
 ) -> Sums:
-    if not is_partial(layout, rows):
+    if not layout.is_partial(rows):
         return summarise(layout, rows, weights)
     assert model is not None
     return partial_sums(layout, model, members, rows, weights)
@@ -337,7 +336,7 @@ def _group_by_block(
 
 def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """log p(x_i, candidates[i, j]) as (B, W); -inf where a candidate is negative."""
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         return condition_pairs(layout, model, rows, candidates)[0]
     coordinates, levels = split_columns(layout, rows)
     chosen = np.maximum(candidates, 0)
@@ -407,7 +406,7 @@ def pair_statistics(
     The paper's sparse rules: S_z += w T(x) for chosen pairs; component -1 is padding. The model
     completes partial rows.
     """
-    if is_partial(layout, rows):
+    if layout.is_partial(rows):
         assert model is not None
         members, sums = partial_pair_sums(layout, model, rows, weights, components, pair_weights)
         return merge(members, sums, layout, total_weight)
