@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pickmix import callbacks as callbacks
+    from pickmix.estimators.detector import MixtureDetector as MixtureDetector
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
     from pickmix.estimators.gaussian_mixture import GaussianMixture as GaussianMixture
@@ -58,6 +59,7 @@ _MODULES = {
     "MergeTree": "pickmix.model.merging",
     "Mixture": "pickmix.estimators.mixture",
     "MixtureClassifier": "pickmix.estimators.mixture_predictors",
+    "MixtureDetector": "pickmix.estimators.detector",
     "MixtureImputer": "pickmix.estimators.mixture_imputer",
     "MixtureRegressor": "pickmix.estimators.mixture_predictors",
     "PairsDisplay": "pickmix.inspection.displays.pairs",

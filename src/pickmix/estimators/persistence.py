@@ -50,11 +50,16 @@ class Saveable:
 # Chains let warm_start continue where the fit ended, moments a stream.
 _DEEP_STATE = ("_chain", "_moments", "_passes", "_split_seed")
 _CLOSED_FORM_STATE = ("_chain", "_effective_counts", "_fitted_description", "_passes")
+_DETECTOR_STATE = (
+    *("_family", "_fits", "_floors", "_last_tail", "_limits"),
+    *("_mean", "_recent", "_scale", "_share", "_tails"),
+)
 # Modules go by name, so that loading one kind of model imports no other kind's engine.
 SAVEABLE: dict[str, Saveable] = {
     "GaussianMixture": Saveable("pickmix.estimators.gaussian_mixture", _CLOSED_FORM_STATE),
     "FamilyMixture": Saveable("pickmix.estimators.family_mixture", _CLOSED_FORM_STATE),
     "TableMixture": Saveable("pickmix.estimators.table_mixture", _CLOSED_FORM_STATE),
+    "MixtureDetector": Saveable("pickmix.estimators.detector", _DETECTOR_STATE),
     "FlowMixture": Saveable("pickmix.estimators.flow_mixture", _DEEP_STATE, {"linear": False}),
     "SumProductTransformNetwork": Saveable(
         "pickmix.estimators.sum_product_transform_network", _DEEP_STATE

@@ -157,17 +157,21 @@ def group_components(model: MixtureModel, labels: np.ndarray) -> MixtureModel:
     """The mixture whose component g is made of the components with label g."""
     centre = model.centre()
     moments = merge_groups(model.family.layout, model.moments(centre), labels)
-    moments = _made_sound(model.family, moments)
-    state = _state_of(model.family, moments).require_sound()
     background = model.background
     if background is not None:
         alone = np.count_nonzero(labels == labels[background]) == 1
         background = int(labels[background]) if alone else None
+    return with_moments(replace(model, background=background), moments, centre)
+
+
+def with_moments(model: MixtureModel, moments: Moments, centre: np.ndarray) -> MixtureModel:
+    """The mixture of components with moments about a centre, in place of those of the model."""
+    moments = _made_sound(model.family, moments)
+    state = _state_of(model.family, moments).require_sound()
     return replace(
         model,
         weights=moments.mass / moments.mass.sum(),
         parameters=model.family.parameters(state.model, centre),
-        background=background,
     )
 
 

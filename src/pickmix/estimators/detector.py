@@ -1,0 +1,535 @@
+"""Find unusual rows: a detector made of small mixtures, each of a part of the rows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import narwhals
+import numpy as np
+from sklearn.base import BaseEstimator, OutlierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
+
+from pickmix.checks import (
+    RandomSeed,
+    check_flag,
+    check_integer,
+    check_n_jobs,
+    check_number,
+    check_randomness,
+)
+from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.estimators.row_sources import by_chunks, learn_names, open_for, read_chunks
+from pickmix.estimators.table_columns import TableColumns
+from pickmix.estimators.table_mixture import TableMixture
+from pickmix.families.base import Family
+from pickmix.families.registry import Description, make_family
+from pickmix.inputs.arrays import read_numbers
+from pickmix.inputs.encoding import encode
+from pickmix.inputs.frames import read_typed
+from pickmix.inputs.inference import infer_schema
+from pickmix.inputs.open_rows import is_dask, is_source
+from pickmix.inputs.readers import is_arrow
+from pickmix.inputs.schema import TableSchema
+from pickmix.model.columns import is_frame
+from pickmix.model.scales import ScaledMixture, Tails, scale_names
+
+# Chosen on half of the ADBench sets, see docs/howto/anomalies.md.
+_N_MIXTURES = 8
+_LEAST_SHARE, _LARGEST_SHARE = 0.25, 0.5  # Of the rows, that each mixture is fitted to,
+_PREFERRED_ROWS = 256  # as many as these if that is between the two,
+_MOST_ROWS = 4000  # and never more than these.
+_MOST_SAMPLED = 2 * _N_MIXTURES * _MOST_ROWS  # Rows that mixtures are drawn from.
+_ROWS_PER_COMPONENT = 15
+_MOST_COMPONENTS = 32
+_MOST_NUMBERS = 200_000  # In the parameters of a mixture.
+_MAX_ITER = 10  # Passes of a fit. More find a better density and not more anomalies.
+_N_BY_COLUMN = 2  # Mixtures that single columns are scored by.
+_MOST_REFERENCE = 20_000  # Rows that tail probabilities are estimated from.
+_MOST_RECENT = 2000  # Rows of a stream that are kept for that.
+_ROWS_AT_ONCE = 50_000
+# Rows equal to more than a thousandth of all others count as separate ones.
+_LEAST_COPIES, _COPIES_SHARE = 8, 1000
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+# What a fitted mixture is made of again.
+_KEPT = (
+    "weights_",
+    "parameters_",
+    "column_limits_",
+    "background_",
+    "n_features_in_",
+    "n_rows_seen_",
+    "n_steps_",
+    "lower_bound_",
+    "n_component_evaluations_",
+    "_fitted_description",
+    "_effective_counts",
+    "_passes",
+)
+
+
+class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    """Detector of unusual rows in numbers or tables, by mixtures at several scales.
+
+    Eight small mixtures are fitted, each to a part of the rows. A row is scored by those that were
+    fitted without it, also if it was in the fit: anomalies cannot hide in a component of their own.
+    Log-densities are taken at several scales: with few or many components, left by merging, with
+    little or much smoothing, and of each column by itself. At each scale they become tail
+    probabilities among such scores of the fitted rows; the smallest counts, and is calibrated once
+    more. So `score_samples` is the logarithm of the share of fitted rows that are as unusual.
+
+    Parameters
+    ----------
+    contamination : float, default=0.05
+        Share of unusual rows to expect, at most 0.5: so many of the fitted rows are flagged.
+    n_components : int or "auto", default="auto"
+        Most components of each mixture. "auto": one for 15 rows, 32 at most.
+    novelty : bool, default=False
+        Whether the fit has normal rows only. Rows are then scored by all mixtures, also by those
+        that were fitted to them: what equals a fitted row is rather normal. `contamination` is then
+        the share of new normal rows that are flagged.
+    schema : dict, default=None
+        Kinds of columns of tables that were found wrongly, as in `TableMixture`.
+    exclude : sequence of str, default=()
+        Columns of tables to leave out.
+    random_state : int, RandomState, Generator or None, default=None
+    n_jobs : int, default=None
+        Threads, as scikit-learn counts them.
+
+    Attributes
+    ----------
+    offset_ : float
+        Rows with a lower score are unusual; ``decision_function = score_samples - offset_``.
+    decision_scores_ : (N,) array
+        Scores of the fitted rows, high for unusual ones, as PyOD has them: ``-score_samples``. Of a
+        stream: those of the last batch.
+    labels_ : (N,) array
+        1 for unusual rows of the fit, else 0, as PyOD has them.
+    threshold_ : float
+        ``-offset_``; rows with a higher decision score are unusual.
+    n_components_ : int
+        Components of each mixture.
+    scales_ : list of str
+        What the scales are.
+    schema_ : TableSchema
+        Kinds, levels and scales of the columns, of tables only.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Notes
+    -----
+    Numbers are divided by their standard deviation. Columns that have one value are left out. Gaps
+    are allowed: a row with gaps has the score that is expected of it given its other cells.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pickmix import MixtureDetector
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(-4, 1, (300, 2)), rng.normal(4, 1, (300, 2)), [[-4, 4]]])
+    >>> detector = MixtureDetector(contamination=0.01, random_state=0).fit(X)
+    >>> int(detector.score_samples(X).argmin()), detector.predict([[4.0, 4.0], [4.0, -4.0]])
+    (600, array([ 1, -1]))
+    """
+
+    _fits: list[dict[str, Any]]
+    schema_: TableSchema
+    offset_: float
+    _scaled: list[ScaledMixture] | None = None
+
+    def __init__(
+        self,
+        contamination: float = 0.05,
+        *,
+        n_components: int | str = "auto",
+        novelty: bool = False,
+        schema: Mapping[str, str] | None = None,
+        exclude: Sequence[str] = (),
+        random_state: RandomSeed = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.contamination = contamination
+        self.n_components = n_components
+        self.novelty = novelty
+        self.schema = schema
+        self.exclude = exclude
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "offset_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def __getstate__(self) -> Any:
+        # Made again from the fits when they are needed.
+        state: Any = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_scaled"}
+
+    @property
+    def _takes_sources(self) -> bool:
+        return not hasattr(self, "schema_")
+
+    def _check_parameters(self) -> None:
+        check_number("contamination", self.contamination, 0.0, strict=True)
+        if self.contamination > 0.5:
+            raise ValueError(f"contamination must be at most 0.5, got {self.contamination!r}.")
+        if self.n_components != "auto":
+            check_integer("n_components", self.n_components, 1)
+        check_flag("novelty", self.novelty)
+        check_n_jobs(self.n_jobs)
+
+    # Fits.
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Fit the detector.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), table, or rows that are not in memory
+            Numbers with NaN for gaps; or a data frame, dict of arrays or path to a text or Parquet
+            file with columns of any kind, as for `TableMixture`; or a source of rows of numbers, as
+            for `GaussianMixture`, which is read chunk by chunk: at most 64,000 rows are learnt
+            from, and all are scored.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        random = check_randomness(self.random_state)
+        rows = self._learn_columns(X, random)
+        self._fit_mixtures(rows, random)
+        some = random.permutation(rows.shape[0])[:_MOST_REFERENCE]
+        self._recent = rows[random.permutation(rows.shape[0])[:_MOST_RECENT]]
+        self._calibrate(rows[some])
+        scores = self.score_samples(X)
+        if not self.novelty:
+            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+        self._set_labels(scores)
+        return self
+
+    def partial_fit(self, X: Any, y: object = None) -> Self:
+        """Learn from one batch of a stream; some recent rows are kept for the threshold.
+
+        The first batch is fitted as by `fit`, so it should have some hundred rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (B, D) or table
+            As in `fit`.
+        y : ignored
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "_fits"):
+            return self.fit(X)
+        self._check_parameters()
+        rows = self._read(X)
+        if is_dask(X) or (self._takes_sources and is_source(X)):
+            raise TypeError("partial_fit takes one batch at a time: an array, a frame or a table.")
+        marks = _marks(rows)
+        for number, fit in enumerate(self._fits):
+            batch = rows[_is_member(marks, number, self._share)]
+            batch = batch[~np.isnan(batch).all(axis=1)]
+            if batch.shape[0]:
+                mixture = self._mixture(fit)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    mixture.partial_fit(batch)
+                self._fits[number] = {name: getattr(mixture, name) for name in _KEPT}
+        # The older half of what was kept goes first, a random part of it.
+        n_kept = max(_MOST_RECENT - rows.shape[0], _MOST_RECENT // 2)
+        random = check_randomness(self.random_state)
+        kept = np.sort(random.permutation(self._recent.shape[0])[:n_kept])
+        newest = rows[-(_MOST_RECENT - min(n_kept, kept.shape[0])) :]
+        self._recent = np.concatenate([self._recent[kept], newest])
+        self._scaled = None
+        self._calibrate(self._recent)
+        self._set_labels(self._scores(rows))
+        return self
+
+    def _learn_columns(self, X: Any, random: np.random.RandomState) -> np.ndarray:
+        """Learn what the columns of X are, and return its rows, or some of very many."""
+        for name in ("schema_", "feature_names_in_", "_scaled"):
+            self.__dict__.pop(name, None)
+        if self._is_table(X):
+            table = read_typed(X)
+            self.schema_ = infer_schema(table, self.schema, self.exclude)
+            self.feature_names_in_ = np.array(list(self.schema_.columns), dtype=object)
+            self.n_features_in_ = len(self.schema_)
+            rows, _ = encode(self.schema_, table)
+            shell = TableMixture()
+            shell.schema_ = self.schema_
+            self._describe(rows, shell._description(), shell._floors(0))
+            return _some_of(rows, random)
+        if is_dask(X):
+            raise TypeError("X must be rows in memory or in files, got a Dask collection.")
+        if is_source(X):
+            rows = self._sample_source(X, random)
+        else:
+            rows = _some_of(read_numbers(self, X, reset=True).astype(np.float64), random)
+        if rows.shape[0] < 2:
+            raise ValueError(f"X must have at least 2 rows, got n_samples = {rows.shape[0]}.")
+        with warnings.catch_warnings():
+            # Columns without a value have no mean.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            self._mean, self._scale = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
+        self._scale[~(self._scale > 1e-12 * np.abs(self._mean))] = 0.0
+        if not self._scale.any():
+            raise ValueError("X must have a column with more than one value, got none.")
+        rows = self._encode(rows)
+        self._describe(rows, "full", 1e-6)
+        return rows
+
+    def _is_table(self, X: Any) -> bool:
+        """Whether X may have columns of other kinds than numbers."""
+        if isinstance(X, Mapping) and not hasattr(X, "tocsr"):
+            return True
+        if isinstance(X, str | os.PathLike):
+            return not str(X).endswith((".npy", ".npz"))
+        if not (is_frame(X) or is_arrow(X, "Table")):
+            return False
+        if self.schema is not None or len(self.exclude):
+            return True
+        with contextlib.suppress(TypeError):
+            frame: Any = narwhals.from_native(X)
+            return not all(dtype.is_numeric() for dtype in frame.collect_schema().dtypes())
+        return False
+
+    def _sample_source(self, X: Any, random: np.random.RandomState) -> np.ndarray:
+        """Some rows of a source, chosen at random, in one pass."""
+        source = open_for(X)
+        try:
+            learn_names(self, source.n_columns, source.names)
+            numbers = np.sort(
+                random.choice(source.n_rows, min(source.n_rows, _MOST_SAMPLED), False)
+            )
+            parts = []
+            with contextlib.closing(read_chunks(source, allow_nan=True)) as chunks:
+                for first, rows in chunks:
+                    ends = np.searchsorted(numbers, [first, first + rows.shape[0]])
+                    parts.append(rows[numbers[ends[0] : ends[1]] - first].astype(np.float64))
+        finally:
+            if source is not X:
+                source.close()
+        return np.concatenate(parts)
+
+    def _describe(self, rows: np.ndarray, family: Description, floors: Any) -> None:
+        self._family, self._floors = family, floors
+        self._limits = np.nanmax(rows, axis=0)
+
+    def _encode(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (N, D) of numbers in units of the standard deviation, without constant columns."""
+        varies = self._scale > 0.0
+        return np.asarray((rows[:, varies] - self._mean[varies]) / self._scale[varies])
+
+    def _read(self, X: Any) -> np.ndarray:
+        """Rows (N, d) of the model, of an array or table in memory."""
+        check_is_fitted(self)
+        if hasattr(self, "schema_"):
+            return TableColumns(self.schema_).read(X)[0]
+        return self._encode(read_numbers(self, X).astype(np.float64))
+
+    def _fit_mixtures(self, rows: np.ndarray, random: np.random.RandomState) -> None:
+        rows = rows[~np.isnan(rows).all(axis=1)]
+        N, D = rows.shape
+        self._share = float(np.clip(_PREFERRED_ROWS / N, _LEAST_SHARE, _LARGEST_SHARE))
+        self._share = min(self._share, _MOST_ROWS / N)
+        marks = _marks(rows)
+        self._fits = []
+        seeds = random.randint(2**31 - 1, size=_N_MIXTURES)
+        most = max(1, min(_MOST_COMPONENTS, 2 * _MOST_NUMBERS // (D * (D + 1))))
+        self.n_components_ = max(1, min(most, int(N * self._share) // _ROWS_PER_COMPONENT))
+        if self.n_components != "auto":
+            self.n_components_ = min(int(self.n_components), max(1, int(N * self._share) // 4))
+        self.scales_ = scale_names(self.n_components_)
+        for number, seed in enumerate(seeds.tolist()):
+            part = rows[_members_with_values(rows, _is_member(marks, number, self._share))]
+            mixture = self._mixture({})
+            mixture.random_state = seed
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                mixture.fit(part)
+            self._fits.append({name: getattr(mixture, name) for name in _KEPT})
+
+    def _mixture(self, fitted: dict[str, Any]) -> _PartMixture:
+        mixture = _PartMixture(
+            self._family,
+            self.n_components_,
+            reg_covar=self._floors,
+            max_iter=_MAX_ITER,
+            n_jobs=self.n_jobs,
+            random_state=0,
+        )
+        mixture.all_limits = self._limits
+        mixture.__dict__.update(fitted)
+        if fitted:
+            mixture._chain = np.empty(0, dtype=np.int32)
+        return mixture
+
+    # Scores.
+
+    def _scaled_mixtures(self) -> list[ScaledMixture]:
+        if self._scaled is not None:
+            return self._scaled
+        models = [self._mixture(fit).model_ for fit in self._fits]
+        return [ScaledMixture(model, number < _N_BY_COLUMN) for number, model in enumerate(models)]
+
+    def _log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Log-densities (S, N) at all scales, of mixtures that were fitted without the rows."""
+        N, n_scales = rows.shape[0], len(self.scales_)
+        total = np.full((n_scales - 1, N), -np.inf) if self.novelty else np.zeros((n_scales - 1, N))
+        n_scored = np.zeros(N)
+        by_column = np.zeros(N)
+        marks = _marks(rows, copies=False)
+        outside = np.stack([~_is_member(marks, b, self._share) for b in range(_N_MIXTURES)])
+        outside[:, ~outside.any(axis=0) | self.novelty] = True
+        for number, mixture in enumerate(self._scaled_mixtures()):
+            if number < _N_BY_COLUMN:
+                by_column += mixture.column_log_densities(rows).sum(axis=0) / _N_BY_COLUMN
+            scored = np.flatnonzero(outside[number])
+            if not scored.size:
+                continue
+            scores = mixture.log_densities(rows[scored])
+            n_scored[scored] += 1.0
+            if self.novelty:
+                total[:, scored] = np.logaddexp(total[:, scored], scores)
+            else:
+                total[:, scored] += scores
+        total = total - np.log(n_scored) if self.novelty else total / n_scored
+        return np.concatenate([total, by_column[None]])
+
+    def _calibrate(self, rows: np.ndarray) -> None:
+        """Learn the distributions of scores at all scales, and of the smallest of them."""
+        if self._scaled is None:
+            self._scaled = self._scaled_mixtures()
+        scores = self._log_densities(rows)
+        self._tails = vars(Tails.of(scores))
+        if self.novelty:
+            # What is known to be normal says how scales compare, and new rows how far they go.
+            left_out = self._left_out()
+            scores = left_out._log_densities(rows)
+        surprise = Tails(**self._tails).surprise(scores).max(axis=0)
+        self._last_tail = vars(Tails.of(-surprise[None]))
+        calibrated = -Tails(**self._last_tail).surprise(-surprise[None])[0]
+        self.offset_ = float(np.percentile(calibrated, 100.0 * self.contamination))
+
+    def _left_out(self) -> MixtureDetector:
+        """The same detector, that scores rows by mixtures that were fitted without them."""
+        other = MixtureDetector()
+        other.__dict__.update(self.__dict__ | {"novelty": False})
+        return other
+
+    def _surprise(self, rows: np.ndarray) -> np.ndarray:
+        """Surprise (S, N) of rows at all scales."""
+        return Tails(**self._tails).surprise(self._log_densities(rows))
+
+    def _scores(self, rows: np.ndarray) -> np.ndarray:
+        parts = []
+        for first in range(0, rows.shape[0], _ROWS_AT_ONCE):
+            surprise = self._surprise(rows[first : first + _ROWS_AT_ONCE]).max(axis=0)
+            parts.append(-Tails(**self._last_tail).surprise(-surprise[None])[0])
+        return np.concatenate(parts)
+
+    def _set_labels(self, scores: np.ndarray) -> None:
+        self.decision_scores_, self.threshold_ = -scores, -self.offset_
+        self.labels_ = (scores < self.offset_).astype(np.int64)
+
+    @by_chunks
+    def score_samples(self, X: Any) -> np.ndarray:
+        """How usual each row is, (N,): the logarithm of a probability, lower for unusual rows.
+
+        ``exp`` of it is about the share of the fitted rows that are at least as unusual. Rows of
+        the fit are scored as if they had not been in it, unless `novelty`.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), table, or rows that are not in memory
+            As in `fit`.
+        """
+        return self._scores(self._read(X))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """``score_samples(X) - offset_``, (N,): negative for unusual rows.
+
+        That is scikit-learn's sign; PyOD's is the opposite. See `decision_scores_`.
+        """
+        return np.asarray(self.score_samples(X) - self.offset_)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """-1 for unusual rows and 1 for others, (N,)."""
+        return np.where(self.decision_function(X) < 0.0, -1, 1)
+
+
+class _PartMixture(FamilyMixture):
+    """A mixture fitted to a part of rows, that knows the levels of all of them."""
+
+    all_limits: np.ndarray
+
+    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
+        floors = self._floors(rows.shape[1])
+        return make_family(self._description(), self.all_limits[None], floors)
+
+    def _learn_columns(self, rows: np.ndarray) -> None:
+        super()._learn_columns(self.all_limits[None])
+
+
+def _some_of(rows: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+    if rows.shape[0] <= _MOST_SAMPLED:
+        return rows
+    return rows[random.permutation(rows.shape[0])[:_MOST_SAMPLED]]
+
+
+def _marks(rows: np.ndarray, copies: bool = True) -> np.ndarray:
+    """A pseudo-random number (N,) of each row, the same for equal rows.
+
+    With `copies`, those beyond the first few have other ones: a row that is equal to many is not
+    left out with all of them.
+    """
+    # Equal numbers, and gaps, have equal bits.
+    cells = np.where(np.isnan(rows), np.nan, rows + 0.0).view(np.uint64)
+    marks = np.zeros(rows.shape[0], dtype=np.uint64)
+    for column in range(rows.shape[1]):
+        marks = _mixed((marks + _GOLDEN) ^ cells[:, column])
+    if not copies:
+        return marks
+    order = np.argsort(marks, kind="stable")
+    starts = np.flatnonzero(np.diff(marks[order], prepend=~marks[order[:1]]))
+    numbers = np.arange(marks.shape[0])
+    numbers[order] = numbers - np.repeat(starts, np.diff(starts, append=marks.shape[0]))
+    together = max(_LEAST_COPIES, rows.shape[0] // _COPIES_SHARE)
+    group = (numbers // together).astype(np.uint64)
+    return np.where(group > 0, _mixed(marks + group * _GOLDEN), marks)
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(numbers ^ (numbers >> np.uint64(31)))
+
+
+def _is_member(marks: np.ndarray, number: int, share: float) -> np.ndarray:
+    """Whether rows (N,) are in the part of a mixture."""
+    mixed = _mixed(marks + np.uint64((number + 1) * 0xD1342543DE82EF95 % 2**64))
+    return (mixed >> np.uint64(11)) < np.uint64(share * 2**53)
+
+
+def _members_with_values(rows: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Members (N,) of a part, and more where it is too small, or has a column without values."""
+    if np.count_nonzero(members) < 4:
+        return np.ones_like(members)
+    for column in np.flatnonzero(np.isnan(rows[members]).all(axis=0)):
+        members[np.flatnonzero(~np.isnan(rows[:, column]))[:_ROWS_PER_COMPONENT]] = True
+    return members

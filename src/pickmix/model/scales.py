@@ -1,0 +1,169 @@
+"""How unusual rows are at several scales of one mixture.
+
+A scale is a number of components, left by merging, and a width by which all of them are widened.
+Few or wide components see rows far from the bulk, many or narrow ones rows between groups. One
+more scale takes every column by itself. A log-density becomes a tail probability among rows that
+the mixture has not seen, so that scales can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pickmix.families.layout import Layout, Moments, merge_groups
+from pickmix.model.conditional import conditional_moments
+from pickmix.model.merging import group_components, merge_model, score_levels, with_moments
+from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows, log_sum_exp
+
+WIDTHS = (0.01, 0.1, 1.0)  # Variances added to those of components, in units of all rows'.
+_LEVELS = (1, 4, 16)  # Numbers of components that are left, beside all of them.
+_COLUMN_WIDTH = 0.1  # Of the scale of single columns.
+_TAIL = 0.1  # Share of the rows that the exponential tail is fitted to.
+_KNOTS = 91  # Quantiles that stand for the distribution above it.
+_LEAST_EXCESS = 0.05  # Of the tail, in units of the distance from there to the median.
+
+
+def scale_names(n_components: int) -> list[str]:
+    """What the scales of a mixture are, in the order of `ScaledMixture.log_densities`."""
+    names = [
+        f"{level} component{'s' if level > 1 else ''}, widened by {width:g}"
+        for level in levels_of(n_components).tolist()
+        for width in WIDTHS
+    ]
+    return [*names, "each column by itself"]
+
+
+def levels_of(n_components: int) -> np.ndarray:
+    """Numbers of components (G,) at which rows are scored, rising."""
+    return np.array([*(k for k in _LEVELS if k < n_components), n_components], dtype=np.int64)
+
+
+def widen(layout: Layout, moments: Moments, whole: Moments, width: float) -> Moments:
+    """Moments of components convolved with noise of `width` times the variances of `whole`.
+
+    Shares of levels, and rates, are mixed with those of `whole` by width / (1 + width).
+    """
+    scatter, mean = moments.scatter.copy(), moments.mean.copy()
+    rows, columns = layout.pairs()
+    scatter[:, rows == columns] += width * whole.scatter[0, rows == columns]
+    share = width / (1.0 + width)
+    has_no_product = layout.first > np.arange(layout.n_coordinates)
+    mean[:, has_no_product] += share * (whole.mean[0] - mean)[:, has_no_product]
+    counts = (1.0 - share) * moments.counts + share * whole.counts[0]
+    return moments._replace(scatter=scatter, mean=mean, counts=counts)
+
+
+class ScaledMixture:
+    """A mixture of K components at all of its scales."""
+
+    def __init__(self, model: MixtureModel, by_column: bool) -> None:
+        self.model = model
+        self.levels = levels_of(model.n_components)
+        self._merges = merge_model(model)
+        self._by_width = [
+            replace(self._merges, moments=_widened(model, self._merges.moments, width))
+            for width in WIDTHS
+        ]
+        self._columns: list[tuple[MixtureModel, Moments]] = []
+        for column in range(model.n_columns if by_column else 0):
+            marginal = model.marginal(np.array([column]))
+            moments = marginal.moments(marginal.centre())
+            self._columns.append((marginal, _widened(marginal, moments, _COLUMN_WIDTH)))
+
+    def log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Log-densities (G * W, N), level by level; expected ones where cells are missing."""
+        return self._over_gaps(self._log_densities, rows)
+
+    def column_log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Log-densities (D, N) of single cells, by the mixtures of their columns."""
+        return self._over_gaps(self._column_log_densities, rows)
+
+    def _over_gaps(self, query: Callable[[np.ndarray], np.ndarray], rows: np.ndarray) -> np.ndarray:
+        """Answers (..., N) to a query of complete rows, as means over two ways to fill gaps.
+
+        Both are a standard deviation away from what is expected there given the other cells. So a
+        quadratic function has its expected value, and gaps are neither usual nor unusual.
+        """
+        missing = np.isnan(rows)
+        with_gaps = np.flatnonzero(missing.any(axis=1))
+        if not with_gaps.size:
+            return query(rows)
+        partial = rows[with_gaps]
+        targets = np.flatnonzero(missing.any(axis=0))
+        conditional = QueryRows(self.model, partial)
+        means, deviations = conditional_moments(conditional, targets)
+        is_number = conditional.kinds()[targets] == "number"
+        is_count = conditional.kinds()[targets] == "count"
+        deviations = np.where(is_number | is_count, deviations, 0.0)
+        complete = np.repeat(rows[None], 2, axis=0)
+        for side, sign in zip(complete, (-1.0, 1.0), strict=True):
+            values = means + sign * deviations
+            values = np.where(is_count, np.maximum(np.rint(values), 0.0), values)
+            side[with_gaps[:, None], targets] = np.where(
+                missing[np.ix_(with_gaps, targets)], values, partial[:, targets]
+            )
+        answers = query(complete[0])
+        answers[..., with_gaps] += query(complete[1][with_gaps])
+        answers[..., with_gaps] *= 0.5
+        return answers
+
+    def _log_densities(self, rows: np.ndarray) -> np.ndarray:
+        scores = [
+            np.concatenate(list(score_levels(self.model, merges, rows, self.levels)), axis=1)
+            for merges in self._by_width
+        ]
+        return np.stack(scores, axis=1).reshape(-1, rows.shape[0])
+
+    def _column_log_densities(self, rows: np.ndarray) -> np.ndarray:
+        scores = np.empty(rows.shape[::-1])
+        for column, (model, moments) in enumerate(self._columns):
+            blocks = model.log_joint_blocks(rows[:, [column]], moments=moments)
+            scores[column] = np.concatenate(
+                [log_sum_exp(log_joint) + log_base for log_joint, log_base, _ in blocks]
+            )
+        return scores
+
+    def at(self, scale: int) -> MixtureModel:
+        """The mixture at a scale; at that of single columns, all components, widened as they."""
+        level, width = divmod(scale, len(WIDTHS))
+        if level == self.levels.shape[0]:
+            level, width = level - 1, WIDTHS.index(_COLUMN_WIDTH)
+        model = group_components(self.model, self._merges.tree().labels(int(self.levels[level])))
+        centre = model.centre()
+        return with_moments(model, _widened(model, model.moments(centre), WIDTHS[width]), centre)
+
+
+def _widened(model: MixtureModel, moments: Moments, width: float) -> Moments:
+    """Moments of a mixture, or of its merges, widened by the variances of the whole."""
+    components = Moments(*(part[: model.n_components] for part in moments))
+    layout = model.family.layout
+    whole = merge_groups(layout, components, np.zeros(model.n_components, dtype=np.int64))
+    return widen(layout, moments, whole, width)
+
+
+@dataclass(frozen=True)
+class Tails:
+    """Tail probabilities among reference scores: of their quantiles, and exponential below."""
+
+    knots: np.ndarray  # (S, Q) Quantiles from `_TAIL` to 1, for each of S scores.
+    excess: np.ndarray  # (S,) Mean distance below the first of them.
+
+    @classmethod
+    def of(cls, scores: np.ndarray) -> Tails:
+        """The tails of reference scores (S, N)."""
+        knots = np.quantile(scores, np.linspace(_TAIL, 1.0, _KNOTS), axis=1).T
+        below = np.maximum(knots[:, :1] - scores, 0.0)
+        excess = below.sum(axis=1) / np.maximum(np.count_nonzero(below, axis=1), 1)
+        least = _LEAST_EXCESS * (np.median(scores, axis=1) - knots[:, 0])
+        return cls(knots, np.maximum(excess, np.maximum(least, 1e-9)))
+
+    def surprise(self, scores: np.ndarray) -> np.ndarray:
+        """-log P(reference score <= score), for scores (S, N)."""
+        logs = -np.log(np.linspace(_TAIL, 1.0, _KNOTS))
+        found = np.stack([np.interp(s, k, logs) for s, k in zip(scores, self.knots, strict=True)])
+        first = self.knots[:, :1]
+        return np.asarray(found + np.maximum(first - scores, 0.0) / self.excess[:, None])
