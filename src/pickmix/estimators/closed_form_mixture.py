@@ -9,7 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, DensityMixin
+from scipy.sparse import csr_array
+from sklearn.base import (
+    BaseEstimator,
+    ClassNamePrefixFeaturesOutMixin,
+    DensityMixin,
+    TransformerMixin,
+)
+from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import check_integer, check_randomness
 from pickmix.closed_form.fit import fit_mixture
@@ -46,6 +53,8 @@ NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
 class ClosedFormMixture(
     ClosedFormSettings,
     MixtureQueries,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
     DensityMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
@@ -190,6 +199,44 @@ class ClosedFormMixture(
     ) -> np.ndarray:
         """Fit, and return the most probable component of each row, (N,)."""
         return self.fit(X, sample_weight=sample_weight, noise=noise).predict(X, noise=noise)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.model_.n_components
+
+    def transform(self, X: Any, *, top: int | None = None) -> Any:
+        """Posterior probabilities of the components, as features of the next step of a pipeline.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), rows that are not in memory, or table
+            As in `fit`.
+        top : int, default=None
+            Keep only so many of the most probable components per row, in a sparse array.
+
+        Returns
+        -------
+        posteriors : (N, K) array, or sparse array of N * top probabilities
+            `get_feature_names_out` names the columns "gaussianmixture0" and so on.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(200, 2))
+        >>> mixture = GaussianMixture(8, random_state=0).fit(X)
+        >>> mixture.transform(X).shape, mixture.transform(X, top=2).nnz
+        ((200, 8), 400)
+        """
+        check_is_fitted(self)
+        if top is None:
+            return self.predict_proba(X)
+        components, probabilities = self.top_components(X, top)
+        starts = np.arange(components.shape[0] + 1) * top
+        shape = components.shape[0], self._n_features_out
+        shares = csr_array((probabilities.ravel(), components.ravel(), starts), shape=shape)
+        shares.sort_indices()
+        return shares
 
     def _fit(
         self,

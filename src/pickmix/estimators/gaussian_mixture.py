@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.mixture import GaussianMixture as SklearnMixture
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import (
@@ -259,3 +260,44 @@ class GaussianMixture(OnlineFitting):
         family = self._gaussian()
         packed = family.pack(self.covariances_)
         return family.unpack_factor(factorise(packed, family.n_features, 0.0)[0])
+
+    def to_sklearn(self) -> SklearnMixture:
+        """The same mixture as a fitted `sklearn.mixture.GaussianMixture`.
+
+        What reads that class works then: converters to ONNX, skops, ... Rows with missing values
+        are refused by it.
+
+        Returns
+        -------
+        mixture : sklearn.mixture.GaussianMixture
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(200, 2))
+        >>> mixture = GaussianMixture(3, random_state=0).fit(X)
+        >>> bool(np.allclose(mixture.to_sklearn().score_samples(X), mixture.score_samples(X)))
+        True
+        """
+        family = self._gaussian()
+        made = SklearnMixture(
+            self.weights_.shape[0],
+            covariance_type=family.name,
+            tol=self.tol,
+            reg_covar=self.reg_covar,
+            max_iter=max(1, self.max_iter),
+            n_init=self.n_init,
+        )
+        made.weights_ = self.weights_ / self.weights_.sum()
+        made.means_, made.covariances_ = self.means_.copy(), self.covariances_.copy()
+        made.precisions_cholesky_ = self.precisions_cholesky_
+        made.precisions_ = self.precisions_
+        made.n_features_in_ = family.n_features
+        # A mixture whose parameters were set by hand has no fit to tell of.
+        for name, unknown in (("converged_", True), ("n_iter_", 0), ("lower_bound_", -np.inf)):
+            setattr(made, name, getattr(self, name, unknown))
+        made.lower_bounds_ = list(getattr(self, "lower_bounds_", []))
+        if hasattr(self, "feature_names_in_"):
+            made.feature_names_in_ = self.feature_names_in_
+        return made
