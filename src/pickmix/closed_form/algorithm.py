@@ -31,7 +31,7 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.fitting.loop import Counters
 from pickmix.fitting.settings import FitSettings
-from pickmix.kernels.statistics import Statistics
+from pickmix.kernels.statistics import Statistics, Sums
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import ConstantStep
@@ -122,9 +122,9 @@ class RuleSelection:
                 state.model,
             )
             return statistics
-        sums = backend.sums_of_all(state.layout, rows, weights, selected.weights, state.model)
+        sums: Sums = backend.sums_of_all(state.layout, rows, weights, selected.weights, state.model)
         all_components = np.arange(state.n_components, dtype=np.int32)
-        return Statistics.of_sums(all_components, sums, total_weight)
+        return Statistics(all_components, *sums, total_weight)
 
     def _count(self, selected: SelectedPairs, weights: np.ndarray) -> None:
         n_rows = weights.shape[0]

@@ -33,7 +33,7 @@ from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.fitting.settings import FitSettings, resolve_batch_size
-from pickmix.kernels.statistics import Statistics, stack
+from pickmix.kernels.statistics import Statistics, Sums, stack
 from pickmix.selection.randomness import StepRandomness, Stream, draw_uniformly
 from pickmix.selection.settings import RandomPartition
 
@@ -176,8 +176,8 @@ class Starter:
             weights, total = self.source.weights_of(numbers)
             rows = self.source.gather(numbers)
             shares = np.ascontiguousarray(responsibilities[numbers].T)
-            sums = self.backend.sums_of_all(layout, rows, weights, shares)
-            part = Statistics.of_sums(all_components, sums, total)
+            sums: Sums = self.backend.sums_of_all(layout, rows, weights, shares)
+            part = Statistics(all_components, *sums, total)
             statistics = part if statistics is None else statistics.plus(part, layout)
         assert statistics is not None
         moments = self._moments_of(statistics, self.source.gather(np.arange(1)), shrinks=False)
@@ -384,5 +384,5 @@ class Starter:
             begin = end
         members = np.concatenate([part.members for part in parts])
         sums = stack([part.sums for part in parts])
-        statistics = Statistics.of_sums(members, sums, sum(part.total_weight for part in parts))
+        statistics = Statistics(members, *sums, sum(part.total_weight for part in parts))
         return self._moments_of(statistics, self.source.gather(numbers[: 4 * K]), shrinks)

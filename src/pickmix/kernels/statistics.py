@@ -63,16 +63,11 @@ class Statistics:
         """Everything but the members and the total weight."""
         return self.mass, self.squares, self.mean, self.scatter, self.counts
 
-    @classmethod
-    def of_sums(cls, members: np.ndarray, sums: Sums, total_weight: float) -> Statistics:
-        """Inverse of `sums`."""
-        return cls(members, *sums, total_weight)
-
     def at(self, places: np.ndarray) -> Statistics:
         """The statistics at these places of `members`."""
         mass, squares, mean, scatter, counts = (each[places] for each in self.sums)
-        sums = mass, squares, mean, scatter, counts
-        return Statistics.of_sums(self.members[places], sums, self.total_weight)
+        some = self.members[places]
+        return Statistics(some, mass, squares, mean, scatter, counts, self.total_weight)
 
     def plus(self, other: Statistics, layout: Layout) -> Statistics:
         """Sum of both. Terms are added in call order, so results are bit-reproducible."""
@@ -85,12 +80,14 @@ class Statistics:
     def _spread_over(self, members: np.ndarray) -> Statistics:
         """The same over rising `members`, a superset; the others have no mass."""
         places = np.searchsorted(members, self.members)
-        sums = []
-        for values in self.sums:
+
+        def spread(values: np.ndarray) -> np.ndarray:
             wide = np.zeros((members.shape[0], *values.shape[1:]))
             wide[places] = values
-            sums.append(wide)
-        return Statistics.of_sums(members, tuple(sums), self.total_weight)  # type: ignore[arg-type]
+            return wide
+
+        mass, squares, mean, scatter, counts = map(spread, self.sums)
+        return Statistics(members, mass, squares, mean, scatter, counts, self.total_weight)
 
     def _plus_aligned(self, other: Statistics, layout: Layout) -> Statistics:
         """`plus` for the same components in the same order."""
@@ -131,7 +128,7 @@ def merge(members: np.ndarray, sums: Sums, layout: Layout, total_weight: float) 
     mass, squares, mean, scatter, counts = sums
     distinct, first, slot = np.unique(members, return_index=True, return_inverse=True)
     if distinct.shape[0] == members.shape[0]:
-        return Statistics.of_sums(members, sums, total_weight)
+        return Statistics(members, *sums, total_weight)
     # Components in the order of their first appearance.
     order = np.argsort(first, kind="stable")
     rank = np.empty_like(order)

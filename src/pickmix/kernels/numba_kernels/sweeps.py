@@ -255,7 +255,7 @@ def pair_statistics(
     else:
         arguments = layout, rows, offsets, row_of, grouped_weights, sums
         run(pairs.accumulate_pairs, n, components.size * layout.work(), *arguments)
-    return Statistics.of_sums(members, sums, total_weight)
+    return Statistics(members, *sums, total_weight)
 
 
 _memory = threading.local()

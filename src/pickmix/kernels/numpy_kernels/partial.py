@@ -14,7 +14,6 @@ its C (C + 1) / 2 covariances, the lower triangles row by row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,6 @@ import numpy as np
 from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.kernels.statistics import Sums, stack
 
-_NUMBERS = 1_000_000  # In an array of matrices of rows and components.
 LOG_2PI = float(np.log(2.0 * np.pi))
 
 
@@ -115,41 +113,10 @@ def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarra
     return Conditions(log_joint.reshape(G, -1), squares, completed, kinds, rest)
 
 
-def _parts(n_components: int, rows: np.ndarray, layout: Layout) -> Iterator[slice]:
-    """Components, so many at a time that arrays of matrices stay small."""
-    n = max(1, _NUMBERS // max(1, rows.shape[0] * max(1, layout.n_coordinates) ** 2))
-    return (slice(start, start + n) for start in range(0, n_components, n))
-
-
-def partial_log_joints(
-    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
-) -> np.ndarray:
-    """log p(x, k) (G, R) of the seen cells of rows (R, D), for components `members`."""
-    if not rows.shape[0]:
-        return np.empty((members.shape[0], 0))
-    # A row whose squared distance leaves float64 has density zero.
-    with np.errstate(over="ignore", invalid="ignore"):
-        parts = [
-            condition(layout, model, members[some], rows).log_joint
-            for some in _parts(members.shape[0], rows, layout)
-        ]
-    return np.concatenate(parts)
-
-
 def partial_sums(
     layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Sums:
     """Sums of completed rows (R, D), under weights (G, R)."""
-    parts = [
-        _partial_sums(layout, model, members[some], rows, weights[some])
-        for some in _parts(members.shape[0], rows, layout)
-    ]
-    return stack(parts)
-
-
-def _partial_sums(
-    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
-) -> Sums:
     G, C = members.shape[0], layout.n_coordinates
     with np.errstate(over="ignore", invalid="ignore"):
         found = condition(layout, model, members, rows)

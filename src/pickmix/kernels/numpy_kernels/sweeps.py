@@ -19,8 +19,8 @@ from pickmix.kernels.numpy_kernels.features import (
     sums_of_products,
 )
 from pickmix.kernels.numpy_kernels.partial import (
+    condition,
     condition_pairs,
-    partial_log_joints,
     partial_pair_sums,
     partial_sums,
 )
@@ -37,19 +37,28 @@ _NUMBERS = 500_000  # Numbers in an array of all components of a part and all ro
 
 
 def log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """log p(x, k) for components `members` (G,) and rows (R, D), as (G, R)."""
+    """log p(x, k) for components `members` (G,) and what was seen of rows (R, D), as (G, R)."""
     out = np.empty((members.shape[0], rows.shape[0]))
+    if not rows.shape[0]:
+        return out
+    is_partial = layout.is_partial(rows)
     # A row whose squared distance leaves float64 has density zero.
-    with np.errstate(over="ignore"):
-        for some in _parts(members.shape[0], rows.size):
-            out[some] = _log_joints(layout, model, members[some], rows)
+    with np.errstate(over="ignore", invalid="ignore" if is_partial else None):
+        for some in _parts(layout, members.shape[0], rows, is_partial):
+            if is_partial:
+                out[some] = condition(layout, model, members[some], rows).log_joint
+            else:
+                out[some] = _log_joints(layout, model, members[some], rows)
     return out
 
 
-def _parts(n_components: int, size: int) -> Iterator[slice]:
-    """Components, so many at a time that arrays of their size stay small."""
-    n = max(1, _NUMBERS // max(size, 1))
-    return (slice(start, start + n) for start in range(0, n_components, n))
+def _parts(layout: Layout, n: int, rows: np.ndarray, is_partial: bool) -> Iterator[slice]:
+    """n components, so many at a time that arrays of numbers, or of matrices, stay small."""
+    size, most = rows.size, _NUMBERS
+    if is_partial:
+        size, most = rows.shape[0] * max(1, layout.n_coordinates) ** 2, 2 * _NUMBERS
+    step = max(1, most // max(size, 1))
+    return (slice(start, start + step) for start in range(0, n, step))
 
 
 def _log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -76,12 +85,6 @@ def split_columns(layout: Layout, rows: np.ndarray) -> tuple[np.ndarray, np.ndar
     """Coordinates (R, C) of rows, and their levels as places in the tables (R, Q)."""
     n = layout.n_coordinates
     return rows[:, :n], rows[:, n:].astype(np.int64) + layout.offsets[:-1]
-
-
-def summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
-    """Mass, squares, mean, scatter and counts of rows (R, D) under weights (G, R)."""
-    parts = [_summarise(layout, rows, weights[some]) for some in _parts(len(weights), rows.size)]
-    return stack(parts)
 
 
 def _summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
@@ -112,24 +115,19 @@ def _summarise(layout: Layout, rows: np.ndarray, weights: np.ndarray) -> Sums:
     return mass, squares, mean, scatter, counts
 
 
-def _log_joints_of(
-    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray
-) -> np.ndarray:
-    evaluate = partial_log_joints if layout.is_partial(rows) else log_joints
-    return evaluate(layout, model, members, rows)
-
-
 def _sums_of(
-    layout: Layout,
-    model: Model | None,
-    members: np.ndarray,
-    rows: np.ndarray,
-    weights: np.ndarray,
+    layout: Layout, model: Model | None, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
 ) -> Sums:
-    if not layout.is_partial(rows):
-        return summarise(layout, rows, weights)
-    assert model is not None
-    return partial_sums(layout, model, members, rows, weights)
+    """Mass, squares, mean, scatter and counts of rows (R, D) under weights (G, R)."""
+    is_partial = layout.is_partial(rows)
+    parts = []
+    for some in _parts(layout, members.shape[0], rows, is_partial):
+        if is_partial:
+            assert model is not None
+            parts.append(partial_sums(layout, model, members[some], rows, weights[some]))
+        else:
+            parts.append(_summarise(layout, rows, weights[some]))
+    return stack(parts)
 
 
 def _posterior(
@@ -217,7 +215,7 @@ class _BlockRows:
     def log_joints(self, members: np.ndarray) -> np.ndarray:
         """log p(x, k) (G, R)."""
         if self.values is None:
-            return _log_joints_of(self.layout, self.model, members, self.rows)
+            return log_joints(self.layout, self.model, members, self.rows)
         theta, narrow = natural_parameters(self.layout, self.model, members, self.largest)
         out = theta @ self.values.T
         if narrow.any():
@@ -316,7 +314,7 @@ def sweep(
                 parts.append(rows_here.sums(members, weights * row_weights[here]))
     statistics = None
     if wants_statistics:
-        statistics = Statistics.of_sums(partition.members, stack(parts), total_weight)
+        statistics = Statistics(partition.members, *stack(parts), total_weight)
     return Swept(drawn, statistics, log_sums, evaluations)
 
 
@@ -372,7 +370,7 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
 def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
     """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
-    return _log_joints_of(layout, model, np.arange(model.location.shape[0]), rows)
+    return log_joints(layout, model, np.arange(model.location.shape[0]), rows)
 
 
 def sums_of_all(
