@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pickmix import callbacks as callbacks
+    from pickmix.estimators.annotation import annotate as annotate
     from pickmix.estimators.detector import MixtureDetector as MixtureDetector
     from pickmix.estimators.family_mixture import FamilyMixture as FamilyMixture
     from pickmix.estimators.flow_mixture import FlowMixture as FlowMixture
@@ -72,6 +73,7 @@ _MODULES = {
     "TableExplanation": "pickmix.model.explanation",
     "TableMixture": "pickmix.estimators.table_mixture",
     "TraceDisplay": "pickmix.inspection.displays.fits",
+    "annotate": "pickmix.estimators.annotation",
     "choose_n_components": "pickmix.model.path",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.inputs.open_rows",

@@ -28,6 +28,10 @@ from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.mixture_queries import MixtureQueries
 from pickmix.estimators.queries import warn_about_outcome
 from pickmix.estimators.row_sources import is_large, refuse_noise
+from pickmix.estimators.task_callbacks import (
+    CallbackSupportMixin,
+    with_tasks,
+)
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family
@@ -53,6 +57,7 @@ NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
 class ClosedFormMixture(
     ClosedFormSettings,
     MixtureQueries,
+    CallbackSupportMixin,  # type: ignore[misc]
     ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
     TransformerMixin,  # type: ignore[misc]
     DensityMixin,  # type: ignore[misc]
@@ -74,6 +79,8 @@ class ClosedFormMixture(
     n_steps_: int
     n_component_evaluations_: int
     lower_bound_: float
+    #: What scikit-learn's callbacks are told by, during a fit.
+    _evaluation_tasks: Sequence[Any] = ()
     _fitted_description: str | list[tuple[str, list[int]]] | None = None
     _effective_counts: np.ndarray
     _passes: float
@@ -148,6 +155,7 @@ class ClosedFormMixture(
 
     # Fits.
 
+    @with_tasks
     def fit(
         self,
         X: Any,
@@ -316,7 +324,7 @@ class ClosedFormMixture(
                 else self._given_start(family, source.center),
                 draws=draws,
                 all_rows=None if table is None else table.all_rows,
-                callbacks=check_callbacks(self.callbacks),
+                callbacks=[*check_callbacks(self.callbacks), *self._evaluation_tasks],
                 snapshot=lambda state: self._fitted_copy(state, source, limits),
                 checkpoints=checkpoints,
             )

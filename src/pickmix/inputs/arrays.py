@@ -76,6 +76,11 @@ def read_numbers(estimator: Any, X: Any, reset: bool = False, parameter: str = "
     """
     from sklearn.utils.validation import validate_data
 
+    if hasattr(X, "tocsr"):
+        raise TypeError(
+            f"{parameter} must be dense, got a sparse {type(X).__name__}. Use .toarray(), or "
+            "pickmix.open_rows, which makes sparse rows dense chunk by chunk."
+        )
     X = without_mask(X)
     settings = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
     with naming_cells(X, parameter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,8 @@ def open_rows(
           or a folder of Parquet files. Several files, sorted by name, are one table and have the
           same columns;
         - a `pyarrow.dataset.Dataset` or a `pyarrow.Table`;
+        - a sparse array of SciPy, which is made dense batch by batch, or an AnnData, of which `X`
+          is read, with the names of its variables;
         - an object with a length whose slices `data[a:b]` are 2-D arrays, data frames or tables,
           like `lightgbm.Sequence`;
         - a function that returns an iterator of such batches, a fresh one at each call.
@@ -130,7 +133,7 @@ def is_source(data: Any) -> bool:
     slices that are not arrays; also for iterators, which `open_rows` refuses with a reason.
     """
     is_source_or_path = isinstance(data, RowSource | str | os.PathLike)
-    if is_source_or_path or readers.is_arrow(data, "Table", "Dataset"):
+    if is_source_or_path or is_annotated(data) or readers.is_arrow(data, "Table", "Dataset"):
         return True
     if isinstance(data, np.memmap):
         # What is computed from a mapped array may have its type, but lies in memory.
@@ -141,6 +144,31 @@ def is_source(data: Any) -> bool:
     if isinstance(data, _COLLECTIONS) or is_array:
         return False
     return callable(data) or hasattr(data, "__next__") or _has_slices(data)
+
+
+def is_annotated(data: Any) -> bool:
+    """Whether data is an AnnData, or looks like one: rows `X` with notes about rows and columns."""
+    return all(hasattr(data, name) for name in ("X", "obs", "obsm", "var_names"))
+
+
+class _DenseRows:
+    """Slices of a sparse array, or of one in a file, as dense arrays or named columns."""
+
+    def __init__(self, rows: Any, names: list[str] | None = None) -> None:
+        # Formats without slices, such as COO, have a CSR form.
+        self._rows = rows.tocsr() if hasattr(rows, "tocsr") else rows
+        self._names = names
+
+    def __len__(self) -> int:
+        return int(self._rows.shape[0])
+
+    def __getitem__(self, some: slice) -> Any:
+        rows = self._rows[some]
+        dense = rows.toarray() if hasattr(rows, "toarray") else np.asarray(rows)
+        if self._names is None:
+            return dense
+        table = importlib.import_module("pyarrow").Table
+        return table.from_arrays(list(dense.T), names=self._names)
 
 
 def _has_slices(data: Any) -> bool:
@@ -157,6 +185,15 @@ def _open(
     """A source with the chosen columns; only converted rows have the dtype already."""
     reader: readers.Reader
     source: RowSource | None = None
+    names: list[str] | None = None
+    if is_annotated(data):
+        data, names = data.X, [str(name) for name in data.var_names]
+        if isinstance(data, np.ndarray):
+            source = array_source(data, "X of the AnnData", names)
+            return source if columns is None else source.with_columns(columns)
+        data = _DenseRows(data, names)
+    elif hasattr(data, "tocsr"):
+        data = _DenseRows(data)
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
         paths = find_files(name)
