@@ -306,7 +306,7 @@ def _prepare(
     """Make the estimator, and say what it will fit."""
     n_rows, n_columns = rows.shape
     if model in CLOSED_FORM:
-        parameters.setdefault("n_components", max(1, min(EXAMPLE_COMPONENTS, n_rows // 100)))
+        parameters.setdefault("n_components", EXAMPLE_COMPONENTS if is_example else "auto")
     elif is_example:
         # A short fit, unless the command line says otherwise.
         parameters.setdefault("max_steps", EXAMPLE_STEPS)

@@ -219,9 +219,15 @@ _OPTIONS: list[Callable[..., Any]] = [
     _option(
         "n_components|--components",
         WordOrNumber(click.IntRange(min=1), "auto"),
-        "K, the number of components. auto, for flow only, chooses among 1, 2, 4, ..., 128 by rows "
-        "that the fit does not learn from.",
-        "rows / 100, at most 500 (gaussian and table); auto (flow)",
+        "K, the number of components. auto chooses: gaussian and table split and merge components "
+        "as long as that explains left-out rows better, flow tries 1, 2, 4, ..., 128.",
+        "auto, or 500 for the embedded example",
+    ),
+    _option(
+        "max_components",
+        click.IntRange(min=1),
+        "Most components that --components auto may choose.",
+        models=CLOSED_FORM,
     ),
     _option(
         "covariance_type|--covariance",
@@ -337,8 +343,6 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
                 f"got {value!r}"
             )
         given[name] = value
-    if model in CLOSED_FORM and given.get("n_components") == "auto":
-        raise ValueError(f"--components auto belongs to --model flow, not to --model {model}")
     if given.pop("no_transforms", False):
         transforms = given.setdefault("transforms", _NO_TRANSFORMS)
         if transforms != _NO_TRANSFORMS:

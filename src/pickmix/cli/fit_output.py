@@ -140,7 +140,8 @@ def _try_writing(out: Path) -> None:
 
 def name_parts(model: Any) -> str:
     if isinstance(model, GaussianMixture | TableMixture):
-        return f"{model.n_components:,} {model.covariance_type} components"
+        number = "" if isinstance(model.n_components, str) else f"{model.n_components:,} "
+        return f"{number}{model.covariance_type} components"
     layers = f"{model.n_layers:,} layer{'s' * (model.n_layers != 1)}"
     if isinstance(model, FlowMixture):
         # How many there will be, "auto" chooses later.
@@ -161,7 +162,7 @@ def measure(model: Any, rows: Any, n_all: int) -> tuple[float, str]:
     """
     n_rows = len(rows)
     if isinstance(model, GaussianMixture | TableMixture):
-        per_row = model.n_components
+        per_row = model.n_components_
     else:
         n_parts = model.n_components_ if isinstance(model, FlowMixture) else model.n_paths_
         per_row = _COST_OF_DEPTH * int(n_parts)
@@ -214,7 +215,7 @@ def summary(
 
 def _parts(model: Any, n_live: int) -> dict[str, str]:
     if isinstance(model, GaussianMixture | TableMixture):
-        return {"components": f"{model.n_components:,}", "live components": f"{n_live:,}"}
+        return {"components": f"{model.n_components_:,}", "live components": f"{n_live:,}"}
     layers = f"{model.n_layers:,}"
     if isinstance(model, FlowMixture):
         components = f"{model.n_components_:,}"

@@ -14,7 +14,7 @@ import numpy as np
 from pickmix.closed_form.algorithm import Engine
 from pickmix.closed_form.chunks import Chunks
 from pickmix.closed_form.passes import PassEngine
-from pickmix.closed_form.starts import GivenStart, WarmStart, choose_start
+from pickmix.closed_form.starts import GivenStart, Start, WarmStart, choose_start
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family
@@ -106,7 +106,7 @@ def fit_mixture(
     settings: FitSettings,
     seeds: Sequence[int],
     *,
-    start: GivenStart | WarmStart | None = None,
+    start: GivenStart | WarmStart | Start | None = None,
     draws: np.random.RandomState | None = None,
     all_rows: AllRows | None = None,
     callbacks: Iterable[Callable[[FitInfo], Any]] = (),
@@ -183,7 +183,7 @@ class _Fit:
     source: ArrayRows
     family: Family
     settings: FitSettings
-    start: GivenStart | WarmStart
+    start: GivenStart | WarmStart | Start
     draws: np.random.RandomState
     callbacks: list[Callable[[FitInfo], Any]]
     snapshot: Callable[[MixtureState], Any]
@@ -276,18 +276,24 @@ class _Fit:
             return engine, resumed
         started = time.perf_counter()
         backend = choose(settings.compiled)
-        start = choose_start(family, self.source, settings, seed, backend, self.start, self.draws)
+        given = self.start
+        if isinstance(given, Start) and progress.start > 0:
+            # Further starts are others.
+            given = GivenStart()
+        start = choose_start(family, self.source, settings, seed, backend, given, self.draws)
         prior = family.make_prior(start.moments, settings.shrinkage, float(settings.n_rows))
         if settings.background:
             prior.allow_background(self.source.extent())
-        if isinstance(self.start, WarmStart):
-            if self.start.background is not None and family.has_background(prior):
-                prior.background = self.start.background
+        background = given.background if isinstance(given, WarmStart | Start) else None
+        if background is not None and family.has_background(prior):
+            prior.background = background
+        if isinstance(given, WarmStart):
             # Components begin as they were. Shrinking them once more would blur the narrow ones.
             prior.resume()
         state = MixtureState(family, start.moments, backend, prior, settings.weight_floor)
         state.require_sound()
         progress.start_seconds = time.perf_counter() - started
+        progress.work += progress.start_seconds
         progress.start_evaluations = start.evaluations
         return Engine(state, self.source, start.chain, settings, seed, first_step), None
 

@@ -118,11 +118,10 @@ class Relocation:
             return None
         # The rows are used many times.
         focused = self.chains.of_step(step)
-        pairs = self._find_pairs(random)
+        pairs, losses, wholes = self.merge_all(focused, random)
         if not pairs.shape[0]:
             return None
-        losses, wholes = self._merge(focused, pairs)
-        chosen, gains, halves = self._split(focused, step, random)
+        chosen, gains, halves = self.split_all(focused, step, random)
         order = np.argsort(losses, kind="stable")
         return Survey(pairs[order], losses[order], wholes, order, chosen, gains, halves)
 
@@ -180,10 +179,9 @@ class Relocation:
             return False
         freed = emptiest
         if not is_free:
-            pairs = self._find_pairs(random)
+            pairs, losses, wholes = self.merge_all(self.chains.of_step(step), random)
             if not pairs.shape[0]:
                 return False
-            losses, wholes = self._merge(self.chains.of_step(step), pairs)
             cheapest = int(np.argmin(losses))
             if gain <= float(losses[cheapest]) + self.margin:
                 return False
@@ -275,7 +273,7 @@ class Relocation:
         n_best = max(_FEW_COMPONENTS, int(_PROMISING_SHARE * n_components))
         return np.sort(np.argpartition(-score, n_best)[:n_best])
 
-    def _split(
+    def split_all(
         self, chains: Chains, step: int, random: StepRandomness
     ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
         """Split the promising components (S,): these, the gain of each, and the 2 S halves."""
@@ -347,10 +345,15 @@ class Relocation:
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
         return match_disjointly(partner, loss, max(1, int(share * n_components)))
 
-    def _merge(self, chains: Chains, pairs: np.ndarray) -> tuple[np.ndarray, MixtureState]:
-        """Losses (m,) of merging each of the pairs (m, 2), and the m merged components."""
+    def merge_all(
+        self, chains: Chains, random: StepRandomness
+    ) -> tuple[np.ndarray, np.ndarray, MixtureState]:
+        """Merge disjoint pairs (m, 2): these, the loss of each, and the m merged components."""
         state = self.state
         n_components = state.n_components
+        pairs = self._find_pairs(random)
+        if not pairs.shape[0]:
+            return pairs, np.empty(0), state
         first, second = pairs.T
         wholes = state.with_components(state.merged(first, second), first)
         paired = np.full(n_components, -1, dtype=np.int32)
@@ -361,7 +364,7 @@ class Relocation:
         together, _ = self._left_out_sums(chains, wholes, alone, 1, Relabelling(paired))
         losses = (apart - together) / self.chains.mean_weight
         losses[wholes.failures] = np.inf
-        return losses, wholes
+        return pairs, losses, wholes
 
     def _find_partners(
         self, partition: Partition, first_block: int, partner: np.ndarray, loss: np.ndarray

@@ -53,6 +53,7 @@ class Start:
     moments: Moments
     chain: np.ndarray
     evaluations: int = 0
+    background: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,10 +83,13 @@ def choose_start(
     settings: FitSettings,
     seed: int,
     backend: ModuleType,
-    given: GivenStart | WarmStart,
+    given: GivenStart | WarmStart | Start,
     draws: np.random.RandomState,
 ) -> Start:
     """Make the start that the settings ask for; `draws` makes scikit-learn's draws."""
+    if isinstance(given, Start):
+        moments = Moments(*(array.copy() for array in given.moments))
+        return Start(moments, given.chain.copy(), given.evaluations, given.background)
     # Starts need complete rows: missing cells are filled from nearest neighbours.
     starter = Starter(family, source.filled(), settings.n_components, seed, backend)
     if isinstance(given, WarmStart):

@@ -20,7 +20,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import check_integer, check_randomness
 from pickmix.closed_form.fit import fit_mixture
-from pickmix.closed_form.starts import GivenStart, WarmStart
+from pickmix.closed_form.growth import Growth, grow, most_components
+from pickmix.closed_form.starts import GivenStart, Start, WarmStart
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
@@ -36,6 +37,7 @@ from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family
 from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
+from pickmix.fitting.progress import GrowthProgress
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -51,6 +53,7 @@ from pickmix.model.mixture import MixtureModel
 from pickmix.threads import use_threads
 
 # Parameters of a fit that speak of all columns or components, or of a place on the disk.
+_SOME_COMPONENTS = 64  # The number that decides whether growth is compiled.
 NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
 
 
@@ -68,7 +71,7 @@ class ClosedFormMixture(
     #: Starts that `init_params` may name, and the parameter that describes the family.
     _init_params: tuple[str, ...] = ("auto", "k-means++", "random_from_data")
     _family_parameter = "family"
-    n_components: int
+    n_components: int | str
     feature_names_in_: np.ndarray
     weights_: np.ndarray
     parameters_: dict[str, np.ndarray]
@@ -128,7 +131,8 @@ class ClosedFormMixture(
         family = self._fitted_family()
         shapes = {name: array.shape for name, array in self._get_parameters().items()}
         same_columns = family.layout.n_columns == n_columns
-        return same_columns and shapes == family.parameter_shapes(self.n_components)
+        number = self.n_components_ if self.n_components == "auto" else int(self.n_components)
+        return same_columns and shapes == family.parameter_shapes(number)
 
     def _get_parameters(self) -> dict[str, np.ndarray]:
         return self.parameters_
@@ -152,6 +156,13 @@ class ClosedFormMixture(
             float(getattr(self, "n_rows_seen_", 0.0)),
             self.n_jobs,
         )
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components: `n_components`, or what "auto" has chosen."""
+        if not hasattr(self, "weights_"):
+            raise AttributeError(f"{type(self).__name__} has no n_components_ before it is fitted.")
+        return int(self.weights_.shape[0])
 
     # Fits.
 
@@ -269,7 +280,8 @@ class ClosedFormMixture(
             else:
                 data = FitRows(*check_partial_table(self, X, sample_weight, noise))
                 n_rows, n_columns = data.rows.shape
-            check_enough_rows(n_rows, self.n_components)
+            if not isinstance(self.n_components, str):
+                check_enough_rows(n_rows, self.n_components)
             # A fit that continues the last one has one start only, as in scikit-learn.
             warm = bool(self.warm_start) and hasattr(self, "n_steps_")
             warm = warm and self._continues(n_columns)
@@ -288,6 +300,7 @@ class ClosedFormMixture(
                 checkpoints = open_checkpoints(self, checkpoint, facts, weights, seeds)
                 checkpoints.read()
                 seeds = checkpoints.notes["seeds"]
+            numbers = [first * 2**31 + second for first, second in seeds]
             if table is None:
                 refuse_empty_columns(data.rows)
                 # What the columns hold.
@@ -296,32 +309,53 @@ class ClosedFormMixture(
             else:
                 data, limits = table.sample(self, seeds[0])
                 n_rows = table.n_rows
-                check_enough_rows(n_rows, self.n_components)
+                if not isinstance(self.n_components, str):
+                    check_enough_rows(n_rows, self.n_components)
                 try:
                     family = self._make_family(limits, warm)
                 except ValueError as error:
                     where = "rows 0 and 1 are the smallest values of all rows and the largest"
                     raise ValueError(f"{error} ({where})") from error
-            settings = resolve(
-                self,
-                family,
-                data.rows.shape[0],
-                start_is_given=warm or self._start_is_given(),
-                n_all_rows=n_rows,
-                is_partial=data.is_partial,
-                **changes,
-            )
+            automatic = self.n_components == "auto" and not warm
+            most = most_components(family, data.rows.shape[0], self.max_components)
+            number = self.n_components
+            if isinstance(number, str):
+                number = self.n_components_ if warm else min(_SOME_COMPONENTS, most)
+            resolving: dict[str, Any] = {
+                "start_is_given": warm or self._start_is_given(),
+                "n_all_rows": n_rows,
+                "is_partial": data.is_partial,
+            } | changes
+            settings = resolve(self, family, data.rows.shape[0], number, **resolving)
             source = data.source(family, settings.compiled)
             self._warn_about(source)
             compile_seconds = compile_kernels(settings, source)
+            start: GivenStart | WarmStart | Start
+            growth = Growth.of_records(checkpoints.notes.get("growth")) if checkpoints else None
+            if automatic:
+                if growth is None:
+                    with GrowthProgress(int(self.verbose)) as progress:
+                        growth = grow(family, source, settings, numbers[0], most, progress.tell)
+                    if checkpoints is not None:
+                        checkpoints.notes["growth"] = growth.trace.tolist()
+                    if settings.max_time is not None:
+                        left = settings.max_time - growth.seconds
+                        resolving["max_time"] = max(1e-9, left)
+                settings = resolve(
+                    self, family, data.rows.shape[0], growth.n_components, **resolving
+                )
+                compile_seconds += compile_kernels(settings, source)
+                start = growth.start or GivenStart()
+            elif warm:
+                start = self._warm_start(family, source, settings)
+            else:
+                start = self._given_start(family, source.center)
             result, outcome = fit_mixture(
                 source,
                 family,
                 settings,
-                [first * 2**31 + second for first, second in seeds],
-                start=self._warm_start(family, source, settings)
-                if warm
-                else self._given_start(family, source.center),
+                numbers,
+                start=start,
                 draws=draws,
                 all_rows=None if table is None else table.all_rows,
                 callbacks=[*check_callbacks(self.callbacks), *self._evaluation_tasks],
@@ -338,6 +372,11 @@ class ClosedFormMixture(
         self.n_steps_ = result.n_steps
         self.n_iter_ = result.n_passes
         self.start_seconds_ = result.start_seconds
+        if growth is not None:
+            self.start_seconds_ += growth.seconds
+            self.growth_ = growth.trace
+        elif not warm:
+            self.__dict__.pop("growth_", None)
         self.n_start_evaluations_ = result.start_evaluations
         self.n_component_evaluations_ = result.evaluations
         self.lower_bound_ = result.lower_bound

@@ -37,7 +37,6 @@ _SPREADS = (1e-2, 1e2)
 class _Parameters(ClosedFormSettings):
     """The parameters of `GaussianMixture`, by default its defaults."""
 
-    n_components: int
     background: bool = True
 
 
@@ -57,13 +56,16 @@ def fit_gaussians(
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
     data = FitRows(X / units, weights)
-    parameters = _Parameters(
-        n_components=max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT)),
-        reg_covar=settings.reg_covar,
-    )
+    number = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
+    parameters = _Parameters(reg_covar=settings.reg_covar)
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
     resolved = resolve(
-        parameters, family, X.shape[0], start_is_given=False, is_partial=data.is_partial
+        parameters,
+        family,
+        X.shape[0],
+        number,
+        start_is_given=False,
+        is_partial=data.is_partial,
     )
     source = data.source(family, resolved.compiled)
     compile_kernels(resolved, source)

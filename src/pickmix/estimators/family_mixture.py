@@ -25,8 +25,10 @@ class FamilyMixture(OnlineFitting):
         "full", "tied", "diag" or "spherical" (Gaussians), "poisson" (counts), "categorical" (levels
         0, 1, 2, ...), or groups of columns that are independent given the component, as
         ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``.
-    n_components : int, default=1
-        K, the number of components.
+    n_components : int or "auto", default=1
+        K, the number of components; "auto" chooses it, as in `GaussianMixture`.
+    max_components : int, default=None
+        Most components that "auto" may choose.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
     callbacks, checkpoint, checkpoint_every
@@ -64,7 +66,7 @@ class FamilyMixture(OnlineFitting):
     """
 
     family: Description = "diag"
-    n_components: int = 1
+    n_components: int | str = 1
     _: KW_ONLY
 
     def _check_parameters(self) -> None:

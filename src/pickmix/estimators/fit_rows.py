@@ -32,6 +32,7 @@ from pickmix.inputs.sources import RowSource, bad_value
 LARGEST_SPREAD = 1e60  # Squares and their products must stay within float64.
 _SAMPLE_BYTES = 2**30  # Of a sample at most, unless components would have too few rows.
 _LEAST_PER_COMPONENT = 10  # Rows.
+_AUTOMATIC_COMPONENTS = 400
 _NEARLY_ALL = 1.5  # Tables of so many times the sample come into memory as a whole.
 
 
@@ -75,6 +76,12 @@ class FitRows:
         return source
 
 
+def _number(estimator: Any) -> int:
+    """Components to read rows for; of "auto" as many as the smallest sample suffices for."""
+    number = estimator.n_components
+    return _AUTOMATIC_COMPONENTS if isinstance(number, str) else int(number)
+
+
 def check_enough_rows(n_rows: int, n_components: int) -> None:
     if n_rows < n_components:
         raise ValueError(
@@ -116,7 +123,7 @@ class LargeTable:
             source = open_for(X, columns)
             self._opened = None if source is X else source
             sample_weight = check_weights(sample_weight, source.n_rows)
-            size = chunk_rows(source, int(estimator.n_components))
+            size = chunk_rows(source, _number(estimator))
             self.chunks = LocalChunks(source, size, sample_weight)
             names, self._labels = source.names, source.column_labels()
         #: Rows that weigh something, as far as that is known.
@@ -151,7 +158,7 @@ class LargeTable:
             )
             n_sampled = n_all
         else:
-            K = int(estimator.n_components)
+            K = _number(estimator)
             wanted = resolve_batch_size("auto", estimator.algorithm, n_all, K, partition)
             n_sampled = sample_size(n_all, row_bytes, wanted, K)
         shared = Inspection(seeds[0] * 2**31 + seeds[1], n_all, n_sampled)

@@ -37,8 +37,14 @@ class GaussianMixture(OnlineFitting):
 
     Parameters
     ----------
-    n_components : int, default=1
-        K, the number of components.
+    n_components : int or "auto", default=1
+        K, the number of components. With "auto" a mixture grows: components are split and merged as
+        long as rows that are left out of their components are explained better, and of the
+        mixtures on the way the smallest is taken that is not worse than the best by more than a
+        standard error. The fit begins with it. `n_components_` is the number, `growth_` says why.
+    max_components : int, default=None
+        Most components that "auto" may choose. None is half as many as there are rows, and 10^8
+        parameters.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         As in scikit-learn: a matrix per component, one matrix for all, variances per column, or
         one variance per component.
@@ -77,7 +83,7 @@ class GaussianMixture(OnlineFitting):
     max_steps : int, default=None
         Exact number of steps. It overrides `max_iter`, and `tol` is not used.
     max_time : float, default=None
-        Most seconds of work, over all starts.
+        Most seconds of work, over all starts; at most half of them choose a number of components.
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
         "em", by less than twice this over five steps for partitions, else smoothed and over about
@@ -180,7 +186,7 @@ class GaussianMixture(OnlineFitting):
     array([-4.,  4.])
     """
 
-    n_components: int = 1
+    n_components: int | str = 1
     _: KW_ONLY
     covariance_type: str = "full"
     background: bool = True
@@ -226,7 +232,7 @@ class GaussianMixture(OnlineFitting):
 
     def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
         assert isinstance(family, Gaussian)
-        K, D = self.n_components, family.n_features
+        K, D = int(self.n_components), family.n_features
         means = weights = scatter = None
         if self.means_init is not None:
             means = check_array_parameter("means_init", self.means_init, (K, D)) - centre

@@ -65,7 +65,7 @@ def warn_about_outcome(mixture: Any) -> None:
         message = (
             "The fit ended early: a component's covariance became singular, and its last good "
             f"value was kept. Increase reg_covar (now {mixture.reg_covar!r}) or decrease "
-            f"n_components (now {mixture.n_components})."
+            f"n_components (now {mixture.n_components_})."
         )
     elif outcome == Outcome.NON_FINITE:
         message = "The fit ended early: the log-likelihood was not finite. Rescale X."

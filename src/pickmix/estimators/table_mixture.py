@@ -66,8 +66,14 @@ class TableMixture(ClosedFormMixture):
 
     Parameters
     ----------
-    n_components : int, default=1
-        K, the number of components.
+    n_components : int or "auto", default="auto"
+        K, the number of components. With "auto" a mixture grows: components are split and merged as
+        long as rows that are left out of their components are explained better, and of the
+        mixtures on the way the smallest is taken that is not worse than the best by more than a
+        standard error. The fit begins with it. `n_components_` is the number, `growth_` says why.
+    max_components : int, default=None
+        Most components that "auto" may choose. None is half as many as there are rows, and 10^8
+        parameters.
     schema : dict, default=None
         Kinds of columns that were found wrongly: ``{"zip": "category", "note": "skip"}``. If a kind
         of numbers or "date" is given here, text that is no number or date counts as missing, with a
@@ -119,7 +125,7 @@ class TableMixture(ClosedFormMixture):
     3
     """
 
-    n_components: int = 1
+    n_components: int | str = "auto"
     _: KW_ONLY
     schema: Mapping[str, str] | None = None
     exclude: Sequence[str] = ()

@@ -61,6 +61,32 @@ class Progress:
             close_bar(self._bar)
 
 
+class GrowthProgress:
+    """A bar over rounds of growth, with the number of components."""
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self._bar: Any = None
+
+    def __enter__(self) -> GrowthProgress:
+        if self.verbose == 1:
+            self._bar = make_bar(unit="round", desc="components")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            close_bar(self._bar)
+
+    def tell(self, n_components: int, log_likelihood: float) -> None:
+        """Show a round: its components, and the leave-one-out log-likelihood per row."""
+        values = {"components": f"{n_components:,}", "left-out": f"{log_likelihood:.4f}"}
+        if self._bar is not None:
+            self._bar.set_postfix(values, refresh=False)
+            self._bar.update(1)
+        elif self.verbose > 1:
+            print("  ".join(f"{name} {value}" for name, value in values.items()), flush=True)
+
+
 class PassProgress(Progress):
     """A bar over the rows of each pass, with the remaining time; `label` replaces its number."""
 

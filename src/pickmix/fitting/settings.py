@@ -55,6 +55,7 @@ class ClosedFormSettings:
     """The parameters that mixtures in closed form share; see `GaussianMixture`."""
 
     _: KW_ONLY
+    max_components: int | None = None
     algorithm: str = "mhsaem"
     proposal: str | RandomPartition | Proposal | SearchSet = "auto"
     n_samples: int | str = "auto"
@@ -157,19 +158,20 @@ def resolve(
     parameters: Any,
     family: Family,
     n_rows: int,
+    n_components: int,
     *,
     start_is_given: bool,
     n_all_rows: int | None = None,
     is_partial: bool = False,
     **changes: Any,
 ) -> FitSettings:
-    """Resolve the parameters of an estimator, with some `changes`, for rows in memory.
+    """Resolve the parameters of an estimator, with some `changes`, for K components.
 
     `start_is_given` means that the user chose the start, `n_all_rows` is the size of the table that
     the rows are a sample of, `is_partial` that rows have gaps or noise.
     """
     values = {f.name: getattr(parameters, f.name) for f in fields(ClosedFormSettings)} | changes
-    K, algorithm, proposal = int(parameters.n_components), values["algorithm"], values["proposal"]
+    K, algorithm, proposal = int(n_components), values["algorithm"], values["proposal"]
     partition = partition_settings(algorithm, proposal)
     values["n_samples"] = resolve_n_samples(values["n_samples"], algorithm, proposal)
     values["batch_size"] = resolve_batch_size(values["batch_size"], algorithm, n_rows, K, partition)
@@ -202,15 +204,16 @@ def resolve(
 
 def check_settings(settings: Any, init_params: tuple[str, ...]) -> None:
     """Raise for a parameter of an estimator that no fit could take."""
-    for name, least in (("n_components", 1), ("max_iter", 0), ("n_init", 1)):
+    for name, least in (("max_iter", 0), ("n_init", 1)):
         check_integer(name, getattr(settings, name), least)
     check_choice("algorithm", settings.algorithm, ALGORITHMS)
     check_choice("init_params", settings.init_params, init_params)
+    _check_n_components(settings)
     if settings.algorithm != "tsaem" or not isinstance(settings.proposal, SearchSet):
         resolve_proposal(settings.proposal)
     resolve_n_samples(settings.n_samples, settings.algorithm, settings.proposal)
     # EM ignores batch_size, but a mistake in it is refused all the same.
-    resolve_batch_size(settings.batch_size, "mhsaem", 1, settings.n_components, None)
+    resolve_batch_size(settings.batch_size, "mhsaem", 1, 1, None)
     check_flag("reuse_log_joint", settings.reuse_log_joint)
     check_flag("warm_start", settings.warm_start)
     if settings.max_steps is not None:
@@ -226,6 +229,37 @@ def check_settings(settings: Any, init_params: tuple[str, ...]) -> None:
     check_checkpoint(settings.checkpoint, settings.checkpoint_every)
     resolve_step_size(settings.step_size, 2)
     resolve_annealing(settings.annealing, 2)
+
+
+def _check_n_components(settings: Any) -> None:
+    if settings.max_components is not None:
+        check_integer("max_components", settings.max_components, 1)
+    if not _is_auto(settings.n_components):
+        if isinstance(settings.n_components, str):
+            raise ValueError(
+                f"n_components must be 'auto' or an integer >= 1, got {settings.n_components!r}."
+            )
+        check_integer("n_components", settings.n_components, 1)
+        return
+    given = [
+        f"{name}={value}"
+        for name, value, automatic in (
+            ("algorithm", repr(settings.algorithm), settings.algorithm == "mhsaem"),
+            ("init_params", repr(settings.init_params), settings.init_params == "auto"),
+            *(
+                (name, "...", getattr(settings, name, None) is None)
+                for name in ("weights_init", "means_init", "precisions_init")
+            ),
+        )
+        if not automatic
+    ]
+    if not given and partition_settings(settings.algorithm, settings.proposal) is None:
+        given = [f"proposal={settings.proposal!r}"]
+    if given:
+        raise ValueError(
+            "n_components='auto' grows a mixture by random-partition Gibbs from its start, got "
+            f"{', '.join(given)}. Give a number, or leave these parameters at their defaults."
+        )
 
 
 def check_checkpoint(folder: Any, every: Any) -> None:
