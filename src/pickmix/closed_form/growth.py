@@ -32,10 +32,10 @@ from pickmix.fitting.settings import FitSettings
 from pickmix.kernels import choose
 from pickmix.selection.randomness import StepRandomness
 
-# Components that growth may begin with. The best of them grows; where few come of it, the second
-# best of few components grows too.
+# Components that growth may begin with. The best of them grows; where at most _SOME come of it, so
+# does the best of the others with few, as splits of few components find groups more exactly.
 _FIRST_COMPONENTS = (1, 2, 8, 32, 128, 512, 2048, 8192)
-_FEW_COMPONENTS = 16
+_FEW, _SOME = 8, 64
 # Leave-one-out likelihoods are too high by what choosing splits has adapted to single rows. A
 # component must gain _PENALTY nats for each of its parameters and _MORE others, but at most for
 # each of its rows. On 27 real tables the optimism was 0.02 to 0.4 per parameter, most often 0.15.
@@ -46,6 +46,7 @@ _FIRST_STEPS = 10  # Before the first round; later rounds make fewer, as most co
 _STEPS = 6
 _LEAST_GAIN = 0.03  # Nats per row that a round must gain.
 _MOST_FAILURES = 3  # Rounds without that gain.
+_SHRINKING = 0.95  # Of the components left, in a round that may lose that much.
 # Components grow on _ROWS_EACH (_MORE_COLUMNS + columns) rows each, of more on four times as many
 # once no split of these gains.
 _ROWS_EACH = 60
@@ -134,15 +135,15 @@ def grow(
         if beginnings and (growing.is_late or n_first == beginnings[-1].state.n_components):
             break
         beginnings.append(growing.begin(n_first))
-        if n_first > _FEW_COMPONENTS and beginnings[-1].score < beginnings[-2].score:
+        if n_first > _FEW and beginnings[-1].score < beginnings[-2].score:
             break
     rounds = list(beginnings)
     beginnings.sort(key=lambda done: -done.score)
-    few = [done for done in beginnings[1:] if done.state.n_components <= _FEW_COMPONENTS]
+    few = [done for done in beginnings[1:] if done.state.n_components <= _FEW]
     for beginning in beginnings[:1] + few[:1]:
         made = growing.rounds(beginning)
         rounds += made
-        if max(done.state.n_components for done in [beginning, *made]) > _FEW_COMPONENTS:
+        if made and made[-1].state.n_components > _SOME:
             break
     rounds.sort(key=lambda done: done.seconds)
     best = max(rounds, key=lambda done: done.score)
@@ -211,9 +212,11 @@ class _Growing:
                 state, chain = last.state, last.chain
             else:
                 break
+            # A mixture that becomes smaller need not become better.
+            shrinks = state.n_components < _SHRINKING * last.state.n_components
             last = self._round(state, chain, _STEPS, spread)
             rounds.append(last)
-            failures += last.score < best + _LEAST_GAIN
+            failures += last.score < best + (-_LEAST_GAIN if shrinks else _LEAST_GAIN)
             best = max(best, last.score)
         return rounds
 

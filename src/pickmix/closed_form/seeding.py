@@ -29,6 +29,7 @@ _BLOCK_NUMBERS = 500_000  # Distances computed at a time.
 _SPHERICAL_STEPS = 10  # Sweeps with one spherical covariance.
 _CELL_CENTRES = 48  # Centres per cell.
 _BLOCK_ROWS = 65536
+_WIDE, _PROJECTED = 96, 48  # Dimensions of positions that are projected, and onto how many.
 
 
 def nearest_centres(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -158,19 +159,46 @@ def nearest_in_cell(rows, cells, centres, centre_offsets, nearest, start, stop):
 
 
 class PlacedRows:
-    """The positions of a source's rows, each column divided by its scale."""
+    """The positions of a source's rows, each column divided by its scale.
+
+    Wide positions, as those of many levels, are projected at random onto fewer dimensions, which
+    keeps distances to about a tenth (Johnson and Lindenstrauss 1984).
+    """
 
     def __init__(self, source: ArrayRows, family: Family, scale: np.ndarray | None = None) -> None:
         self._source = source
         self._family = family
+        self._projection: np.ndarray | None = None
+        self._placed: np.ndarray | None = None
+        if scale is not None and scale.shape[0] > _WIDE:
+            generator = np.random.Generator(np.random.Philox(key=scale.shape[0]))
+            drawn = generator.normal(size=(scale.shape[0], _PROJECTED))
+            self._projection = drawn / scale[:, None] / np.sqrt(_PROJECTED)
+            scale = None
         self._scale = scale
         self.n_rows = source.n_rows
         self.mean_weight = source.mean_weight
         self._all: ArrayRows | None = None
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
+        if self._projection is not None:
+            return self._project(rows)
         places = self._family.row_positions(self._source.gather(rows))
         return places if self._scale is None else places / self._scale
+
+    def _project(self, rows: np.ndarray) -> np.ndarray:
+        assert self._projection is not None
+        if self._placed is not None:
+            return np.asarray(self._placed[rows])
+        is_all = rows.shape[0] == self.n_rows
+        placed = np.empty((rows.shape[0], _PROJECTED))
+        size = max(1, _BLOCK_NUMBERS // self._projection.shape[0])
+        for start in range(0, rows.shape[0], size):
+            some = self._source.gather(rows[start : start + size])
+            placed[start : start + size] = self._family.row_positions(some) @ self._projection
+        if is_all and np.array_equal(rows, np.arange(self.n_rows)):
+            self._placed = placed
+        return placed
 
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         return self._source.weights_of(rows)
