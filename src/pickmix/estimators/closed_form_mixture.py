@@ -26,6 +26,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
+from pickmix.estimators.known_parts import fit_labelled
 from pickmix.estimators.mixture_queries import MixtureQueries
 from pickmix.estimators.queries import warn_about_outcome
 from pickmix.estimators.row_sources import is_large, refuse_noise
@@ -52,9 +53,9 @@ from pickmix.model.merging import group_components
 from pickmix.model.mixture import MixtureModel
 from pickmix.threads import use_threads
 
-# Parameters of a fit that speak of all columns or components, or of a place on the disk.
 _SOME_COMPONENTS = 64  # The number that decides whether growth is compiled.
-NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "checkpoint")
+# Parameters of a fit that speak of all columns or components, or of a place on the disk.
+NOT_INHERITED = ("weights_init", "means_init", "precisions_init", "fixed_components", "checkpoint")
 
 
 class ClosedFormMixture(
@@ -175,6 +176,7 @@ class ClosedFormMixture(
         *,
         columns: Sequence[str | int] | None = None,
         noise: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
     ) -> Self:
         """Fit the mixture.
 
@@ -199,12 +201,25 @@ class ClosedFormMixture(
         noise : array-like of shape (N, D) or (N, D, D), default=None
             Variances, or covariances, of known noise in the rows of an array. The mixture then
             describes the rows without noise (extreme deconvolution). For Gaussians only.
+        labels : array-like of shape (N,), default=None
+            Known groups of rows of an array, and -1, NaN or None where none is known. Each
+            component then has probabilities of the labels, `label_probabilities_` (K, C) of
+            `labels_` (C,), and the likelihood of labels and rows together is maximised: components
+            keep groups apart. There may be several components per label, and components without.
 
         Returns
         -------
         self
         """
-        self._fit(X, sample_weight, noise, columns, checkpoint=self.checkpoint)
+        for name in ("labels_", "label_probabilities_"):
+            self.__dict__.pop(name, None)
+        if labels is None:
+            self._fit(X, sample_weight, noise, columns, checkpoint=self.checkpoint)
+        else:
+            self._check_parameters()
+            _refuse("labels", noise=noise, columns=columns, checkpoint=self.checkpoint)
+            _refuse("labels", **{name: getattr(self, name, None) for name in NOT_INHERITED})
+            fit_labelled(self, X, labels, sample_weight)
         warn_about_outcome(self)
         return self
 
@@ -542,6 +557,13 @@ class ClosedFormMixture(
         else:
             reduced._effective_counts = np.bincount(labels, counts)
         return reduced
+
+
+def _refuse(parameter: str, **others: Any) -> None:
+    """Refuse what cannot be together with a parameter."""
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{parameter} and {name} cannot be given together.")
 
 
 def _as_plain(description: Description) -> str | list[tuple[str, list[int]]]:

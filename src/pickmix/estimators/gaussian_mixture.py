@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,7 +19,9 @@ from pickmix.checks import (
 )
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
+from pickmix.estimators.known_parts import fit_around
 from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
@@ -110,6 +113,10 @@ class GaussianMixture(OnlineFitting):
         it is "k-means++" up to 3000 components and random rows beyond.
     weights_init, means_init, precisions_init : array-like, default=None
         Start parameters, in scikit-learn's shapes.
+    fixed_components : (means, covariances), default=None
+        Components that stay as given, such as a known background: they are the first of the
+        `n_components`, and only their weights are fitted. Shapes as in `means_` and `covariances_`.
+        For rows in memory, without noise; not for "tied" covariances.
     random_state : int, RandomState, Generator or None, default=None
     n_jobs : int or None, default=None
         Most threads; None means one per core. The result does not depend on it.
@@ -193,6 +200,7 @@ class GaussianMixture(OnlineFitting):
     weights_init: ArrayLike | None = None
     means_init: ArrayLike | None = None
     precisions_init: ArrayLike | None = None
+    fixed_components: tuple[ArrayLike, ArrayLike] | None = None
 
     _init_params = INIT_PARAMS
     _family_parameter = "covariance_type"
@@ -202,6 +210,27 @@ class GaussianMixture(OnlineFitting):
         check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_flag("background", self.background)
+
+    def _fit(
+        self,
+        X: Any,
+        sample_weight: Any,
+        noise: Any = None,
+        columns: Any = None,
+        checkpoint: Any = None,
+        **changes: Any,
+    ) -> None:
+        if self.fixed_components is None:
+            super()._fit(X, sample_weight, noise, columns, checkpoint, **changes)
+            return
+        self._check_parameters()
+        others = {"noise": noise, "columns": columns, "checkpoint": checkpoint}
+        others |= {"means_init": self.means_init, "weights_init": self.weights_init}
+        given = [name for name, value in others.items() if value is not None]
+        if given or is_large(X):
+            wrong = given[0] if given else "rows that are not in memory"
+            raise ValueError(f"fixed_components and {wrong} cannot be given together.")
+        fit_around(self, X, sample_weight)
 
     def _warn_about(self, source: ArrayRows) -> None:
         variance = float(source.spread().max())

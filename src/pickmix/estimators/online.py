@@ -91,6 +91,8 @@ class OnlineFitting(ClosedFormMixture):
         -------
         self
         """
+        if getattr(self, "fixed_components", None) is not None:
+            raise ValueError("partial_fit moves all components: fixed_components must be None.")
         if is_large(X):
             refuse_noise(noise)
             learn_by_chunks(self, X, sample_weight, hasattr(self, "weights_"))
