@@ -65,6 +65,7 @@ def test_fixed_components_of_a_fit_and_what_follows(tmp_path):
     ("settings", "options", "message"),
     [
         ({"fixed_components": 3}, {}, "fixed_components must be a pair"),
+        ({"n_components": "auto"}, {}, "n_components must be a number"),
         ({"n_components": 1}, {}, "n_components counts the fixed components too"),
         ({"covariance_type": "tied"}, {}, "not for covariance_type"),
         (
@@ -82,8 +83,12 @@ def test_mistakes_about_fixed_components(settings, options, message):
     settings = {"fixed_components": (np.zeros((1, 2)), COVARIANCES["full"])} | settings
     with pytest.raises(ValueError, match=message):
         GaussianMixture(**{"n_components": 3} | settings).fit(X, **options)
+
+
+def test_a_stream_moves_all_components():
+    mixture = GaussianMixture(3, fixed_components=(np.zeros((1, 2)), COVARIANCES["full"]))
     with pytest.raises(ValueError, match="partial_fit moves all components"):
-        GaussianMixture(**{"n_components": 3} | settings).partial_fit(X)
+        mixture.partial_fit(rows_on_background(100)[0])
 
 
 def test_labels_keep_groups_apart():

@@ -15,6 +15,7 @@ NOT_INTEGERS = (0, -1, 1.5, "3", None, True, np.nan)
 NOT_NUMBERS = (-1e-3, np.nan, np.inf, "0.1", None, [1.0])
 BAD = {
     "n_components": NOT_INTEGERS,
+    "max_components": (0, -1, 1.5, "3", True),
     "covariance_type": ("diagonal", None, 3, "Full"),
     "algorithm": ("EM", None, "sgd", 1),
     "proposal": ("gibbs", None, 3, SearchSet()),
@@ -43,7 +44,7 @@ BAD = {
 
 
 def test_every_parameter_has_a_bad_value():
-    checked_elsewhere = {"weights_init", "means_init", "precisions_init"}
+    checked_elsewhere = {"weights_init", "means_init", "precisions_init", "fixed_components"}
     assert set(BAD) | checked_elsewhere == set(GaussianMixture().get_params())
 
 

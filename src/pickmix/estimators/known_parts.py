@@ -31,6 +31,10 @@ def fit_around(mixture: Any, X: Any, sample_weight: Any) -> None:
     continues the last), and takes the mean posteriors for the pi. The start is a fit of K
     components without those that the fixed ones replace.
     """
+    if isinstance(mixture.n_components, str):
+        raise ValueError(
+            f"n_components must be a number with fixed_components, got {mixture.n_components!r}."
+        )
     rows = read_numbers(mixture, X, reset=True)
     given = check_weights(sample_weight, rows.shape[0])
     weights = np.ones(rows.shape[0]) if given is None else np.asarray(given, dtype=np.float64)
