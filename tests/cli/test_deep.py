@@ -246,7 +246,7 @@ def test_words_and_flags_reach_the_estimator(refused, places, model, options, na
 @pytest.mark.parametrize("model", list(KINDS))
 def test_what_is_not_given_is_the_estimators_own(refused, places, model):
     error_of("fit", places / "rows.csv", "--model", model, "--quiet")
-    own = {} if model in DEEP else {"n_components": 3}
+    own = {} if model in DEEP else {"n_components": "auto"}
     expected = KINDS[model].estimator().get_params() | {"random_state": 0} | own
     assert refused[0][0].get_params() == expected
 
@@ -308,8 +308,7 @@ def test_networks_without_transforms_take_gaps(tmp_path, X):
         ("--layers 5", "--layers belongs to --model flow and sptn, not to --model gaussian"),
         ("--no-transforms", "--no-transforms belongs to --model sptn, not to --model gaussian"),
         ("--model sptn --no-transforms --transforms rotations", "none, got --transforms rotations"),
-        ("--components auto", "--components auto belongs to --model flow, not to --model ga"),
-        ("--model table --components auto", "auto belongs to --model flow, not to"),
+        ("--model flow --max-components 3", "--max-components belongs to --model gaussian and ta"),
         ("--components many", "'many' is not a valid integer range"),
         ("--components 0", "0 is not in the range x>=1"),
         ("--model sptn --children 4,0", "0 is not in the range x>=1"),
