@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
+from pickmix_experiments.anomalies import anomalies
 from pickmix_experiments.datasets import COMPONENTS, SETTINGS, TABLES, choose, find
 from pickmix_experiments.methods import METHODS
 from pickmix_experiments.runner import Worker
@@ -40,6 +41,7 @@ def bench() -> None:
     Benches:
       gaussian  mixtures of Gaussians with full covariances, mostly on drawn rows
       tables    the same mixtures on real tables
+      anomalies the detector of unusual rows, beside published ones
 
     \b
     Examples:
@@ -49,6 +51,9 @@ def bench() -> None:
       pickmix bench tables --quick               about a minute
       pickmix bench tables --table skin --components 32 --out results
     """
+
+
+bench.add_command(anomalies)
 
 
 def _several(name: str, to: str, names: Collection[str], about: str) -> Callable[..., Any]:

@@ -180,19 +180,20 @@ class TestExplain:
             header, lines = printed_rows("explain", *arguments)
             assert header == [
                 *("row", "log_density", "column", "observed", "expected", "spread"),
-                "log_conditional",
+                *("log_conditional", "surprise", "together"),
             ]
             assert [int(line[0]) for line in lines[::2]] == (lowest + 1).tolist()
             for number, line in enumerate(lines):
                 place, column = number // 2, expected.ranked[number // 2, number % 2]
                 assert line[2] == "ab"[column]
-                numbers = [float(line[k]) for k in (1, 3, 4, 5, 6)]
+                numbers = [float(line[k]) for k in (1, 3, 4, 5, 6, 7)]
                 wanted = [
                     expected.log_density[place],
                     rows[lowest[place], column],
                     expected.expected[place, column],
                     expected.spread[place, column],
                     expected.log_conditional[place, column],
+                    expected.surprise[place, column],
                 ]
                 np.testing.assert_allclose(numbers, wanted, rtol=1e-9)
 

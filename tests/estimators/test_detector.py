@@ -96,6 +96,25 @@ def test_membership_depends_on_the_row_alone():
     np.testing.assert_allclose((parts[0] & parts[1]).mean(), 0.0625, atol=0.01)
 
 
+def test_explanations_name_the_scale_and_the_right_cells(detector):
+    # A column that is constant is no part of the model, and of no explanation.
+    X = np.insert(planted_rows(), 1, 7.0, axis=1) * 10.0
+    fitted = MixtureDetector(random_state=0).fit(X)
+    row = [[40.0, 70.0, 40.0, 120.0]]
+    explanation = fitted.explain(row)
+    assert explanation.ranked[0, 0] == 3
+    assert explanation.ranked[0, -1] == -1
+    assert np.isnan(explanation.surprise[0, 1])
+    assert explanation.scales[0] in fitted.scales_
+    assert explanation.expected[0, 3] == pytest.approx(40.0, abs=15.0)
+    np.testing.assert_array_equal(explanation.values, row)
+    assert explanation.scales[0] in explanation.table(0)
+    # Rows are explained one by one.
+    several = fitted.explain(np.concatenate([X[-20:], row]), top=2)
+    np.testing.assert_allclose(several.surprise[-1], explanation.surprise[0])
+    assert several.ranked.shape == (21, 2)
+
+
 def mixed_table(n=600, seed=0):
     rng = np.random.default_rng(seed)
     is_tall = rng.random(n) < 0.5
@@ -114,6 +133,9 @@ def test_table_with_kinds_and_gaps(tmp_path):
     assert fitted.schema_.kinds["sex"] == "category"
     odd = {"height": [180.0, 180.0, np.nan], "sex": ["m", "f", "f"], "visits": [2, 2, 15]}
     assert fitted.predict(odd).tolist() == [1, -1, -1]
+    explanation = fitted.explain(odd, top=1)
+    assert [explanation.names[column] for column in explanation.ranked[1:, 0]][1] == "visits"
+    assert explanation.values[1].tolist()[:2] == [180.0, "f"]
     # A gap is neither usual nor unusual.
     assert 0.0 <= np.mean(fitted.labels_[:40]) < 0.1
     again = pickmix.load(pickmix.save(fitted, tmp_path / "detector"))

@@ -49,16 +49,18 @@ def test_ranks_the_most_surprising_first():
     case = make_case("full")
     rows = case.draw(200, 3, missing=0.3)
     explanation = case.mixture.explain(rows)
-    for row, ranks, values in zip(
-        rows, explanation.ranked, explanation.log_conditional, strict=True
-    ):
+    for row, ranks, values in zip(rows, explanation.ranked, explanation.surprise, strict=True):
         seen = np.flatnonzero(~np.isnan(row))
         assert sorted(ranks[: seen.size]) == list(seen)
         assert (ranks[seen.size :] == -1).all()
-        assert (np.diff(values[ranks[: seen.size]]) >= 0.0).all()
+        assert (np.diff(values[ranks[: seen.size]]) <= 1e-9).all()
     top = case.mixture.explain(rows, top=2)
     np.testing.assert_array_equal(top.ranked, explanation.ranked[:, :2])
-    np.testing.assert_array_equal(explanation.surprise, -explanation.log_conditional)
+    # Without notable cells: relative to the peak of a normal distribution.
+    plain = np.nanmax(explanation.surprise, axis=1) < 4.0
+    peak = stats.norm(0.0, explanation.spread[plain]).logpdf(0.0)
+    expected = peak - explanation.log_conditional[plain]
+    np.testing.assert_allclose(explanation.surprise[plain], expected, atol=1e-9)
 
 
 def test_a_component_that_matters_only_without_the_cell():
@@ -138,4 +140,55 @@ def test_text_and_frames():
     assert isinstance(frame, pandas.DataFrame)
     assert len(frame) == 15
     np.testing.assert_array_equal(frame["column"].astype(int), explanation.ranked.ravel())
-    assert (frame.groupby("row")["log_conditional"].diff().dropna() >= 0.0).all()
+    assert (frame.groupby("row")["surprise"].diff().dropna() <= 1e-9).all()
+
+
+def bills(n=2000, seed=0):
+    """Two costs that are nearly equal, a weekday that they do not depend on, and a size."""
+    rng = np.random.default_rng(seed)
+    repair = np.where(rng.random(n) < 0.1, rng.exponential(100.0, n), rng.normal(10.0, 1.0, n))
+    rows = [repair, repair + rng.normal(0.0, 0.5, n), rng.normal(0.0, 1.0, (2, n))]
+    return np.concatenate([np.stack(rows[:2]), rows[2]]).T
+
+
+def test_cells_that_explain_each_other_are_named_together():
+    mixture = GaussianMixture(6, random_state=0).fit(bills())
+    # The dearest bill: both costs are what the other one lets expect. The third cell is not usual.
+    explanation = mixture.explain([[5000.0, 5000.3, 2.3, 0.0], [10.0, 10.1, 0.2, 0.1]])
+    assert set(explanation.ranked[0, :2]) == {0, 1}
+    assert explanation.groups.tolist() == [[0, 0, -1, -1], [-1] * 4]
+    assert explanation.surprise[0, 0] == explanation.surprise[0, 1] > 10.0
+    assert explanation.surprise[0, 2] == pytest.approx(2.3**2 / 2, abs=1.0)
+    # Given the rest, and not each other.
+    left = without(np.array([5000.0, 5000.3, 2.3, 0.0]), 1)
+    alone = mixture.explain(left[None])
+    for name in ("expected", "spread", "log_conditional"):
+        np.testing.assert_allclose(getattr(explanation, name)[0, 0], getattr(alone, name)[0, 0])
+    assert " with 1" in explanation.table(0).splitlines()[2]
+    assert explanation.records()[0]["together"] == "1"
+
+
+def test_a_wrong_cell_is_not_blamed_on_those_that_belong_to_it():
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(3000, 1))
+    X = np.concatenate(
+        [base + 0.1 * rng.normal(size=(3000, 4)), rng.normal(size=(3000, 1))], axis=1
+    )
+    mixture = GaussianMixture(1, random_state=0).fit(X)
+    row = np.array([[0.5, 0.5, 2.0, 0.5, 2.5]])
+    explanation = mixture.explain(row)
+    # Without the third cell, the first two and the fourth are as they should be.
+    assert explanation.ranked[0, :2].tolist() == [2, 4]
+    assert explanation.surprise[0, [0, 1, 3]].max() < 1.0
+    assert explanation.groups[0].tolist() == [-1, -1, 0, -1, -1]
+
+
+def test_removing_a_group_gains_what_it_says():
+    mixture = GaussianMixture(6, random_state=0).fit(bills())
+    row = np.array([5000.0, 5000.3, 2.3, 0.0])
+    explanation = mixture.explain(row[None])
+    both = without(without(row, 0), 1)
+    gained = mixture.score_samples(both[None])[0] - mixture.score_samples(row[None])[0]
+    # The same as -log p(first | rest) - log p(second | rest and first).
+    given_all = mixture.score_samples(row[None]) - mixture.score_samples(without(row, 1)[None])
+    assert gained == pytest.approx(-explanation.log_conditional[0, 0] - given_all[0])

@@ -20,6 +20,7 @@ _COMMANDS = {
     "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
     "impute": ("queries", "fill in the missing cells of a table"),
     "explain": ("queries", "the most unusual rows, and the cells that make them so"),
+    "detect": ("detect", "flag the unusual rows of a table, with reasons; needs no model"),
     "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
     "compile": ("fit", "compile kernels before the first fit, for images and CI"),
 }
@@ -130,6 +131,7 @@ Examples:
   pickmix sample model -n 10000 --out made.npy
   pickmix impute model people.csv --out filled.csv
   pickmix explain model people.csv --top 5
+  pickmix detect people.csv --id name --out flagged.csv
   pickmix report model new.csv --held-out --out report.html
 {examples}
 \b

@@ -37,6 +37,11 @@ from pickmix.inputs.text import (
 )
 
 Columns = dict[str, np.ndarray]
+# What `explain` writes of a cell.
+_CELL = (
+    *("row", "log_density", "column", "observed", "expected", "spread"),
+    *("log_conditional", "surprise", "together"),
+)
 # Which cells (N,) of columns were missing, and filled columns, once for each draw.
 Filled = tuple[Columns, list[Columns]]
 
@@ -128,12 +133,14 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
 
     Rows with the lowest log-density are the most unusual. For each of their columns you get the
     observed value, the value expected given all other columns of the row, the spread of values
-    about it, and log p(observed | others), exact under the mixture: the lower, the more surprising.
-    For a category, the expected value is the most probable level and the spread is its probability.
+    about it, and the surprise: how much less probable the observed value is than the expected one,
+    in nats. For a category, the expected value is the most probable level and the spread is its
+    probability. Columns that are unusual together are named together: each explains the other.
 
     --out writes a line per row and column: `row` (from 1), `log_density`, `column`, `observed`,
-    `expected`, `spread`, `log_conditional`, and first the column of --id. DATA is as in `pickmix
-    score`. Models of flows and networks cannot do this.
+    `expected`, `spread`, `log_conditional` (log p(observed | others)), `surprise`, `together`, and
+    first the column of --id. DATA is as in `pickmix score`. Models of flows and networks cannot do
+    this.
 
     \b
     Example:
@@ -155,8 +162,7 @@ def explain(model: Path, top: int, reasons: int, out: Path | None, **data: Any) 
         if not cells:
             raise ValueError(f"{data['data']}: expected a row with a value, got only missing ones")
         if out is not None:
-            names = ("row", "log_density", "column", "observed", "expected", "spread")
-            columns = {n: _array([cell[n] for cell in cells]) for n in (*names, "log_conditional")}
+            columns = {name: _array([cell[name] for cell in cells]) for name in _CELL}
             ids = {name: _array([cell["ids"][name] for cell in cells]) for name in cells[0]["ids"]}
             output.add(columns, ids)
     if out is None:
@@ -196,10 +202,11 @@ def _show_unusual(cells: list[dict[str, Any]]) -> None:
         reasons = list(group)
         id = "".join(f", {name} {value}" for name, value in reasons[0]["ids"].items())
         click.echo(f"row {row:,}{id}: log-density {reasons[0]['log_density']:.3f}")
-        lines = [("column", "observed", "expected", "spread", "log p(observed | others)")]
+        lines = [("column", "observed", "expected", "spread", "surprise")]
         for cell in reasons:
             texts = [short_float(cell[name]) for name in ("observed", "expected")]
-            numbers = f"{cell['spread']:.3g}", f"{cell['log_conditional']:.3f}"
+            beside = f" with {cell['together']}" if cell["together"] else ""
+            numbers = f"{cell['spread']:.3g}", f"{cell['surprise']:.2f}{beside}"
             lines.append((cell["column"], *texts, *numbers))
         click.echo("\n".join(f"  {line}" for line in aligned(lines, 1)))
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import narwhals
@@ -29,6 +30,7 @@ from pickmix.estimators.table_mixture import TableMixture
 from pickmix.families.base import Family
 from pickmix.families.registry import Description, make_family
 from pickmix.inputs.arrays import read_numbers
+from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import infer_schema
@@ -36,6 +38,8 @@ from pickmix.inputs.open_rows import is_dask, is_source
 from pickmix.inputs.readers import is_arrow
 from pickmix.inputs.schema import TableSchema
 from pickmix.model.columns import is_frame
+from pickmix.model.explanation import Explanation, explain_rows, rank_columns
+from pickmix.model.rows import QueryRows
 from pickmix.model.scales import ScaledMixture, Tails, scale_names
 
 # Chosen on half of the ADBench sets, see docs/howto/anomalies.md.
@@ -51,6 +55,7 @@ _MAX_ITER = 10  # Passes of a fit. More find a better density and not more anoma
 _N_BY_COLUMN = 2  # Mixtures that single columns are scored by.
 _MOST_REFERENCE = 20_000  # Rows that tail probabilities are estimated from.
 _MOST_RECENT = 2000  # Rows of a stream that are kept for that.
+_LAST_ROWS = 10  # Rows that the tail of the final score is fitted to.
 _ROWS_AT_ONCE = 50_000
 # Rows equal to more than a thousandth of all others count as separate ones.
 _LEAST_COPIES, _COPIES_SHARE = 8, 1000
@@ -208,10 +213,13 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         random = check_randomness(self.random_state)
         rows = self._learn_columns(X, random)
         self._fit_mixtures(rows, random)
-        some = random.permutation(rows.shape[0])[:_MOST_REFERENCE]
         self._recent = rows[random.permutation(rows.shape[0])[:_MOST_RECENT]]
-        self._calibrate(rows[some])
-        scores = self.score_samples(X)
+        if rows.shape[0] <= _MOST_REFERENCE:
+            scores = self._calibrate(rows)
+        else:
+            self._calibrate(rows[random.permutation(rows.shape[0])[:_MOST_REFERENCE]])
+        if self.novelty or rows.shape[0] > _MOST_REFERENCE:
+            scores = self.score_samples(X)
         if not self.novelty:
             self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
         self._set_labels(scores)
@@ -294,7 +302,7 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _is_table(self, X: Any) -> bool:
         """Whether X may have columns of other kinds than numbers."""
-        if isinstance(X, Mapping) and not hasattr(X, "tocsr"):
+        if isinstance(X, TypedTable) or (isinstance(X, Mapping) and not hasattr(X, "tocsr")):
             return True
         if isinstance(X, str | os.PathLike):
             return not str(X).endswith((".npy", ".npz"))
@@ -386,15 +394,20 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         models = [self._mixture(fit).model_ for fit in self._fits]
         return [ScaledMixture(model, number < _N_BY_COLUMN) for number, model in enumerate(models)]
 
+    def _outside(self, rows: np.ndarray) -> np.ndarray:
+        """Which mixtures score which rows, (B, N): those that were fitted without them."""
+        marks = _marks(rows, copies=False)
+        outside = np.stack([~_is_member(marks, b, self._share) for b in range(_N_MIXTURES)])
+        outside[:, ~outside.any(axis=0) | self.novelty] = True
+        return outside
+
     def _log_densities(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (S, N) at all scales, of mixtures that were fitted without the rows."""
         N, n_scales = rows.shape[0], len(self.scales_)
         total = np.full((n_scales - 1, N), -np.inf) if self.novelty else np.zeros((n_scales - 1, N))
         n_scored = np.zeros(N)
         by_column = np.zeros(N)
-        marks = _marks(rows, copies=False)
-        outside = np.stack([~_is_member(marks, b, self._share) for b in range(_N_MIXTURES)])
-        outside[:, ~outside.any(axis=0) | self.novelty] = True
+        outside = self._outside(rows)
         for number, mixture in enumerate(self._scaled_mixtures()):
             if number < _N_BY_COLUMN:
                 by_column += mixture.column_log_densities(rows).sum(axis=0) / _N_BY_COLUMN
@@ -410,8 +423,8 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         total = total - np.log(n_scored) if self.novelty else total / n_scored
         return np.concatenate([total, by_column[None]])
 
-    def _calibrate(self, rows: np.ndarray) -> None:
-        """Learn the distributions of scores at all scales, and of the smallest of them."""
+    def _calibrate(self, rows: np.ndarray) -> np.ndarray:
+        """Learn the distributions of scores at all scales, and of the smallest; return these."""
         if self._scaled is None:
             self._scaled = self._scaled_mixtures()
         scores = self._log_densities(rows)
@@ -421,9 +434,11 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             left_out = self._left_out()
             scores = left_out._log_densities(rows)
         surprise = Tails(**self._tails).surprise(scores).max(axis=0)
-        self._last_tail = vars(Tails.of(-surprise[None]))
+        share = min(0.1, _LAST_ROWS / surprise.shape[0])
+        self._last_tail = vars(Tails.of(-surprise[None], share))
         calibrated = -Tails(**self._last_tail).surprise(-surprise[None])[0]
         self.offset_ = float(np.percentile(calibrated, 100.0 * self.contamination))
+        return np.asarray(calibrated)
 
     def _left_out(self) -> MixtureDetector:
         """The same detector, that scores rows by mixtures that were fitted without them."""
@@ -470,6 +485,101 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> np.ndarray:
         """-1 for unusual rows and 1 for others, (N,)."""
         return np.where(self.decision_function(X) < 0.0, -1, 1)
+
+    def explain(self, X: Any, top: int | None = None) -> Explanation:
+        """Which cells make rows unusual, at the scale at which each of them is most unusual.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), data frame or table
+            As in `fit`, in memory.
+        top : int, default=None
+            Rank this many columns of each row; None means all.
+
+        Returns
+        -------
+        explanation : Explanation
+            As of mixtures, with `scales`: the scale of each row. Densities are those of that scale,
+            by one of the mixtures that were fitted without the row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import MixtureDetector
+        >>> rng = np.random.default_rng(0)
+        >>> x = rng.normal(size=500)
+        >>> X = np.column_stack([x, x + 0.1 * rng.normal(size=500), rng.normal(size=500)])
+        >>> detector = MixtureDetector(random_state=0).fit(X)
+        >>> explanation = detector.explain([[0.0, 0.0, 6.0]], top=1)
+        >>> explanation.ranked, bool(abs(explanation.expected[0, 2]) < 0.5)
+        (array([[2]]), True)
+        """
+        if top is not None:
+            check_integer("top", top, 1)
+        check_is_fitted(self)
+        terms = TableColumns(self.schema_) if hasattr(self, "schema_") else None
+        if terms is None:
+            rows, units = self._read(X), np.zeros((1, 1))
+        else:
+            rows, units, in_terms = terms.explaining(X)
+        units = np.broadcast_to(units, rows.shape)
+        scales = self._surprise(rows).argmax(axis=0)
+        parts = self._outside(rows).argmax(axis=0)
+        mixtures = self._scaled_mixtures()
+        pieces = []
+        cases = parts * len(self.scales_) + scales
+        for case in np.unique(cases):
+            some = np.flatnonzero(cases == case)
+            model = mixtures[parts[some[0]]].at(int(scales[some[0]]))
+            query = QueryRows(model, rows[some], None, terms and terms.level_weights)
+            names = [""] * rows.shape[1] if terms is None else terms.all_labels
+            pieces.append((some, explain_rows(query, names, None, units[some])))
+        explanation = _joined(pieces, rows.shape)
+        explanation = replace(explanation, scales=tuple(self.scales_[scale] for scale in scales))
+        if terms is None:
+            return self._in_numbers(explanation, X, top)
+        in_units: Explanation = in_terms(explanation, top)
+        return in_units
+
+    def _in_numbers(self, explanation: Explanation, X: Any, top: int | None) -> Explanation:
+        """An explanation of encoded numbers in the units and with the columns of X."""
+        values = read_numbers(self, X).astype(np.float64)
+        varies = np.flatnonzero(self._scale > 0.0)
+        scale, mean = self._scale[varies], self._mean[varies]
+
+        def spread_out(part: np.ndarray, empty: float = np.nan) -> np.ndarray:
+            whole = np.full(values.shape, empty, dtype=part.dtype)
+            whole[:, varies] = part
+            return whole
+
+        names = getattr(self, "feature_names_in_", range(self.n_features_in_))
+        surprise = spread_out(explanation.surprise)
+        return Explanation(
+            values,
+            explanation.log_density - np.log(scale).sum(),
+            spread_out(explanation.log_conditional - np.log(scale)),
+            spread_out(explanation.expected * scale + mean),
+            spread_out(explanation.spread * scale),
+            rank_columns(surprise, top),
+            ("number",) * values.shape[1],
+            tuple(map(str, names)),
+            surprise,
+            spread_out(explanation.groups, -1),
+            explanation.scales,
+        )
+
+
+def _joined(pieces: list[tuple[np.ndarray, Explanation]], shape: tuple[int, ...]) -> Explanation:
+    """Explanations of some of N rows each as one of all."""
+    first = pieces[0][1]
+    fields = ("values", "log_density", "log_conditional", "expected", "spread", "ranked")
+    joined: dict[str, np.ndarray] = {}
+    for name in (*fields, "surprise", "groups"):
+        part = getattr(first, name)
+        joined[name] = np.empty((shape[0], *part.shape[1:]), dtype=part.dtype)
+        for some, piece in pieces:
+            joined[name][some] = getattr(piece, name)
+    return replace(first, **joined)
 
 
 class _PartMixture(FamilyMixture):

@@ -461,7 +461,11 @@ class MixtureQueries(DensityQueries, abc.ABC):
     def explain(
         self, X: Any, top: int | None = None, *, noise: ArrayLike | None = None
     ) -> Explanation:
-        """Which cells make a row unusual: each cell given all others of its row.
+        """Which cells make a row unusual: each cell, or pair of cells, given the others of its row.
+
+        The most surprising come first. Cells after a notable one are compared with the row without
+        it, and two that are extreme together are named together: see `Explanation.surprise` and
+        `groups`.
 
         Parameters
         ----------
@@ -493,10 +497,10 @@ class MixtureQueries(DensityQueries, abc.ABC):
         terms = self._columns
         if top is not None:
             check_integer("top", top, 1)
-        rows, in_terms = terms.explaining(X)
+        rows, units, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
         query = QueryRows(self.model_, rows, terms.read_noise(noise, rows), terms.level_weights)
-        explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top), top)
+        explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top, units), top)
         return explanation
 
     # Fewer components.

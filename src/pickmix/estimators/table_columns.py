@@ -190,18 +190,19 @@ class TableColumns(Columns):
                 "Ask for probabilities of their levels instead."
             )
 
-    def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Explanation, Any], Explanation]]:
+    def explaining(self, X: Any) -> tuple[np.ndarray, np.ndarray, Callable[..., Explanation]]:
         table = read_typed(X)
         rows, log_units = encode(self.schema, table)
-        return rows, lambda explanation, top: self._explain(explanation, table, log_units, top)
+
+        def in_terms(explanation: Explanation, top: int | None) -> Explanation:
+            return self._explain(explanation, table, log_units, top)
+
+        return rows, log_units, in_terms
 
     def _explain(
         self, explanation: Explanation, table: TypedTable, log_units: np.ndarray, top: int | None
     ) -> Explanation:
-        """An explanation in the units of the table and the order of its columns.
-
-        Surprises are relative to the expected value, so that columns of all kinds compare.
-        """
+        """An explanation in the units of the table and the order of its columns."""
         order = self.free(np.zeros(self.n_columns, dtype=np.bool_))
         columns = self._schemas(order)
         shape = explanation.values.shape
@@ -215,11 +216,7 @@ class TableColumns(Columns):
             expected[seen, number] = _expected(column, explanation.expected[seen, order[number]])
             if column.kind not in LEVEL_KINDS:
                 spread[:, number] *= column.scale
-        is_level = np.array([column.kind in LEVEL_KINDS for column in columns])
-        with np.errstate(divide="ignore"):
-            peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
-            peak = peak + np.where(is_level, 1.0, -1.0) * np.log(spread)
-        surprise = np.asarray(peak - log_conditional)
+        surprise = explanation.surprise[:, order]
         return Explanation(
             values,
             explanation.log_density + log_units.sum(axis=1),
@@ -230,6 +227,8 @@ class TableColumns(Columns):
             tuple(column.kind for column in columns),
             tuple(column.name for column in columns),
             surprise,
+            explanation.groups[:, order],
+            explanation.scales,
         )
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:

@@ -14,7 +14,7 @@ from pickmix.inputs.kinds import find_step
 from pickmix.inspection.components import shown_values
 from pickmix.inspection.view import Rows, View, sample_rows, view_of
 from pickmix.model.columns import ColumnTerms
-from pickmix.model.explanation import explain_rows
+from pickmix.model.explanation import answer_rows
 from pickmix.model.rows import QueryRows
 
 # Rows beyond these percentages are in the outer bins, if they would stretch the picture.
@@ -331,7 +331,7 @@ def _predict_columns(view: View, rows: Rows) -> list[tuple[float, float]]:
     values = rows.values[sample_rows(len(rows), most, seed=2)]
     query = QueryRows(view.model, values, None, view.level_weights)
     # The few cells that would need kernels for gaps may be missing in a summary.
-    expected = explain_rows(query, [""] * D, None, all_cells=False).expected
+    expected = answer_rows(query, all_cells=False).expected
     scores: list[tuple[float, float]] = []
     for column in view.columns:
         seen = ~np.isnan(values[:, column.place] + expected[:, column.place])

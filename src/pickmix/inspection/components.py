@@ -236,6 +236,8 @@ class Reason:
     is_level: bool
     #: "days" of the spread of dates, else empty.
     unit: str = ""
+    surprise: float = 0.0  # What reasons are ordered by: see `Explanation.surprise`.
+    together: str = ""  # Columns that are unusual together with this one.
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,8 @@ def _reasons(explanation: Any, row: int, names: Sequence[str]) -> tuple[Reason, 
             float(explanation.log_conditional[row, column]),
             explanation.kinds[column] in LEVEL_KINDS,
             "days" if explanation.kinds[column] == "date" else "",
+            float(explanation.surprise[row, column]),
+            explanation.beside(row, column).removeprefix(" with "),
         )
         for column in explanation.ranked[row].tolist()
         if column >= 0

@@ -261,9 +261,9 @@ class Columns:
                 "Ask for probabilities of their levels instead."
             )
 
-    def explaining(self, X: Any) -> tuple[np.ndarray, Callable[[Any, int | None], Any]]:
-        """Rows to explain, and what puts an explanation of them into the terms of X."""
-        return self.read(X)[0], lambda explanation, top: explanation
+    def explaining(self, X: Any) -> tuple[np.ndarray, np.ndarray | float, Callable[..., Any]]:
+        """Rows to explain, what log-densities gain by units, and what turns answers into X's."""
+        return self.read(X)[0], 0.0, lambda explanation, top: explanation
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
         """The first columns of rows (n, D), as text."""

@@ -1,9 +1,14 @@
-"""Why a row is unusual: each cell given the other cells of its row."""
+"""Why a row is unusual: each cell given the other cells of its row.
+
+Two cells that are extreme together explain each other, and a wrong cell makes those that belong to
+it look wrong too. So the most surprising cell, or pair of cells, is taken out, and the others are
+compared with what is left of the row, as long as something notable comes out.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +28,10 @@ _FAR = -1e5
 _SLACK = 40.0
 _ROUNDING = 1e-13
 _MOST_SHOWN = 3  # Rows in the printed form.
+_NOTABLE = 4.5  # Nats; as of three standard deviations.
+_TOGETHER = 2.0  # What a pair must be more surprising than its cells are one by one.
+_MOST_GROUPS = 3  # Cells or pairs that are taken out of a row.
+_MOST_EXTREME = 12  # Cells of a row that may be part of a pair.
 
 
 @dataclass(frozen=True)
@@ -53,10 +62,17 @@ class Explanation:
     names : tuple of str
         Names of the columns, or their numbers as text.
     surprise : (N, D) array
-        Of arrays: ``-log p(x_j | x_-j)``. Of tables: how much less probable a cell is than the
-        expected value, log p(expected | others) - log p(cell | others), where the expected value
-        is the most probable level, or the peak of a normal distribution with the spread. That has
-        no units, so it compares columns of all kinds; z standard deviations are about z^2 / 2.
+        What cells are ranked by: how much less probable a cell is than the expected value,
+        log p(expected | others) - log p(cell | others), where the expected value is the most
+        probable level, or the peak of a normal distribution with the spread. That has no units, so
+        it compares columns of all kinds; z standard deviations are about z^2 / 2. Once a cell of 3
+        standard deviations or more is found, those after it are compared with the row without it.
+    groups : (N, D) int array
+        Cells of a row with the same number, not -1, are unusual together: each explains the other,
+        and none of the rest explains them. Their `surprise` is that of both, and their
+        `log_conditional`, `expected` and `spread` are given the cells outside of their group.
+    scales : tuple of str
+        Of a `MixtureDetector`: the scale at which each row is most unusual. Else empty.
     """
 
     values: np.ndarray
@@ -68,13 +84,15 @@ class Explanation:
     kinds: tuple[str, ...]
     names: tuple[str, ...]
     surprise: np.ndarray
+    groups: np.ndarray
+    scales: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     def table(self, i: int, top: int | None = None) -> str:
         """A text table of row i: its cells, the most surprising first."""
-        lines = [("column", "value", "expected", "spread", "log p(value | others)")]
+        lines = [("column", "value", "expected", "spread", "surprise")]
         for column in [int(column) for column in self.ranked[i] if column >= 0][:top]:
             spread = f"{self.spread[i, column]:.3g}"
             if self.kinds[column] in LEVEL_KINDS:
@@ -83,7 +101,7 @@ class Explanation:
                 spread = f"+- {spread}{' days' if self.kinds[column] == 'date' else ''}"
             cells = self.values[i, column], self.expected[i, column]
             texts = [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells]
-            shown = f"{self.log_conditional[i, column]:.3f}"
+            shown = f"{self.surprise[i, column]:.2f}{self.beside(i, column)}"
             lines.append((self.names[column], texts[0], texts[1], spread, shown))
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         texts = [
@@ -93,7 +111,15 @@ class Explanation:
             ).rstrip()
             for line in lines
         ]
-        return "\n".join([f"row {i}: log p(row) = {self.log_density[i]:.3f}", *texts])
+        scale = f" ({self.scales[i]})" if self.scales else ""
+        return "\n".join([f"row {i}: log p(row) = {self.log_density[i]:.3f}{scale}", *texts])
+
+    def beside(self, i: int, column: int) -> str:
+        """Text that names the columns that are unusual together with one of row i, if any."""
+        group = self.groups[i, column]
+        others = np.flatnonzero((self.groups[i] == group) & (group >= 0))
+        names = [self.names[other] for other in others.tolist() if other != column]
+        return f" with {', '.join(names)}" if names else ""
 
     def records(self) -> list[dict[str, Any]]:
         """One dict for each row and ranked column, most surprising first."""
@@ -107,6 +133,8 @@ class Explanation:
                 "expected": self.expected[row, column],
                 "spread": float(self.spread[row, column]),
                 "log_conditional": float(self.log_conditional[row, column]),
+                "surprise": float(self.surprise[row, column]),
+                "together": self.beside(row, column).removeprefix(" with "),
                 "log_density": float(self.log_density[row]),
             }
             for row, rank in zip(rows.tolist(), ranks.tolist(), strict=True)
@@ -136,7 +164,7 @@ def rank_columns(surprise: np.ndarray, top: int | None) -> np.ndarray:
     return ranked[:, :top]
 
 
-class _Answers(NamedTuple):
+class Answers(NamedTuple):
     """Answers for all rows (N,) and cells (N, D); `doubtful` ones lost digits."""
 
     log_density: np.ndarray
@@ -147,9 +175,36 @@ class _Answers(NamedTuple):
 
 
 def explain_rows(
-    query: QueryRows, names: Sequence[str], top: int | None, all_cells: bool = True
+    query: QueryRows,
+    names: Sequence[str],
+    top: int | None,
+    level_units: np.ndarray | float = 0.0,
 ) -> Explanation:
     """Explain all rows in the model's coordinates, a block at a time.
+
+    `level_units` (N, D) is what log-probabilities of levels gain where codes stand for several.
+    """
+    answers = answer_rows(query)
+    groups = np.full(query.rows.shape, -1)
+    surprise = _surprise(query, answers, level_units)
+    if query.noise is None:
+        answers, surprise = _take_groups(query, answers, surprise, groups, level_units)
+    return Explanation(
+        query.rows.copy(),
+        answers.log_density,
+        answers.log_conditional,
+        answers.expected,
+        answers.spread,
+        rank_columns(surprise, top),
+        tuple(query.kinds()),
+        tuple(names),
+        surprise,
+        groups,
+    )
+
+
+def answer_rows(query: QueryRows, all_cells: bool = True) -> Answers:
+    """Each cell given the others of its row.
 
     p(x_-j) = sum_k w_k p_k(x) / p_k(x_j | x_-j), and all p_k(x_j | x_-j) of a row and a component
     come from one precision matrix. Cells where that loses digits are evaluated by themselves, or
@@ -159,7 +214,7 @@ def explain_rows(
     parts = query.parts if query.noise is None else [part.with_noise() for part in query.parts]
     log_density, doubtful = np.zeros(shape[0]), np.zeros(shape, dtype=np.bool_)
     log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
-    answers = _Answers(log_density, log_conditional, expected, spread, doubtful)
+    answers = Answers(log_density, log_conditional, expected, spread, doubtful)
     for numbers, log_joint in query.log_joints():
         log_density[numbers] = log_sum_exp(log_joint)
         for block in _alike(query, numbers):
@@ -171,20 +226,121 @@ def explain_rows(
     else:
         expected[doubtful] = np.nan
     log_conditional[~query.seen] = np.nan
-    return Explanation(
-        query.rows.copy(),
-        log_density,
-        log_conditional,
-        expected,
-        spread,
-        rank_columns(-log_conditional, top),
-        tuple(query.kinds()),
-        tuple(names),
-        -log_conditional,
-    )
+    return answers
 
 
-def _evaluate_again(query: QueryRows, answers: _Answers) -> None:
+# What explains some of the rows (n,), given as (n, D) with other gaps, and their surprises.
+Given = Callable[[np.ndarray, np.ndarray], tuple[Answers, np.ndarray]]
+
+
+def _surprise(query: QueryRows, answers: Answers, level_units: np.ndarray | float) -> np.ndarray:
+    """How much less probable cells (N, D) are than what is expected there."""
+    is_level = np.isin(query.kinds().astype(str), LEVEL_KINDS)
+    with np.errstate(divide="ignore"):
+        peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
+        peak = peak + np.where(is_level, 1.0, -1.0) * np.log(answers.spread)
+    gained = np.where(is_level, level_units, 0.0)
+    return np.asarray(peak - answers.log_conditional - gained)
+
+
+def _take_groups(
+    query: QueryRows,
+    answers: Answers,
+    surprise: np.ndarray,
+    groups: np.ndarray,
+    level_units: np.ndarray | float,
+) -> tuple[Answers, np.ndarray]:
+    """Take notable cells and pairs out of rows, one after another, and number them in `groups`.
+
+    Returns answers in which pairs are given the cells outside of them, and surprises of cells given
+    those that are left when they are reached.
+    """
+    units = np.broadcast_to(level_units, query.rows.shape)
+
+    def given(numbers: np.ndarray, rows: np.ndarray) -> tuple[Answers, np.ndarray]:
+        some = query.with_rows(rows, None)
+        found = answer_rows(some)
+        return found, _surprise(some, found, units[numbers])
+
+    extreme = _find_extreme(query, given)
+    answers = Answers(*(part.copy() for part in answers))
+    surprise, current, rows = surprise.copy(), surprise.copy(), query.rows.copy()
+    active = np.arange(rows.shape[0])
+    for group in range(_MOST_GROUPS):
+        extreme &= ~np.isnan(rows)
+        largest = _largest(current)
+        may_have_more = (largest > _NOTABLE) | (np.count_nonzero(extreme, axis=1) > 1)
+        active = active[may_have_more[active]]
+        if not active.size:
+            break
+        number, taken = largest[active], current[active] == largest[active, None]
+        # Of a pair one cell is given the row without the other, and the other is given all.
+        of, first = np.nonzero(extreme[active])
+        if of.size:
+            without = rows[active[of]]
+            without[np.arange(of.size), first] = np.nan
+            both = given(active[of], without)[1] + current[active[of], first][:, None]
+            alone = np.maximum(current[active], 0.0)
+            gain = both - alone[of] - alone[of, first][:, None]
+            both[~(gain > _TOGETHER) | ~extreme[active[of]]] = -np.inf
+            for pair in np.argsort(both.max(axis=1), kind="stable").tolist():
+                row, second = of[pair], both[pair].argmax()
+                if both[pair, second] > max(number[row], _NOTABLE):
+                    number[row], taken[row] = both[pair, second], False
+                    taken[row, [first[pair], second]] = True
+        kept = number > _NOTABLE
+        active, taken, number = active[kept], taken[kept], number[kept]
+        if not active.size:
+            break
+        _give_rest(given, rows, active, taken, answers)
+        of, columns = np.nonzero(taken)
+        groups[active[of], columns] = group
+        surprise[active[of], columns] = number[of]
+        rows[active[of], columns] = np.nan
+        current[active] = given(active, rows[active])[1]
+        remaining = ~np.isnan(rows[active])
+        surprise[active] = np.where(remaining, current[active], surprise[active])
+    return answers, surprise
+
+
+def _largest(surprise: np.ndarray) -> np.ndarray:
+    """The largest surprise (N,) of each row, -inf if there is none."""
+    return np.asarray(np.where(np.isnan(surprise), -np.inf, surprise).max(axis=1))
+
+
+def _find_extreme(query: QueryRows, given: Given) -> np.ndarray:
+    """Whether cells (N, D) are notable by themselves; only the most extreme of a row."""
+    N, D = query.rows.shape
+    extreme = np.full((N, D), -np.inf)
+    for column in range(D):
+        alone = np.full((N, D), np.nan)
+        alone[:, column] = query.rows[:, column]
+        seen = np.flatnonzero(query.seen[:, column])
+        if seen.size:
+            extreme[seen, column] = given(seen, alone[seen])[1][:, column]
+    most = min(_MOST_EXTREME, D)
+    least = np.partition(extreme, D - most, axis=1)[:, D - most]
+    return np.asarray((extreme > _NOTABLE) & (extreme >= least[:, None]))
+
+
+def _give_rest(
+    given: Given, rows: np.ndarray, active: np.ndarray, taken: np.ndarray, answers: Answers
+) -> None:
+    """Write the answers for cells of pairs given the cells outside of them."""
+    pairs = np.flatnonzero(taken.sum(axis=1) == 2)
+    if not pairs.size:
+        return
+    columns = np.nonzero(taken[pairs])[1].reshape(-1, 2)
+    for side in range(2):
+        without = rows[active[pairs]]
+        without[np.arange(pairs.size), columns[:, 1 - side]] = np.nan
+        found = given(active[pairs], without)[0]
+        cells = np.arange(pairs.size), columns[:, side]
+        for name in ("log_conditional", "expected", "spread"):
+            getattr(answers, name)[active[pairs], columns[:, side]] = getattr(found, name)[cells]
+
+
+def _evaluate_again(query: QueryRows, answers: Answers) -> None:
     """Evaluate the doubtful cells again, by densities of their rows without them."""
     all_rows, all_columns = np.nonzero(answers.doubtful)
     for first in range(0, all_rows.shape[0], _AGAIN):
@@ -221,7 +377,7 @@ def _explain_block(
     parts: list[Part],
     numbers: np.ndarray,
     log_joint: np.ndarray,
-    answers: _Answers,
+    answers: Answers,
 ) -> None:
     """Write the answers of rows of one pattern."""
     log_density, log_conditional, expected, spread, doubtful = answers

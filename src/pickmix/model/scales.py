@@ -149,21 +149,27 @@ def _widened(model: MixtureModel, moments: Moments, width: float) -> Moments:
 class Tails:
     """Tail probabilities among reference scores: of their quantiles, and exponential below."""
 
-    knots: np.ndarray  # (S, Q) Quantiles from `_TAIL` to 1, for each of S scores.
+    knots: np.ndarray  # (S, Q) Quantiles of each of S scores, at `_probabilities`.
     excess: np.ndarray  # (S,) Mean distance below the first of them.
+    share: float = _TAIL  # Of the scores, below the first.
 
     @classmethod
-    def of(cls, scores: np.ndarray) -> Tails:
+    def of(cls, scores: np.ndarray, share: float = _TAIL) -> Tails:
         """The tails of reference scores (S, N)."""
-        knots = np.quantile(scores, np.linspace(_TAIL, 1.0, _KNOTS), axis=1).T
+        knots = np.quantile(scores, _probabilities(share), axis=1).T
         below = np.maximum(knots[:, :1] - scores, 0.0)
         excess = below.sum(axis=1) / np.maximum(np.count_nonzero(below, axis=1), 1)
         least = _LEAST_EXCESS * (np.median(scores, axis=1) - knots[:, 0])
-        return cls(knots, np.maximum(excess, np.maximum(least, 1e-9)))
+        return cls(knots, np.maximum(excess, np.maximum(least, 1e-9)), share)
 
     def surprise(self, scores: np.ndarray) -> np.ndarray:
         """-log P(reference score <= score), for scores (S, N)."""
-        logs = -np.log(np.linspace(_TAIL, 1.0, _KNOTS))
+        logs = -np.log(_probabilities(self.share))
         found = np.stack([np.interp(s, k, logs) for s, k in zip(scores, self.knots, strict=True)])
         first = self.knots[:, :1]
         return np.asarray(found + np.maximum(first - scores, 0.0) / self.excess[:, None])
+
+
+def _probabilities(share: float) -> np.ndarray:
+    """Probabilities (Q,) of the quantiles that are kept, dense where they are small."""
+    return np.asarray(np.geomspace(share, 1.0, _KNOTS))

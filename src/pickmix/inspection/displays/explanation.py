@@ -121,10 +121,10 @@ class ExplanationDisplay(Display):
         """The row `at` a place of an explanation, and its number in the data."""
         if top is not None:
             check_integer("top", top, 1)
-        surprise = _surprise(explanation)[at]
+        surprise = explanation.surprise[at]
         seen = np.flatnonzero(~np.isnan(surprise))
         order = seen[np.argsort(-surprise[seen], kind="stable")][: top or _MOST_COLUMNS]
-        texts = [_text(explanation, at, d) for d in order.tolist()]
+        texts = [_text(explanation, at, d) + explanation.beside(at, d) for d in order.tolist()]
         title = f"row {row}: log p(row) = {explanation.log_density[at]:.2f}"
         if order.shape[0] < seen.shape[0]:
             title += f"; the {order.shape[0]} most surprising of {len(names)} columns"
@@ -160,15 +160,6 @@ class ExplanationDisplay(Display):
 def _check_row(row: Any, n_rows: int) -> None:
     if not is_whole(row) or not 0 <= row < n_rows:
         raise ValueError(f"row must be a number from 0 to {n_rows - 1}, got {row!r}.")
-
-
-def _surprise(explanation: Any) -> np.ndarray:
-    """log p(expected | others) - log p(cell | others), (N, D)."""
-    is_level = np.isin(explanation.kinds, LEVEL_KINDS)
-    with np.errstate(divide="ignore"):
-        peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
-        peak = peak + np.where(is_level, 1.0, -1.0) * np.log(explanation.spread)
-    return np.asarray(peak - explanation.log_conditional)
 
 
 def _text(explanation: Any, row: int, column: int) -> str:
