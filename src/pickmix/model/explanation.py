@@ -51,7 +51,8 @@ class Explanation:
         ``log p(x_j | x_-j) = log p(x) - log p(x_-j)``. A low value is a surprise. NaN for
         missing cells.
     expected : (N, D) array
-        The mean of x_j given the others. For a category: the most probable level.
+        The mean of x_j given the others, as far as they count for `surprise`. For a category: the
+        most probable level.
     spread : (N, D) array
         The standard deviation of x_j given the others, of dates in days. For a category: the
         probability of the expected level.
@@ -69,8 +70,8 @@ class Explanation:
         standard deviations or more is found, those after it are compared with the row without it.
     groups : (N, D) int array
         Cells of a row with the same number, not -1, are unusual together: each explains the other,
-        and none of the rest explains them. Their `surprise` is that of both, and their
-        `log_conditional`, `expected` and `spread` are given the cells outside of their group.
+        and none of the rest explains them. Their `surprise` is that of both, and their `expected`
+        and `spread` are given the cells outside of their group.
     scales : tuple of str
         Of a `MixtureDetector`: the scale at which each row is most unusual. Else empty.
     """
@@ -252,8 +253,8 @@ def _take_groups(
 ) -> tuple[Answers, np.ndarray]:
     """Take notable cells and pairs out of rows, one after another, and number them in `groups`.
 
-    Returns answers in which pairs are given the cells outside of them, and surprises of cells given
-    those that are left when they are reached.
+    Returns expectations and surprises of cells given those that are left when they are reached, and
+    of pairs given the cells outside of them.
     """
     units = np.broadcast_to(level_units, query.rows.shape)
 
@@ -297,9 +298,11 @@ def _take_groups(
         groups[active[of], columns] = group
         surprise[active[of], columns] = number[of]
         rows[active[of], columns] = np.nan
-        current[active] = given(active, rows[active])[1]
-        remaining = ~np.isnan(rows[active])
-        surprise[active] = np.where(remaining, current[active], surprise[active])
+        found, current[active] = given(active, rows[active])
+        of, columns = np.nonzero(~np.isnan(rows[active]))
+        surprise[active[of], columns] = current[active[of], columns]
+        for name in ("expected", "spread"):
+            getattr(answers, name)[active[of], columns] = getattr(found, name)[of, columns]
     return answers, surprise
 
 
@@ -336,7 +339,7 @@ def _give_rest(
         without[np.arange(pairs.size), columns[:, 1 - side]] = np.nan
         found = given(active[pairs], without)[0]
         cells = np.arange(pairs.size), columns[:, side]
-        for name in ("log_conditional", "expected", "spread"):
+        for name in ("expected", "spread"):
             getattr(answers, name)[active[pairs], columns[:, side]] = getattr(found, name)[cells]
 
 
