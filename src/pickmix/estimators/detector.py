@@ -526,12 +526,13 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         scales = self._surprise(rows).argmax(axis=0)
         parts = self._outside(rows).argmax(axis=0)
         mixtures = self._scaled_mixtures()
+        weights = None if terms is None else terms.level_weights
         pieces = []
         cases = parts * len(self.scales_) + scales
         for case in np.unique(cases):
             some = np.flatnonzero(cases == case)
             model = mixtures[parts[some[0]]].at(int(scales[some[0]]))
-            query = QueryRows(model, rows[some], None, terms and terms.level_weights)
+            query = QueryRows(model, rows[some], None, weights)
             names = [""] * rows.shape[1] if terms is None else terms.all_labels
             pieces.append((some, explain_rows(query, names, None, units[some])))
         explanation = _joined(pieces, rows.shape)
@@ -573,7 +574,7 @@ def _joined(pieces: list[tuple[np.ndarray, Explanation]], shape: tuple[int, ...]
     """Explanations of some of N rows each as one of all."""
     first = pieces[0][1]
     fields = ("values", "log_density", "log_conditional", "expected", "spread", "ranked")
-    joined: dict[str, np.ndarray] = {}
+    joined: dict[str, Any] = {}
     for name in (*fields, "surprise", "groups"):
         part = getattr(first, name)
         joined[name] = np.empty((shape[0], *part.shape[1:]), dtype=part.dtype)
