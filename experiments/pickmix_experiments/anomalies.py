@@ -153,10 +153,8 @@ def _table(
     lines = [f"## {title}: {len(sets)} sets, seeds {seeds}", ""]
     lines += ["| method | mean AUC | average precision | mean rank | seconds: median, most |"]
     lines += ["|---|---|---|---|---|"]
-    methods = dict.fromkeys(
-        m for name in sets for r in by_case[setting, name] for m in r["methods"]
-    )
-    for method in methods:
+    results = [result for name in sets for result in by_case[setting, name]]
+    for method in [m for m in results[0]["methods"] if m not in ABLATION]:
         area, precision = (
             np.mean([mean(n, method, w) for n in sets]) for w in ("area", "precision")
         )
@@ -168,7 +166,15 @@ def _table(
         area, rank = theirs[:, number].mean(), ranks[number]
         lines.append(f"| {names[number]} (published) | {area:.2f} | | {rank:.2f} | |")
     best = int(np.argmin(ranks[:-1]))
-    return [*lines, "", f"Best mean rank of the published: {names[best]}, {ranks[best]:.2f}.", ""]
+    lines += ["", f"Best mean rank of the published: {names[best]}, {ranks[best]:.2f}.", ""]
+    ablated = [result["methods"] for result in results if result["ablation"]]
+    for method in [OURS, *ABLATION] if ablated else []:
+        area, precision = (
+            np.mean([methods[method][what] for methods in ablated])
+            for what in ("area", "precision")
+        )
+        lines.append(f"- {method}: {area:.2f}, {precision:.2f} ({len(ablated)} runs)")
+    return [*lines, ""]
 
 
 @click.command()

@@ -42,7 +42,7 @@ from pickmix.model.explanation import Explanation, explain_rows, rank_columns
 from pickmix.model.rows import QueryRows
 from pickmix.model.scales import ScaledMixture, Tails, scale_names
 
-# Chosen on half of the ADBench sets, see docs/howto/anomalies.md.
+# Chosen on sets of ADBench, most of all on those of up to 7,000 rows: see docs/howto/anomalies.md.
 _N_MIXTURES = 8
 _LEAST_SHARE, _LARGEST_SHARE = 0.25, 0.5  # Of the rows, that each mixture is fitted to,
 _PREFERRED_ROWS = 256  # as many as these if that is between the two,
