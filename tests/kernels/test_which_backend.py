@@ -57,7 +57,7 @@ def settings_of(**changed):
 def test_settings_beside_sizes_do_not_matter(changed, n_rows, compiled):
     family = GAUSSIANS["full"](3)
     for settings in (settings_of(), settings_of(**changed)):
-        assert resolve(settings, family, n_rows, start_is_given=False).compiled == compiled
+        assert resolve(settings, family, n_rows, 5, start_is_given=False).compiled == compiled
 
 
 def test_nothing_but_sizes_is_asked_for():

@@ -492,7 +492,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture = GaussianMixture(1, random_state=0).fit(X)
         >>> explanation = mixture.explain([[1.0, -3.0, 0.0]], top=2)
         >>> explanation.expected[0, :2].round(1), explanation.ranked[0]
-        (array([-1.,  3.]), array([1, 0]))
+        (array([-1. , -0.1]), array([0, 1]))
         """
         terms = self._columns
         if top is not None:

@@ -11,7 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])
+import sklearn
+
+# Packages whose frames stand between a warning and the user: this one, and scikit-learn, which
+# calls fits for callbacks and searches.
+_PACKAGES = str(Path(__file__).resolve().parents[1]), str(Path(sklearn.__file__).parent)
 # Longest value, name and list of names in a message, in characters.
 _LONGEST, _LONGEST_LIST = 80, 300
 
@@ -151,6 +155,6 @@ class NoRoomError(FileError):
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
