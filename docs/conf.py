@@ -48,10 +48,12 @@ autodoc_member_order = "alphabetical"
 autodoc_default_options = {
     "members": True,
     "inherited-members": True,
-    # What scikit-learn adds to every estimator for its routing of metadata.
+    # What scikit-learn adds to every estimator: routing of metadata, and the kind of its output,
+    # whose text refers to scikit-learn's pages.
     "exclude-members": ", ".join(
         [
             "get_metadata_routing",
+            "set_output",
             *(
                 f"set_{name}_request"
                 for name in ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
@@ -118,8 +120,12 @@ html_sidebars = {"quickstart": [], "glossary": [], "install": []}
 
 
 def _escape_initials(app, what, name, obj, options, lines):
-    """References that begin with an initial, and "K." alone, are no items of a list."""
+    """References that begin with an initial, and "K." alone, are no items of a list.
+
+    Labels of scikit-learn's pages, in what is inherited from it, become their titles.
+    """
     for number in range(len(lines) - 1, -1, -1):
+        lines[number] = re.sub(r":ref:`([^`<]+?) *<[^`]*>`", r"\1", lines[number])
         if re.match(r"[A-Z]\. [A-Z]", lines[number]):
             lines[number : number + 1] = ["", lines[number].replace(". ", "\\. ", 1)]
         elif re.fullmatch(r" +[A-Z]\.", lines[number]):
