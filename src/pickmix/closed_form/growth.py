@@ -5,8 +5,8 @@ halves explain left-out rows better, and merges pairs that are better as one (th
 gains of relocation.py). It ends when rounds no longer raise the leave-one-out log-likelihood of the
 mixture. Of the mixtures on the way, the smallest is chosen that is not worse than the best by more
 than a standard error, rows compared one by one. No rows are held back, so small tables lose none.
-Rounds of few components use a part of many rows, so all rounds together cost about as much as a fit
-with the number that they find.
+Rounds of few components use a part of many rows, so all rounds together cost about as much as some
+fits with the number that they find.
 """
 
 from __future__ import annotations
