@@ -47,6 +47,8 @@ def moved(flow, n_features=D, seed=0):
     params = jax.tree.map(lambda leaf: 0.4 * rng.normal(size=leaf.shape), shapes)
     for layer in params["layers"]:
         layer["bound"] = 1.0 + np.abs(layer["bound"])
+    for name in ("frame", "affine"):
+        params[name]["factor"] = np.tril(params[name]["factor"])
     return params
 
 
@@ -67,6 +69,25 @@ class TestAffineFlows:
         ).logpdf(x)
         expected = np.log((1 - share) * np.exp(bent) + share * np.exp(straight))
         np.testing.assert_allclose(float(value), expected, rtol=1e-9)
+
+    def test_gradients_keep_maps_triangular(self):
+        flow = RealNVP(hidden=4, linear=True)
+        x = np.random.default_rng(4).normal(size=D)
+        with precision("float64"):
+            params = moved(flow)
+
+            def shifted(step, place):
+                factor = params["affine"]["factor"].copy()
+                factor[place] += step
+                return params | {"affine": params["affine"] | {"factor": factor}}
+
+            log_prob = quick_jit(flow.log_prob)
+            gradient = quick_jit(jax.grad(flow.log_prob))(params, x)["affine"]["factor"]
+            expected = np.zeros((D, D))
+            for place in zip(*np.tril_indices(D), strict=True):
+                values = [float(log_prob(shifted(step, place), x)) for step in (1e-5, -1e-5)]
+                expected[place] = (values[0] - values[1]) / 2e-5
+        np.testing.assert_allclose(gradient, expected, atol=1e-7)
 
     def test_density_integrates_to_one(self):
         flow = RealNVP(hidden=3, linear=True, gaussian_share=0.2)

@@ -266,11 +266,26 @@ class RealNVP:
 
 
 def _lower(affine: Any, x: jax.Array) -> jax.Array:
-    """L x, where `factor` holds L below its diagonal and the logs of L's diagonal."""
-    factor = affine["factor"]
-    # A product with ones and zeros: half of the time of `jnp.tril`, which compares indices.
-    below: jax.Array = factor * np.tri(x.shape[0], k=-1, dtype=factor.dtype)
-    return below @ x + jnp.exp(_diagonal(factor)) * x
+    """L x. `factor` holds L below its diagonal, zeros above, and the logs of L's diagonal."""
+    factor = _remains_triangular(affine["factor"])
+    diagonal = _diagonal(factor)
+    product: jax.Array = factor @ x + (jnp.exp(diagonal) - diagonal) * x
+    return product
+
+
+@jax.custom_vjp
+def _remains_triangular(matrix: jax.Array) -> jax.Array:
+    """The matrix as it is, with gradients that are zero above its diagonal.
+
+    `jnp.tril` would write the matrix anew at each evaluation.
+    """
+    return matrix
+
+
+_remains_triangular.defvjp(
+    lambda matrix: (matrix, None),
+    lambda _, gradient: (gradient * np.tri(gradient.shape[0], dtype=gradient.dtype),),
+)
 
 
 def _diagonal(matrix: jax.Array) -> jax.Array:
