@@ -1,6 +1,7 @@
 # From a bare clone with python3 and pip:
 #   make run        install, then fit the embedded example
-#   make test       install, then all checks and tests
+#   make test       install, then all checks, and tests but for slow ones
+#   make test-all   the same with slow tests
 #   make docs       install, then build the documentation site
 #   make bench      install, then compare with other libraries; ARGS="tables --quick" are its arguments
 #   make reproduce  install, then draw the paper again; ARGS="figure-2 --repetitions 1"
@@ -29,7 +30,7 @@ SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
 NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
 export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
-.PHONY: run test lint docs bench reproduce dist lock clean numba-cache
+.PHONY: run test test-all lint docs bench reproduce dist lock clean numba-cache
 
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
@@ -42,7 +43,11 @@ test: $(VENV)/run.stamp numba-cache
 	@$(BIN)/pickmix compile > /dev/null & compiler=$$!; \
 		$(MAKE) --no-print-directory lint || { kill $$compiler; exit 1; }; wait $$compiler
 	XDG_CACHE_HOME=$(CURDIR)/.cache OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-		$(BIN)/python -m pytest -n 2 --dist worksteal
+		$(BIN)/python -m pytest -n 2 --dist worksteal $(SELECTED)
+
+# With the tests that are marked as slow.
+test-all: SELECTED = -m ""
+test-all: test
 
 lint: $(VENV)/test.stamp numba-cache
 	$(BIN)/ruff check

@@ -71,6 +71,7 @@ def test_idea_in_2d(tmp_path, capsys):
             held = state
 
 
+@pytest.mark.slow
 def test_choosing(tmp_path, capsys):
     script = example("choosing")
     budget = 40
@@ -111,6 +112,7 @@ def data():
         pytest.skip("PICKMIX_DATA is not set: no UCI sets to read")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data", "quick_compilation")
 def test_deep_uci(tmp_path, capsys):
     script = example("deep_uci")

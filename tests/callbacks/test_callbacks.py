@@ -81,6 +81,7 @@ def test_each_start_of_a_mixture_is_ended(rows):
     assert len(steps) < 2 * mixture.max_iter
 
 
+@pytest.mark.slow
 def test_validation_rows_of_a_flow(rows, tmp_path):
     scores = []
     callbacks = [

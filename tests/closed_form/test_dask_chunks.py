@@ -238,6 +238,7 @@ def test_a_task_that_no_worker_survives(client, tmp_path, monkeypatch):
         DaskChunks(array()).run(Weigh("die", folder=str(tmp_path)), ALL, [None] * 11)
 
 
+@pytest.mark.slow
 def test_the_cluster_is_restarted_during_a_run(client, tmp_path):
     chunks = DaskChunks(array(), weights=da.zeros(77, chunks=CUT))
 

@@ -8,7 +8,7 @@ SMALL = {"n_folds": 2, "random_state": 0}
 
 
 @parametrize_with_checks(
-    [MixtureImputer(2, **SMALL), MixtureRegressor(2, **SMALL), MixtureClassifier(3, **SMALL)],
+    [MixtureImputer(1, **SMALL), MixtureRegressor(1, **SMALL), MixtureClassifier(3, **SMALL)],
     xfail_strict=True,
 )
 def test_scikit_learn_checks(estimator, check):

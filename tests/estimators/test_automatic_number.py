@@ -41,6 +41,7 @@ def test_finds_the_number_of_groups(mixture, rows, number):
     assert growth["n_components"][near].min() == number
 
 
+@pytest.mark.slow
 def test_is_as_good_as_the_best_of_many_fits():
     truth = generate(20, 4, max_overlap=0.05, random_state=1)
     rows = truth.sample(6000, random_state=0)[0]

@@ -235,6 +235,7 @@ GaussianMixture(6, random_state=0, proposal="table", max_steps=30, evaluate_ever
 """
 
 
+@pytest.mark.slow
 def test_a_signal_writes_a_checkpoint_before_it_ends_the_process(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", X)
     folder = tmp_path / "checkpoints"

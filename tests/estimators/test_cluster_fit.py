@@ -82,6 +82,7 @@ def test_a_worker_that_is_killed_changes_nothing(client, expected):
     assert address not in client.nthreads()
 
 
+@pytest.mark.slow
 def test_dataframes_of_parquet_files(client, tmp_path, expected):
     dd = pytest.importorskip("dask.dataframe")
     pandas = pytest.importorskip("pandas")

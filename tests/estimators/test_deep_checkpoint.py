@@ -77,7 +77,12 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+QUICK = ("falling", "partition")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in CASES]
+)
 def test_killed_and_resumed_gives_the_same_bits(case, tmp_path, monkeypatch, kill, capfd):
     make, settings = CASES[case]
     expected = make(**settings).fit(rows())
@@ -114,6 +119,7 @@ def test_a_resumed_fit_does_not_start_again(tmp_path, monkeypatch, kill):
     assert_same_bits(flow(checkpoint=tmp_path, **settings).fit(rows()), expected)
 
 
+@pytest.mark.slow
 def test_weights_validation_rows_and_a_warm_start(tmp_path, kill):
     X = rows()
     given = {"sample_weight": np.linspace(0.0, 2.0, 150), "validation_data": X[150:]}
@@ -136,6 +142,7 @@ def test_weights_validation_rows_and_a_warm_start(tmp_path, kill):
         flow(warm_start=True, checkpoint=tmp_path / "c").fit(X[:150], **given)
 
 
+@pytest.mark.slow
 def test_networks_and_components_of_ones_own(tmp_path, kill):
     component = Laplace(1.0)
     for make in (
@@ -287,6 +294,7 @@ def rate(step):
 rate.__module__, rate.__qualname__ = "__main__", "rate"
 
 
+@pytest.mark.slow
 def test_a_terminated_process_goes_on_in_another(tmp_path):
     number, every = signal.SIGTERM, 300.0
     np.save(tmp_path / "X.npy", rows())
@@ -308,6 +316,7 @@ def test_a_terminated_process_goes_on_in_another(tmp_path):
 
 
 class TestRowsFromElsewhere:
+    @pytest.mark.slow
     def test_files_and_the_like_are_read(self, tmp_path):
         X = rows()
         expected = flow().fit(X[:150], validation_data=X[150:])

@@ -93,6 +93,7 @@ class TestEnding:
 
 
 class TestTrace:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("make", "settings", "per_visit"),
         [
@@ -240,6 +241,7 @@ class TestWarmStart:
         np.testing.assert_array_equal(fitted.center_, center)
         assert fitted.n_steps_ == 80
 
+    @pytest.mark.slow
     def test_other_shapes_begin_anew(self):
         fitted = flow(warm_start=True).fit(rows())
         fitted.set_params(n_components=70, batch_size=None, max_steps=20).fit(rows(60))

@@ -65,6 +65,7 @@ def chosen():
 CHOSEN = list(chosen())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), CHOSEN)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

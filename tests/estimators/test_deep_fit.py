@@ -107,6 +107,7 @@ class TestLearning:
     def test_every_algorithm(self, make, algorithm):
         assert_improves(make, rows(), algorithm=algorithm)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", OPTIONS)
     def test_every_option(self, name):
         settings = OPTIONS[name]
@@ -117,6 +118,7 @@ class TestLearning:
             # A step visits 45 rows, and evaluates M candidates and the current component.
             assert fitted.n_component_evaluations_ == 100 * 45 * (2 + 1)
 
+    @pytest.mark.slow
     def test_blocks_and_locations_are_counted(self):
         fitted = flow(8, proposal=RandomPartition(block_size=3), max_steps=40).fit(rows())
         # 45 rows a step and blocks of 3, 3 and 2; 8 locations every four passes of four steps.
@@ -126,6 +128,7 @@ class TestLearning:
     def test_a_learning_proposal_for_every_choice_of_a_tree(self):
         assert_improves(network, rows(), proposal="table-forgetting")
 
+    @pytest.mark.slow
     def test_starts_that_look_at_more_are_better(self):
         X = rows()
         for make in (flow, network):
@@ -136,6 +139,7 @@ class TestLearning:
             assert scores[0] > scores[1] > scores[2] + 0.1
             assert scores[3] == scores[0]
 
+    @pytest.mark.slow
     def test_more_components_than_rows_and_all_rows_at_once(self):
         X = rows(60)
         settings = {"n_components": 70, "batch_size": None, "validation_fraction": None}
@@ -154,6 +158,7 @@ class TestSameBits:
         other = flow(algorithm=algorithm, random_state=1).fit(rows())
         assert not np.array_equal(first.tables_[0], other.tables_[0])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("one", "other"),
         [
@@ -195,9 +200,9 @@ class TestChains:
         "settings",
         [
             {},
-            {"proposal": "table-forgetting"},
+            pytest.param({"proposal": "table-forgetting"}, marks=pytest.mark.slow),
             {"proposal": Ring(), "n_samples": 2},
-            {"reuse_log_joint": True, "n_samples": 3},
+            pytest.param({"reuse_log_joint": True, "n_samples": 3}, marks=pytest.mark.slow),
             {"proposal": RandomPartition(block_size=2, shuffle=0.2)},
         ],
         ids=["uniform", "table-forgetting", "ring", "reuse", "partition"],

@@ -25,6 +25,7 @@ def exact(X):
     return GaussianMixture(3, algorithm="em", random_state=0).fit(X)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["mhsaem", "em", "sgd"])
 def test_gradients_reach_the_likelihood_of_em(X, exact, algorithm):
     mixture = Mixture(

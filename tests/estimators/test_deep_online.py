@@ -60,6 +60,7 @@ class TestLearning:
     # A mixture of P = 17 parameters fitted to n rows loses P / 2n on others in the mean: 0.034 of a
     # batch of 250. The loss is about chi-squared of P degrees over 2n: hardly ever twice its mean.
     # What went before can only help.
+    @pytest.mark.slow
     def test_as_good_as_a_fit_and_as_the_truth(self):
         rows, _ = draw(2000, 0)
         held_out, density = draw(3000, 1)
@@ -72,6 +73,7 @@ class TestLearning:
         assert mixture.n_steps_ == N_PASSES * 8 * 13
         assert np.isfinite(mixture.lower_bound_)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("weight_update", ["gradient", "closed_form"])
     def test_two_calls_are_one_run_of_adam(self, weight_update):
         """With all rows in a step nothing is drawn: moments, weights and steps go on exactly."""
@@ -90,6 +92,7 @@ class TestLearning:
         np.testing.assert_array_equal(online.trace_["step"], [3 * N_PASSES])
         assert online.lower_bound_ == pytest.approx(whole.lower_bound_, abs=1e-8)
 
+    @pytest.mark.slow
     def test_the_first_batch_chooses_the_number_of_components(self):
         mixture = SumProductTransformNetwork("auto", 1, 1, **SMALL)
         mixture.partial_fit(draw(400, 0)[0])
@@ -113,7 +116,9 @@ CASES = {
 
 
 class TestSameBits:
-    @pytest.mark.parametrize("case", CASES)
+    @pytest.mark.parametrize(
+        "case", ["flow", pytest.param("table", marks=pytest.mark.slow), "partition", "network"]
+    )
     def test_again_and_after_a_pause(self, case, tmp_path):
         """Twice the same calls; and saved, pickled and loaded on the way."""
         rows, make = draw(150, 0)[0], CASES[case]
@@ -155,6 +160,7 @@ class TestGoingOn:
         # Chains from all three, then a candidate and the current one at each visit.
         assert mixture.n_component_evaluations_ - n_evaluations == 250 * 3 + 250 * N_PASSES * 2
 
+    @pytest.mark.slow
     def test_a_warm_fit_goes_on_with_chains_that_fit(self):
         """Frozen, a fit after a stream accepts as often as the posterior does, from the start."""
         rows = draw(400, 0)[0]
@@ -170,6 +176,7 @@ class TestGoingOn:
         spread = np.sqrt(0.25 / 400)
         assert mixture.trace_["acceptance"][0] == pytest.approx(expected.mean(), abs=4 * spread)
 
+    @pytest.mark.slow
     def test_a_cold_fit_starts_anew(self):
         rows = draw(200, 0)[0]
         mixture = gaussians(max_steps=20).partial_fit(rows[:100]).fit(rows)
@@ -184,6 +191,7 @@ class TestGoingOn:
         sizes = [len(pickle.dumps(stream(gaussians(), rows[:n], 200))) for n in (400, 800)]
         assert abs(sizes[1] - sizes[0]) < 64
 
+    @pytest.mark.slow
     def test_batches_of_about_the_same_size_share_a_program(self):
         rows = draw(64, 0)[0]
         mixture = gaussians().partial_fit(rows[:60])
@@ -194,6 +202,7 @@ class TestGoingOn:
             mixture.partial_fit(rows[:size])
         assert chunk._cache_size() == n_programs
 
+    @pytest.mark.slow
     def test_callbacks_see_the_steps_of_the_stream(self):
         rows, seen = draw(100, 0)[0], []
 

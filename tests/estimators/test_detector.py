@@ -55,6 +55,7 @@ def test_scores_are_logarithms_of_tail_probabilities(detector):
     np.testing.assert_allclose(shares, np.arange(1, 1001) / 1000, atol=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("novelty", [False, True])
 def test_false_alarms_on_new_clean_rows(novelty):
     fitted = MixtureDetector(0.05, novelty=novelty, random_state=0).fit(clean_rows(1000, 3))

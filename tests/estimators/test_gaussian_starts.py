@@ -91,6 +91,7 @@ class TestStart:
 
 
 class TestChoice:
+    @pytest.mark.slow
     def test_the_number_that_explains_watched_rows_best(self):
         train, watched = rows(400), rows(200, seed=1)
         frame = find_frame(train, "columns")
@@ -112,6 +113,7 @@ class TestChoice:
         scores = np.logaddexp.reduce(found.log_joint(frame.to_model(X)), axis=1)
         assert scores.mean() + frame.log_volume() == pytest.approx(exact.score(X), abs=0.02)
 
+    @pytest.mark.slow
     def test_flows_with_the_chosen_number(self, monkeypatch):
         monkeypatch.setattr(deep_gaussians, "_MOST_CHOSEN", 4)
         X = rows(400)

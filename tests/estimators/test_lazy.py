@@ -94,6 +94,7 @@ def test_errors_name_the_partition(mixture):
         mixture.score_samples(da.zeros(3))
 
 
+@pytest.mark.slow
 def test_a_large_estimator_is_sent_to_workers_once(cluster, mixture, monkeypatch):
     """Graphs that hold more than 10 MB make Dask warn."""
     distributed = pytest.importorskip("distributed")

@@ -11,6 +11,7 @@ from missing_cases import (
 from pickmix import FamilyMixture, GaussianMixture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covariance_type", ["full", "diag"])
 def test_noise_is_taken_off(covariance_type):
     rng = np.random.default_rng(0)

@@ -146,6 +146,7 @@ def test_typical_values_of_families(rows):
     assert [row[:2] for row in values] == [["0", "1"], ["1", "2"]]
 
 
+@pytest.mark.slow
 def test_flows_have_no_centres_and_two_curves(rows):
     settings = {"n_layers": 1, "hidden": 3, "max_steps": 60, "evaluate_every": 20}
     flow = pickmix.FlowMixture(2, patience=None, random_state=0, **settings).fit(rows)

@@ -81,6 +81,7 @@ class TestQuality:
         # starts differ by more than that, for either of them.
         assert ours.score(held_out) > exact.score(held_out) - 0.02
 
+    @pytest.mark.slow
     def test_thousands_of_components(self):
         """Beyond 2000 components the start is made within cells; hardly any is left without rows.
 

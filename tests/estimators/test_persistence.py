@@ -363,6 +363,7 @@ class TestDeep:
         rng = np.random.default_rng(0)
         return 100.0 + rng.normal(size=(200, 2)) + 4.0 * rng.integers(0, 3, size=(200, 1))
 
+    @pytest.mark.slow
     def test_flows_go_on_as_if_never_saved(self, tmp_path, rows):
         proposal = RandomPartition(block_size=2, shuffle=0.1)
         model = FlowMixture(4, hidden=3, proposal=proposal, warm_start=True, **self.FEW).fit(rows)

@@ -26,6 +26,7 @@ def standardised_halves(name):
     return (X[:half] - mean) / scale, (X[half:] - mean) / scale
 
 
+@pytest.mark.slow
 def test_held_out_likelihood_is_scikit_learns_or_better():
     """Default settings against EM from a k-means start, 20 components, reg_covar 1e-3."""
     train, test = standardised_halves("pendigits")

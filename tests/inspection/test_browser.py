@@ -381,6 +381,7 @@ def test_a_single_component_of_a_single_column(show):
     assert page.texts("#component-table tbody td")[0] == "0"
 
 
+@pytest.mark.slow
 def test_a_deep_mixture_has_no_tree_and_no_reasons(show):
     page = show(*deep(), max_rows=200)
     assert not page.one("#tree-panel").is_displayed()

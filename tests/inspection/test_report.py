@@ -230,6 +230,7 @@ class TestKinds:
         numbers = (np.array(rows["number"]) - 1) % 600
         np.testing.assert_allclose(np.array(rows["cells"]).T, X[numbers], rtol=1e-5)
 
+    @pytest.mark.slow
     def test_wide_tables_stay_small(self):
         X = clusters(n=600, D=120, K=4)
         model = given(X[:8], np.ones((8, 120)))
