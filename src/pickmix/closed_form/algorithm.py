@@ -22,8 +22,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.closed_form.chains import Chains
-from pickmix.closed_form.evaluation import dense_block_rows, log_likelihoods
+from pickmix.closed_form.chains import Chains, sample_numbers
+from pickmix.closed_form.evaluation import dense_block_rows, left_out_log_sums, log_likelihoods
 from pickmix.closed_form.phases import Phases
 from pickmix.closed_form.rules import Evaluator, SelectedPairs, SelectionRule, make_rule
 from pickmix.closed_form.state import MixtureState
@@ -39,6 +39,7 @@ from pickmix.selection.settings import RandomPartition
 
 _SPARSE_BLOCK_ROWS = 65536
 _SHRINKAGE_STEPS = (1, 2, 4, 8, 14, 20)  # Steps with estimates of shrinkage; then periodically.
+_CHOOSING_ROWS = 600  # By which a prior is chosen.
 _MOST_ESTIMATED = 500  # Components whose shrinkage is estimated at a time, at most.
 
 
@@ -249,6 +250,7 @@ class PartitionSelection:
 
 def estimate_shrinkage(chains: Chains, state: MixtureState, partition: Partition, t: int) -> None:
     """Estimate each component's shrinkage, if it is to be, from rows of a step assigned to it."""
+    choose_prior(chains, state)
     if not state.prior.estimates_shrinkage:
         return
     K = state.n_components
@@ -256,6 +258,21 @@ def estimate_shrinkage(chains: Chains, state: MixtureState, partition: Partition
     if K > _MOST_ESTIMATED:
         estimated = np.unique(np.linspace(0, K - 1, _MOST_ESTIMATED).astype(np.int64))
     state.estimate_shrinkage(chains.shrinkage_sample(state, partition, t, estimated))
+
+
+def choose_prior(chains: Chains, state: MixtureState) -> None:
+    """Take the prior, of those to choose from, under which rows left out are most probable."""
+    choices = state.prior.choices()
+    if not choices:
+        return
+    numbers = sample_numbers(chains.n_rows, _CHOOSING_ROWS, 0)
+    rows, weights = chains.source.gather(numbers), chains.source.weights_of(numbers)[0]
+    scores = []
+    for prior in choices:
+        other = state.with_prior(prior)
+        values = left_out_log_sums(other, rows, weights / chains.mean_weight)
+        scores.append(float(weights @ values))
+    state.take_prior(choices[int(np.argmax(scores))])
 
 
 class Engine:

@@ -77,7 +77,6 @@ def left_out_log_sums(
     row_weights (B,) are in units of a mean row. With candidates (B, W), padded with -1, the sum is
     over these, else over all components.
     """
-    model = state.model
     joint, likeness = _likeness(state, rows, candidates)
     joint, likeness = np.maximum(joint, _LEAST), np.maximum(likeness, _LEAST)
     if candidates is None:
@@ -87,18 +86,30 @@ def left_out_log_sums(
     if candidates.shape[1] == 1:
         components = candidates[:, 0]
         joint, densities = joint[:, 0], likeness[:, 0]
-        prior, family = state.prior, state.family
-        falls = family.leave_one_out_penalties(
-            model, prior, counts, components, densities, row_weights
-        )
+        every = np.arange(rows.shape[0])
+        falls = _falls(state, counts, components, densities, rows, every, row_weights)
         return np.asarray(joint - falls)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
     # Leaving out a row with negligible weight changes nothing, unless the component is empty.
     some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
     components = candidates[some]
-    joint[some] -= state.family.leave_one_out_penalties(
-        model, state.prior, counts, components, likeness[some], weights[some]
-    )
+    joint[some] -= _falls(state, counts, components, likeness[some], rows, some[0], weights[some])
     largest = joint.max(axis=1)
     return np.asarray(largest + np.log(np.exp(joint - largest[:, None]).sum(axis=1)))
+
+
+def _falls(
+    state: MixtureState,
+    counts: np.ndarray,
+    components: np.ndarray,
+    log_densities: np.ndarray,
+    rows: np.ndarray,
+    which: np.ndarray,
+    weights: np.ndarray,
+) -> np.ndarray:
+    """Decrease of log p(x | k) (n,) when component k is estimated without the row."""
+    family, known = state.family, (state.model, state.prior, counts, components)
+    if family.leaves_rows_out:
+        return family.left_out_falls(*known, rows, which, weights)
+    return family.leave_one_out_penalties(*known, log_densities, weights)

@@ -160,6 +160,19 @@ class MixtureState:
         other.failures = other._maximise(np.arange(other.n_components, dtype=np.int32))
         return other
 
+    def with_prior(self, prior: Prior) -> MixtureState:
+        """The same components under another prior."""
+        other = copy.copy(self)
+        other.model = self.family.empty_model(self.n_components)
+        other.model.log_mass[:], other.model.decay[:] = self.model.log_mass, self.model.decay
+        other.take_prior(prior)
+        return other
+
+    def take_prior(self, prior: Prior) -> None:
+        """Continue under another prior."""
+        self.prior = prior
+        self._maximise(np.arange(self.n_components, dtype=np.int32))
+
     def moments_at(self, components: np.ndarray) -> Moments:
         """Moments of some components, the decay applied."""
         moments = self.moments

@@ -14,6 +14,7 @@ from pickmix.checks import (
     check_array_parameter,
     check_choice,
     check_flag,
+    check_integer,
     check_number,
     check_weights_init,
 )
@@ -25,8 +26,12 @@ from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
+from pickmix.families.low_rank import LowRankGaussian
 from pickmix.inputs.errors import warn_caller
 
+LOW_RANK = "low_rank"
+_MOST_RANK = 48  # Of "auto".
+_MOST_NUMBERS = 10**8  # In loadings, and in covariances that are asked for.
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
 
@@ -196,6 +201,8 @@ class GaussianMixture(OnlineFitting):
     n_components: int | str = 1
     _: KW_ONLY
     covariance_type: str = "full"
+    rank: int | str = "auto"
+    axes: str = "auto"
     background: bool = True
     weights_init: ArrayLike | None = None
     means_init: ArrayLike | None = None
@@ -207,7 +214,10 @@ class GaussianMixture(OnlineFitting):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK))
+        if self.rank != "auto":
+            check_integer("rank", self.rank, 0)
+        check_choice("axes", self.axes, ("auto", "columns", "principal"))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_flag("background", self.background)
 
@@ -252,15 +262,52 @@ class GaussianMixture(OnlineFitting):
     def _learn_columns(self, rows: np.ndarray) -> None:
         self._fitted_description = self.covariance_type
 
+    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
+        if self.covariance_type != LOW_RANK:
+            return super()._make_family(rows, continues)
+        return LowRankGaussian(
+            rows.shape[1],
+            self._floors(rows.shape[1]),
+            self._most_rank(rows.shape[1]),
+            monotone=self.algorithm == "em",
+        )
+
+    def _most_rank(self, n_columns: int) -> int:
+        """The largest rank of a component in D columns."""
+        if not isinstance(self.rank, str):
+            return min(int(self.rank), n_columns - 1)
+        number = 1 if isinstance(self.n_components, str) else int(self.n_components)
+        affordable = max(2, _MOST_NUMBERS // (number * n_columns))
+        return max(1, min(_MOST_RANK, n_columns // 2, affordable))
+
+    def _fitted_family(self) -> Family:
+        if self._is_low_rank():
+            return LowRankGaussian(self.means_.shape[1], 0.0, self.loadings_.shape[2])
+        return super()._fitted_family()
+
+    def _is_low_rank(self) -> bool:
+        return (self._fitted_description or self.covariance_type) == LOW_RANK
+
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
-        self.weights_ = weights
-        self.means_, self.covariances_ = parameters["means"], parameters["covariances"]
+        self.weights_, self.means_ = weights, parameters["means"]
+        if "loadings" in parameters:
+            self.loadings_ = parameters["loadings"]
+            self.noise_variances_ = parameters["noise_variances"]
+            self.__dict__.pop("_covariances", None)
+        else:
+            self.covariances_ = parameters["covariances"]
 
     def _get_parameters(self) -> dict[str, np.ndarray]:
+        if self._is_low_rank():
+            return {
+                "means": self.means_,
+                "loadings": self.loadings_,
+                "noise_variances": self.noise_variances_,
+            }
         return {"means": self.means_, "covariances": self.covariances_}
 
     def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
-        assert isinstance(family, Gaussian)
+        assert isinstance(family, Gaussian | LowRankGaussian)
         K, D = int(self.n_components), family.n_features
         means = weights = scatter = None
         if self.means_init is not None:
@@ -268,6 +315,11 @@ class GaussianMixture(OnlineFitting):
         if self.weights_init is not None:
             weights = check_weights_init(self.weights_init, K)
         if self.precisions_init is not None:
+            if isinstance(family, LowRankGaussian):
+                raise ValueError(
+                    'precisions_init is not for covariance_type="low_rank", whose covariances begin '
+                    "with those of the rows. Give means_init and weights_init only."
+                )
             name, shape = "precisions_init", family.shape(K)
             precisions = check_array_parameter(name, self.precisions_init, shape)
             check_positive_definite(name, precisions, family.name)
@@ -278,7 +330,11 @@ class GaussianMixture(OnlineFitting):
     def _gaussian(self) -> Gaussian:
         check_is_fitted(self)
         family = self._fitted_family()
-        assert isinstance(family, Gaussian)
+        if not isinstance(family, Gaussian):
+            raise AttributeError(
+                "precisions of low-rank covariances would be D x D matrices. Use covariance(k), "
+                "loadings_ and noise_variances_, or score_samples for densities."
+            )
         return family
 
     @property

@@ -104,6 +104,10 @@ class Prior(abc.ABC):
         """Estimate the shrinkage of each component from rows assigned to it."""
         return
 
+    def choices(self) -> Sequence[Self]:
+        """Priors of which that is taken under which rows, left out, are most probable."""
+        return ()
+
     def copy(self) -> Self:
         """An independent copy. Arrays are replaced, never written."""
         return copy.copy(self)
@@ -139,6 +143,7 @@ class Family(abc.ABC):
     has_linear: bool = False  # True if components have a linear part.
     reg_covar: float = 0.0  # Largest number that is added to a variance.
     takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
+    leaves_rows_out: bool = False  # Whether `left_out_falls` replaces the penalties.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
     #: place. `check` takes the user's rows, everything else the sweep's.
@@ -229,6 +234,19 @@ class Family(abc.ABC):
         """
         own = self.n_parameters(2) - self.n_parameters(1)
         return np.asarray(own * weights / np.maximum(counts[components], 1.0))
+
+    def left_out_falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        rows: np.ndarray,
+        which: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        """`leave_one_out_penalties` (n,) that look at the row: pair i is of rows[which[i]]."""
+        raise TypeError(f"{self.name!r} leaves out by log-densities.")
 
     def has_background(self, prior: Prior) -> bool:
         """Whether a component may become a background of outlying rows."""

@@ -72,6 +72,26 @@ class Layout(NamedTuple):
         """Multiply-adds of one evaluation, roughly."""
         return self.n_products + 3.0 * self.n_coordinates + 10.0 * len(self.offsets) + 10.0
 
+    def mixed_scatters(
+        self,
+        shares: np.ndarray,
+        scatters: np.ndarray,
+        away: np.ndarray,
+        labels: np.ndarray,
+        n_groups: int,
+    ) -> np.ndarray:
+        """Scatters (G, P) of groups of components with shares (K,), `away` (K, C) of the mean."""
+        sums = np.zeros((n_groups, self.n_products))
+        np.add.at(sums, labels, shares[:, None] * (scatters + self.products(away)))
+        return sums
+
+    def merged_scatters(
+        self, share: np.ndarray, one: np.ndarray, other: np.ndarray, away: np.ndarray
+    ) -> np.ndarray:
+        """Scatters (n, P) of pairs; `share` (n, 1) is that of the other, `away` (n, C) from it."""
+        spread = share * (1.0 - share) * self.products(away)
+        return np.asarray((1.0 - share) * one + share * other + spread)
+
 
 @functools.lru_cache(maxsize=64)
 def _pairs(first: bytes) -> tuple[np.ndarray, np.ndarray]:
@@ -155,12 +175,11 @@ def merge_pairs(layout: Layout, one: Moments, other: Moments) -> Moments:
     mass = np.maximum(one.mass + other.mass, 1e-300)
     share = (other.mass / mass)[:, None]
     away = other.mean - one.mean
-    spread = share * (1.0 - share) * layout.products(away)
     return Moments(
         mass,
         one.squares + other.squares,
         one.mean + share * away,
-        (1.0 - share) * one.scatter + share * other.scatter + spread,
+        layout.merged_scatters(share, one.scatter, other.scatter, away),
         (1.0 - share) * one.counts + share * other.counts,
     )
 
@@ -177,10 +196,10 @@ def merge_groups(layout: Layout, moments: Moments, labels: np.ndarray) -> Moment
         return sums
 
     mean = mean_of(moments.mean)
-    spread = layout.products(moments.mean - mean[labels])
+    away = moments.mean - mean[labels]
+    scatter = layout.mixed_scatters(shares, moments.scatter, away, labels, n_groups)
     squares = np.bincount(labels, moments.squares, n_groups)
-    scatter, counts = mean_of(moments.scatter + spread), mean_of(moments.counts)
-    return Moments(mass, squares, mean, scatter, counts)
+    return Moments(mass, squares, mean, scatter, mean_of(moments.counts))
 
 
 def log_weights(model: Model) -> np.ndarray:

@@ -14,6 +14,7 @@ from pickmix.families.gaussian import (
     SphericalGaussian,
     TiedGaussian,
 )
+from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
 
@@ -121,6 +122,8 @@ def describe_family(family: Family) -> str | list[tuple[str, list[int]]]:
 def restrict_family(family: Family, columns: np.ndarray) -> Family:
     """The family of some of the columns (d,), in a new order, without regularisation."""
     groups = family.column_groups()
+    if isinstance(family, LowRankGaussian):
+        return family.restricted(columns.shape[0])
     if groups is None:
         return FAMILIES[family.name](family.limits()[None, columns], 0.0)
     restricted = []

@@ -1,0 +1,401 @@
+"""Gaussian components with covariances of low rank: loadings and noise variances."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pickmix.families.base import Family, Parameters, Part, Prior
+from pickmix.families.layout import (
+    SCALE,
+    Model,
+    Moments,
+    halves,
+    moments_of_mass_one,
+)
+from pickmix.families.low_rank_layout import (
+    LowRankLayout,
+    canonical,
+    eigenvalues,
+    orthonormal,
+    shrunk,
+    unshrunk,
+)
+from pickmix.families.low_rank_part import LowRankPart
+from pickmix.families.shrinkage import FEWEST_ROWS
+
+_SPARE = 2  # Directions beyond the rank that are followed.
+_LEAST_NOISE = 1e-4  # Of a column's variance in a component.
+_FIRST_PSEUDO_ROWS = 4.0  # Of noise variances, before they have been chosen.
+#: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
+_PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
+_SPLIT_DISTANCE = 0.7  # Standard deviations of halves from the mean of the whole.
+_REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
+_LEAST_FREEDOM = 0.5
+_LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
+_LEAST_LEFT = 0.02  # Of a noise variance when a row is left out.
+_NOTHING = 1e4  # Decrease of the log-density of a component's only row.
+_PAIR_NUMBERS = 2_000_000  # In rows of pairs at a time.
+
+
+@dataclass
+class LowRankPrior(Prior):
+    """Pooled noise variances, and how far those of components are shrunk towards them."""
+
+    n_rows: float
+    noise: np.ndarray  # (D,) Pooled.
+    pseudo_rows: float  # Of all noise variances; negative without any shrinkage.
+    judges: bool  # Whether pseudo-rows are chosen by rows that are left out.
+    reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
+    layout: LowRankLayout
+    floors: np.ndarray  # (D,) Added to noise variances.
+    background: int = -1
+
+    @property
+    def shrinks(self) -> bool:
+        return self.pseudo_rows >= 0.0
+
+    def choices(self) -> list[LowRankPrior]:
+        if not self.judges:
+            return []
+        made = [copy.copy(self) for _ in _PSEUDO_ROWS]
+        for other, value in zip(made, _PSEUDO_ROWS, strict=True):
+            other.pseudo_rows = value
+        return made
+
+    def allow_background(self, extent: np.ndarray) -> None:
+        reaching = extent[extent > 0.0]
+        usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
+        self.reach = _REACH * np.where(extent > 0.0, extent, usual)
+
+    def resume_background(self, component: int, moments: Moments) -> None:
+        self.background = component
+        self.reach = np.sqrt(moments.scatter[component, : self.layout.n_coordinates])
+
+    def take(self, components: np.ndarray) -> LowRankPrior:
+        other = copy.copy(self)
+        there = np.flatnonzero(components == self.background)
+        other.background = int(there[0]) if there.shape[0] else -1
+        return other
+
+    def pool(self, moments: Moments, masses: np.ndarray) -> None:
+        if not self.shrinks:
+            return
+        counts = masses * self.n_rows
+        some = np.flatnonzero(counts > 1.0)
+        some = some[some != self.background]
+        total, pooled = 0.0, np.zeros_like(self.noise)
+        for k in some.tolist():
+            noise = self.estimate(moments.scatter[k : k + 1], float(counts[k]))[0]
+            pooled += (counts[k] - 1.0) * noise
+            total += counts[k] - 1.0
+        if total > 0.0:
+            self.noise = pooled / total
+
+    def estimate(self, scatter: np.ndarray, count: float) -> tuple[np.ndarray, np.ndarray]:
+        """Noise variances (D,) and shrunk d (H,) of a component with moments (1, P)."""
+        layout = self.layout
+        variances, _, directions = layout.split(scatter)
+        raw = eigenvalues(layout, scatter)[0]
+        if not self.shrinks:
+            total, d = variances[0], np.where(raw > 0.0, np.maximum(raw - 1.0, 0.0), 0.0)
+        else:
+            stretch = 1.0 + 1.0 / max(count - 1.0, _LEAST_FREEDOM)
+            total = stretch * variances[0]
+            d = shrunk(stretch * raw, layout.n_coordinates / max(count, 1.0))
+        explained = np.square(directions[0]) @ (d / np.where(raw > 0.0, raw, 1.0))
+        least = _LEAST_NOISE if self.shrinks else 1e-10
+        return np.maximum(total - explained, least * total + 1e-280), d
+
+    def shrunk_noise(self, noise: np.ndarray, count: float) -> np.ndarray:
+        """Noise variances (D,) in use of a component of so many rows."""
+        if not self.shrinks:
+            return noise + self.floors
+        freedom = max(count - 1.0, 0.0)
+        known = np.maximum(self.noise, 1e-280)
+        # A size of its own, as far as rows tell it.
+        size = (freedom * float(np.mean(noise / known)) + 2.0) / (freedom + 2.0)
+        target = size * known
+        used = (freedom * noise + self.pseudo_rows * target) / (freedom + self.pseudo_rows)
+        return np.asarray(used + self.floors)
+
+
+class LowRankGaussian(Family):
+    """N(mean, L L' + diag(noise)), with at most `rank` columns in L, fewer where rows show fewer.
+
+    `reg_covar`, one number or (D,), is added to every noise variance. With `monotone`, M-steps are
+    those of EM.
+    """
+
+    name = "low_rank"
+    leaves_rows_out = True
+
+    def __init__(
+        self,
+        n_columns: int,
+        reg_covar: float | np.ndarray = 1e-6,
+        rank: int = 5,
+        monotone: bool = False,
+    ) -> None:
+        self.n_features = n_columns
+        self.rank = rank
+        self.floors = np.full(n_columns, np.asarray(reg_covar, dtype=np.float64))
+        self.reg_covar = float(self.floors.max())
+        self.layout: LowRankLayout = LowRankLayout.of(n_columns, rank, monotone)
+        generator = np.random.Generator(np.random.Philox(key=n_columns))
+        drawn = generator.normal(size=(n_columns, rank))
+        self._sketch = drawn / np.sqrt(np.square(drawn).sum(axis=0))
+
+    def positions(self, model: Model) -> np.ndarray:
+        return model.location
+
+    def scales(self, prior: Prior) -> np.ndarray:
+        assert isinstance(prior, LowRankPrior)
+        noise = prior.noise + self.floors
+        return np.asarray(np.sqrt(np.maximum(noise, 1e-12 * noise.max() + 1e-280)))
+
+    def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> LowRankPrior:
+        shares = moments.mass / moments.mass.max()
+        D = self.n_features
+        return LowRankPrior(
+            n_rows,
+            shares @ moments.scatter[:, :D] / shares.sum(),
+            -1.0 if shrinkage == "none" else _FIRST_PSEUDO_ROWS,
+            shrinkage == "pooled",
+            np.zeros(D),
+            self.layout,
+            self.floors,
+        )
+
+    def maximise(
+        self,
+        moments: Moments,
+        members: np.ndarray,
+        prior: Prior,
+        model: Model,
+        compiled: bool,
+    ) -> np.ndarray:
+        assert isinstance(prior, LowRankPrior)
+        counts = moments.mass * (model.decay[SCALE] * prior.n_rows)
+        failures = np.zeros(members.shape[0], dtype=np.bool_)
+        for place, k in enumerate(members.tolist()):
+            if k == prior.background:
+                noise, q, d = np.square(prior.reach) + self.floors, self._sketch[:, :0], np.zeros(0)
+            else:
+                noise, q, d = self._component(moments.scatter[k : k + 1], float(counts[k]), prior)
+            failures[place] = not (np.isfinite(noise).all() and (noise > 1e-290).all())
+            if failures[place]:
+                continue
+            self.write(model, k, noise, q, d)
+            model.location[k] = 0.0 if k == prior.background else moments.mean[k]
+        return failures
+
+    def _component(
+        self, scatter: np.ndarray, count: float, prior: LowRankPrior
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise (D,), orthonormal Q (D, c) and d (c,) of one component, spare directions last."""
+        noise, d = prior.estimate(scatter, count)
+        variances, reference, directions = self.layout.split(scatter)
+        raw = eigenvalues(self.layout, scatter)[0]
+        n_seen, n_real = int((raw > 0.0).sum()), int((d > 0.0).sum())
+        used = prior.shrunk_noise(noise, count)
+        if n_seen == 0 and self.layout.monotone:
+            # EM leaves loadings of zero where they are.
+            q = np.linalg.qr(self._sketch)[0]
+            return used / (1.0 + np.square(q).sum(axis=1)), q, np.ones(self.rank)
+        # Directions that are not there are dropped by and by: what has just begun is not known yet.
+        n_kept = self.rank
+        if n_seen:
+            n_kept = max(n_real + _SPARE, n_seen - math.ceil(n_seen / 8))
+            n_kept = min(n_kept, self.rank) if prior.shrinks else n_seen
+        n_old = min(n_seen, n_kept)
+        columns = directions[0][:, :n_old] / np.sqrt(used[:, None] * np.maximum(raw[:n_old], 1e-300))
+        new = self._sketch[:, n_old:n_kept]
+        d = np.concatenate([d[:n_old], np.zeros(new.shape[1])])
+        q, d = orthonormal(np.concatenate([columns, new], axis=1), d)
+        d[n_real:] = 0.0
+        return used, q, d
+
+    def write(
+        self, model: Model, component: int, noise: np.ndarray, q: np.ndarray, d: np.ndarray
+    ) -> None:
+        """Write the covariance of one component into a model."""
+        inverse, shares, columns = self.layout.split(model.factor[component : component + 1])
+        n = d.shape[0]
+        inverse[0], shares[0], columns[0] = 1.0 / np.sqrt(noise), 0.0, 0.0
+        shares[0, :n] = d / (1.0 + d)
+        columns[0, :, :n] = q * inverse[0][:, None]
+        half = np.log(noise).sum() + np.log1p(d).sum() + noise.shape[0] * math.log(2.0 * math.pi)
+        model.log_normaliser[component] = -0.5 * half
+
+    def covariance_of(self, model: Model, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise (D,), Q (D, c) and d (c,) of a component, without spare directions."""
+        inverse, shares, columns = self.layout.split(model.factor[k : k + 1])
+        n = int((shares[0] > 0.0).sum())
+        f = shares[0, :n]
+        return 1.0 / np.square(inverse[0]), columns[0, :, :n] / inverse[0][:, None], f / (1.0 - f)
+
+    def left_out_falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        rows: np.ndarray,
+        which: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        """Decrease of log p(x | k), (n,), when component k is estimated without the row.
+
+        The mean moves away from the row, directions lean less towards it, and its residual is
+        missing from the noise variances.
+        """
+        assert isinstance(prior, LowRankPrior)
+        falls = np.zeros(components.shape[0])
+        order = np.argsort(components, kind="stable")
+        ends = np.flatnonzero(np.diff(components[order], prepend=-1, append=-1))
+        size = max(1, _PAIR_NUMBERS // self.n_features)
+        for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            k = int(components[order[first]])
+            for start in range(first, last, size):
+                some = order[start : min(start + size, last)]
+                if k == prior.background:
+                    continue
+                away = rows[which[some], : self.n_features] - model.location[k]
+                falls[some] = self._falls(model, prior, float(counts[k]), k, away, weights[some])
+        return falls
+
+    def _falls(
+        self,
+        model: Model,
+        prior: LowRankPrior,
+        count: float,
+        k: int,
+        away: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        noise, q, d = self.covariance_of(model, k)
+        white = away / np.sqrt(noise)
+        u = white @ q
+        squares = np.einsum("nd,nd->n", white, white)
+        f = d / (1.0 + d)
+        distance = squares - np.square(u) @ f
+        rest = np.maximum(count - weights, _LEAST_REST)
+        moved = count / rest
+        values = unshrunk(d, np.asarray(self.n_features / max(count, 1.0)))
+        unexplained = np.maximum(squares - np.square(u).sum(axis=1), 0.0)
+        lean = (weights / rest * unexplained)[:, None] / np.maximum(values - 1.0, 1e-12)
+        left = u / (1.0 + lean)
+        residual = np.square(white - (u * f) @ q.T)
+        pseudo = max(prior.pseudo_rows, 0.0)
+        freedom = max(count - 1.0, _LEAST_FREEDOM) + pseudo
+        ratios = (freedom - (weights * moved)[:, None] * residual) / np.maximum(
+            freedom - weights, _LEAST_REST
+        )[:, None]
+        # A column's noise that comes from other rows alone is known to be no less than this.
+        ratios = np.maximum(ratios, _LEAST_LEFT)
+        plain = residual.sum(axis=1)
+        grown = (residual / ratios).sum(axis=1) / np.maximum(plain, 1e-300)
+        along = np.square(left) @ (f / (1.0 + d))
+        far = np.maximum(squares - np.square(left) @ f - along, 0.0)
+        without = np.square(moved) * (far * grown + along)
+        falls = 0.5 * (np.log(ratios).sum(axis=1) + without - distance)
+        return np.where(count - weights > FEWEST_ROWS, falls, _NOTHING)
+
+    def has_background(self, prior: Prior) -> bool:
+        return isinstance(prior, LowRankPrior) and bool((prior.reach > 0.0).any())
+
+    def background_log_densities(self, prior: Prior, rows: np.ndarray) -> np.ndarray:
+        assert isinstance(prior, LowRankPrior)
+        variances = np.square(prior.reach) + self.floors
+        values = rows[:, : self.n_features]
+        terms = np.log(2.0 * np.pi * variances) + np.square(values) / variances
+        return np.asarray(-0.5 * np.where(np.isnan(values), 0.0, terms).sum(axis=1))
+
+    def split(
+        self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray
+    ) -> tuple[Moments, Moments]:
+        assert isinstance(prior, LowRankPrior)
+        layout, scatter = self.layout, moments.scatter.copy()
+        variances, _, directions = layout.split(scatter)
+        first = directions[:, :, 0] if self.rank else np.zeros_like(variances)
+        values = eigenvalues(layout, scatter)[:, 0] if self.rank else np.zeros(len(variances))
+        long = np.sqrt(np.maximum(1.0 - 1.0 / np.maximum(values, 1.0), 0.0))
+        shift = _SPLIT_DISTANCE * long[:, None] * first
+        # Without a direction, along the column that is widest in units of the noise.
+        none = np.flatnonzero(values <= 1.0 + 1e-9)
+        widest = (variances[none] / np.maximum(prior.noise, 1e-280)).argmax(axis=1)
+        shift[none] = 0.0
+        shift[none, widest] = _SPLIT_DISTANCE * np.sqrt(variances[none, widest])
+        variances -= np.square(shift)
+        if self.rank:
+            kept = 1.0 - _SPLIT_DISTANCE**2 * (1.0 - 1.0 / np.maximum(values, 1.0))
+            directions[:, :, 0] *= np.sqrt(kept)[:, None]
+        return halves(moments._replace(scatter=scatter), mean=shift)
+
+    def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
+        plain = self.make_prior(moments, "none", 1.0)
+        out = np.empty(moments.mass.shape[0])
+        for k in range(out.shape[0]):
+            noise, d = plain.estimate(moments.scatter[k : k + 1], 1.0)
+            out[k] = -0.5 * (np.log(noise).sum() + np.log1p(d).sum())
+        return out
+
+    # Parameters.
+
+    def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
+        """Loadings are as wide as the largest rank."""
+        inverse, f, columns = self.layout.split(model.factor)
+        f = f[:, : self.rank]
+        noise = 1.0 / np.square(inverse)
+        width = int((f > 0.0).sum(axis=1).max(initial=0))
+        scale = np.sqrt(f[:, :width] / (1.0 - f[:, :width]))
+        loadings = columns[:, :, :width] * (noise[:, :, None] * scale[:, None, :])
+        return {
+            "means": model.location + centre,
+            "loadings": loadings,
+            "noise_variances": noise,
+        }
+
+    def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
+        means = n_components, self.n_features
+        return {"means": means, "loadings": (*means, self.rank), "noise_variances": means}
+
+    def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
+        noise = parameters["noise_variances"]
+        if (noise <= 0.0).any():
+            raise ValueError(
+                f"{prefix}noise_variances must be positive, got a smallest value of "
+                f"{float(noise.min())!r}."
+            )
+
+    def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
+        means, loadings = parameters["means"] - centre, parameters["loadings"]
+        noise = parameters["noise_variances"]
+        scatter = np.zeros((means.shape[0], self.layout.n_products))
+        for k in range(means.shape[0]):
+            q, d = canonical(loadings[k], noise[k])
+            variances = noise[k] + np.square(loadings[k]).sum(axis=1)
+            variances = np.maximum(variances - self.floors, 1e-3 * self.floors)
+            out = scatter[k : k + 1]
+            self.layout.write(out, variances, noise[k], q[:, : self.rank], 1.0 + d[: self.rank])
+        return moments_of_mass_one(mean=means, scatter=scatter)
+
+    def n_parameters(self, n_components: int) -> int:
+        # Loadings are determined up to a rotation.
+        free = self.n_features * (self.rank + 2) - self.rank * (self.rank - 1) // 2
+        return n_components * free
+
+    def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
+        return [LowRankPart(np.arange(self.n_features), parameters, centre)]
+
+    def restricted(self, n_columns: int) -> LowRankGaussian:
+        return LowRankGaussian(n_columns, 0.0, self.rank)
+
+    def __reduce__(self) -> Any:
+        made = self.n_features, self.floors, self.rank, self.layout.monotone
+        return LowRankGaussian, made

@@ -1,0 +1,225 @@
+"""Covariances of low rank, diag(s) (I + Q diag(d) Q') diag(s), as arrays.
+
+Q (D, H) is orthonormal. A model holds 1 / s, f = d / (1 + d) and C = Q / s, so that with r = x - m
+and u = C'r
+
+    log p(x, k) = log w_k + c_k - 1/2 sum_j r_j^2 / s_j^2 + 1/2 sum_h f_h u_h^2.
+
+Columns of C with f = 0 are spare: they are not evaluated, but statistics along them tell whether a
+direction has become one. Moments hold variances, and the directions that the rows of a component
+have been seen along: noise variances psi and B = diag(psi)^(1/2) Q diag(lambda)^(1/2), where lambda
+are eigenvalues of the scatter in units of psi. Statistics hold variances and T = sum w r u' about
+the location and along the C of the model that was swept with; only such of one model may be added.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from pickmix.families.layout import Layout, make_layout
+
+_LEAST_PIVOT = 1e-6  # Of a Cholesky factor; columns nearer to dependent are made orthonormal by QR.
+
+
+class LowRankLayout(Layout):
+    """D coordinates with P = D (H + 2): variances, D more numbers, and H directions."""
+
+    rank: int  # H, the largest.
+    monotone: bool  # Whether M-steps are those of EM, which never lower the likelihood.
+
+    @classmethod
+    def of(cls, n_columns: int, rank: int, monotone: bool = False) -> LowRankLayout:
+        base = make_layout([("diagonal", n_columns)])
+        made = cls(base.first, base.last, base.starts * (rank + 2), base.offsets)
+        made.rank, made.monotone = rank, monotone
+        return made
+
+    @property
+    def is_diagonal(self) -> bool:
+        return False
+
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Equal numbers where variances are."""
+        D = self.n_coordinates
+        i, j = np.zeros(self.n_products, dtype=np.int64), np.full(self.n_products, -1)
+        i[:D] = j[:D] = np.arange(D)
+        return i, j
+
+    def products(self, points: np.ndarray) -> np.ndarray:
+        """Squares, and nothing along directions: statistics are about locations there."""
+        out = np.zeros((points.shape[0], self.n_products))
+        np.square(points, out=out[:, : self.n_coordinates])
+        return out
+
+    def work(self) -> float:
+        # Products of matrices are as fast in NumPy.
+        return 0.0
+
+    def split(self, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Views (n, D), (n, D) and (n, D, H) of packed numbers (n, P)."""
+        D = self.n_coordinates
+        directions = packed[:, 2 * D :].reshape(packed.shape[0], D, self.rank)
+        return packed[:, :D], packed[:, D : 2 * D], directions
+
+    def mixed_scatters(
+        self,
+        shares: np.ndarray,
+        scatters: np.ndarray,
+        away: np.ndarray,
+        labels: np.ndarray,
+        n_groups: int,
+    ) -> np.ndarray:
+        out = np.zeros((n_groups, self.n_products))
+        by_group = np.argsort(labels, kind="stable")
+        ends = np.searchsorted(labels[by_group], np.arange(n_groups + 1))
+        for group in range(n_groups):
+            some = by_group[ends[group] : ends[group + 1]]
+            if some.shape[0] == 1 and not away[some].any():
+                out[group] = scatters[some[0]]
+            elif some.shape[0]:
+                self._mix(shares[some], scatters[some], away[some], out[group : group + 1])
+        return out
+
+    def merged_scatters(
+        self, share: np.ndarray, one: np.ndarray, other: np.ndarray, away: np.ndarray
+    ) -> np.ndarray:
+        out = np.zeros_like(one)
+        for n, part in enumerate(share[:, 0].tolist()):
+            shares = np.array([1.0 - part, part])
+            apart = np.stack([-part * away[n], (1.0 - part) * away[n]])
+            self._mix(shares, np.stack([one[n], other[n]]), apart, out[n : n + 1])
+        return out
+
+    def _mix(
+        self, shares: np.ndarray, scatters: np.ndarray, away: np.ndarray, out: np.ndarray
+    ) -> None:
+        """Write the scatter of one group of components into out (1, P), exact but for its rank.
+
+        The covariance of a group is F F' + diag psi with F of all loadings and distances; what is
+        dropped of it stays in the variances.
+        """
+        variances, _, directions = self.split(scatters)
+        values = eigenvalues(self, scatters)
+        columns, noise = [], np.zeros(away.shape[1])
+        for n, share in enumerate(shares.tolist()):
+            some = np.flatnonzero(values[n] > 1.0)
+            scale = np.sqrt(share * (1.0 - 1.0 / values[n, some]))
+            columns.append(directions[n][:, some] * scale)
+            noise += share * variances[n] - np.square(columns[-1]).sum(axis=1)
+        total = shares @ (variances + np.square(away))
+        noise = np.maximum(noise, 1e-8 * total)
+        loadings = np.concatenate([*columns, (np.sqrt(shares)[:, None] * away).T], axis=1)
+        q, d = canonical(loadings, noise)
+        self.write(out, total, noise, q[:, : self.rank], 1.0 + d[: self.rank])
+
+    def write(
+        self,
+        out: np.ndarray,
+        variances: np.ndarray,
+        noise: np.ndarray,
+        q: np.ndarray,
+        values: np.ndarray,
+    ) -> None:
+        """Write one component's moments into out (1, P)."""
+        total, reference, directions = self.split(out)
+        total[0], reference[0] = variances, noise
+        directions[0] = 0.0
+        directions[0, :, : q.shape[1]] = np.sqrt(noise)[:, None] * q * np.sqrt(values)
+
+
+def eigenvalues(layout: LowRankLayout, scatters: np.ndarray) -> np.ndarray:
+    """Eigenvalues lambda (n, H) of scatters (n, P) in units of the noise; 0 where there is none."""
+    _, noise, directions = layout.split(scatters)
+    known = np.where(noise > 0.0, noise, 1.0)
+    return np.einsum("kdh,kdh,kd->kh", directions, directions, 1.0 / known, optimize=True)
+
+
+def orthonormal(columns: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q (D, c) and falling values with Q diag(values) Q' = columns diag(d) columns', Q'Q = I."""
+    if not columns.shape[1]:
+        return columns, d
+    gram = columns.T @ columns
+    sizes = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
+    try:
+        lower = np.linalg.cholesky(gram)
+        sound = bool((np.diagonal(lower) > _LEAST_PIVOT * sizes).all())
+    except np.linalg.LinAlgError:
+        sound = False
+    if sound:
+        q, upper = solve_triangular(lower, columns.T, lower=True).T, lower.T
+    else:
+        q, upper = np.linalg.qr(columns)
+    values, vectors = np.linalg.eigh((upper * d) @ upper.T)
+    q = q @ vectors[:, ::-1]
+    return fix_signs(q), np.maximum(values[::-1], 0.0)
+
+
+def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Q (D, c) and falling d of loadings (D, c): L L' + diag(noise) = s (I + Q diag(d) Q') s."""
+    columns = loadings / np.sqrt(noise)[:, None]
+    values, vectors = np.linalg.eigh(columns.T @ columns)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    some = values > max(1e-13 * float(values.max(initial=0.0)), 1e-13)
+    d = values[some]
+    return fix_signs(columns @ vectors[:, some] / np.sqrt(d)), d
+
+
+def fix_signs(q: np.ndarray) -> np.ndarray:
+    """Columns (D, c) whose largest entry is positive."""
+    largest = np.take_along_axis(q, np.abs(q).argmax(axis=0)[None], axis=0)
+    return np.asarray(np.where(largest < 0.0, -q, q))
+
+
+def whitened_step(
+    scatter: np.ndarray, deviations: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One step of subspace iteration: directions (D, c) and eigenvalues (c,), falling.
+
+    `scatter` (D, c) is that of the rows times C; in units of the deviations s (D,) it is the
+    whitened scatter times Q, whose leading eigenvectors are sought (Jöreskog 1967).
+    """
+    product = scatter / deviations[:, None]
+    values, vectors = np.linalg.eigh(product.T @ product)
+    values, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
+    some = values > 1e-7 * max(float(values.max(initial=0.0)), 1e-300)
+    return fix_signs(product @ vectors[:, some] / values[some]), values[some]
+
+
+def em_step(
+    scatter: np.ndarray, variances: np.ndarray, c: np.ndarray, f: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """EM step of a factor analyser with mean known: loadings (D, c) and noise variances (D,).
+
+    `scatter` (D, c) is that of the rows times C, `variances` (D,) its diagonal. With the mean at
+    that of the rows it is a step of AECM (Meng and van Dyk 1997), which never lowers the likelihood.
+    """
+    d = f / (1.0 - f)
+    gains = np.sqrt(d) / (1.0 + d)
+    cross = scatter * gains
+    second = np.diag(1.0 / (1.0 + d)) + gains[:, None] * (c.T @ cross)
+    loadings = np.linalg.solve(0.5 * (second + second.T), cross.T).T
+    noise = variances - np.einsum("dh,dh->d", loadings, cross)
+    return loadings, np.maximum(noise, 1e-10 * variances + 1e-280)
+
+
+def shrunk(values: np.ndarray, ratio: float) -> np.ndarray:
+    """Variances d (c,) of new rows along sample directions with eigenvalues lambda (c,).
+
+    `ratio` is c = D / n. An eigenvalue below (1 + sqrt c)^2 may be noise, and gives 0; others are
+    shrunk to (l - 1) cos^2, with l the population's eigenvalue and cos^2 that of the angle between
+    its direction and the sample's (Donoho, Gavish and Johnstone 2018).
+    """
+    some = values > (1.0 + math.sqrt(ratio)) ** 2
+    raised = np.where(some, values + 1.0 - ratio, 3.0)
+    under = np.maximum(np.square(raised) - 4.0 * np.where(some, values, 1.0), 0.0)
+    y = 0.5 * (raised + np.sqrt(under)) - 1.0
+    return np.where(some, np.maximum((np.square(y) - ratio) / (y + ratio), 0.0), 0.0)
+
+
+def unshrunk(d: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """The eigenvalues lambda that `shrunk` makes d of."""
+    y = 0.5 * (d + np.sqrt(np.square(d) + 4.0 * ratio * (1.0 + d)))
+    return np.asarray((1.0 + y) * (1.0 + ratio / np.maximum(y, 1e-300)))

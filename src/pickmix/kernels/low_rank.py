@@ -1,0 +1,479 @@
+"""Kernels of low-rank covariances, for both backends: the work is products of matrices.
+
+Log-joints of a block are products in float32 about the block's origin, with one shape per tile of
+rows, so that bits do not depend on threads. Where rounding may reach a hundredth of a nat, the
+components that matter to a row are evaluated again about their own locations, in float64.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from pickmix.families.layout import Layout, Model, Moments, log_weights
+from pickmix.families.low_rank_layout import (
+    LowRankLayout,
+    canonical,
+    eigenvalues,
+    em_step,
+    whitened_step,
+)
+from pickmix.kernels.statistics import Rows, Statistics, Sums, Swept
+from pickmix.selection.partitions import Partition
+from pickmix.selection.randomness import uniforms
+from pickmix.threads import run
+
+_TILE = 512  # Rows evaluated together.
+_PIECE = 4096  # Rows of a component summed up together.
+_BLOCK = 64  # Components evaluated together, at most.
+_NEGLIGIBLE = 1e-4  # Posterior weight of a component that leaves no trace in statistics.
+_MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
+_MATTERS = 20.0  # Nats below the best component of a row.
+_ROUNDING = float(np.finfo(np.float32).eps)
+_NUMBERS = 2_000_000  # Numbers of rows in float64 at a time.
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@functools.cache
+def _blas() -> Any:
+    return ThreadpoolController()
+
+
+def _run(work: Callable[[int, int], None], n_items: int, size: float) -> None:
+    """`threads.run` with one thread of BLAS each: sums have one order whatever their number."""
+    with _blas().limit(limits=1, user_api="blas"):
+        run(work, n_items, size)
+
+
+def serves_low_rank(function: Callable[P, T]) -> Callable[P, T]:
+    """A kernel that calls that of the same name in this file if the layout has low rank."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        if isinstance(args[0], LowRankLayout):
+            other: Callable[P, T] = globals()[function.__name__]
+            return other(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+class _Component(NamedTuple):
+    """One component in float64."""
+
+    location: np.ndarray  # (D,)
+    inverse: np.ndarray  # (D,) 1 / s.
+    shares: np.ndarray  # (c,) f, 0 for spare directions.
+    columns: np.ndarray  # (D, c) C, with spare directions.
+    constant: float  # Log-joint at the location.
+
+    @property
+    def n_real(self) -> int:
+        return int((self.shares > 0.0).sum())
+
+    @classmethod
+    def of(cls, layout: LowRankLayout, model: Model, k: int, weight: float) -> _Component:
+        inverse, shares, columns = layout.split(model.factor[k : k + 1])
+        n = int(columns[0].any(axis=0).sum()) if layout.rank else 0
+        constant = weight + float(model.log_normaliser[k])
+        return cls(model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant)
+
+    def log_joints(self, rows: np.ndarray) -> np.ndarray:
+        """Log-joints (R,) of complete rows (R, D), about the location."""
+        n = self.n_real
+        away = rows - self.location
+        along = away @ self.columns[:, :n]
+        away *= self.inverse
+        squares = np.einsum("rd,rd->r", away, away) - np.square(along) @ self.shares[:n]
+        return np.asarray(self.constant - 0.5 * squares)
+
+
+def _at(layout: Layout, model: Model, k: int) -> _Component:
+    assert isinstance(layout, LowRankLayout)
+    return _Component.of(layout, model, k, float(log_weights(model)[k]))
+
+
+def _by_component(components: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Components that occur, and their places."""
+    order = np.argsort(components, kind="stable")
+    ends = np.flatnonzero(np.diff(components[order], prepend=-2, append=-2))
+    for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+        yield int(components[order[first]]), order[first:last]
+
+
+def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    out = np.full(candidates.shape, -np.inf)
+    flat, which = out.ravel(), np.arange(candidates.size) // max(candidates.shape[1], 1)
+    grouped = [pair for pair in _by_component(candidates.ravel()) if pair[0] >= 0]
+    size = max(1, _NUMBERS // rows.shape[1])
+
+    def work(start: int, stop: int) -> None:
+        for k, places in grouped[start:stop]:
+            component = _at(layout, model, k)
+            for first in range(0, places.shape[0], size):
+                some = places[first : first + size]
+                flat[some] = component.log_joints(rows[which[some]])
+
+    _run(work, len(grouped), float(candidates.size) * layout.n_products)
+    return flat.reshape(candidates.shape)
+
+
+def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+    K = model.location.shape[0]
+    out = np.empty((K, rows.shape[0]))
+    size = max(1, _NUMBERS // rows.shape[1])
+
+    def work(start: int, stop: int) -> None:
+        for k in range(start, stop):
+            component = _at(layout, model, k)
+            for first in range(0, rows.shape[0], size):
+                some = slice(first, first + size)
+                out[k, some] = component.log_joints(rows[some])
+
+    _run(work, K, float(rows.shape[0]) * K * layout.n_products)
+    return out
+
+
+def condition_pairs(
+    layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    raise ValueError(
+        'covariance_type="low_rank" takes rows without missing values or noise. Impute them first, '
+        'or use covariance_type="full" or "diag".'
+    )
+
+
+class _Block:
+    """The components of a block in float32, about its origin."""
+
+    def __init__(self, layout: LowRankLayout, model: Model, members: np.ndarray) -> None:
+        weights = log_weights(model)
+        self.parts = [_Component.of(layout, model, k, weights[k]) for k in members.tolist()]
+        locations = model.location[members]
+        self.origin = locations.mean(axis=0)
+        away = locations - self.origin
+        precisions = np.square(layout.split(model.factor[members])[0])
+        columns, shifts, ends = [], [], [0]
+        for part, shift in zip(self.parts, away, strict=True):
+            n = part.n_real
+            scaled = part.columns[:, :n] * np.sqrt(part.shares[:n])
+            columns.append(scaled)
+            shifts.append(shift @ scaled)
+            ends.append(ends[-1] + n)
+        G = members.shape[0]
+        linear = [*columns, (precisions * away).T]
+        self.projections = np.concatenate(linear, axis=1).astype(np.float32)
+        self.precisions = np.ascontiguousarray(precisions.T, dtype=np.float32)
+        self.shifts = np.concatenate(shifts).astype(np.float32)
+        self.sums = np.zeros((ends[-1], G), dtype=np.float32)
+        for g in range(G):
+            self.sums[ends[g] : ends[g + 1], g] = 1.0
+        self.n_projections = ends[-1]
+        self.at_location = np.einsum("gd,gd->g", precisions, np.square(away))
+        self.constants = np.array([part.constant for part in self.parts])
+
+    def log_joints(self, rows: np.ndarray) -> np.ndarray:
+        """Log-joints (R, G) of rows (R, D)."""
+        y = (rows - self.origin).astype(np.float32)
+        products = y @ self.projections
+        along = products[:, : self.n_projections]
+        along -= self.shifts
+        np.square(along, out=along)
+        np.square(y, out=y)
+        squares = y @ self.precisions
+        # Terms that cancel are no larger than these.
+        sizes = squares.max(axis=0).astype(np.float64) + self.at_location
+        squares -= 2.0 * products[:, self.n_projections :]
+        if self.n_projections:
+            squares -= along @ self.sums
+        out = squares.astype(np.float64)
+        out += self.at_location
+        out *= -0.5
+        out += self.constants
+        rough = np.flatnonzero(sizes * _ROUNDING > _MOST_ERROR)
+        if rough.shape[0]:
+            near = out[:, rough] > out.max(axis=1, keepdims=True) - _MATTERS
+            for place, g in enumerate(rough.tolist()):
+                some = np.flatnonzero(near[:, place])
+                if some.shape[0]:
+                    out[some, g] = self.parts[g].log_joints(rows[some])
+        return out
+
+
+def sweep(
+    layout: Layout,
+    model: Model,
+    source: Rows,
+    numbers: np.ndarray,
+    components: np.ndarray,
+    partition: Partition,
+    key: np.uint64,
+    beta: float = 1.0,
+    wants_statistics: bool = True,
+    wants_log_sums: bool = True,
+    greedy: bool = False,
+) -> Swept:
+    assert isinstance(layout, LowRankLayout)
+    if source.patterns_of(numbers[:1]) is not None:
+        condition_pairs(layout, model, numbers, None)
+    n_rows = numbers.shape[0]
+    u = np.zeros(0) if greedy else uniforms(key, numbers, 1)[:, 0]
+    block_of = np.empty(model.location.shape[0], dtype=np.int64)
+    block_of[partition.members] = partition.block_of_position()
+    blocks = block_of[components]
+    order = np.argsort(blocks, kind="stable")
+    ends = np.searchsorted(blocks[order], np.arange(partition.n_blocks + 1))
+    drawn, log_sums = np.empty_like(components), np.empty(n_rows)
+    tiles = [
+        (b, first, min(first + _TILE, int(ends[b + 1])))
+        for b in range(partition.n_blocks)
+        for first in range(int(ends[b]), int(ends[b + 1]), _TILE)
+    ]
+    #: Rows, members and weights of the pairs that count, of every tile.
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = [(order[:0],) * 3] * len(tiles)
+
+    def work(start: int, stop: int) -> None:
+        at, block = -1, None
+        for number in range(start, stop):
+            b, first, last = tiles[number]
+            members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
+            if b != at:
+                at, block = b, _Block(layout, model, members)
+            here = order[first:last]
+            assert block is not None
+            joint = block.log_joints(source.gather(numbers[here]))
+            if beta != 1.0:
+                joint *= beta
+            largest = joint.max(axis=1)
+            posterior = np.exp(joint - largest[:, None])
+            total = posterior.sum(axis=1)
+            log_sums[here] = largest + np.log(total)
+            if greedy:
+                drawn[here] = members[joint.argmax(axis=1)]
+            else:
+                below = np.cumsum(posterior, axis=1)[:, :-1] <= (u[here] * total)[:, None]
+                drawn[here] = members[below.sum(axis=1)]
+            if wants_statistics:
+                row, place = np.nonzero(posterior > _NEGLIGIBLE * total[:, None])
+                found[number] = here[row], members[place], posterior[row, place] / total[row]
+
+    sizes = np.diff(partition.offsets)
+    evaluations = int(np.diff(ends) @ sizes)
+    _run(work, len(tiles), float(evaluations) * layout.n_products)
+    statistics = None
+    if wants_statistics:
+        row, k, weight = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (
+            order[:0],
+            order[:0],
+            np.zeros(0),
+        )
+        row_weights, total_weight = source.weights_of(numbers)
+        sums = _sums_of_pairs(
+            layout, model, source.gather, numbers[row], k, weight * row_weights[row], partition
+        )
+        statistics = Statistics(partition.members, *sums, total_weight)
+    return Swept(drawn, statistics, log_sums, evaluations)
+
+
+def _sums_of_pairs(
+    layout: LowRankLayout,
+    model: Model,
+    gather: Callable[[np.ndarray], np.ndarray],
+    rows: np.ndarray,
+    components: np.ndarray,
+    weights: np.ndarray,
+    partition: Partition,
+) -> Sums:
+    """Sums over pairs of rows (n,) and components (n,), in the order of the partition's members."""
+    place = np.full(model.location.shape[0], -1)
+    place[partition.members] = np.arange(partition.members.shape[0])
+    sums = _no_sums(partition.members.shape[0], layout)
+    grouped = list(_by_component(components))
+
+    def work(start: int, stop: int) -> None:
+        for k, places in grouped[start:stop]:
+            part = _at(layout, model, k)
+            _add_component(
+                sums, int(place[k]), layout, part, gather, rows[places], weights[places]
+            )
+
+    _run(work, len(grouped), float(rows.shape[0]) * layout.n_products)
+    return sums
+
+
+def _no_sums(n: int, layout: LowRankLayout) -> Sums:
+    D = layout.n_coordinates
+    zeros = np.zeros((n, D)), np.zeros((n, layout.n_products)), np.zeros((n, 0))
+    return np.zeros(n), np.zeros(n), *zeros
+
+
+def _add_component(
+    sums: Sums,
+    place: int,
+    layout: LowRankLayout,
+    part: _Component,
+    gather: Callable[[np.ndarray], np.ndarray],
+    rows: np.ndarray,
+    weights: np.ndarray,
+    dtype: Any = np.float32,
+) -> None:
+    """Sums of the rows of one component, about its location."""
+    mass, squares, mean, scatter, _ = sums
+    D, c = layout.n_coordinates, part.columns.shape[1]
+    columns = part.columns.astype(dtype)
+    first, second, along = np.zeros(D), np.zeros(D), np.zeros((D, c))
+    for start in range(0, rows.shape[0], _PIECE):
+        some = slice(start, start + _PIECE)
+        away = (gather(rows[some]) - part.location).astype(dtype)
+        w = weights[some].astype(dtype)
+        if c:
+            along += away.T @ ((away @ columns) * w[:, None])
+        first += w @ away
+        second += w @ np.square(away)
+    total = float(weights.sum())
+    if not total > 0.0:
+        return
+    mass[place], squares[place] = total, float(weights @ weights)
+    mean[place] = part.location + first / total
+    variances, _, directions = layout.split(scatter[place : place + 1])
+    variances[0] = np.maximum(second - np.square(first) / total, 0.0)
+    directions[0, :, :c] = along
+
+
+def sums_of_all(
+    layout: Layout,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    responsibilities: np.ndarray,
+    model: Model | None = None,
+) -> Sums:
+    assert isinstance(layout, LowRankLayout)
+    K = responsibilities.shape[0]
+    sums = _no_sums(K, layout)
+
+    def work(start: int, stop: int) -> None:
+        for k in range(start, stop):
+            w = weights * responsibilities[k]
+            some = np.flatnonzero(w)
+            part = _start_at(layout, rows, w) if model is None else _at(layout, model, k)
+            _add_component(sums, k, layout, part, rows.__getitem__, some, w[some], np.float64)
+
+    _run(work, K, float(rows.shape[0]) * K * layout.n_products)
+    return sums
+
+
+def _start_at(layout: LowRankLayout, rows: np.ndarray, weights: np.ndarray) -> _Component:
+    """A component without directions, at the row that counts most."""
+    D = layout.n_coordinates
+    nothing = np.zeros(0), np.zeros((D, 0))
+    return _Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0)
+
+
+def pair_statistics(
+    layout: Layout,
+    n_components: int,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    components: np.ndarray,
+    pair_weights: np.ndarray,
+    total_weight: float,
+    model: Model | None = None,
+) -> Statistics:
+    assert isinstance(layout, LowRankLayout)
+    row, place = np.nonzero(components >= 0)
+    w = pair_weights[row, place] * weights[row]
+    grouped = list(_by_component(components[row, place]))
+    sums = _no_sums(len(grouped), layout)
+
+    def work(start: int, stop: int) -> None:
+        for slot in range(start, stop):
+            k, places = grouped[slot]
+            its, shares = row[places], w[places]
+            if model is None:
+                part = _start_at(layout, rows[its], shares)
+            else:
+                part = _at(layout, model, k)
+            _add_component(sums, slot, layout, part, rows.__getitem__, its, shares, np.float64)
+
+    _run(work, len(grouped), float(row.shape[0]) * layout.n_products)
+    members = np.array([k for k, _ in grouped], dtype=np.int32)
+    return Statistics(members, *sums, total_weight)
+
+
+def blend(
+    layout: Layout,
+    moments: Moments,
+    model: Model,
+    statistics: Statistics,
+    share: float,
+    wants_gains: bool,
+) -> None:
+    """SA-step: the scatter along the model's directions, blended, gives the next directions.
+
+    What was there before is seen along them as loadings and noise; at a maximum of the likelihood
+    that is exact.
+    """
+    assert isinstance(layout, LowRankLayout)
+    scale, square_scale = model.decay[0], model.decay[1]
+    members = statistics.members
+    kept, added = moments.mass[members] * scale, share * statistics.mass
+    total = kept + added
+    old = kept / total
+
+    def work(start: int, stop: int) -> None:
+        for place in range(start, stop):
+            k = int(members[place])
+            _blend_component(layout, moments, model, statistics, place, k, float(old[place]))
+
+    _run(work, members.shape[0], 4.0 * members.shape[0] * layout.n_products * (layout.rank + 1))
+    away = statistics.mean - moments.mean[members]
+    moments.mean[members] = statistics.mean - old[:, None] * away
+    squares = moments.squares[members] * square_scale + share * share * statistics.squares
+    moments.mass[members] = total / scale
+    moments.squares[members] = squares / square_scale
+    model.log_mass[members] = np.log(moments.mass[members])
+
+
+def _blend_component(
+    layout: LowRankLayout,
+    moments: Moments,
+    model: Model,
+    statistics: Statistics,
+    place: int,
+    k: int,
+    old: float,
+) -> None:
+    part = _at(layout, model, k)
+    c, mass = part.columns.shape[1], float(statistics.mass[place])
+    variances, _, along = layout.split(statistics.scatter[place : place + 1])
+    mean = statistics.mean[place]
+    shift = mean - part.location
+    diagonal = variances[0] / mass
+    scatter = along[0, :, :c] / mass - np.outer(shift, shift @ part.columns)
+    out = moments.scatter[k : k + 1]
+    if old > 0.0:
+        before, noise, directions = layout.split(out)
+        values = eigenvalues(layout, out)[0]
+        real = np.flatnonzero(values > 1.0)
+        loadings = directions[0][:, real] * np.sqrt(1.0 - 1.0 / values[real])
+        rest = np.maximum(before[0] - np.square(loadings).sum(axis=1), 0.0)
+        seen = rest[:, None] * part.columns + loadings @ (loadings.T @ part.columns)
+        away = mean - moments.mean[k]
+        scatter = old * seen + (1.0 - old) * scatter
+        scatter += old * (1.0 - old) * np.outer(away, away @ part.columns)
+        diagonal = old * before[0] + (1.0 - old) * (diagonal + old * np.square(away))
+    noise_before = 1.0 / np.square(part.inverse)
+    if layout.monotone:
+        loadings, noise = em_step(scatter, diagonal, part.columns, part.shares)
+        q, d = canonical(loadings, noise)
+        total = noise + np.square(loadings).sum(axis=1)
+        layout.write(out, total, noise, q, 1.0 + d)
+    else:
+        q, values = whitened_step(scatter, np.sqrt(noise_before))
+        layout.write(out, diagonal, noise_before, q, values)
