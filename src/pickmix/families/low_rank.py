@@ -30,7 +30,7 @@ from pickmix.families.shrinkage import FEWEST_ROWS
 
 _SPARE = 2  # Directions beyond the rank that are followed.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
-_FIRST_PSEUDO_ROWS = 4.0  # Of noise variances, before they have been chosen.
+_FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
 #: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
 _PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
 _SPLIT_DISTANCE = 0.7  # Standard deviations of halves from the mean of the whole.
@@ -62,9 +62,12 @@ class LowRankPrior(Prior):
     def choices(self) -> list[LowRankPrior]:
         if not self.judges:
             return []
-        made = [copy.copy(self) for _ in _PSEUDO_ROWS]
-        for other, value in zip(made, _PSEUDO_ROWS, strict=True):
-            other.pseudo_rows = value
+        # The present choice and those next to it: there will be others.
+        here = min(np.searchsorted(_PSEUDO_ROWS, self.pseudo_rows), len(_PSEUDO_ROWS) - 1)
+        made = []
+        for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
+            made.append(copy.copy(self))
+            made[-1].pseudo_rows = value
         return made
 
     def allow_background(self, extent: np.ndarray) -> None:
@@ -96,8 +99,10 @@ class LowRankPrior(Prior):
         if total > 0.0:
             self.noise = pooled / total
 
-    def estimate(self, scatter: np.ndarray, count: float) -> tuple[np.ndarray, np.ndarray]:
-        """Noise variances (D,) and shrunk d (H,) of a component with moments (1, P)."""
+    def estimate(
+        self, scatter: np.ndarray, count: float
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Noise (D,), shrunk d (H,) and lambda (H,) of a component with moments (1, P)."""
         layout = self.layout
         variances, _, directions = layout.split(scatter)
         raw = eigenvalues(layout, scatter)[0]
@@ -109,7 +114,7 @@ class LowRankPrior(Prior):
             d = shrunk(stretch * raw, layout.n_coordinates / max(count, 1.0))
         explained = np.square(directions[0]) @ (d / np.where(raw > 0.0, raw, 1.0))
         least = _LEAST_NOISE if self.shrinks else 1e-10
-        return np.maximum(total - explained, least * total + 1e-280), d
+        return np.maximum(total - explained, least * total + 1e-280), d, raw
 
     def shrunk_noise(self, noise: np.ndarray, count: float) -> np.ndarray:
         """Noise variances (D,) in use of a component of so many rows."""
@@ -198,9 +203,8 @@ class LowRankGaussian(Family):
         self, scatter: np.ndarray, count: float, prior: LowRankPrior
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Noise (D,), orthonormal Q (D, c) and d (c,) of one component, spare directions last."""
-        noise, d = prior.estimate(scatter, count)
-        variances, reference, directions = self.layout.split(scatter)
-        raw = eigenvalues(self.layout, scatter)[0]
+        noise, d, raw = prior.estimate(scatter, count)
+        directions = self.layout.split(scatter)[2]
         n_seen, n_real = int((raw > 0.0).sum()), int((d > 0.0).sum())
         used = prior.shrunk_noise(noise, count)
         if n_seen == 0 and self.layout.monotone:
@@ -341,7 +345,7 @@ class LowRankGaussian(Family):
         plain = self.make_prior(moments, "none", 1.0)
         out = np.empty(moments.mass.shape[0])
         for k in range(out.shape[0]):
-            noise, d = plain.estimate(moments.scatter[k : k + 1], 1.0)
+            noise, d, _ = plain.estimate(moments.scatter[k : k + 1], 1.0)
             out[k] = -0.5 * (np.log(noise).sum() + np.log1p(d).sum())
         return out
 
@@ -355,6 +359,9 @@ class LowRankGaussian(Family):
         width = int((f > 0.0).sum(axis=1).max(initial=0))
         scale = np.sqrt(f[:, :width] / (1.0 - f[:, :width]))
         loadings = columns[:, :, :width] * (noise[:, :, None] * scale[:, None, :])
+        # Signs are arbitrary: the largest loading of a factor is positive.
+        largest = np.take_along_axis(loadings, np.abs(loadings).argmax(axis=1)[:, None], axis=1)
+        loadings = np.where(largest < 0.0, -loadings, loadings)
         return {
             "means": model.location + centre,
             "loadings": loadings,

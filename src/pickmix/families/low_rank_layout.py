@@ -17,11 +17,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from pickmix.families.layout import Layout, make_layout
 
-_LEAST_PIVOT = 1e-6  # Of a Cholesky factor; columns nearer to dependent are made orthonormal by QR.
+_LEAST_PIVOT = 1e-8  # Squares of sines; columns nearer to dependent are made orthonormal by QR.
 
 
 class LowRankLayout(Layout):
@@ -133,8 +132,10 @@ class LowRankLayout(Layout):
 def eigenvalues(layout: LowRankLayout, scatters: np.ndarray) -> np.ndarray:
     """Eigenvalues lambda (n, H) of scatters (n, P) in units of the noise; 0 where there is none."""
     _, noise, directions = layout.split(scatters)
-    known = np.where(noise > 0.0, noise, 1.0)
-    return np.einsum("kdh,kdh,kd->kh", directions, directions, 1.0 / known, optimize=True)
+    out = np.empty((scatters.shape[0], layout.rank))
+    for n, reference in enumerate(noise):
+        out[n] = (1.0 / np.where(reference > 0.0, reference, 1.0)) @ np.square(directions[n])
+    return out
 
 
 def orthonormal(columns: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -142,19 +143,20 @@ def orthonormal(columns: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndar
     if not columns.shape[1]:
         return columns, d
     gram = columns.T @ columns
-    sizes = np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
     try:
         lower = np.linalg.cholesky(gram)
-        sound = bool((np.diagonal(lower) > _LEAST_PIVOT * sizes).all())
+        pivots = np.square(np.diagonal(lower)) / np.diagonal(gram)
+        sound = bool(pivots.min() > _LEAST_PIVOT)
     except np.linalg.LinAlgError:
         sound = False
-    if sound:
-        q, upper = solve_triangular(lower, columns.T, lower=True).T, lower.T
+    if not sound:
+        columns, upper = np.linalg.qr(columns)
+        lower, inverse = upper.T, np.eye(upper.shape[0])
     else:
-        q, upper = np.linalg.qr(columns)
-    values, vectors = np.linalg.eigh((upper * d) @ upper.T)
-    q = q @ vectors[:, ::-1]
-    return fix_signs(q), np.maximum(values[::-1], 0.0)
+        inverse = np.linalg.inv(lower)
+    values, vectors = np.linalg.eigh((lower.T * d) @ lower)
+    turned = inverse.T @ vectors[:, ::-1]
+    return columns @ turned, np.maximum(values[::-1], 0.0)
 
 
 def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,13 +166,7 @@ def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.n
     values, vectors = values[::-1], vectors[:, ::-1]
     some = values > max(1e-13 * float(values.max(initial=0.0)), 1e-13)
     d = values[some]
-    return fix_signs(columns @ vectors[:, some] / np.sqrt(d)), d
-
-
-def fix_signs(q: np.ndarray) -> np.ndarray:
-    """Columns (D, c) whose largest entry is positive."""
-    largest = np.take_along_axis(q, np.abs(q).argmax(axis=0)[None], axis=0)
-    return np.asarray(np.where(largest < 0.0, -q, q))
+    return columns @ (vectors[:, some] / np.sqrt(d)), d
 
 
 def whitened_step(
@@ -185,7 +181,7 @@ def whitened_step(
     values, vectors = np.linalg.eigh(product.T @ product)
     values, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
     some = values > 1e-7 * max(float(values.max(initial=0.0)), 1e-300)
-    return fix_signs(product @ vectors[:, some] / values[some]), values[some]
+    return product @ (vectors[:, some] / values[some]), values[some]
 
 
 def em_step(

@@ -29,12 +29,12 @@ from pickmix.threads import run
 
 _TILE = 512  # Rows evaluated together.
 _PIECE = 4096  # Rows of a component summed up together.
-_BLOCK = 64  # Components evaluated together, at most.
+_BLOCK = 16  # Components evaluated together, at most.
 _NEGLIGIBLE = 1e-4  # Posterior weight of a component that leaves no trace in statistics.
 _MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
 _MATTERS = 20.0  # Nats below the best component of a row.
-_ROUNDING = float(np.finfo(np.float32).eps)
-_NUMBERS = 2_000_000  # Numbers of rows in float64 at a time.
+_NUMBERS = 2**18  # Numbers of rows in float64 at a time: what the cache holds.
+_EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,18 +125,19 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
 
 def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
+    assert isinstance(layout, LowRankLayout)
     K = model.location.shape[0]
     out = np.empty((K, rows.shape[0]))
-    size = max(1, _NUMBERS // rows.shape[1])
+    blocks = [np.arange(first, min(first + _BLOCK, K)) for first in range(0, K, _BLOCK)]
 
     def work(start: int, stop: int) -> None:
-        for k in range(start, stop):
-            component = _at(layout, model, k)
-            for first in range(0, rows.shape[0], size):
-                some = slice(first, first + size)
-                out[k, some] = component.log_joints(rows[some])
+        for members in blocks[start:stop]:
+            block = _Block(layout, model, members, np.float64)
+            for first in range(0, rows.shape[0], _TILE):
+                some = slice(first, first + _TILE)
+                out[members, some] = block.log_joints(rows[some]).T
 
-    _run(work, K, float(rows.shape[0]) * K * layout.n_products)
+    _run(work, len(blocks), float(rows.shape[0]) * K * layout.n_products)
     return out
 
 
@@ -150,9 +151,13 @@ def condition_pairs(
 
 
 class _Block:
-    """The components of a block in float32, about its origin."""
+    """The components of a block about its origin, by default in float32."""
 
-    def __init__(self, layout: LowRankLayout, model: Model, members: np.ndarray) -> None:
+    def __init__(
+        self, layout: LowRankLayout, model: Model, members: np.ndarray, dtype: Any = np.float32
+    ) -> None:
+        self.dtype = dtype
+        self.largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
         weights = log_weights(model)
         self.parts = [_Component.of(layout, model, k, weights[k]) for k in members.tolist()]
         locations = model.location[members]
@@ -168,10 +173,10 @@ class _Block:
             ends.append(ends[-1] + n)
         G = members.shape[0]
         linear = [*columns, (precisions * away).T]
-        self.projections = np.concatenate(linear, axis=1).astype(np.float32)
-        self.precisions = np.ascontiguousarray(precisions.T, dtype=np.float32)
-        self.shifts = np.concatenate(shifts).astype(np.float32)
-        self.sums = np.zeros((ends[-1], G), dtype=np.float32)
+        self.projections = np.concatenate(linear, axis=1).astype(dtype)
+        self.precisions = np.ascontiguousarray(precisions.T, dtype=dtype)
+        self.shifts = np.concatenate(shifts).astype(dtype)
+        self.sums = np.zeros((ends[-1], G), dtype=dtype)
         for g in range(G):
             self.sums[ends[g] : ends[g + 1], g] = 1.0
         self.n_projections = ends[-1]
@@ -180,7 +185,7 @@ class _Block:
 
     def log_joints(self, rows: np.ndarray) -> np.ndarray:
         """Log-joints (R, G) of rows (R, D)."""
-        y = (rows - self.origin).astype(np.float32)
+        y = (rows - self.origin).astype(self.dtype, copy=False)
         products = y @ self.projections
         along = products[:, : self.n_projections]
         along -= self.shifts
@@ -196,7 +201,7 @@ class _Block:
         out += self.at_location
         out *= -0.5
         out += self.constants
-        rough = np.flatnonzero(sizes * _ROUNDING > _MOST_ERROR)
+        rough = np.flatnonzero(sizes > self.largest)
         if rough.shape[0]:
             near = out[:, rough] > out.max(axis=1, keepdims=True) - _MATTERS
             for place, g in enumerate(rough.tolist()):
