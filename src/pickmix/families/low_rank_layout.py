@@ -100,19 +100,35 @@ class LowRankLayout(Layout):
         The covariance of a group is F F' + diag psi with F of all loadings and distances; what is
         dropped of it stays in the variances.
         """
-        variances, _, directions = self.split(scatters)
+        variances, reference, directions = self.split(scatters)
         values = eigenvalues(self, scatters)
         columns, noise = [], np.zeros(away.shape[1])
         for n, share in enumerate(shares.tolist()):
             some = np.flatnonzero(values[n] > 1.0)
             scale = np.sqrt(share * (1.0 - 1.0 / values[n, some]))
             columns.append(directions[n][:, some] * scale)
-            noise += share * variances[n] - np.square(columns[-1]).sum(axis=1)
+            noise += share * np.where(reference[n] > 0.0, reference[n], variances[n])
         total = shares @ (variances + np.square(away))
         noise = np.maximum(noise, 1e-8 * total)
         loadings = np.concatenate([*columns, (np.sqrt(shares)[:, None] * away).T], axis=1)
         q, d = canonical(loadings, noise)
         self.write(out, total, noise, q[:, : self.rank], 1.0 + d[: self.rank])
+
+    def times(self, scatter: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """The scatter of one component (1, P) times columns (D, c)."""
+        variances, reference, directions = self.split(scatter)
+        noise = np.where(reference[0] > 0.0, reference[0], variances[0] + 1e-280)
+        values = eigenvalues(self, scatter)[0]
+        some = np.flatnonzero(values > 0.0)
+        deviations = np.sqrt(noise)[:, None]
+        q = directions[0][:, some] / (deviations * np.sqrt(values[some]))
+        squares = np.square(q)
+        rest = variances[0] / noise - squares @ values[some]
+        rest = np.maximum(rest, 0.0) / np.maximum(1.0 - squares.sum(axis=1), 1e-3)
+        white = deviations * columns
+        along = q.T @ white
+        out = q @ (values[some, None] * along) + rest[:, None] * (white - q @ along)
+        return np.asarray(deviations * out)
 
     def write(
         self,

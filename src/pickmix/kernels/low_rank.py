@@ -18,7 +18,6 @@ from pickmix.families.layout import Layout, Model, Moments, log_weights
 from pickmix.families.low_rank_layout import (
     LowRankLayout,
     canonical,
-    eigenvalues,
     em_step,
     whitened_step,
 )
@@ -421,8 +420,8 @@ def blend(
 ) -> None:
     """SA-step: the scatter along the model's directions, blended, gives the next directions.
 
-    What was there before is seen along them as loadings and noise; at a maximum of the likelihood
-    that is exact.
+    What was there before is seen along them by its own directions, and by variances elsewhere:
+    exact where directions have settled.
     """
     assert isinstance(layout, LowRankLayout)
     scale, square_scale = model.decay[0], model.decay[1]
@@ -463,16 +462,12 @@ def _blend_component(
     scatter = along[0, :, :c] / mass - np.outer(shift, shift @ part.columns)
     out = moments.scatter[k : k + 1]
     if old > 0.0:
-        before, noise, directions = layout.split(out)
-        values = eigenvalues(layout, out)[0]
-        real = np.flatnonzero(values > 1.0)
-        loadings = directions[0][:, real] * np.sqrt(1.0 - 1.0 / values[real])
-        rest = np.maximum(before[0] - np.square(loadings).sum(axis=1), 0.0)
-        seen = rest[:, None] * part.columns + loadings @ (loadings.T @ part.columns)
+        before = layout.split(out)[0][0].copy()
+        seen = layout.times(out, part.columns)
         away = mean - moments.mean[k]
         scatter = old * seen + (1.0 - old) * scatter
         scatter += old * (1.0 - old) * np.outer(away, away @ part.columns)
-        diagonal = old * before[0] + (1.0 - old) * (diagonal + old * np.square(away))
+        diagonal = old * before + (1.0 - old) * (diagonal + old * np.square(away))
     noise_before = 1.0 / np.square(part.inverse)
     if layout.monotone:
         loadings, noise = em_step(scatter, diagonal, part.columns, part.shares)
