@@ -24,7 +24,7 @@ from pickmix.estimators.known_parts import fit_around
 from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
-from pickmix.families.cholesky import factorise
+from pickmix.families.cholesky import factorise, unpack_symmetric
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
 from pickmix.families.low_rank import LowRankGaussian
 from pickmix.inputs.errors import warn_caller
@@ -33,6 +33,22 @@ LOW_RANK = "low_rank"
 _MOST_RANK = 48  # Of "auto".
 _MOST_NUMBERS = 10**8  # In loadings, and in covariances that are asked for.
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
+
+
+class _LowRankCovariances:
+    """Covariances (K, D, D) of a mixture that holds loadings; others hold the array."""
+
+    def __get__(self, mixture: Any, owner: type) -> np.ndarray:
+        known = {} if mixture is None else vars(mixture)
+        if "loadings_" not in known:
+            raise AttributeError("covariances_ is there after a fit.")
+        K, D, _ = mixture.loadings_.shape
+        if K * D * D > _MOST_NUMBERS:
+            raise AttributeError(
+                f"covariances_ would hold {K * D * D:,} numbers. Use covariance(k) for one "
+                "component, or loadings_ and noise_variances_ for all."
+            )
+        return np.stack([mixture.covariance(k) for k in range(K)])
 
 
 @dataclass(eq=False, repr=False)
@@ -53,9 +69,14 @@ class GaussianMixture(OnlineFitting):
     max_components : int, default=None
         Most components that "auto" may choose. None is half as many as there are rows, and 10^8
         parameters.
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
         As in scikit-learn: a matrix per component, one matrix for all, variances per column, or
-        one variance per component.
+        one variance per component. "low_rank" is for rows of a hundred columns and more, or few
+        rows per component: covariances L L' + diag(psi), with loadings L of few columns and noise
+        variances psi. It makes no D x D matrix.
+    rank : int or "auto", default="auto"
+        For "low_rank": the most columns that the loadings of a component have; components whose
+        rows show fewer directions have fewer. "auto" is 48, or D / 2 if that is less.
     algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
         "em" evaluates all components on all rows, and gives the result of scikit-learn from the
         same start. The others use minibatches; "tsaem" and "mhsaem" also evaluate only a few
@@ -144,7 +165,11 @@ class GaussianMixture(OnlineFitting):
     weights_ : (K,) array
     means_ : (K, D) array
     covariances_, precisions_, precisions_cholesky_ : arrays
-        In scikit-learn's shapes.
+        In scikit-learn's shapes. Of "low_rank", covariances are made when they are asked for, up
+        to 10^8 numbers; `covariance` makes one.
+    loadings_, noise_variances_ : (K, D, H) and (K, D) arrays
+        Of "low_rank" covariances, loadings_[k] @ loadings_[k].T + diag(noise_variances_[k]).
+        Columns beyond the rank of a component are zero.
     background_ : int or None
         The component that is a background, if there is one.
     converged_ : bool
@@ -202,7 +227,6 @@ class GaussianMixture(OnlineFitting):
     _: KW_ONLY
     covariance_type: str = "full"
     rank: int | str = "auto"
-    axes: str = "auto"
     background: bool = True
     weights_init: ArrayLike | None = None
     means_init: ArrayLike | None = None
@@ -211,13 +235,13 @@ class GaussianMixture(OnlineFitting):
 
     _init_params = INIT_PARAMS
     _family_parameter = "covariance_type"
+    covariances_ = _LowRankCovariances()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK))
         if self.rank != "auto":
             check_integer("rank", self.rank, 0)
-        check_choice("axes", self.axes, ("auto", "columns", "principal"))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_flag("background", self.background)
 
@@ -293,9 +317,11 @@ class GaussianMixture(OnlineFitting):
         if "loadings" in parameters:
             self.loadings_ = parameters["loadings"]
             self.noise_variances_ = parameters["noise_variances"]
-            self.__dict__.pop("_covariances", None)
-        else:
-            self.covariances_ = parameters["covariances"]
+            self.__dict__.pop("covariances_", None)
+            return
+        self.covariances_ = parameters["covariances"]
+        for name in ("loadings_", "noise_variances_"):
+            self.__dict__.pop(name, None)
 
     def _get_parameters(self) -> dict[str, np.ndarray]:
         if self._is_low_rank():
@@ -317,8 +343,8 @@ class GaussianMixture(OnlineFitting):
         if self.precisions_init is not None:
             if isinstance(family, LowRankGaussian):
                 raise ValueError(
-                    'precisions_init is not for covariance_type="low_rank", whose covariances begin '
-                    "with those of the rows. Give means_init and weights_init only."
+                    'precisions_init is not for covariance_type="low_rank", which makes no '
+                    "matrices of all columns. Give means_init and weights_init only."
                 )
             name, shape = "precisions_init", family.shape(K)
             precisions = check_array_parameter(name, self.precisions_init, shape)
@@ -351,6 +377,84 @@ class GaussianMixture(OnlineFitting):
         family = self._gaussian()
         packed = family.pack(self.covariances_)
         return family.unpack_factor(factorise(packed, family.n_features, 0.0)[0])
+
+    @property
+    def ranks_(self) -> np.ndarray:
+        """Ranks (K,) of the loadings of low-rank covariances."""
+        if not hasattr(self, "loadings_"):
+            raise AttributeError('ranks_ is of covariance_type="low_rank", after a fit.')
+        return np.asarray((self.loadings_ != 0.0).any(axis=1).sum(axis=1))
+
+    def covariance(self, component: int) -> np.ndarray:
+        """The covariance of one component, as a matrix.
+
+        Parameters
+        ----------
+        component : int
+            Its number, 0 to K - 1.
+
+        Returns
+        -------
+        covariance : array of shape (D, D)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> X = np.random.default_rng(0).normal(size=(200, 2))
+        >>> mixture = GaussianMixture(3, covariance_type="diag", random_state=0).fit(X)
+        >>> mixture.covariance(1).shape
+        (2, 2)
+        """
+        check_is_fitted(self)
+        K, D = self.means_.shape
+        check_integer("component", component, 0)
+        if component >= K:
+            raise ValueError(f"component must be below {K}, the number of them, got {component!r}.")
+        if self._is_low_rank():
+            loadings = self.loadings_[component]
+            return np.asarray(loadings @ loadings.T + np.diag(self.noise_variances_[component]))
+        family = self._gaussian()
+        packed = np.broadcast_to(family.pack(self.covariances_), (K, family.layout.n_products))
+        chosen = packed[component]
+        if family.products == "diagonal":
+            return np.diag(chosen)
+        return np.asarray(unpack_symmetric(chosen[None], D)[0])
+
+    def factors(self, X: Any) -> np.ndarray:
+        """Expected factors of rows, under the most probable component of each.
+
+        For `covariance_type="low_rank"`: a row of component k is
+        means_[k] + loadings_[k] @ z + noise, with standard normal factors z. These are E[z | x].
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D)
+            NaN is a missing value.
+
+        Returns
+        -------
+        factors : array of shape (N, H)
+            Zero beyond the rank of the component, which `predict` names.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from pickmix import GaussianMixture
+        >>> random = np.random.default_rng(0)
+        >>> X = random.normal(size=(500, 1)) * np.ones(20) + 0.1 * random.normal(size=(500, 20))
+        >>> mixture = GaussianMixture(1, covariance_type="low_rank", random_state=0).fit(X)
+        >>> z = mixture.factors(X)
+        >>> z.shape, bool(abs(np.corrcoef(z[:, 0], X.mean(axis=1))[0, 1]) > 0.99)
+        ((500, 1), True)
+        """
+        check_is_fitted(self)
+        if not self._is_low_rank():
+            raise ValueError(
+                'factors is for covariance_type="low_rank": other covariances have no loadings.'
+            )
+        rows = self._read(X, None)[0]
+        return self.model_.expected_factors(rows)
 
     def to_sklearn(self) -> SklearnMixture:
         """The same mixture as a fitted `sklearn.mixture.GaussianMixture`.

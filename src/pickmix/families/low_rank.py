@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 import math
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ class LowRankPrior(Prior):
         if not self.judges:
             return []
         # The present choice and those next to it: there will be others.
-        here = min(np.searchsorted(_PSEUDO_ROWS, self.pseudo_rows), len(_PSEUDO_ROWS) - 1)
+        here = min(bisect.bisect_left(_PSEUDO_ROWS, self.pseudo_rows), len(_PSEUDO_ROWS) - 1)
         made = []
         for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
             made.append(copy.copy(self))
@@ -114,12 +115,13 @@ class LowRankPrior(Prior):
             d = shrunk(stretch * raw, layout.n_coordinates / max(count, 1.0))
         explained = np.square(directions[0]) @ (d / np.where(raw > 0.0, raw, 1.0))
         least = _LEAST_NOISE if self.shrinks else 1e-10
-        return np.maximum(total - explained, least * total + 1e-280), d, raw
+        noise: np.ndarray = np.maximum(total - explained, least * total + 1e-280)
+        return noise, d, raw
 
     def shrunk_noise(self, noise: np.ndarray, count: float) -> np.ndarray:
         """Noise variances (D,) in use of a component of so many rows."""
         if not self.shrinks:
-            return noise + self.floors
+            return np.asarray(noise + self.floors)
         freedom = max(count - 1.0, 0.0)
         known = np.maximum(self.noise, 1e-280)
         # A size of its own, as far as rows tell it.
@@ -217,7 +219,9 @@ class LowRankGaussian(Family):
             n_kept = max(n_real + _SPARE, n_seen - math.ceil(n_seen / 8))
             n_kept = min(n_kept, self.rank) if prior.shrinks else n_seen
         n_old = min(n_seen, n_kept)
-        columns = directions[0][:, :n_old] / np.sqrt(used[:, None] * np.maximum(raw[:n_old], 1e-300))
+        columns = directions[0][:, :n_old] / np.sqrt(
+            used[:, None] * np.maximum(raw[:n_old], 1e-300)
+        )
         new = self._sketch[:, n_old:n_kept]
         d = np.concatenate([d[:n_old], np.zeros(new.shape[1])])
         q, d = orthonormal(np.concatenate([columns, new], axis=1), d)
@@ -269,7 +273,8 @@ class LowRankGaussian(Family):
                 some = order[start : min(start + size, last)]
                 if k == prior.background:
                     continue
-                away = rows[which[some], : self.n_features] - model.location[k]
+                # Where nothing was seen, a row is where the component is.
+                away = np.nan_to_num(rows[which[some], : self.n_features] - model.location[k])
                 falls[some] = self._falls(model, prior, float(counts[k]), k, away, weights[some])
         return falls
 

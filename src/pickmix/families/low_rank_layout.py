@@ -185,9 +185,7 @@ def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.n
     return columns @ (vectors[:, some] / np.sqrt(d)), d
 
 
-def whitened_step(
-    scatter: np.ndarray, deviations: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def whitened_step(scatter: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """One step of subspace iteration: directions (D, c) and eigenvalues (c,), falling.
 
     `scatter` (D, c) is that of the rows times C; in units of the deviations s (D,) it is the
@@ -206,7 +204,7 @@ def em_step(
     """EM step of a factor analyser with mean known: loadings (D, c) and noise variances (D,).
 
     `scatter` (D, c) is that of the rows times C, `variances` (D,) its diagonal. With the mean at
-    that of the rows it is a step of AECM (Meng and van Dyk 1997), which never lowers the likelihood.
+    that of the rows it is a step of AECM (Meng and van Dyk 1997): the likelihood never falls.
     """
     d = f / (1.0 - f)
     gains = np.sqrt(d) / (1.0 + d)

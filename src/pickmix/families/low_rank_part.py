@@ -73,6 +73,13 @@ class LowRankPart(Part):
         values = pairs.rows.values[pairs.which[some]]
         return factors.means(values[:, seen] - self.means[k, seen])
 
+    def factors(self, pairs: Pairs) -> np.ndarray:
+        """Expected factors (P, H) of pairs."""
+        z = np.empty((pairs.which.shape[0], self.loadings.shape[2]))
+        for some, k, seen, factors in self._groups(pairs):
+            z[some] = self._factor_means(pairs, some, k, seen, factors)
+        return z
+
     def conditional(self, rows: SeenRows, targets: np.ndarray) -> dict[str, np.ndarray]:
         K = self.means.shape[0]
         pairs = Pairs(rows, np.zeros(K, dtype=np.int64), np.arange(K))
@@ -149,7 +156,7 @@ class LowRankPart(Part):
         return np.asarray(known + 0.5 * np.log(self.noise).sum(axis=1))
 
     def log_volumes(self, rows: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        return self._half_logs() - np.log(spread).sum()
+        return np.asarray(self._half_logs() - np.log(spread).sum())
 
     def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
         away = np.nan_to_num(rows - self.typical()[component])

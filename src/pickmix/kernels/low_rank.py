@@ -8,6 +8,7 @@ components that matter to a row are evaluated again about their own locations, i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -71,6 +72,7 @@ class _Component(NamedTuple):
     shares: np.ndarray  # (c,) f, 0 for spare directions.
     columns: np.ndarray  # (D, c) C, with spare directions.
     constant: float  # Log-joint at the location.
+    weight: float  # Logarithm of the weight.
 
     @property
     def n_real(self) -> int:
@@ -81,16 +83,74 @@ class _Component(NamedTuple):
         inverse, shares, columns = layout.split(model.factor[k : k + 1])
         n = int(columns[0].any(axis=0).sum()) if layout.rank else 0
         constant = weight + float(model.log_normaliser[k])
-        return cls(model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant)
+        return cls(
+            model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
+        )
 
     def log_joints(self, rows: np.ndarray) -> np.ndarray:
-        """Log-joints (R,) of complete rows (R, D), about the location."""
+        """Log-joints (R,) of rows (R, D), about the location."""
+        if np.isnan(rows).any():
+            return self.given(rows).log_joints
         n = self.n_real
         away = rows - self.location
         along = away @ self.columns[:, :n]
         away *= self.inverse
         squares = np.einsum("rd,rd->r", away, away) - np.square(along) @ self.shares[:n]
         return np.asarray(self.constant - 0.5 * squares)
+
+    def given(self, rows: np.ndarray) -> _Given:
+        """What the seen cells of rows (R, D) say; others are NaN.
+
+        The factors z of a row have the precision M = I + L_S' diag(1 / psi_S) L_S, of which the
+        sums over seen cells are a product of matrices for all rows.
+        """
+        n, D = self.n_real, self.location.shape[0]
+        seen = ~np.isnan(rows)
+        away = np.where(seen, rows - self.location, 0.0)
+        shares = self.shares[:n]
+        weights = self.columns[:, :n] * np.sqrt(shares / (1.0 - shares))
+        precisions = np.square(self.inverse)
+        loadings = weights / precisions[:, None]
+        products = (loadings[:, :, None] * weights[:, None, :]).reshape(D, n * n)
+        precision = np.eye(n) + (seen.astype(np.float64) @ products).reshape(-1, n, n)
+        lower = np.linalg.cholesky(precision)
+        half = np.linalg.solve(lower, (away @ weights)[:, :, None])[:, :, 0]
+        factors = np.linalg.solve(lower.transpose(0, 2, 1), half[:, :, None])[:, :, 0]
+        distances = np.square(away) @ precisions - np.square(half).sum(axis=1)
+        logs = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        logs += seen @ (math.log(2.0 * math.pi) - np.log(precisions))
+        joint = self.weight - 0.5 * (logs + distances)
+        return _Given(joint, distances, seen, away, loadings, factors, precision)
+
+
+class _Given(NamedTuple):
+    """Rows of which some cells were seen, under one component."""
+
+    log_joints: np.ndarray  # (R,)
+    distances: np.ndarray  # (R,)
+    seen: np.ndarray  # (R, D)
+    away: np.ndarray  # (R, D) From the location; 0 where nothing was seen.
+    loadings: np.ndarray  # (D, n)
+    factors: np.ndarray  # (R, n) Expected, and their precision.
+    precision: np.ndarray  # (R, n, n)
+
+    def completed(
+        self, part: _Component, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Expected rows (R, D), and weighted sums of what else their squares and T have."""
+        n, c, R = self.loadings.shape[1], part.columns.shape[1], self.seen.shape[0]
+        D, missing = part.location.shape[0], (~self.seen).astype(np.float64)
+        rows = self.away + missing * (self.factors @ self.loadings.T)
+        covariance = np.linalg.inv(self.precision)
+        weighted = (missing * weights[:, None]).T
+        spread = (weighted @ covariance.reshape(R, n * n)).reshape(D, n, n)
+        noise = weighted.sum(axis=1) / np.square(part.inverse)
+        squares = noise + np.einsum("dh,dhg,dg->d", self.loadings, spread, self.loadings)
+        cross = (self.loadings[:, :, None] * part.columns[:, None, :]).reshape(D, n * c)
+        along = covariance @ (missing @ cross).reshape(R, n, c)
+        along = (weighted @ along.reshape(R, n * c)).reshape(D, n, c)
+        directions = np.einsum("dh,dhc->dc", self.loadings, along) + noise[:, None] * part.columns
+        return rows, squares, directions
 
 
 def _at(layout: Layout, model: Model, k: int) -> _Component:
@@ -143,10 +203,19 @@ def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
 def condition_pairs(
     layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    raise ValueError(
-        'covariance_type="low_rank" takes rows without missing values or noise. Impute them first, '
-        'or use covariance_type="full" or "diag".'
-    )
+    K = model.location.shape[0]
+    if candidates is None:
+        candidates = np.broadcast_to(np.arange(K), (rows.shape[0], K))
+    joint, squares = np.full((2, *candidates.shape), -np.inf)
+    for k, places in _by_component(candidates.ravel()):
+        if k < 0:
+            continue
+        component = _at(layout, model, k)
+        for first in range(0, places.shape[0], _TILE):
+            row, column = np.divmod(places[first : first + _TILE], candidates.shape[1])
+            given = component.given(rows[row])
+            joint[row, column], squares[row, column] = given.log_joints, given.distances
+    return joint, squares
 
 
 class _Block:
@@ -184,6 +253,8 @@ class _Block:
 
     def log_joints(self, rows: np.ndarray) -> np.ndarray:
         """Log-joints (R, G) of rows (R, D)."""
+        if np.isnan(rows).any():
+            return np.stack([part.log_joints(rows) for part in self.parts], axis=1)
         y = (rows - self.origin).astype(self.dtype, copy=False)
         products = y @ self.projections
         along = products[:, : self.n_projections]
@@ -207,7 +278,7 @@ class _Block:
                 some = np.flatnonzero(near[:, place])
                 if some.shape[0]:
                     out[some, g] = self.parts[g].log_joints(rows[some])
-        return out
+        return np.asarray(out)
 
 
 def sweep(
@@ -224,8 +295,6 @@ def sweep(
     greedy: bool = False,
 ) -> Swept:
     assert isinstance(layout, LowRankLayout)
-    if source.patterns_of(numbers[:1]) is not None:
-        condition_pairs(layout, model, numbers, None)
     n_rows = numbers.shape[0]
     u = np.zeros(0) if greedy else uniforms(key, numbers, 1)[:, 0]
     block_of = np.empty(model.location.shape[0], dtype=np.int64)
@@ -272,10 +341,14 @@ def sweep(
     _run(work, len(tiles), float(evaluations) * layout.n_products)
     statistics = None
     if wants_statistics:
-        row, k, weight = (np.concatenate(part) for part in zip(*found, strict=True)) if found else (
-            order[:0],
-            order[:0],
-            np.zeros(0),
+        row, k, weight = (
+            (np.concatenate(part) for part in zip(*found, strict=True))
+            if found
+            else (
+                order[:0],
+                order[:0],
+                np.zeros(0),
+            )
         )
         row_weights, total_weight = source.weights_of(numbers)
         sums = _sums_of_pairs(
@@ -303,9 +376,7 @@ def _sums_of_pairs(
     def work(start: int, stop: int) -> None:
         for k, places in grouped[start:stop]:
             part = _at(layout, model, k)
-            _add_component(
-                sums, int(place[k]), layout, part, gather, rows[places], weights[places]
-            )
+            _add_component(sums, int(place[k]), layout, part, gather, rows[places], weights[places])
 
     _run(work, len(grouped), float(rows.shape[0]) * layout.n_products)
     return sums
@@ -334,8 +405,15 @@ def _add_component(
     first, second, along = np.zeros(D), np.zeros(D), np.zeros((D, c))
     for start in range(0, rows.shape[0], _PIECE):
         some = slice(start, start + _PIECE)
-        away = (gather(rows[some]) - part.location).astype(dtype)
-        w = weights[some].astype(dtype)
+        values = gather(rows[some])
+        if np.isnan(values).any():
+            given = part.given(values)
+            values, squared, crossed = given.completed(part, weights[some])
+            second += squared
+            along += crossed
+        else:
+            values = values - part.location
+        away, w = values.astype(dtype), weights[some].astype(dtype)
         if c:
             along += away.T @ ((away @ columns) * w[:, None])
         first += w @ away
@@ -376,7 +454,7 @@ def _start_at(layout: LowRankLayout, rows: np.ndarray, weights: np.ndarray) -> _
     """A component without directions, at the row that counts most."""
     D = layout.n_coordinates
     nothing = np.zeros(0), np.zeros((D, 0))
-    return _Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0)
+    return _Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0, 0.0)
 
 
 def pair_statistics(

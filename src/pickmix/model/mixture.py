@@ -20,6 +20,7 @@ from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
 from pickmix.families.layout import Moments
+from pickmix.families.low_rank_part import LowRankPart
 from pickmix.families.registry import restrict_family
 from pickmix.kernels import MOST_COMPONENTS, choose, needs_compiled
 from pickmix.kernels.posteriors import log_sum_exp, normalise_all
@@ -231,6 +232,15 @@ class MixtureModel:
     ) -> np.ndarray:
         """Posterior probabilities of components (N, K), or of clusters by `labels` (K,)."""
         return np.concatenate([block.T for block in self.posteriors(rows, noise, labels)])
+
+    def expected_factors(self, rows: np.ndarray) -> np.ndarray:
+        """E[z | x] (N, H) under the most probable component, for components with loadings."""
+        (part,), centre = self.parts()
+        assert isinstance(part, LowRankPart)
+        seen = ~np.isnan(rows)
+        patterns = np.unique(seen, axis=0, return_inverse=True)[1].ravel()
+        known = SeenRows(np.where(seen, rows - centre, 0.0), seen, patterns)
+        return part.factors(Pairs(known, np.arange(rows.shape[0]), self.predict(rows)))
 
     def sample(self, n_rows: int, random: RandomSource) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows (N, D), grouped by component, and their components (N,)."""
