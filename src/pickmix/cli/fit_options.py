@@ -231,8 +231,9 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     _option(
         "covariance_type|--covariance",
-        click.Choice(["full", "tied", "diag", "spherical"]),
-        "Covariances of the components (for table: of numbers and dates); tied: one for all.",
+        click.Choice(["full", "tied", "diag", "spherical", "low_rank"]),
+        "Covariances of the components (for table: of numbers and dates); tied: one for all; "
+        "low_rank: for many columns, not for table.",
     ),
     _option(
         "step_size",

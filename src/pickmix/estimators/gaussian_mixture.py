@@ -38,9 +38,10 @@ INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "pap
 class _LowRankCovariances:
     """Covariances (K, D, D) of a mixture that holds loadings; others hold the array."""
 
-    def __get__(self, mixture: Any, owner: type) -> np.ndarray:
-        known = {} if mixture is None else vars(mixture)
-        if "loadings_" not in known:
+    def __get__(self, mixture: Any, owner: type) -> Any:
+        if mixture is None:
+            return self
+        if "loadings_" not in vars(mixture):
             raise AttributeError("covariances_ is there after a fit.")
         K, D, _ = mixture.loadings_.shape
         if K * D * D > _MOST_NUMBERS:
