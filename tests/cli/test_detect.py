@@ -44,4 +44,10 @@ def test_what_is_said(tmp_path):
     said = run_well("detect", path, "--exclude", "who", "--out", out).stdout
     assert said.splitlines() == ["5 of 100 rows flagged", f"wrote {out}"]
     assert "who" in error_of("detect", path)
+    detector = tmp_path / "detector"
+    kinds = ("--kind", "who=skip", "--kind", "total=category")
+    run_well("detect", path, *kinds, "--model", detector, "--out", out)
+    schema = pickmix.load(detector).schema_
+    assert [schema[name].kind for name in ("who", "total")] == ["skip", "category"]
+    assert "--kind must be NAME=KIND" in error_of("detect", path, "--kind", "total")
     assert "contamination" in error_of("detect", path, "--contamination", 0.9)

@@ -8,7 +8,7 @@ import glob
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from pickmix.inputs.errors import Described, Wording
 from pickmix.inputs.files import column_numbers, describe_file, find_files, open_parquet, read_table
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.open_rows import open_rows
+from pickmix.inputs.schema import KINDS
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import (
     TEXT,
@@ -88,6 +89,18 @@ _OPTIONS = [
         help="Rows of large files to read at a time. [default: some ten megabytes]",
     ),
 ]
+
+
+def kinds_of(texts: Iterable[str]) -> dict[str, str]:
+    """Kinds of columns, by name, of the texts NAME=KIND of --kind."""
+    # Names may hold the sign, kinds do not.
+    parts = {text: text.rpartition("=") for text in texts}
+    for text, (_, sign, kind) in parts.items():
+        if not sign or kind.strip() not in KINDS:
+            raise ValueError(
+                f"--kind must be NAME=KIND, with one of {', '.join(KINDS)}, got {text!r}"
+            )
+    return {name.strip(): kind.strip() for name, _, kind in parts.values()}
 
 
 def data_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,10 +10,11 @@ import numpy as np
 
 import pickmix
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.data import data_options, open_data
+from pickmix.cli.data import data_options, kinds_of, open_data
 from pickmix.cli.output import Output, count_option, out_option, seed_option, short_float
 from pickmix.cli.saved import data_argument
 from pickmix.estimators.detector import MixtureDetector
+from pickmix.inputs.schema import KINDS
 from pickmix.model.columns import LEVEL_KINDS
 from pickmix.model.explanation import Explanation
 
@@ -28,6 +29,13 @@ from pickmix.model.explanation import Explanation
     show_default=True,
     help="Share of rows to flag.",
 )
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="NAME=KIND",
+    help=f"What a column holds, if that was found wrongly: {', '.join(KINDS)}.",
+)
 @count_option("--reasons", default=3, metavar="M", help="How many columns to name for each row.")
 @click.option("--all", "write_all", is_flag=True, help="Write all rows, in the order of DATA.")
 @click.option(
@@ -40,6 +48,7 @@ from pickmix.model.explanation import Explanation
 @clear_errors
 def detect(
     contamination: float,
+    kinds: tuple[str, ...],
     reasons: int,
     write_all: bool,
     model: Path | None,
@@ -66,7 +75,8 @@ def detect(
         whole = files.read_table()
         names = [whole.names[number] for number in files.chosen_numbers()]
         table = whole.typed(names)
-        detector = MixtureDetector(contamination, random_state=seed).fit(table)
+        schema = kinds_of(kinds) or None
+        detector = MixtureDetector(contamination, schema=schema, random_state=seed).fit(table)
         flagged = np.flatnonzero(detector.labels_)
         flagged = flagged[np.argsort(-detector.decision_scores_[flagged], kind="stable")]
         shown = np.arange(table.n_rows) if write_all else flagged

@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, first_line, notes, show_table
-from pickmix.cli.data import DataFiles, first_gap, open_data, option_wording
+from pickmix.cli.data import DataFiles, first_gap, kinds_of, open_data, option_wording
 from pickmix.cli.fit_options import (
     CLOSED_FORM,
     DEEP,
@@ -33,7 +33,6 @@ from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import column_numbers, find_files
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import infer_schema
-from pickmix.inputs.schema import KINDS as COLUMN_KINDS
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import TEXT, table_suffix, text_layout
 
@@ -286,18 +285,8 @@ def _parameters(model: str, values: dict[str, Any]) -> dict[str, Any]:
     parameters = given_parameters(click.get_current_context(), kind, values)
     parameters.setdefault("random_state", values["random_state"])
     if "schema" in parameters:
-        parameters["schema"] = dict(map(_column_and_kind, parameters["schema"]))
+        parameters["schema"] = kinds_of(parameters["schema"])
     return parameters
-
-
-def _column_and_kind(text: str) -> tuple[str, str]:
-    # Names may hold the sign, kinds do not.
-    name, sign, kind = text.rpartition("=")
-    if not sign or kind.strip() not in COLUMN_KINDS:
-        raise ValueError(
-            f"--kind must be NAME=KIND, with one of {', '.join(COLUMN_KINDS)}, got {text!r}"
-        )
-    return name.strip(), kind.strip()
 
 
 def _prepare(
