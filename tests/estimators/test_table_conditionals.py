@@ -17,7 +17,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    return TableMixture(3, random_state=0).fit(table)
+    return TableMixture(3, column_transform=None, random_state=0).fit(table)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def fitted(table):
-    return TableMixture(3, random_state=0).fit(table)
+    return TableMixture(3, column_transform=None, random_state=0).fit(table)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def with_gaps():
 
 @pytest.fixture(scope="module")
 def fitted_to_gaps(with_gaps):
-    return TableMixture(3, random_state=0).fit(with_gaps)
+    return TableMixture(3, column_transform=None, random_state=0).fit(with_gaps)
 
 
 def log_densities_by_hand(mixture, table):
@@ -87,7 +87,9 @@ def test_standardising_by_hand_gives_the_same_mixture():
     rng = np.random.default_rng(3)
     x = np.concatenate([rng.normal(-3.0, 1.0, 150), rng.normal(4.0, 2.0, 150)])
     X = np.column_stack([x, 0.5 * x + rng.normal(size=300)]) * [1e-4, 1e5] + [3.0, -7e5]
-    mixture = TableMixture(2, random_state=0).fit({"a": X[:, 0], "b": X[:, 1]})
+    mixture = TableMixture(2, column_transform=None, random_state=0).fit(
+        {"a": X[:, 0], "b": X[:, 1]}
+    )
     scales = X.std(axis=0)
     by_hand = FamilyMixture([("full", [0, 1])], 2, random_state=0).fit(X / scales)
     np.testing.assert_allclose(mixture.weights_, by_hand.weights_, rtol=1e-6)
@@ -101,7 +103,7 @@ def test_standardising_by_hand_gives_the_same_mixture():
 @pytest.mark.parametrize("name", ["weight", "age"])
 def test_a_column_in_other_units_shifts_scores_by_the_logarithm(fitted, table, name):
     scaled = {**table, name: 1000.0 * table[name]}
-    other = TableMixture(3, random_state=0).fit(scaled)
+    other = TableMixture(3, column_transform=None, random_state=0).fit(scaled)
     shift = fitted.score_samples(table) - other.score_samples(scaled)
     np.testing.assert_allclose(shift, np.log(1000.0), atol=1e-6)
     np.testing.assert_array_equal(other.predict(scaled), fitted.predict(table))
@@ -109,13 +111,13 @@ def test_a_column_in_other_units_shifts_scores_by_the_logarithm(fitted, table, n
 
 def test_dates_count_days_whatever_they_are_stored_in(fitted, table):
     fine = {**table, "since": table["since"].astype("M8[ns]")}
-    other = TableMixture(3, random_state=0).fit(fine)
+    other = TableMixture(3, column_transform=None, random_state=0).fit(fine)
     np.testing.assert_array_equal(other.score_samples(fine), fitted.score_samples(table))
 
 
 def test_the_order_of_columns_does_not_matter(fitted, table):
     turned = {name: table[name] for name in reversed(table)}
-    other = TableMixture(3, random_state=0).fit(turned)
+    other = TableMixture(3, column_transform=None, random_state=0).fit(turned)
     np.testing.assert_array_equal(other.score_samples(turned), fitted.score_samples(table))
     assert list(other.sample(2, random_state=0)) == list(turned)
 
@@ -238,7 +240,7 @@ def test_infinite_values_and_unseen_levels_later(fitted, table):
 
 
 def test_warm_start_goes_on_with_the_same_schema(table):
-    mixture = TableMixture(3, random_state=0, warm_start=True).fit(table)
+    mixture = TableMixture(3, column_transform=None, random_state=0, warm_start=True).fit(table)
     schema, steps = mixture.schema_, mixture.n_steps_
     half = rows_of(table, slice(0, 150))
     mixture.fit(half)
@@ -255,7 +257,7 @@ def test_ties_do_not_make_densities_unbounded(covariance_type, step):
     values = rng.permutation(np.repeat(np.array([1, 4, 11, 30, 61, 100]), 40)) * step
     table = {"x": np.round(values, 1), "y": rng.normal(size=240)}
     settings = {"covariance_type": covariance_type, "reg_covar": 1e-9, "random_state": 0}
-    mixture = TableMixture(6, **settings).fit(table)
+    mixture = TableMixture(6, column_transform=None, **settings).fit(table)
     assert mixture.schema_["x"].step == step
     alone = mixture.score_samples({"x": table["x"], "y": [None] * 240})
     bound = norm(0.0, step / np.sqrt(12.0)).logpdf(0.0)
@@ -263,7 +265,7 @@ def test_ties_do_not_make_densities_unbounded(covariance_type, step):
     # The bound is what a component on a single value reaches, times its weight.
     if covariance_type == "diag":
         assert alone.max() > bound + np.log(1.0 / 6.0) - 0.5
-    free = TableMixture(6, schema={"x": "number"}, **settings).fit(table)
+    free = TableMixture(6, column_transform=None, schema={"x": "number"}, **settings).fit(table)
     unbounded = free.score_samples({"x": table["x"], "y": [None] * 240})
     if covariance_type == "diag":
         assert unbounded.max() > bound + 1.0

@@ -19,7 +19,7 @@ def with_gaps():
 
 @pytest.fixture(scope="module")
 def fitted(with_gaps):
-    return TableMixture(3, random_state=0).fit(with_gaps)
+    return TableMixture(3, column_transform=None, random_state=0).fit(with_gaps)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_regression_of_a_single_gaussian_is_least_squares():
     rng = np.random.default_rng(0)
     x = 100.0 * rng.normal(size=4000) + 1e3
     y = 3e-3 * x + 0.2 * rng.normal(size=4000)
-    mixture = TableMixture(1, algorithm="em").fit({"x": x, "y": y})
+    mixture = TableMixture(1, column_transform=None, algorithm="em").fit({"x": x, "y": y})
     slope, intercept = np.polyfit(x, y, 1)
     new = {"x": [900.0, 1200.0]}
     mean, std, quantiles = mixture.predict_columns(new, "y", return_std=True, quantiles=[0.1, 0.5])
@@ -191,7 +191,7 @@ def test_explanations_are_differences_of_scores(fitted, with_gaps):
 def test_the_strange_cell_is_named_whatever_the_units(with_gaps):
     for factor in (1e-6, 1.0, 1e6):
         table = {**with_gaps, "weight": with_gaps["weight"] * factor}
-        mixture = TableMixture(3, random_state=0).fit(table)
+        mixture = TableMixture(3, column_transform=None, random_state=0).fit(table)
         strange = {
             "weight": [0.0, 0.1 * factor],
             "age": [30, 31],

@@ -92,7 +92,7 @@ def table():
     )
     frame.loc[:20, "breath"] = np.nan
     frame.loc[10:30, "kind"] = None
-    return TableMixture(3, **SETTINGS).fit(frame), frame
+    return TableMixture(3, column_transform=None, **SETTINGS).fit(frame), frame
 
 
 @functools.cache
@@ -109,7 +109,7 @@ def people():
         }
     )
     frame.loc[:99, "age"] = np.nan
-    return TableMixture(2, random_state=0, max_iter=20, tol=0.0).fit(frame), frame, group
+    return TableMixture(2, column_transform=None, random_state=0, max_iter=20, tol=0.0).fit(frame), frame, group
 
 
 CLOSED_FORM = {

@@ -311,7 +311,9 @@ def _prepare(
         if estimator.schema:
             column_numbers(rows.name, list(estimator.schema), names, len(names), "--kind")
         with option_wording(rows.name):
-            schema = infer_schema(rows.content, estimator.schema, (), estimator.max_levels)
+            mapped = estimator.column_transform is not None
+            levels = estimator.max_levels
+            schema = infer_schema(rows.content, estimator.schema, (), levels, mapped)
         if not quiet:
             click.echo(str(schema))
     if not quiet:

@@ -246,8 +246,8 @@ _OPTIONS: list[Callable[..., Any]] = [
     _option(
         "schema|--kind",
         None,
-        "Kind of a column, if the one that was found is wrong: number, integer, count, "
-        "boolean, category, date or skip. May be given several times.",
+        "Kind of a column, if the one that was found is wrong: number, integer, ordinal, "
+        "count, boolean, category, date or skip. May be given several times.",
         multiple=True,
         metavar="NAME=KIND",
     ),
@@ -255,6 +255,12 @@ _OPTIONS: list[Callable[..., Any]] = [
         "max_levels",
         click.IntRange(min=1),
         "Most levels of a category with probabilities of their own; the rarest others share one.",
+    ),
+    _option(
+        "column_transform",
+        click.Choice(["auto", "none"]),
+        "auto: frequent values of numbers have probabilities of their own, and the others are "
+        "mapped to normal scores; none: numbers as they are.",
     ),
     _option("n_layers|--layers", int, "Coupling layers of a flow, or layers of sum nodes."),
     _option(
@@ -353,6 +359,8 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
             )
     if given.get("transforms") == _NO_TRANSFORMS:
         given["transforms"] = False
+    if given.get("column_transform") == "none":
+        given["column_transform"] = None
     for name, word in _WORDS_FOR_NONE.items() if model in DEEP else ():
         if given.get(name) == word:
             given[name] = None

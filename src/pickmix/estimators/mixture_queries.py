@@ -295,7 +295,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
     def _conditionals(
         self, terms: Columns, rows: np.ndarray, targets: np.ndarray, noise: Any = None
     ) -> ConditionalMixtures:
-        query = QueryRows(self.model_, rows, noise, terms.level_weights)
+        query = QueryRows(self.model_, rows, noise, terms.level_weights, terms.maps)
         return ConditionalMixtures(query, targets, terms, self._like, self._random)
 
     def predict_columns(
@@ -427,7 +427,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         with_gaps = np.flatnonzero(np.isnan(rows).any(axis=1))
         if with_gaps.size:
             part = None if covariances is None else covariances[with_gaps]
-            query = QueryRows(self.model_, rows[with_gaps], part, terms.level_weights)
+            query = QueryRows(self.model_, rows[with_gaps], part, terms.level_weights, terms.maps)
             filled[:, with_gaps] = impute_rows(query, strategy, n_draws, random)
         answers = [fill(complete, random) for complete in filled]
         if n_draws == 1:
@@ -499,7 +499,8 @@ class MixtureQueries(DensityQueries, abc.ABC):
             check_integer("top", top, 1)
         rows, units, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
-        query = QueryRows(self.model_, rows, terms.read_noise(noise, rows), terms.level_weights)
+        covariances = terms.read_noise(noise, rows)
+        query = QueryRows(self.model_, rows, covariances, terms.level_weights, terms.maps)
         explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top, units), top)
         return explanation
 

@@ -18,6 +18,7 @@ from pickmix import archive
 from pickmix.archive import DamagedFileError, Extension
 from pickmix.checks import check_array_parameter, check_fitted_weights
 from pickmix.inputs.files import replacing
+from pickmix.inputs.maps import maps_of
 from pickmix.inputs.schema import TableSchema
 from pickmix.selection.settings import RandomPartition
 
@@ -273,10 +274,13 @@ def _check_closed_form(model: Any) -> None:
     fitted = model.model_
     n_columns = fitted.n_columns
     schema = getattr(model, "schema_", None)
-    if schema is not None and len(schema.modelled) != n_columns:
-        raise ValueError(
-            f"mixture_ must have the {len(schema.modelled)} columns of the schema, got {n_columns}."
-        )
+    if schema is not None:
+        maps = maps_of(schema)
+        expected = len(schema.modelled) if maps is None else maps.n_latent
+        if expected != n_columns:
+            raise ValueError(
+                f"mixture_ must have the {expected} columns of the schema, got {n_columns}."
+            )
     if schema is None and n_columns != model.n_features_in_:
         raise ValueError(
             f"n_features_in_ must be the number of columns of the family, {n_columns}, got "

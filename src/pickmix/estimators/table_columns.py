@@ -24,6 +24,7 @@ from pickmix.inputs.encoding import (
 from pickmix.inputs.errors import InputError, listed, shown
 from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed, zone_of
 from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, settled
+from pickmix.inputs.maps import maps_of
 from pickmix.inputs.schema import LEVEL_KINDS, UNITS, ColumnSchema, TableSchema
 from pickmix.model.columns import Columns, ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
@@ -32,11 +33,12 @@ from pickmix.model.explanation import Explanation, rank_columns
 class TableColumns(Columns):
     """Columns of a schema: found by name, in the units and with the levels of the table.
 
-    The model has the columns of `schema.modelled`.
+    Rows that are read have the columns of `schema.modelled`; `maps` makes the model's of them.
     """
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
+        self.maps = maps_of(schema)
         self.n_columns = len(schema.modelled)
         self.all_labels = [column.name for column in schema.modelled]
         weights = {place: level_weights(column) for place, column in enumerate(schema.modelled)}
@@ -48,7 +50,7 @@ class TableColumns(Columns):
         return [self.schema.modelled[column] for column in columns]
 
     def in_model_order(self, columns: np.ndarray) -> np.ndarray:
-        return np.sort(columns)
+        return np.sort(columns) if self.maps is None else self.maps.latent(np.sort(columns))
 
     def find(self, columns: Any) -> np.ndarray:
         names = [columns] if isinstance(columns, str) else list(columns)
@@ -174,13 +176,23 @@ class TableColumns(Columns):
         if column not in names:
             raise ValueError(f"column must be one of {', '.join(names)}, got {column!r}.")
         number = int(columns[names.index(column)])
-        schema, by_code = self.schema.modelled[number], shares(number)
+        schema = self.schema.modelled[number]
+        if schema.atoms:
+            # The first stands for all other values.
+            by_atom = shares(number)
+            assert by_atom is not None
+            return _plain_values(schema, np.array(schema.atoms) / schema.scale), by_atom[:, 1:]
+        by_code = shares(number)
         if by_code is None:
             raise ValueError(
-                f"column must be a category or boolean, got the {schema.kind} {column!r}."
+                "column must be a category, a boolean, or a number with few or frequent values, got "
+                f"the {schema.kind} {column!r}."
             )
         probabilities = by_code[:, list(schema.codes)] * np.array(schema.shares)
-        return np.array(schema.levels), np.asarray(probabilities)
+        levels = np.array(schema.levels)
+        if schema.kind == "ordinal" and schema.whole:
+            levels = levels.astype(np.int64)
+        return levels, np.asarray(probabilities)
 
     def refuse_levels(self, query: str, kinds: np.ndarray, columns: np.ndarray) -> None:
         levels = [c.name for c in self._schemas(columns) if c.kind in LEVEL_KINDS]
@@ -232,6 +244,7 @@ class TableColumns(Columns):
         )
 
     def texts(self, values: np.ndarray, most: int) -> list[list[str]]:
+        values = values if self.maps is None else self.maps.backward(values)
         table = decode(self.schema, values, self.all_labels[:most])
         columns = [table.columns[name] for name in self.all_labels[:most]]
         cells = [[column.value(row) for column in columns] for row in range(values.shape[0])]
@@ -311,7 +324,7 @@ def _terms(schema: ColumnSchema, place: int) -> ColumnTerms:
 
 def _plain_values(schema: ColumnSchema, values: np.ndarray) -> np.ndarray:
     """Coordinates as values of the table; numbers are not rounded."""
-    if schema.kind in ("number", "integer", "count"):
+    if schema.kind in ("number", "integer", "ordinal", "count"):
         return np.asarray(values * schema.scale + schema.origin)
     column = decode_column(schema, values.ravel())
     plain = column.values if column.levels is None else column.levels[column.values]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
@@ -20,9 +22,15 @@ from pickmix.families.registry import Description
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import infer_schema
+from pickmix.inputs.maps import maps_of, spread_ties, without_scores
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.model.conditional import impute_rows
 from pickmix.model.rows import QueryRows
+
+# Rows that choose between maps of numbers, a third of which judge; passes and rows per component of
+# the fits that are judged.
+_MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
+_JUDGED_PASSES, _ROWS_PER_COMPONENT = 20, 60
 
 
 @dataclass(eq=False, repr=False)
@@ -82,6 +90,13 @@ class TableMixture(ClosedFormMixture):
         Columns to leave out, as "skip" in `schema`.
     max_levels : int, default=1000
         Most levels of a category with probabilities of their own.
+    column_transform : {"auto", None}, default="auto"
+        With "auto", a column of numbers with at most 50 values, each in 20 rows or more on average,
+        is "ordinal". In others, values that very many rows share (1 % or more, and five times as
+        many as values near them) are *atoms* with probabilities of their own, and the rest is
+        mapped to a standard normal distribution by a monotone function, of which densities have
+        the derivative. Draws keep to the range of the fitted table, and where values repeat to the
+        values in it. None takes numbers as they are.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6
@@ -130,6 +145,7 @@ class TableMixture(ClosedFormMixture):
     schema: Mapping[str, str] | None = None
     exclude: Sequence[str] = ()
     max_levels: int = 1000
+    column_transform: str | None = "auto"
     covariance_type: str = "full"
 
     _takes_sources = False
@@ -163,6 +179,8 @@ class TableMixture(ClosedFormMixture):
         check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_integer("max_levels", self.max_levels, 2)
+        if self.column_transform is not None:
+            check_choice("column_transform", self.column_transform, ("auto",))
         table, weights = read_typed(X), sample_weight
         if sample_weight is not None:
             values = np.asarray(sample_weight)
@@ -177,25 +195,74 @@ class TableMixture(ClosedFormMixture):
                 raise ValueError(f"schema must be a dict of names and kinds, got {self.schema!r}.")
             if isinstance(self.exclude, str) or not isinstance(self.exclude, Sequence):
                 raise ValueError(f"exclude must be a list of names, got {self.exclude!r}.")
-            fitted.schema_ = infer_schema(table, self.schema, self.exclude, self.max_levels)
+            mapped = self.column_transform is not None
+            fitted.schema_ = infer_schema(table, self.schema, self.exclude, self.max_levels, mapped)
         rows, _ = encode(fitted.schema_, table)
+        if fitted.schema_ is not getattr(self, "schema_", None):
+            fitted.schema_ = self._choose_maps(fitted.schema_, rows)
+        maps = maps_of(fitted.schema_)
+        if maps is not None:
+            rows, _ = maps.forward(spread_ties(fitted.schema_, rows))
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
         self.__dict__.update(fitted.__dict__)
+
+    def _choose_maps(self, schema: TableSchema, rows: np.ndarray) -> TableSchema:
+        """Normal scores, or numbers as they are, by rows that short fits have not seen.
+
+        Scores suit skewed and bounded columns, and make curves of straight lines.
+        """
+        numbers = [d for d, column in enumerate(schema.modelled) if column.knots]
+        if not numbers:
+            return schema
+        plain = without_scores(schema)
+        seen = rows[~np.isnan(rows[:, numbers]).all(axis=1)]
+        seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:_MOST_JUDGED]]
+        n_fitted = seen.shape[0] * 2 // 3
+        if n_fitted < _FEWEST_JUDGED:
+            return plain
+        judged = []
+        for candidate in (schema, plain):
+            maps = maps_of(candidate)
+            assert maps is not None
+            spread, log_slopes = maps.forward(spread_ties(candidate, seen))
+            scores, log_slopes = spread[:, numbers], log_slopes[:, numbers].sum(axis=1)
+            with_numbers = ~np.isnan(scores).all(axis=1)
+            fitting = np.arange(seen.shape[0]) < n_fitted
+            n_components = max(1, n_fitted // _ROWS_PER_COMPONENT)
+            mixture = FamilyMixture(self.covariance_type, n_components, random_state=0)
+            mixture.set_params(max_iter=_JUDGED_PASSES, n_jobs=self.n_jobs)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                mixture.fit(scores[with_numbers & fitting])
+            held_out = with_numbers & ~fitting
+            judged.append(mixture.score(scores[held_out]) + log_slopes[held_out].mean())
+        return schema if judged[0] >= judged[1] else plain
 
     def _description(self) -> Description:
         groups = (
             (self.covariance_type, GAUSSIAN_KINDS),
-            ("categorical", LEVEL_KINDS),
+            ("categorical", (*LEVEL_KINDS, "ordinal")),
             ("poisson", ("count",)),
         )
         columns = list(enumerate(self.schema_.modelled))
-        places = [(family, [d for d, c in columns if c.kind in kinds]) for family, kinds in groups]
-        return [(family, numbers) for family, numbers in places if numbers]
+        places = {family: [d for d, c in columns if c.kind in kinds] for family, kinds in groups}
+        maps = maps_of(self.schema_)
+        if maps is not None:
+            places["categorical"] += range(maps.n_natural, maps.n_latent)
+        return [(family, numbers) for family, numbers in places.items() if numbers]
 
     def _floors(self, n_columns: int) -> np.ndarray:
-        steps = [0.0 if c.step is None else c.step / c.scale for c in self.schema_.modelled]
-        # The variance of rounding.
-        return np.asarray(float(self.reg_covar) + np.square(steps) / 12.0)
+        floors = np.full(self._n_model_columns, float(self.reg_covar))
+        for d, column in enumerate(self.schema_.modelled):
+            if column.step is not None and not column.knots and column.kind != "ordinal":
+                # The variance of rounding.
+                floors[d] += (column.step / column.scale) ** 2 / 12.0
+        return floors
+
+    @property
+    def _n_model_columns(self) -> int:
+        maps = maps_of(self.schema_)
+        return len(self.schema_.modelled) if maps is None else maps.n_latent
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         super()._learn_columns(rows)
@@ -206,7 +273,7 @@ class TableMixture(ClosedFormMixture):
         self.n_features_in_ = len(self.schema_)
 
     def _take_columns(self, whole: Self, columns: np.ndarray) -> None:
-        self.column_limits_ = whole.column_limits_[np.sort(columns)]
+        self.column_limits_ = whole.column_limits_[whole._columns.in_model_order(columns)]
         names = whole._columns.labels(columns)
         kinds = {name: kind for name, kind in (whole.schema or {}).items() if name in names}
         self.schema, self.exclude = kinds or None, ()
@@ -226,7 +293,7 @@ class TableMixture(ClosedFormMixture):
         kept = {n: v for n, v in vars(self).items() if n.endswith("_") or n.startswith("_")}
         mixture.__dict__.update(kept)
         del mixture.schema_, mixture.feature_names_in_
-        mixture.n_features_in_ = len(self.schema_.modelled)
+        mixture.n_features_in_ = self._n_model_columns
         return mixture
 
     @property
@@ -235,7 +302,11 @@ class TableMixture(ClosedFormMixture):
         return TableColumns(self.schema_)
 
     def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray]:
-        rows, log_units = self._columns.read(X)
+        columns = self._columns
+        rows, log_units = columns.read(X)
+        if columns.maps is not None:
+            rows, log_slopes = columns.maps.forward(rows)
+            log_units = log_units + log_slopes
         return rows, noise, log_units.sum(axis=1)
 
     def sample(
@@ -271,16 +342,18 @@ class TableMixture(ClosedFormMixture):
         """
         check_is_fitted(self)
         check_integer("n_samples", n_samples, 1)
-        random = self._random(random_state)
+        random, columns = self._random(random_state), self._columns
 
         def draw(rows: np.ndarray | None) -> np.ndarray:
             if rows is None:
                 # They come grouped by component.
                 drawn = self.model_.sample(n_samples, random)[0]
-                return np.asarray(drawn[random.permutation(n_samples)])
-            return np.asarray(impute_rows(QueryRows(self.model_, rows), "draw", 1, random)[0])
+                drawn = np.asarray(drawn[random.permutation(n_samples)])
+                return drawn if columns.maps is None else columns.maps.backward(drawn)
+            query = QueryRows(self.model_, rows, maps=columns.maps)
+            return np.asarray(impute_rows(query, "draw", 1, random)[0])
 
-        return self._columns.sample(given or {}, n_samples, random, draw)
+        return columns.sample(given or {}, n_samples, random, draw)
 
     def predict_levels(self, X: Any, column: str) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities of the levels of a category or boolean, given the other columns.

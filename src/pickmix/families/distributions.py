@@ -216,9 +216,9 @@ def normal_quantiles(
     means: np.ndarray,
     deviations: np.ndarray,
     starts: np.ndarray,
-    quantile: float,
+    quantile: float | np.ndarray,
 ) -> np.ndarray:
-    """Quantiles (R,), in (0, 1), of R mixtures of normal distributions.
+    """Quantiles (R,), one in (0, 1) or (R,), of R mixtures of normal distributions.
 
     Weights, means and deviations (P,) are of the components of all mixtures, one mixture after
     another, mixture r from starts[r] on. Weights of each sum to one.
@@ -227,11 +227,12 @@ def normal_quantiles(
     >>> normal_quantiles(weights, means, np.ones(3), np.array([0, 2]), 0.5).round(6) + 0.0
     array([0., 7.])
     """
-    if quantile > 0.5:
-        # Tails on the left keep their digits.
-        return -normal_quantiles(weights, -means, deviations, starts, 1.0 - quantile)
     which = _rows_of(starts, weights.shape[0])
-    own = means + ndtri(quantile) * deviations
+    quantile = np.broadcast_to(np.asarray(quantile, dtype=np.float64), starts.shape)
+    # Tails on the left keep their digits.
+    sign = np.where(quantile > 0.5, -1.0, 1.0)
+    means, quantile = means * sign[which], np.where(quantile > 0.5, 1.0 - quantile, quantile)
+    own = means + ndtri(quantile)[which] * deviations
     # A mixture's quantile lies between those of its components.
     low, high = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
     # The quantile of a normal distribution with the mixture's mean and variance is near.
@@ -260,7 +261,7 @@ def normal_quantiles(
         done |= stride <= np.maximum(tolerance, 1e-15 * np.abs(place))
         if done.all():
             break
-    return np.asarray(place)
+    return np.asarray(place * sign)
 
 
 def poisson_quantiles(

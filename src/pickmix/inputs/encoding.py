@@ -19,11 +19,11 @@ from pickmix.inputs.kinds import (
     check_booleans,
     check_counts,
     check_usable,
-    from_origin,
+    from_start,
     level_values,
     settled,
 )
-from pickmix.inputs.schema import DAY, GAUSSIAN_KINDS, LEVEL_KINDS, ColumnSchema, TableSchema
+from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, ColumnSchema, TableSchema
 
 # Levels that a warning names.
 _MOST_NAMED = 3
@@ -89,17 +89,25 @@ def encode_column(
             expected = "durations" if letter == "m" else "dates"
             row, value = times.first, times.value(times.first)
             raise InputError(column=schema.name, row=row, value=value, expected=expected)
-        values = (times.values - _origin(schema)) / DAY
+        values = from_start(schema, times.values)
     else:
         numbers = as_numbers(schema.name, column)
         if schema.kind == "count":
             check_counts(schema.name, numbers)
-        values = from_origin(numbers.values, schema.origin)
+        values = from_start(schema, numbers.values)
+        if schema.kind == "ordinal":
+            unseen = ~np.isin(values, schema.levels) & ~column.missing
+            if unseen.any():
+                named = [f"{value:g}" for value in np.unique(values[unseen])]
+                _warn_of_unseen(schema, named, unseen)
+                column = replace(column, missing=column.missing | unseen)
     # What stands at missing places may be anything.
     coordinates = np.where(column.missing, np.nan, values) / schema.scale
     if schema.kind not in GAUSSIAN_KINDS:
         return coordinates, 0.0
-    return coordinates, np.where(column.missing, 0.0, -np.log(schema.scale))
+    # Atoms have probabilities, whatever the unit.
+    unitless = column.missing | np.isin(values, schema.atoms)
+    return coordinates, np.where(unitless, 0.0, -np.log(schema.scale))
 
 
 def _letter(schema: ColumnSchema) -> str:
@@ -287,11 +295,19 @@ def _decoded(
         return np.full(coordinates.shape, _origin(schema)), None
     if schema.kind in LEVEL_KINDS or schema.kind == "constant":
         return _decoded_levels(schema, coordinates.astype(np.int64), random)
+    if schema.kind == "ordinal":
+        levels = np.array(schema.levels)
+        values = levels[np.searchsorted(0.5 * (levels[1:] + levels[:-1]), coordinates)]
+        return values.astype(np.int64) if schema.whole else values, None
     if schema.kind == "date":
+        if schema.knots:
+            coordinates = np.clip(coordinates, *schema.ends)
         n_steps = coordinates * (schema.scale / float(schema.step or 1.0))
         whole = np.rint(n_steps).astype(np.int64) * schema.multiple
         return _origin(schema) + whole.astype(f"m8[{schema.unit}]"), None
     values, step = coordinates * schema.scale, Step(schema.multiple, schema.decimals)
+    if schema.knots:
+        values = np.clip(_exact(schema, coordinates, values), *_limits(schema))
     if schema.origin:
         # Sums of a large origin and whole numbers, not rounded, as far as 64 bits go.
         low, high = (-(2**63), 2**63 - 1) if schema.highest < 2**63 else (0, 2**64 - 1)
@@ -303,9 +319,26 @@ def _decoded(
         values = np.rint(values)
     elif schema.kind == "integer":
         values = step.snap(values)
+    # A zero has no sign.
+    values = values + 0.0
     # Beyond that they are no int64; the writer knows their type.
     fits = schema.whole and bool((np.abs(values) < 2.0**63).all())
     return np.rint(values).astype(np.int64) if fits else values, None
+
+
+def _limits(schema: ColumnSchema) -> tuple[float, float]:
+    """Return the smallest and largest value of numbers, counted from the origin."""
+    return float(schema.lowest - schema.origin), float(schema.highest - schema.origin)
+
+
+def _exact(schema: ColumnSchema, coordinates: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return atoms and values of the support to the last bit where coordinates are theirs."""
+    for exact in (np.array(schema.support), np.array(schema.atoms)):
+        if exact.size:
+            place = np.minimum(np.searchsorted(exact / schema.scale, coordinates), exact.size - 1)
+            same = exact[place] / schema.scale == coordinates
+            values = np.where(same, exact[place], values)
+    return values
 
 
 def _decoded_levels(

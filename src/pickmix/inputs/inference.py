@@ -23,13 +23,22 @@ from pickmix.inputs.kinds import (
     find_step,
     find_time_step,
     from_origin,
+    from_start,
     level_values,
     looks_like_counts,
     parse_times,
     readable_cells,
     without_unreadable,
 )
-from pickmix.inputs.schema import DAY, KINDS, LEVEL_KINDS, ColumnSchema, TableSchema
+from pickmix.inputs.maps import is_ordinal, learn_map
+from pickmix.inputs.schema import (
+    DAY,
+    GAUSSIAN_KINDS,
+    KINDS,
+    LEVEL_KINDS,
+    ColumnSchema,
+    TableSchema,
+)
 
 # Text with so many different values, and in half of the rows or more, is no category.
 _FEWEST_IDENTIFIERS = 20
@@ -40,6 +49,8 @@ _LEADING_ZERO = re.compile(r"[+-]?0\d+\Z")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' ])\d{3})(?:\1\d{3})*(?:[.,]\d+)?\Z")
 # Whole numbers beyond this count from the smallest one: float64 divides larger ones too coarsely.
 _LARGE = 2**48
+# Most values that may be called "ordinal", and rows from which on counts are mapped like others.
+_MOST_ORDINAL, _FEWEST_MAPPED_COUNTS = 1000, 1000
 _LEAVE_OUT = "Leave it out: {exclude} or {skip}."
 
 
@@ -48,11 +59,13 @@ def infer_schema(
     kinds: Mapping[str, str] | None = None,
     exclude: Sequence[str] = (),
     max_levels: int = 1000,
+    mapped: bool | None = None,
 ) -> TableSchema:
     """Find what the columns of a table hold; `kinds` and `exclude` say it of some.
 
     A category with more than `max_levels` levels keeps its most frequent ones; the others share a
-    code.
+    code. If `mapped`, numbers with few values are "ordinal", and others have atoms and a map to
+    normal scores; None means that the model does not know such columns.
     """
     kinds = dict(kinds or {}) | {name: "skip" for name in exclude}
     for name in kinds:
@@ -65,7 +78,7 @@ def infer_schema(
     if table.n_rows == 0:
         raise InputError("must have rows, got none")
     columns = [
-        _infer_column(name, column, kinds.get(name), max_levels)
+        _infer_column(name, column, kinds.get(name), max_levels, mapped)
         for name, column in table.columns.items()
     ]
     schema = TableSchema(columns, table.origin)
@@ -76,10 +89,11 @@ def infer_schema(
 
 
 def _infer_column(
-    name: str, column: TypedColumn, kind: str | None, max_levels: int
+    name: str, column: TypedColumn, kind: str | None, max_levels: int, mapped: bool | None
 ) -> ColumnSchema:
-    if kind is not None and kind not in KINDS:
-        problem = f"must be one of {', '.join(KINDS)}"
+    known = [known for known in KINDS if known != "ordinal" or mapped is not None]
+    if kind is not None and kind not in known:
+        problem = f"must be one of {', '.join(known)}"
         raise InputError(problem, parameter="schema", column=name, value=kind)
     share = float(column.missing.mean()) if column.missing.size else 0.0
     if kind == "skip":
@@ -107,12 +121,23 @@ def _infer_column(
             column=name,
             remedy='Did you mean "skip"?',
         )
+    is_given = kind is not None
     column, kind = _settle(name, column, kind, distinct)
+    if mapped and not is_given and kind in ("number", "integer", "count"):
+        if is_ordinal(column.observed):
+            kind = "ordinal"
+        elif kind == "count" and column.observed.shape[0] > _FEWEST_MAPPED_COUNTS:
+            kind = "integer"
     common = {"name": name, "kind": kind, "storage": column.storage, "missing": share}
     common |= {"form": column.form, "lenient": lenient}
     if kind in LEVEL_KINDS:
         return _level_column(common, column, max_levels)
-    return _date_column(common, column) if kind == "date" else _number_column(common, column)
+    if kind == "ordinal":
+        return _ordinal_column(common, column)
+    made = _date_column(common, column) if kind == "date" else _number_column(common, column)
+    if mapped and kind in GAUSSIAN_KINDS:
+        made = learn_map(made, from_start(made, column.observed))
+    return made
 
 
 def _settle(
@@ -126,7 +151,7 @@ def _settle(
         return column, "date" if column.storage == "time" else _number_kind(column.observed)
     if kind == "date":
         return as_times(name, column), kind
-    if kind in ("number", "integer", "count"):
+    if kind in ("number", "integer", "ordinal", "count"):
         column = as_numbers(name, column)
         if kind == "count":
             check_counts(name, column)
@@ -259,6 +284,32 @@ def _level_column(common: dict[str, Any], column: TypedColumn, max_levels: int) 
     shares = (counts / np.bincount(codes, weights=counts)[codes]).tolist()
     return ColumnSchema(
         **common, levels=tuple(levels), codes=tuple(codes.tolist()), shares=tuple(shares)
+    )
+
+
+def _ordinal_column(common: dict[str, Any], column: TypedColumn) -> ColumnSchema:
+    levels = np.unique(column.observed)
+    if levels.shape[0] > _MOST_ORDINAL or np.abs(levels.astype(np.float64)).max() > _LARGE:
+        raise InputError(
+            f'must not be "ordinal": the column has {levels.shape[0]:,} values, up to '
+            f"{levels[-1]:g}",
+            parameter="schema",
+            column=common["name"],
+            remedy='Take "number" or "category".',
+        )
+    step, n_levels = find_step(levels), levels.shape[0]
+    size = step or Step(1, 0)
+    return ColumnSchema(
+        **common,
+        lowest=levels[0].item(),
+        highest=levels[-1].item(),
+        levels=tuple((levels.astype(np.float64) + 0.0).tolist()),
+        codes=tuple(range(n_levels)),
+        shares=(1.0,) * n_levels,
+        step=None if step is None else size.size,
+        whole=levels.dtype.kind in "iu",
+        multiple=size.multiple,
+        decimals=size.decimals,
     )
 
 

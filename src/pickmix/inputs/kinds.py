@@ -13,13 +13,15 @@ import numpy as np
 
 from pickmix.inputs.columns import TypedColumn, whole_array
 from pickmix.inputs.errors import InputError
-from pickmix.inputs.schema import ColumnSchema
+from pickmix.inputs.schema import DAY, ColumnSchema
 from pickmix.inputs.text import with_points
 
 #: Kinds whose cells may be written as text.
-READ_KINDS = ("number", "integer", "count", "date")
+READ_KINDS = ("number", "integer", "ordinal", "count", "date")
 # Numbers with more decimals than this are not taken for rounded ones.
 _MOST_DECIMALS = 9
+# Share of the values that a step must divide.
+_NEARLY_ALL = 0.999
 # Counts by Poisson distributions: no larger mean, and no larger value.
 _MOST_MEAN, _MOST_COUNT = 10.0, 1000
 _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})(?:([T ])(\d{2}:\d{2}(?::\d{2}(?:\.(\d{1,9}))?)?)(Z?))?\Z")
@@ -46,17 +48,23 @@ class Step:
 
 
 def find_step(values: np.ndarray) -> Step | None:
-    """Find the largest decimal step that all values (N,) are multiples of.
+    """Find the largest decimal step that values (N,) are multiples of, but for one in a thousand.
 
     Steps are 1, 2, 2.5 or 5 times a power of ten, down to 1e-9. None if there is none that the
     digits of the type could show.
+
+    >>> find_step(np.append(np.arange(2000.0), 1.0 / 3.0))
+    Step(multiple=1, decimals=0)
     """
-    distinct = np.unique(values)
+    distinct, counts = np.unique(values, return_counts=True)
+    # Zeros are multiples of everything.
+    counts[distinct == 0] = 0
+    enough = _NEARLY_ALL * counts.sum()
     noise = np.finfo(distinct.dtype).eps if distinct.dtype.kind == "f" else 0.0
     if noise == 0.0 and distinct.dtype != np.float64:
         whole = distinct if distinct.dtype.kind == "u" else np.abs(distinct.astype(np.int64))
         # The smallest int64 has no positive counterpart: its bits are those of 2**63.
-        return _largest_step(int(np.gcd.reduce(whole.astype(np.uint64))), 0)
+        return _largest_step(whole.astype(np.uint64), counts, enough, 0)
     distinct = distinct.astype(np.float64)
     largest = float(np.abs(distinct).max(initial=0.0))
     for decimals in range(_MOST_DECIMALS + 1):
@@ -65,17 +73,23 @@ def find_step(values: np.ndarray) -> Step | None:
             return None
         scaled = distinct * 10.0**decimals
         whole = np.rint(scaled)
-        if (np.abs(scaled - whole) <= 4.0 * noise * np.abs(scaled)).all():
-            return _largest_step(int(np.gcd.reduce(np.abs(whole).astype(np.int64))), decimals)
+        obey = np.abs(scaled - whole) <= 4.0 * noise * np.abs(scaled)
+        if counts[obey].sum() >= enough:
+            exact = np.abs(whole[obey]).astype(np.uint64)
+            return _largest_step(exact, counts[obey], enough, decimals)
     return None
 
 
-def _largest_step(divisor: int, decimals: int) -> Step:
-    """Find 1, 2, 2.5 or 5 times a power of ten that divides what all values are multiples of."""
-    power = 1
-    while divisor and divisor % 10 == 0:
-        divisor, power = divisor // 10, power * 10
-    multiple = next((m for m in (25, 5, 2) if divisor and divisor % m == 0), 1) * power
+def _largest_step(whole: np.ndarray, counts: np.ndarray, enough: float, decimals: int) -> Step:
+    """Find 1, 2, 2.5 or 5 times a power of ten that divides enough of the values (n,)."""
+
+    def divides(multiple: int) -> bool:
+        return bool(counts[whole % np.uint64(multiple) == 0].sum() >= enough)
+
+    power, most = 1, min(int(whole.max(initial=0)), 10**18)
+    while power * 10 <= most and divides(power * 10):
+        power *= 10
+    multiple = power * next((m for m in (25, 5, 2) if power * m <= most and divides(power * m)), 1)
     while decimals and multiple % 10 == 0:
         multiple, decimals = multiple // 10, decimals - 1
     return Step(multiple, decimals)
@@ -121,6 +135,14 @@ def from_origin(values: np.ndarray, origin: int) -> np.ndarray:
         return values.astype(np.float64) - origin
     # Python's own numbers: differences may be beyond 64 bits.
     return np.array([value - origin for value in values.tolist()], dtype=np.float64)
+
+
+def from_start(schema: ColumnSchema, values: np.ndarray) -> np.ndarray:
+    """Return numbers (N,) counted from the column's origin; times as days since then."""
+    if schema.kind != "date":
+        return from_origin(values, schema.origin)
+    make: Any = np.timedelta64 if schema.form.get("duration") else np.datetime64
+    return np.asarray((values - make(schema.origin, schema.unit)) / DAY)
 
 
 # Text

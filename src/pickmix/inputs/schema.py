@@ -13,7 +13,7 @@ from pickmix.inputs.columns import STORAGES
 from pickmix.inputs.errors import InputError, aligned, shown
 
 #: Kinds of columns. The last two are not part of a model.
-KINDS = ("number", "integer", "count", "boolean", "category", "date", "constant", "skip")
+KINDS = ("number", "integer", "ordinal", "count", "boolean", "category", "date", "constant", "skip")
 #: Kinds by the family that models them.
 GAUSSIAN_KINDS = ("number", "integer", "date")
 LEVEL_KINDS = ("boolean", "category")
@@ -23,15 +23,19 @@ DAY: Any = np.timedelta64(1, "D")
 UNITS = {"D": "days", "h": "hours", "m": "minutes", "s": "seconds"}
 UNITS |= {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 # What columns of a kind are stored as; others may be stored as anything.
-_STORAGES: dict[str, tuple[str, ...]] = dict.fromkeys(("number", "integer", "count"), ("number",))
+_STORAGES: dict[str, tuple[str, ...]] = dict.fromkeys(
+    ("number", "integer", "ordinal", "count"), ("number",)
+)
 _STORAGES |= {"date": ("time",), "boolean": ("boolean", "number")}
 _ORIGINS = ("dict", "pandas", "polars", "pyarrow")
+# Fields of `inputs/maps.py`.
+_NUMBERS = ("atoms", "knots", "support", "ends")
 # Types of fields in JSON, and their names in messages.
 _FIELD_TYPES: dict[str, tuple[Any, str]] = dict.fromkeys(
     ("name", "kind", "storage", "unit"), (str, "text")
 )
-_FIELD_TYPES |= dict.fromkeys(("levels", "codes", "shares"), (list | tuple, "a list"))
-_FIELD_TYPES |= dict.fromkeys(("whole", "lenient"), (bool, "true or false"))
+_FIELD_TYPES |= dict.fromkeys(("levels", "codes", "shares", *_NUMBERS), (list | tuple, "a list"))
+_FIELD_TYPES |= dict.fromkeys(("whole", "lenient", "is_smooth"), (bool, "true or false"))
 _FIELD_TYPES |= dict.fromkeys(("multiple", "decimals", "origin"), (int, "a whole number"))
 
 
@@ -72,6 +76,15 @@ class ColumnSchema:
     #: Whether cells that are not numbers or dates count as missing: the fitted table had such cells
     #: and the kind was given.
     lenient: bool = False
+    #: Of numbers and dates, counted from the origin: values with probabilities of their own, and
+    #: the only values of draws, if not all are possible.
+    atoms: tuple[float, ...] = ()
+    support: tuple[float, ...] = ()
+    #: The map of other values to normal scores (`inputs/maps.py`): coordinates and scores, whether
+    #: it is smooth, and the smallest and largest coordinate.
+    knots: tuple[tuple[float, ...], ...] = ()
+    is_smooth: bool = False
+    ends: tuple[float, ...] = ()
 
     @property
     def is_modelled(self) -> bool:
@@ -93,6 +106,8 @@ class ColumnSchema:
                 raise _damaged(plain.get("name"), name, expected, plain.get(name))
         for name in ("levels", "codes", "shares"):
             plain[name] = tuple(plain.get(name, ()))
+        for name in _NUMBERS:
+            plain[name] = _nested(plain.get("name"), name, plain.get(name, ()))
         column = cls(**plain)
         _check_column(column)
         return column
@@ -103,16 +118,32 @@ class ColumnSchema:
             return self.name, self.kind, "", "", ""
         content = ""
         if self.levels:
-            named = [str(level) for level in self.levels[:4]]
+            is_number = self.kind == "ordinal"
+            named = [f"{level:.6g}" if is_number else str(level) for level in self.levels[:4]]
             rest = len(self.levels) - len(named)
             content = ", ".join(named) + (f", ... ({rest:,} more)" if rest else "")
         elif self.lowest is not None:
             ends = (self.lowest, self.highest)
             content = " to ".join(end if isinstance(end, str) else f"{end:.6g}" for end in ends)
+        if self.atoms:
+            content += f"; {self.shown_atoms()}"
         step = "" if self.step is None else f"{self.step:g}"
         if self.kind == "date" and self.step is not None:
             step = f"{self.multiple} {self.unit}"
         return self.name, self.kind, content, step, f"{100.0 * self.missing:.1f}%"
+
+    def shown_atoms(self) -> str:
+        """Name the values that have probabilities of their own, for people."""
+        values = self.atoms
+        if self.kind == "date":
+            make: Any = np.timedelta64 if self.form.get("duration") else np.datetime64
+            days = np.rint(np.array(values) / float(self.step or 1.0)) * self.multiple
+            first = make(self.origin, self.unit)
+            named = [str(first + day) for day in days.astype(f"m8[{self.unit}]")]
+        else:
+            named = [f"{value + self.origin:.6g}" for value in values]
+        rest = len(named) - 3
+        return "often " + ", ".join(named[:3]) + (f", ... ({rest} more)" if rest > 0 else "")
 
 
 class TableSchema:
@@ -195,6 +226,31 @@ def _damaged(column: Any, name: str, expected: str, value: Any) -> InputError:
     return InputError(problem, column=column, expected=expected)
 
 
+def _nested(column: Any, name: str, values: Any) -> tuple[Any, ...]:
+    try:
+        return tuple(
+            tuple(map(float, value)) if isinstance(value, list | tuple) else float(value)
+            for value in values
+        )
+    except (TypeError, ValueError) as error:
+        raise _damaged(column, name, "numbers", values) from error
+
+
+def _rises(values: Sequence[Any]) -> bool:
+    try:
+        array = np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return array.ndim == 1 and bool(np.isfinite(array).all() and (np.diff(array) > 0.0).all())
+
+
+def _is_map(column: ColumnSchema) -> bool:
+    sizes = [len(part) if isinstance(part, tuple) else 0 for part in column.knots]
+    if len(sizes) != 2 or sizes[0] != sizes[1] or sizes[0] < 2 or len(column.ends) != 2:
+        return False
+    return all(map(_rises, column.knots)) and column.ends[0] <= column.ends[1]
+
+
 def _check_column(column: ColumnSchema) -> None:
     """Refuse what would make rows of another model: fields of other types, levels without codes."""
 
@@ -202,7 +258,7 @@ def _check_column(column: ColumnSchema) -> None:
         return type(value) in (int, float) and math.isfinite(value)
 
     kind, codes, shares = column.kind, column.codes, column.shares
-    n_levels, has_levels = len(column.levels), kind in (*LEVEL_KINDS, "constant")
+    n_levels, has_levels = len(column.levels), kind in (*LEVEL_KINDS, "ordinal", "constant")
     is_dated = kind == "date" or (kind == "constant" and column.storage == "time")
     coded = len(codes) == n_levels and all(type(code) is int for code in codes)
     coded = coded and set(codes) == set((0, 1) if kind == "boolean" else range(len(set(codes))))
@@ -220,8 +276,15 @@ def _check_column(column: ColumnSchema) -> None:
         "step": (stepped or kind not in ("integer", "date"), "a positive number"),
         "scale": (is_number(column.scale) and column.scale > 0, "a finite positive number"),
         "unit": (column.unit in UNITS if is_dated else column.unit == "", f"one of {[*UNITS]}"),
+        "levels of an ordinal": (
+            kind != "ordinal" or _rises(column.levels),
+            "numbers, each larger than the one before",
+        ),
+        "knots": (not column.knots or _is_map(column), "values and scores, both rising"),
+        "atoms": (_rises(column.atoms) and (not column.atoms or column.knots), "rising numbers"),
+        "support": (_rises(column.support), "rising numbers"),
         "origin": (-(2**63) <= column.origin < 2**64, "a whole number of 64 bits"),
     }
     for name, (is_right, expected) in checks.items():
         if not is_right:
-            raise _damaged(column.name, name, expected, getattr(column, name))
+            raise _damaged(column.name, name, expected, getattr(column, name.split()[0]))

@@ -329,7 +329,7 @@ def _predict_columns(view: View, rows: Rows) -> list[tuple[float, float]]:
     affordable = _PREDICTION_WORK / (view.n_components * D * D)
     most = int(np.clip(affordable, _FEWEST_PREDICTED, _MOST_PREDICTED))
     values = rows.values[sample_rows(len(rows), most, seed=2)]
-    query = QueryRows(view.model, values, None, view.level_weights)
+    query = QueryRows(view.model, values, None, view.level_weights, view.maps)
     # The few cells that would need kernels for gaps may be missing in a summary.
     expected = answer_rows(query, all_cells=False).expected
     scores: list[tuple[float, float]] = []
@@ -338,8 +338,8 @@ def _predict_columns(view: View, rows: Rows) -> list[tuple[float, float]]:
         observed, means = values[seen, column.place], expected[seen, column.place]
         if np.unique(observed).shape[0] < 2:
             scores.append(unknown)
-        elif column.levels:
-            frequent = np.bincount(observed.astype(np.int64)).max() / observed.shape[0]
+        elif column.levels or column.kind == "ordinal":
+            frequent = np.unique(observed, return_counts=True)[1].max() / observed.shape[0]
             scores.append((float((observed == means).mean()), float(frequent)))
         else:
             left = float(np.square(observed - means).mean() / observed.var())

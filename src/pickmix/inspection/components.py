@@ -81,7 +81,7 @@ def component_table(model: Any, X: Any, *, scores: RowScores | None = None) -> C
         neighbour=neighbour,
         separation=separation,
         typical=typical,
-        centre=view.values(centre),
+        centre=view.centres(centre),
         scores=scores,
     )
 
@@ -165,7 +165,7 @@ def describe_clusters(view: View, scores: RowScores, labels: np.ndarray) -> list
     share[labels, np.arange(view.n_components)] = weights
     totals = share.sum(axis=1)
     share /= np.maximum(totals, 1e-300)[:, None]
-    by_place = {column.place: column for column in view.columns}
+    by_place = view.model_terms()
     traits: list[list[Trait]] = [[] for _ in range(n_clusters)]
     for part in parts:
         means, variances = part.coordinate_means(), part.coordinate_variances()

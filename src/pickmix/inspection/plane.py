@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import svds
 
+from pickmix.families.base import Pairs, Part
 from pickmix.inspection.view import View, view_of
+from pickmix.model.mapped import mapped_covariances, pair_moments
+from pickmix.model.rows import Posterior, QueryRows
 
 # Columns with more levels have no part in planes.
 _MOST_LEVELS = 50
@@ -163,16 +166,56 @@ def component_moments(
     n, m = components.shape[0], plane.basis.shape[1]
     means, covariances = np.zeros((n, starts[-1])), np.zeros((n, m, m))
     for part in view.parts:
+        if view.maps is not None and not part.tables and view.maps[int(part.columns[0])]:
+            at = np.array([starts[order[place]] for place in part.columns.tolist()])
+            found = mapped_components(view, part, components, plane.basis[at])
+            means[:, at], inner = found
+            covariances += inner
+            continue
         # Of the part's coordinates: their numbers, -1 if left out, scales and offsets.
         at, units = [], []
         for place, n_levels in zip(part.columns.tolist(), part.n_levels(), strict=True):
+            each = None if view.maps is None or place not in order else view.maps[place]
+            if each is not None or place not in order:
+                # A mean is a sum over levels. Atoms are part of their columns.
+                at.append(np.full(n_levels, starts[order[place]] if each is not None else -1))
+                values = np.zeros(n_levels) if each is None else each.levels
+                units += [(value, 0.0) for value in values.tolist()]
+                continue
             d, width = order[place], max(n_levels, 1)
             at.append(starts[d] + np.arange(width) if sizes[d] else np.full(width, -1))
             # Probabilities of levels have no units.
             units += [(view.columns[d].scale, view.columns[d].offset)] * width
         number, (scale, offset) = np.concatenate(at), np.array(units).T
         kept = number >= 0
-        means[:, number[kept]] = (part.coordinate_means()[components] * scale + offset)[:, kept]
+        inner = (part.coordinate_means()[components] * scale + offset)[:, kept]
+        np.add.at(means.T, number[kept], inner.T)
         basis = np.where(kept[:, None], plane.basis[number] * scale[:, None], 0.0)
         covariances += part.covariances_along(components, basis)
     return plane.project(means), covariances
+
+
+def mapped_components(
+    view: View, part: Part, components: np.ndarray, basis: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means (n, d) of a part's mapped columns, and covariances (n, m, m) along a basis (d, m)."""
+    D = len(view.columns)
+    query = QueryRows(view.model, np.full((1, D), np.nan), maps=view.maps)
+    which = np.zeros(components.shape[0], dtype=np.int64)
+    pairs = Pairs(query.seen_rows(np.zeros(1, dtype=np.int64)), which, components)
+    block = Posterior(which[:1], pairs, np.ones(components.shape[0]), which[:1], components[:1])
+    terms = {column.place: column for column in view.columns}
+    scale, offset = np.array(
+        [(terms[place].scale, terms[place].offset) for place in part.columns.tolist()]
+    ).T
+    means = np.stack(
+        [
+            pair_moments(query, block, part, target, place)[0]
+            for target, place in enumerate(part.columns.tolist())
+        ],
+        axis=1,
+    )
+    shown = np.flatnonzero(basis.any(axis=1))
+    inner = mapped_covariances(query, block, part, shown, part.columns[shown])
+    along = basis[shown] * scale[shown, None]
+    return means * scale + offset, np.asarray(along.T @ inner @ along)

@@ -18,10 +18,13 @@ from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
+from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.kernels.posteriors import log_sum_exp
 from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
+from pickmix.model.mapped import MappedDistribution
 from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows
 
 #: Rows that are drawn from a model without a closed form.
 N_DRAWS = 20_000
@@ -33,7 +36,7 @@ _LEAST_SCALE = 1e-3
 class Rows:
     """Rows that a view has read."""
 
-    #: (N, D), in the coordinates and the order of the model; NaN is missing.
+    #: (N, D), as the estimator's columns read them; NaN is missing.
     values: np.ndarray
     #: (N,), what log-densities gain by the units of a table.
     log_units: np.ndarray
@@ -61,7 +64,7 @@ class Rows:
 class RowScores:
     """Rows with their log-densities and components."""
 
-    #: (N, D), as `Rows.values`.
+    #: (N, D) of the model.
     rows: np.ndarray
     #: The most probable component (N,) of each row.
     component: np.ndarray
@@ -89,6 +92,7 @@ class View:
         self.weights = np.asarray(self.model.weights / self.model.weights.sum())
         self.n_components = int(self.weights.shape[0])
         self.parts: list[Part] = self.model.parts()[0]
+        self.maps: ColumnMaps | None = self._reader.maps
         self.level_weights: dict[int, np.ndarray] = self._reader.level_weights
         self.columns: list[ColumnTerms] = self._reader.terms()
         known = {
@@ -100,6 +104,8 @@ class View:
             kind, n_levels = known.get(column.place, ("number", 0))
             # Levels without names have their numbers.
             levels = column.levels or tuple(map(str, range(n_levels)))
+            if self._map_of(column) is not None:
+                levels = ()
             name = column.name if names is None else names[d]
             kind = column.kind or kind
             self.columns[d] = replace(column, name=name, kind=kind, levels=levels)
@@ -127,10 +133,23 @@ class View:
                 X, lambda n_rows: sample_rows(n_rows, most)
             )
         units = np.zeros(values.shape[0]) if log_units is None else log_units.sum(axis=1)
+        if self.maps is not None:
+            units = units + self.maps.forward(values)[1].sum(axis=1)
         return Rows(np.asarray(values, dtype=np.float64), units, numbers, n_data, table)
 
+    def model_rows(self, values: np.ndarray) -> np.ndarray:
+        """Rows of the model from `Rows.values`."""
+        return values if self.maps is None else self.maps.forward(values)[0]
+
+    def centres(self, rows: np.ndarray) -> np.ndarray:
+        """Complete rows of the model in the user's units and order; levels are codes."""
+        return self.values(rows if self.maps is None else self.maps.backward(rows))
+
+    def _map_of(self, column: ColumnTerms) -> ColumnMap | None:
+        return None if self.maps is None else self.maps[column.place]
+
     def values(self, rows: np.ndarray) -> np.ndarray:
-        """Rows (N, D) of the model in the user's units and order; levels are codes."""
+        """`Rows.values` in the user's units and order; levels are codes."""
         return np.stack([column.values(rows[:, column.place]) for column in self.columns], axis=1)
 
     def cells(self, rows: Rows) -> list[list[Any]]:
@@ -148,20 +167,22 @@ class View:
                 component = self.model.top_components(rows.values, 1)[0][:, 0]
             log_density = self.log_densities(rows.values)
         else:
-            components, densities = [], []
-            for log_joint, log_base, backend in self.model.log_joint_blocks(rows.values):
+            components, densities, values = [], [], self.model_rows(rows.values)
+            for log_joint, log_base, backend in self.model.log_joint_blocks(values):
                 likelihood = log_sum_exp(log_joint)
                 refuse_overflow(likelihood)
                 components.append(backend.top_components(log_joint.T, None, 1.0, 1)[0][:, 0])
                 densities.append(likelihood + log_base)
             component = np.concatenate(components)
             log_density = np.concatenate(densities) + rows.log_units
-        return RowScores(rows.values, component.astype(np.int64), log_density, rows.log_units)
+        values = self.model_rows(rows.values)
+        return RowScores(values, component.astype(np.int64), log_density, rows.log_units)
 
     def log_densities(self, values: np.ndarray) -> np.ndarray:
-        """Log-densities (N,) of rows of the model, in its coordinates."""
+        """Log-densities (N,) of `Rows.values`, in their coordinates."""
         with self.unnamed():
-            return np.asarray(self.model.score_samples(values))
+            scores = np.asarray(self.model.score_samples(self.model_rows(values)))
+        return scores if self.maps is None else scores + self.maps.forward(values)[1].sum(axis=1)
 
     def explain(self, rows: Rows, top: int | None = None) -> Explanation:
         """Explain rows, of a mixture in closed form."""
@@ -192,7 +213,8 @@ class View:
                 f"model must be able to draw rows, but its component {self.estimator.component!r} "
                 "has no `sample`. Add one, or look at a mixture in closed form."
             )
-        return np.asarray(self.model.sample(n_rows, np.random.RandomState(0))[0])
+        drawn = np.asarray(self.model.sample(n_rows, np.random.RandomState(0))[0])
+        return drawn if self.maps is None else self.maps.backward(drawn)
 
     @functools.cached_property
     def distributions(self) -> list[Distribution]:
@@ -204,7 +226,46 @@ class View:
             for part in self.parts
             for place, column in enumerate(part.columns.tolist())
         }
-        return [by_place[c.place].in_units(c.scale, c.offset, c.step) for c in self.columns]
+        return [
+            by_place[c.place].in_units(c.scale, c.offset, c.step)
+            if self._map_of(c) is None
+            else self._mapped_distribution(c, by_place[c.place])
+            for c in self.columns
+        ]
+
+    def _mapped_distribution(self, column: ColumnTerms, scores: Distribution) -> Distribution:
+        query = QueryRows(self.model, np.full((1, len(self.columns)), np.nan), maps=self.maps)
+        each, table = query.map_of(column.place), query.atom_table(column.place)
+        masses = np.zeros(0)
+        ((part, (target,), _),) = query.parts_of(np.array([column.place]))
+        if each.levels.size:
+            masses = self.weights @ part.tables[target]
+            masses /= masses.sum()
+        elif table is not None:
+            masses = self.weights @ table[:, 1:]
+            shares = self.weights * table[:, 0]
+            scores = part.distribution(target, shares / shares.sum())
+        units = column.scale, column.offset, column.step
+        return MappedDistribution(scores, each, masses, *units)
+
+    def model_terms(self) -> dict[int, ColumnTerms]:
+        """How columns of the model read, by their places: few values and atoms are levels."""
+        terms = {column.place: column for column in self.columns}
+        for column in self.columns:
+            each = self._map_of(column)
+            if self.maps is None or each is None:
+                continue
+            names = tuple(f"{v:.6g}" for v in column.values(np.append(each.levels, each.atoms)))
+            if each.levels.size:
+                terms[column.place] = replace(column, levels=names)
+                continue
+            terms[column.place] = replace(column, back=each.backward)
+            if column.place in self.maps.indicators:
+                if column.start is not None:
+                    names = tuple(column.dates(column.values(each.atoms)))
+                place = self.maps.indicators[column.place]
+                terms[place] = replace(column, place=place, levels=("another value", *names))
+        return terms
 
     def parts_from(self, scores: RowScores) -> tuple[list[Part], np.ndarray]:
         """What describes the components, and flags (K,) of those of which anything is known.

@@ -14,10 +14,11 @@ import numpy as np
 
 from pickmix.families.base import Family, RandomSource
 from pickmix.inputs.arrays import check_noise, is_lazy_frame, read_numbers
+from pickmix.inputs.maps import ColumnMaps
 from pickmix.inputs.open_rows import is_dask, is_source
 
 #: Kinds of columns whose values are names, of arrays and of tables.
-LEVEL_KINDS = ("level", "boolean", "category")
+LEVEL_KINDS = ("level", "boolean", "category", "ordinal")
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,11 @@ class ColumnTerms:
     levels: tuple[str, ...] = ()  # Names of the codes of a column of levels.
     #: The date that days are counted from; None of durations and of what is no date.
     start: Any = None
+    #: From coordinates of the model to those that `scale` and `offset` are for, if they differ.
+    back: Callable[[np.ndarray], np.ndarray] | None = None
 
     def values(self, coordinates: np.ndarray) -> np.ndarray:
+        coordinates = coordinates if self.back is None else self.back(coordinates)
         return coordinates if self.levels else np.asarray(coordinates * self.scale + self.offset)
 
     @property
@@ -70,6 +74,8 @@ class Columns:
         self.all_labels = self.names or [str(column) for column in range(self.n_columns)]
         #: By number of a column: see `QueryRows`.
         self.level_weights: dict[int, np.ndarray] = {}
+        #: From columns of rows that are read to those of the model, if they differ.
+        self.maps: ColumnMaps | None = None
 
     # Which columns.
 
@@ -81,7 +87,7 @@ class Columns:
         return ", ".join(self.labels(columns))
 
     def in_model_order(self, columns: np.ndarray) -> np.ndarray:
-        """Columns in the order that a mixture of them has them in."""
+        """Columns of the model that a mixture of these columns has, in its order."""
         return columns
 
     def find(self, columns: Any) -> np.ndarray:

@@ -12,6 +12,13 @@ from numpy.typing import ArrayLike
 from pickmix.checks import check_integer
 from pickmix.families.base import Pairs, RandomSource
 from pickmix.model.columns import Columns
+from pickmix.model.mapped import (
+    mapped_covariances,
+    mapped_modes,
+    mapped_moments,
+    mapped_quantiles,
+    pair_moments,
+)
 from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
 
@@ -90,7 +97,7 @@ class ConditionalMixtures:
             raise IndexError(f"there are {n} conditional mixtures, got number {i}.")
         number %= n
         noise = None if self._rows.noise is None else self._rows.noise[[number]]
-        alone = self._rows.with_rows(self._rows.rows[[number]], noise)
+        alone = self._rows.with_rows(self._rows.natural[[number]], noise)
         row = alone.seen_rows(np.array([0]))
         model = self._rows.model.over_columns(
             self._terms.in_model_order(self.columns),
@@ -131,6 +138,15 @@ class ConditionalMixtures:
             P = block.weights.shape[0]
             inner, within = np.empty((P, d)), np.zeros((P, d, d))
             for part, targets, among in self._parts:
+                if self._rows.has_map(int(self.columns[among[0]])):
+                    columns = self.columns[among]
+                    for target, place in zip(targets.tolist(), among.tolist(), strict=True):
+                        column = int(self.columns[place])
+                        pairs_of = self._rows, block, part, target, column
+                        inner[:, place] = pair_moments(*pairs_of)[0]
+                    found = mapped_covariances(self._rows, block, part, targets, columns)
+                    within[:, among[:, None], among] = found
+                    continue
                 pairs = block.pairs.of(part.columns)
                 inner[:, among] = part.moments(pairs, targets)[0]
                 within[:, among[:, None], among] = part.covariances(pairs, targets)
@@ -163,8 +179,18 @@ class ConditionalMixtures:
         quantiles = np.empty((len(self), self.columns.shape[0], wanted.shape[0]))
         for block in self._rows.posteriors(self.columns.shape[0]):
             for part, targets, among in self._parts:
+                mapped = [self._rows.has_map(int(self.columns[column])) for column in among]
+                for target, column in zip(targets[mapped], among[mapped], strict=True):
+                    for number, share in enumerate(wanted.tolist()):
+                        quantiles[block.numbers, column, number] = mapped_quantiles(
+                            self._rows, block, part, target, int(self.columns[column]), share
+                        )
+                if all(mapped):
+                    continue
                 means, variances = part.moments(block.pairs.of(part.columns), targets)
                 for m, column in enumerate(among):
+                    if mapped[m]:
+                        continue
                     centre = self._rows.centre[self.columns[column]]
                     for number, share in enumerate(wanted.tolist()):
                         quantiles[block.numbers, column, number] = centre + part.quantiles(
@@ -187,7 +213,16 @@ class ConditionalMixtures:
         return self._terms.probabilities(column, self.columns, self._shares)
 
     def _shares(self, number: int) -> np.ndarray | None:
-        """Probabilities (n, L) of a column's codes; None without codes or if not queried."""
+        """Probabilities (n, L) of a column's codes; None without codes or if not queried.
+
+        Of a column with atoms: of none, and of each.
+        """
+        table = self._rows.atom_table(number)
+        if table is not None:
+            shares = np.empty((len(self), table.shape[1]))
+            for block in self._rows.posteriors():
+                shares[block.numbers] = block.average_components(table)
+            return shares
         for part, targets, among in self._parts:
             where = np.flatnonzero(self.columns[among] == number)
             if where.size and part.tables:
@@ -205,10 +240,11 @@ class ConditionalMixtures:
         Missing cells are left out, and densities are in the units of the table.
         """
         values, log_units = self._terms.read_targets(Y, self.columns, len(self))
-        rows = self._rows.rows.copy()
+        rows = self._rows.natural.copy()
         rows[:, self.columns] = values
         joint = self._rows.with_rows(rows, self._rows.noise)
-        return np.asarray(joint.log_densities() - self._rows.log_densities() + log_units)
+        gained = joint.natural_log_densities() - self._rows.natural_log_densities()
+        return np.asarray(gained + log_units)
 
     def sample(self, n_draws: int = 1, random_state: Any = None) -> Any:
         """Draws (n, n_draws, d); of a `TableMixture`, a table of the kind that was fitted.
@@ -239,6 +275,15 @@ def conditional_moments(
     parts = query.parts_of(columns)
     for block in query.posteriors(shape[1]):
         for part, targets, among in parts:
+            mapped = np.array([query.has_map(int(column)) for column in columns[among]])
+            for target, place in zip(targets[mapped], among[mapped], strict=True):
+                found = mapped_moments(query, block, part, int(target), int(columns[place]))
+                means[block.numbers, place] = found[0]
+                if with_std:
+                    variances[block.numbers, place] = found[1]
+            targets, among = targets[~mapped], among[~mapped]
+            if not targets.size:
+                continue
             if part.tables:
                 for target, column in zip(targets, among, strict=True):
                     shares = block.average_components(part.tables[target])
@@ -268,12 +313,30 @@ def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
                 for m, (target, column) in enumerate(zip(targets, among, strict=True)):
                     shares = part.tables[target][block.best] * query.weights_of(columns[column])
                     inner[:, m] = shares.argmax(axis=1)
-            centre = query.centre[part.columns[targets]]
-            modes[block.numbers[:, None], among] = inner + centre
+            modes[block.numbers[:, None], among] = inner + query.centre[part.columns[targets]]
+            for target, place in zip(targets.tolist(), among.tolist(), strict=True):
+                if query.has_map(int(columns[place])):
+                    modes[block.numbers, place] = mapped_modes(
+                        query,
+                        part,
+                        target,
+                        int(columns[place]),
+                        modes[block.numbers, place],
+                        block.best,
+                    )
     return modes
 
 
 def conditional_draws(
+    query: QueryRows, columns: np.ndarray, n_draws: int, random: RandomSource
+) -> np.ndarray:
+    if query.maps is not None:
+        latent = _latent_draws(query, query.maps.latent(columns), n_draws, random)
+        return query.maps.backward(latent, columns)
+    return _latent_draws(query, columns, n_draws, random)
+
+
+def _latent_draws(
     query: QueryRows, columns: np.ndarray, n_draws: int, random: RandomSource
 ) -> np.ndarray:
     drawn = np.empty((query.rows.shape[0], n_draws, columns.shape[0]))
@@ -294,9 +357,9 @@ def impute_rows(
     query: QueryRows, strategy: str, n_draws: int = 1, random: RandomSource | None = None
 ) -> np.ndarray:
     """Rows (n_draws, n, D) with values instead of NaN: "mean", "mode" or "draw"."""
-    missing = ~query.seen
+    missing = np.isnan(query.natural)
     targets = np.flatnonzero(missing.any(axis=0))
-    filled = np.repeat(query.rows[None], n_draws, axis=0)
+    filled = np.repeat(query.natural[None], n_draws, axis=0)
     if not targets.size:
         return filled
     if strategy == "mean":

@@ -173,6 +173,7 @@ class Answers(NamedTuple):
     expected: np.ndarray
     spread: np.ndarray
     doubtful: np.ndarray
+    surprise: np.ndarray
 
 
 def explain_rows(
@@ -186,18 +187,18 @@ def explain_rows(
     `level_units` (N, D) is what log-probabilities of levels gain where codes stand for several.
     """
     answers = answer_rows(query)
-    groups = np.full(query.rows.shape, -1)
+    groups = np.full(query.natural.shape, -1)
     surprise = _surprise(query, answers, level_units)
     if query.noise is None:
         answers, surprise = _take_groups(query, answers, surprise, groups, level_units)
     return Explanation(
-        query.rows.copy(),
+        query.natural.copy(),
         answers.log_density,
         answers.log_conditional,
         answers.expected,
         answers.spread,
         rank_columns(surprise, top),
-        tuple(query.kinds()),
+        tuple(query.kinds()[: groups.shape[1]]),
         tuple(names),
         surprise,
         groups,
@@ -209,13 +210,19 @@ def answer_rows(query: QueryRows, all_cells: bool = True) -> Answers:
 
     p(x_-j) = sum_k w_k p_k(x) / p_k(x_j | x_-j), and all p_k(x_j | x_-j) of a row and a component
     come from one precision matrix. Cells where that loses digits are evaluated by themselves, or
-    have no `expected` value unless `all_cells`.
+    have no `expected` value unless `all_cells`. Of mapped columns, answers are in natural units.
     """
+    answers = _answer_model_rows(query, all_cells)
+    return answers if query.maps is None else _natural_answers(query, answers)
+
+
+def _answer_model_rows(query: QueryRows, all_cells: bool) -> Answers:
     shape = query.rows.shape
     parts = query.parts if query.noise is None else [part.with_noise() for part in query.parts]
     log_density, doubtful = np.zeros(shape[0]), np.zeros(shape, dtype=np.bool_)
     log_conditional, expected, spread = (np.full(shape, np.nan) for _ in range(3))
-    answers = Answers(log_density, log_conditional, expected, spread, doubtful)
+    surprise = np.full(shape, np.nan)
+    answers = Answers(log_density, log_conditional, expected, spread, doubtful, surprise)
     for numbers, log_joint in query.log_joints():
         log_density[numbers] = log_sum_exp(log_joint)
         for block in _alike(query, numbers):
@@ -227,7 +234,68 @@ def answer_rows(query: QueryRows, all_cells: bool = True) -> Answers:
     else:
         expected[doubtful] = np.nan
     log_conditional[~query.seen] = np.nan
+    is_level = np.isin(query.kinds().astype(str), LEVEL_KINDS)
+    with np.errstate(divide="ignore"):
+        peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
+        peak = peak + np.where(is_level, 1.0, -1.0) * np.log(spread)
+    surprise[:] = peak - log_conditional
     return answers
+
+
+def _natural_answers(query: QueryRows, answers: Answers) -> Answers:
+    """Answers for natural cells: an atom or none, and then the number, by the chain rule.
+
+    Of a number, what is expected is the value of the expected score.
+    """
+    maps = query.maps
+    assert maps is not None
+    D = maps.n_natural
+    answers = Answers(answers.log_density, *(part[:, :D].copy() for part in answers[1:]))
+    answers.log_density[:] += np.sum(query.log_slopes, axis=-1)
+    answers.log_conditional[:] += query.log_slopes
+    for d in range(D):
+        each = maps[d]
+        seen = np.flatnonzero(~np.isnan(query.natural[:, d]))
+        if each is None or not seen.size:
+            continue
+        score, deviation = answers.expected[seen, d], answers.spread[seen, d]
+        if each.levels.size:
+            known = ~np.isnan(score)
+            answers.expected[seen[known], d] = each.levels[score[known].astype(np.int64)]
+            continue
+        ends = each.backward(score - deviation), each.backward(score + deviation)
+        answers.expected[seen, d] = each.backward(score)
+        answers.spread[seen, d] = 0.5 * (ends[1] - ends[0])
+        if d in maps.indicators:
+            _answer_atoms(query, answers, d, seen)
+    return answers
+
+
+def _answer_atoms(query: QueryRows, answers: Answers, d: int, seen: np.ndarray) -> None:
+    """Add to the answers for numbers which atom a cell is, or none, given the other cells."""
+    each, table = query.map_of(d), query.atom_table(d)
+    assert query.maps is not None
+    assert table is not None
+    codes = query.rows[seen, query.maps.indicators[d]].astype(np.int64)
+    rows = query.natural[seen]
+    rows[:, d] = np.nan
+    others = query.with_rows(rows, None)
+    shares = np.empty((seen.size, table.shape[1]))
+    for block in others.posteriors():
+        shares[block.numbers] = block.average_components(table)
+    means, deviations = conditional_moments(others, np.array([d]))
+    of_code = np.log(shares[np.arange(seen.size), codes])
+    best = shares.argmax(axis=1)
+    gained = np.log(shares.max(axis=1)) - of_code
+    is_atom, likely = codes > 0, best > 0
+    for name, rest in (("log_conditional", of_code), ("surprise", gained)):
+        part = getattr(answers, name)
+        part[seen, d] = np.where(is_atom, 0.0, part[seen, d]) + rest
+    expected = np.where(likely, np.append(0.0, each.atoms)[best], answers.expected[seen, d])
+    # A number is expected, but there is an atom.
+    expected = np.where(is_atom & ~likely, means[:, 0], expected)
+    answers.expected[seen, d] = expected
+    answers.spread[seen, d] = np.where(is_atom | likely, deviations[:, 0], answers.spread[seen, d])
 
 
 # What explains some of the rows (n,), given as (n, D) with other gaps, and their surprises.
@@ -236,12 +304,8 @@ Given = Callable[[np.ndarray, np.ndarray], tuple[Answers, np.ndarray]]
 
 def _surprise(query: QueryRows, answers: Answers, level_units: np.ndarray | float) -> np.ndarray:
     """How much less probable cells (N, D) are than what is expected there."""
-    is_level = np.isin(query.kinds().astype(str), LEVEL_KINDS)
-    with np.errstate(divide="ignore"):
-        peak = np.where(is_level, 0.0, -0.5 * np.log(2.0 * np.pi))
-        peak = peak + np.where(is_level, 1.0, -1.0) * np.log(answers.spread)
-    gained = np.where(is_level, level_units, 0.0)
-    return np.asarray(peak - answers.log_conditional - gained)
+    kinds = query.kinds()[: answers.surprise.shape[1]].astype(str)
+    return np.asarray(answers.surprise - np.where(np.isin(kinds, LEVEL_KINDS), level_units, 0.0))
 
 
 def _take_groups(
@@ -256,7 +320,7 @@ def _take_groups(
     Returns expectations and surprises of cells given those that are left when they are reached, and
     of pairs given the cells outside of them.
     """
-    units = np.broadcast_to(level_units, query.rows.shape)
+    units = np.broadcast_to(level_units, query.natural.shape)
 
     def given(numbers: np.ndarray, rows: np.ndarray) -> tuple[Answers, np.ndarray]:
         some = query.with_rows(rows, None)
@@ -265,7 +329,7 @@ def _take_groups(
 
     extreme = _find_extreme(query, given)
     answers = Answers(*(part.copy() for part in answers))
-    surprise, current, rows = surprise.copy(), surprise.copy(), query.rows.copy()
+    surprise, current, rows = surprise.copy(), surprise.copy(), query.natural.copy()
     active = np.arange(rows.shape[0])
     for group in range(_MOST_GROUPS):
         extreme &= ~np.isnan(rows)
@@ -313,12 +377,12 @@ def _largest(surprise: np.ndarray) -> np.ndarray:
 
 def _find_extreme(query: QueryRows, given: Given) -> np.ndarray:
     """Whether cells (N, D) are notable by themselves; only the most extreme of a row."""
-    N, D = query.rows.shape
+    N, D = query.natural.shape
     extreme = np.full((N, D), -np.inf)
     for column in range(D):
         alone = np.full((N, D), np.nan)
-        alone[:, column] = query.rows[:, column]
-        seen = np.flatnonzero(query.seen[:, column])
+        alone[:, column] = query.natural[:, column]
+        seen = np.flatnonzero(~np.isnan(query.natural[:, column]))
         if seen.size:
             extreme[seen, column] = given(seen, alone[seen])[1][:, column]
     most = min(_MOST_EXTREME, D)
@@ -352,7 +416,7 @@ def _evaluate_again(query: QueryRows, answers: Answers) -> None:
         rows = query.rows[cells[0]]
         rows[numbers, cells[1]] = np.nan
         noise = None if query.noise is None else query.noise[cells[0]]
-        others = query.with_rows(rows, noise)
+        others = QueryRows(query.model, rows, noise, query.level_weights)
         answers.log_conditional[cells] = answers.log_density[cells[0]] - others.log_densities()
         if noise is not None:
             # Noise may correlate cells that are independent without it.
@@ -383,7 +447,7 @@ def _explain_block(
     answers: Answers,
 ) -> None:
     """Write the answers of rows of one pattern."""
-    log_density, log_conditional, expected, spread, doubtful = answers
+    log_density, log_conditional, expected, spread, doubtful, _ = answers
     rows = query.seen_rows(numbers)
     for part in parts:
         seen = rows.of(part.columns)

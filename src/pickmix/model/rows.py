@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Pairs, Part, SeenRows
+from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.model.mixture import MixtureModel, parts_of
 
 _LITTLE = 1e-14  # Smaller shares of a row are below the resolution of float64.
@@ -53,7 +54,8 @@ class QueryRows:
 
     `noise`: variances (N, D) or covariances (N, D, D) of observed cells, 0 elsewhere.
     `level_weights`, by column: factors (L,) of probabilities in the choice of the best level, if
-    levels stand for several.
+    levels stand for several. With `maps` of columns, the rows are natural ones (`natural`), of
+    which `rows` of the model are made; `log_slopes` (N, D) are what log-densities gain by that.
     """
 
     def __init__(
@@ -62,9 +64,14 @@ class QueryRows:
         rows: np.ndarray,
         noise: np.ndarray | None = None,
         level_weights: Mapping[int, np.ndarray] | None = None,
+        maps: ColumnMaps | None = None,
     ) -> None:
-        self.model = model
-        self.rows = np.asarray(rows, dtype=np.float64)
+        self.model, self.maps = model, maps
+        self.natural = self.rows = np.asarray(rows, dtype=np.float64)
+        self.log_slopes: np.ndarray | float = 0.0
+        if maps is not None:
+            self.rows, log_slopes = maps.forward(self.natural)
+            self.log_slopes = log_slopes
         self.seen = ~np.isnan(self.rows)
         self.noise = None if noise is None else _of_seen(noise, self.seen)
         self.level_weights = level_weights or {}
@@ -76,7 +83,24 @@ class QueryRows:
         self.order = np.argsort(self.patterns, kind="stable")
 
     def with_rows(self, rows: np.ndarray, noise: np.ndarray | None) -> QueryRows:
-        return QueryRows(self.model, rows, noise, self.level_weights)
+        return QueryRows(self.model, rows, noise, self.level_weights, self.maps)
+
+    def has_map(self, column: int) -> bool:
+        return self.maps is not None and self.maps[column] is not None
+
+    def map_of(self, column: int) -> ColumnMap:
+        each = None if self.maps is None else self.maps[column]
+        assert each is not None
+        return each
+
+    def atom_table(self, column: int) -> np.ndarray | None:
+        """Probabilities (K, 1 + A) of no atom and of each; None of a column without atoms."""
+        place = None if self.maps is None else self.maps.indicators.get(int(column))
+        if place is None:
+            return None
+        ((part, (target,), _),) = self.parts_of(np.array([place]))
+        table: np.ndarray = part.tables[target]
+        return table / table.sum(axis=1, keepdims=True)
 
     def kinds(self) -> np.ndarray:
         """Whether each column (D,) holds a "number", a "count" or a "level"."""
@@ -144,6 +168,10 @@ class QueryRows:
         refuse_overflow(found)
         found[~self.seen.any(axis=1)] = 0.0
         return found
+
+    def natural_log_densities(self) -> np.ndarray:
+        """As `log_densities`, of natural rows."""
+        return np.asarray(self.log_densities() + np.sum(self.log_slopes, axis=-1))
 
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:

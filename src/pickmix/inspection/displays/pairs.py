@@ -119,7 +119,7 @@ class PairsDisplay(Display):
         labels = model.merge_tree().labels(level)
         return cls(
             plane.project(rows),
-            np.asarray(view.model.predict(read.values, labels=labels)),
+            np.asarray(view.model.predict(view.model_rows(read.values), labels=labels)),
             np.asarray(reduced.model.weights),
             *component_moments(reduced, plane),
             list(plane.names),
