@@ -109,7 +109,11 @@ def people():
         }
     )
     frame.loc[:99, "age"] = np.nan
-    return TableMixture(2, column_transform=None, random_state=0, max_iter=20, tol=0.0).fit(frame), frame, group
+    return (
+        TableMixture(2, column_transform=None, random_state=0, max_iter=20, tol=0.0).fit(frame),
+        frame,
+        group,
+    )
 
 
 CLOSED_FORM = {

@@ -185,8 +185,8 @@ class TableColumns(Columns):
         by_code = shares(number)
         if by_code is None:
             raise ValueError(
-                "column must be a category, a boolean, or a number with few or frequent values, got "
-                f"the {schema.kind} {column!r}."
+                "column must be a category, a boolean, or a number with few or frequent values, "
+                f"got the {schema.kind} {column!r}."
             )
         probabilities = by_code[:, list(schema.codes)] * np.array(schema.shares)
         levels = np.array(schema.levels)

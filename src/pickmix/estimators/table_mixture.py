@@ -42,13 +42,15 @@ class TableMixture(ClosedFormMixture):
     =========  ===================================================================================
     kind       columns, and how they are modelled
     =========  ===================================================================================
-    number     Numbers without a common decimal step: Gaussian.
+    number     Numbers without a common decimal step: Gaussian, after `column_transform`.
     integer    Whole numbers, or numbers rounded to a decimal step such as 0.1 or 25: Gaussian, with
-               at least the variance of rounding, step^2 / 12. Ties then do not make the density
-               unbounded.
-    count      Whole numbers that look like counts: Poisson. The smallest is 0, the mean at most
-               10, and they spread and lean to the right at least as Poisson counts do. All other
-               whole numbers are "integer".
+               about the variance of rounding, step^2 / 12, at least. Ties then do not make the
+               density unbounded.
+    ordinal    Numbers with few values: probabilities. Answers are numbers: means, quantiles.
+    count      Whole numbers that look like counts, of tables with at most 1000 rows or without
+               `column_transform`: Poisson. The smallest is 0, the mean at most 10, and they spread
+               and lean to the right at least as Poisson counts do. All other whole numbers are
+               "integer".
     boolean    True and false, or 1 and 0: probabilities.
     category   Text, categorical types: probabilities. Rare levels beyond `max_levels` share one
                probability per component, divided among them as in the whole table.
@@ -59,10 +61,8 @@ class TableMixture(ClosedFormMixture):
     =========  ===================================================================================
 
     All numbers, integers and dates are one group with covariances of `covariance_type`; given the
-    component, this group and all other columns are independent. Numbers are divided by their
-    standard deviation inside, so units do not matter; densities are in the units of the table
-    (days, for dates). Skewed columns are not transformed: take logarithms before the fit if they
-    help.
+    component, this group and all other columns are independent. Units do not matter; densities are
+    in the units of the table (days, for dates), and probabilities where values have some.
 
     Missing values are NaN, None, NaT, pandas.NA, empty text, and in CSV files also NA, null and the
     like. Nothing is filled in for a fit or a score: both use the observed values only.
@@ -95,8 +95,9 @@ class TableMixture(ClosedFormMixture):
         is "ordinal". In others, values that very many rows share (1 % or more, and five times as
         many as values near them) are *atoms* with probabilities of their own, and the rest is
         mapped to a standard normal distribution by a monotone function, of which densities have
-        the derivative. Draws keep to the range of the fitted table, and where values repeat to the
-        values in it. None takes numbers as they are.
+        the derivative, unless short fits find numbers as they are better. Draws keep to the range
+        of the fitted table, and where values repeat to the values in it. None takes numbers as they
+        are.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6
@@ -111,8 +112,9 @@ class TableMixture(ClosedFormMixture):
     schema_ : TableSchema
         Kinds, levels and scales of the columns; prints as a table.
     mixture_ : FamilyMixture
-        The mixture of encoded rows: columns in the order of their names, numbers in units of their
-        standard deviation, levels as codes.
+        The mixture of encoded rows: columns in the order of their names, numbers as normal scores
+        or in units of their spread, levels as codes; then, for each column with atoms, the number
+        of the atom, or 0. Where an atom is, the number itself counts as missing.
     weights_, parameters_, converged_, outcome_, n_iter_, n_steps_, trace_
         As in `mixture_`. Log-likelihoods in the trace are those of encoded rows.
     n_features_in_ : int
@@ -319,8 +321,8 @@ class TableMixture(ClosedFormMixture):
         """Draw rows, as a table of the kind that was fitted: column order, types, levels.
 
         Columns of kind "skip" are left out. For a Parquet file the result is a pyarrow Table, for a
-        CSV file a dict of arrays. Draws of integers and dates are rounded to their step; they may
-        lie beyond the range of the fitted table.
+        CSV file a dict of arrays. Draws of integers and dates are rounded to their step, and keep
+        to the range of the fitted table unless `column_transform` is None.
 
         Parameters
         ----------

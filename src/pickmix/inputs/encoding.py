@@ -301,7 +301,7 @@ def _decoded(
         return values.astype(np.int64) if schema.whole else values, None
     if schema.kind == "date":
         if schema.knots:
-            coordinates = np.clip(coordinates, *schema.ends)
+            coordinates = np.clip(coordinates, schema.ends[0], schema.ends[1])
         n_steps = coordinates * (schema.scale / float(schema.step or 1.0))
         whole = np.rint(n_steps).astype(np.int64) * schema.multiple
         return _origin(schema) + whole.astype(f"m8[{schema.unit}]"), None

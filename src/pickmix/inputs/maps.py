@@ -72,7 +72,7 @@ class ColumnMap:
         piece = np.searchsorted(scores, z, side="right")
         base = np.clip(piece - 1, 0, places.shape[0] - 1)
         x = places[base] + (z - scores[base]) / self._slopes[piece]
-        return np.clip(x, self.lowest, self.highest)
+        return np.asarray(np.clip(x, self.lowest, self.highest))
 
     def moments(self, means: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means and variances (P,) of x where z is normal, exactly: x is linear in pieces.
@@ -225,7 +225,7 @@ def _map_of(column: ColumnSchema) -> ColumnMap | None:
 def is_ordinal(values: np.ndarray) -> bool:
     """Whether numbers (N,) have few values, each many times."""
     most = min(_MOST_LEVELS, values.shape[0] // _ROWS_PER_LEVEL)
-    return 2 <= np.unique(values).shape[0] <= most
+    return bool(2 <= np.unique(values).shape[0] <= most)
 
 
 def learn_map(column: ColumnSchema, seen: np.ndarray) -> ColumnSchema:
@@ -333,7 +333,8 @@ def spread_ties(schema: TableSchema, rows: np.ndarray) -> np.ndarray:
             values, which = np.unique(x[moved], return_inverse=True)
             edges = _edges(values, None)
             half = np.stack([values - edges[:-1], edges[1:] - values])[:, which]
-        uniforms = np.random.default_rng(zlib.crc32(column.name.encode("utf-8", "surrogatepass"))).random(x.shape[0])
+        seed = zlib.crc32(column.name.encode("utf-8", "surrogatepass"))
+        uniforms: np.ndarray = np.random.default_rng(seed).random(x.shape)
         u = uniforms[moved]
         spread[moved, d] += (half[0] + half[1]) * u - half[0]
     return spread

@@ -167,10 +167,10 @@ def component_moments(
     means, covariances = np.zeros((n, starts[-1])), np.zeros((n, m, m))
     for part in view.parts:
         if view.maps is not None and not part.tables and view.maps[int(part.columns[0])]:
-            at = np.array([starts[order[place]] for place in part.columns.tolist()])
-            found = mapped_components(view, part, components, plane.basis[at])
-            means[:, at], inner = found
-            covariances += inner
+            numbers = np.array([starts[order[place]] for place in part.columns.tolist()])
+            found = mapped_components(view, part, components, plane.basis[numbers])
+            means[:, numbers] = found[0]
+            covariances += found[1]
             continue
         # Of the part's coordinates: their numbers, -1 if left out, scales and offsets.
         at, units = [], []

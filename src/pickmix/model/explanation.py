@@ -198,7 +198,7 @@ def explain_rows(
         answers.expected,
         answers.spread,
         rank_columns(surprise, top),
-        tuple(query.kinds()[: groups.shape[1]]),
+        tuple(query.kinds()[: query.natural.shape[1]]),
         tuple(names),
         surprise,
         groups,

@@ -100,7 +100,7 @@ class QueryRows:
             return None
         ((part, (target,), _),) = self.parts_of(np.array([place]))
         table: np.ndarray = part.tables[target]
-        return table / table.sum(axis=1, keepdims=True)
+        return np.asarray(table / table.sum(axis=1, keepdims=True))
 
     def kinds(self) -> np.ndarray:
         """Whether each column (D,) holds a "number", a "count" or a "level"."""
