@@ -82,8 +82,7 @@ class Sweep:
         unseen = np.isnan(values).all(axis=1)
         if unseen.any():
             weights = np.where(unseen, 0.0, 1.0 if weights is None else weights)
-        if family.column_order is not None:
-            values = values[:, family.column_order]
+        values = family.coordinates(values)
         rows = make_rows(values, weights, self.centre)
         evaluations = 0
         if state is not None:

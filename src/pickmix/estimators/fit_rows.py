@@ -57,16 +57,16 @@ class FitRows:
         problem = family.check(self.rows)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
-        order = slice(None) if family.column_order is None else family.column_order
         if self.facts is not None:
-            centre = family.centre(self.facts.mean[order])
+            centre = family.centre(family.coordinates(self.facts.mean[None])[0])
         # Sums of huge values may overflow; the check of the spread then says so by name.
         with np.errstate(over="ignore", invalid="ignore"):
-            source = make_rows(self.rows[:, order], self.weights, centre, self.noise)
+            source = make_rows(family.coordinates(self.rows), self.weights, centre, self.noise)
             if centre is None:
                 source.center = family.centre(source.center)
-            if self.facts is not None:
-                source.limits = self.facts.low[order], self.facts.high[order]
+            if self.facts is not None and family.keeps_columns:
+                low, high = family.coordinates(np.stack([self.facts.low, self.facts.high]))
+                source.limits = low, high
             spread = float(np.sqrt(source.spread().max()))
         if not spread < LARGEST_SPREAD:
             raise ValueError(

@@ -20,18 +20,19 @@ from pickmix.checks import (
 )
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
+from pickmix.estimators.covariance_choice import choose_covariances
 from pickmix.estimators.known_parts import fit_around
 from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise, unpack_symmetric
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
-from pickmix.families.low_rank import LowRankGaussian
+from pickmix.families.low_rank import MOST_NUMBERS, LowRankGaussian
 from pickmix.inputs.errors import warn_caller
 
 LOW_RANK = "low_rank"
 _MOST_RANK = 48  # Of "auto".
-_MOST_NUMBERS = 10**8  # In loadings, and in covariances that are asked for.
+_WIDE = 32  # Columns from which a fit of full covariances may warn that they are too many.
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
 
@@ -44,7 +45,7 @@ class _LowRankCovariances:
         if "loadings_" not in vars(mixture):
             raise AttributeError("covariances_ is there after a fit.")
         K, D, _ = mixture.loadings_.shape
-        if K * D * D > _MOST_NUMBERS:
+        if K * D * D > MOST_NUMBERS:
             raise AttributeError(
                 f"covariances_ would hold {K * D * D:,} numbers. Use covariance(k) for one "
                 "component, or loadings_ and noise_variances_ for all."
@@ -70,14 +71,22 @@ class GaussianMixture(OnlineFitting):
     max_components : int, default=None
         Most components that "auto" may choose. None is half as many as there are rows, and 10^8
         parameters.
-    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         As in scikit-learn: a matrix per component, one matrix for all, variances per column, or
         one variance per component. "low_rank" is for rows of a hundred columns and more, or few
         rows per component: covariances L L' + diag(psi), with loadings L of few columns and noise
-        variances psi. It makes no D x D matrix.
+        variances psi. It makes no D x D matrix. "auto" compares "full", "low_rank" and "diag" by
+        short fits to some rows and the likelihood of others; `covariance_type_` is its choice, and
+        `covariance_scores_` says why. Up to 16 columns it is "full".
     rank : int or "auto", default="auto"
         For "low_rank": the most columns that the loadings of a component have; components whose
         rows show fewer directions have fewer. "auto" is 48, or D / 2 if that is less.
+    axes : {"auto", "columns", "principal"}, default="auto"
+        For "low_rank": whether the noise is independent in columns, or along the principal axes of
+        rows about their components, which suits images. "auto" compares both as above, where rows
+        are in memory, have no gaps and at most 1000 columns; else it is "columns". With
+        "principal", conditionals and marginals are made of D x D matrices, and rows must have no
+        gaps.
     algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
         "em" evaluates all components on all rows, and gives the result of scikit-learn from the
         same start. The others use minibatches; "tsaem" and "mhsaem" also evaluate only a few
@@ -171,6 +180,12 @@ class GaussianMixture(OnlineFitting):
     loadings_, noise_variances_ : (K, D, H) and (K, D) arrays
         Of "low_rank" covariances, loadings_[k] @ loadings_[k].T + diag(noise_variances_[k]).
         Columns beyond the rank of a component are zero.
+    principal_axes_ : (D, D) array
+        Of `axes="principal"`: noise variances are those of ``X @ principal_axes_``.
+    covariance_type_ : str
+        The covariance type in use.
+    covariance_scores_ : dict
+        Nats per held-out row in the comparisons that "auto" has made; empty without any.
     background_ : int or None
         The component that is a background, if there is one.
     converged_ : bool
@@ -228,6 +243,7 @@ class GaussianMixture(OnlineFitting):
     _: KW_ONLY
     covariance_type: str = "full"
     rank: int | str = "auto"
+    axes: str = "auto"
     background: bool = True
     weights_init: ArrayLike | None = None
     means_init: ArrayLike | None = None
@@ -240,7 +256,8 @@ class GaussianMixture(OnlineFitting):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK))
+        check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK, "auto"))
+        check_choice("axes", self.axes, ("auto", "columns", "principal"))
         if self.rank != "auto":
             check_integer("rank", self.rank, 0)
         check_number("reg_covar", self.reg_covar, 0.0)
@@ -255,10 +272,23 @@ class GaussianMixture(OnlineFitting):
         checkpoint: Any = None,
         **changes: Any,
     ) -> None:
+        self._check_parameters()
+        # A fit that continues keeps what the first one chose.
+        continues = self.warm_start and self._fitted_description == self._description()
+        if not (changes.pop("chosen", False) or continues):
+            choose_covariances(self, X, sample_weight, columns)
+        low_rank = self._description() == LOW_RANK
+        if low_rank and noise is not None:
+            raise ValueError(
+                'noise is for other covariance types than "low_rank": use "full" or "diag".'
+            )
         if self.fixed_components is None:
             super()._fit(X, sample_weight, noise, columns, checkpoint, **changes)
             return
-        self._check_parameters()
+        if low_rank:
+            raise ValueError(
+                'fixed_components is for other covariance types than "low_rank": use "full".'
+            )
         others = {"noise": noise, "columns": columns, "checkpoint": checkpoint}
         others |= {"means_init": self.means_init, "weights_init": self.weights_init}
         given = [name for name, value in others.items() if value is not None]
@@ -275,6 +305,13 @@ class GaussianMixture(OnlineFitting):
                 f"(largest: {variance:.3g}) and will hide its structure. "
                 "Rescale X or lower reg_covar."
             )
+        K, (n_rows, D) = self.n_components, source.data.shape
+        wide = self.covariance_type == "full" and not isinstance(K, str) and D > _WIDE
+        if wide and n_rows < int(K) * (D + 1) / 2:
+            warn_caller(
+                f"{K} full covariances of {D} columns have more numbers than X, which has "
+                f'{n_rows} rows. covariance_type="low_rank" has fewer; "auto" compares both.'
+            )
 
     def _start_is_given(self) -> bool:
         return super()._start_is_given() or self.means_init is not None
@@ -285,16 +322,17 @@ class GaussianMixture(OnlineFitting):
         return np.zeros((1, self.n_features_in_ if fitted else self.means_.shape[1]))
 
     def _learn_columns(self, rows: np.ndarray) -> None:
-        self._fitted_description = self.covariance_type
+        self._fitted_description = self._description()
 
     def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        if self.covariance_type != LOW_RANK:
+        if self._description() != LOW_RANK:
             return super()._make_family(rows, continues)
         return LowRankGaussian(
             rows.shape[1],
             self._floors(rows.shape[1]),
             self._most_rank(rows.shape[1]),
             monotone=self.algorithm == "em",
+            axes=getattr(self, "principal_axes_", None),
         )
 
     def _most_rank(self, n_columns: int) -> int:
@@ -302,16 +340,22 @@ class GaussianMixture(OnlineFitting):
         if not isinstance(self.rank, str):
             return min(int(self.rank), n_columns - 1)
         number = 1 if isinstance(self.n_components, str) else int(self.n_components)
-        affordable = max(2, _MOST_NUMBERS // (number * n_columns))
+        affordable = max(2, MOST_NUMBERS // (number * n_columns))
         return max(1, min(_MOST_RANK, n_columns // 2, affordable))
 
     def _fitted_family(self) -> Family:
         if self._is_low_rank():
-            return LowRankGaussian(self.means_.shape[1], 0.0, self.loadings_.shape[2])
+            rank, axes = self.loadings_.shape[2], getattr(self, "principal_axes_", None)
+            return LowRankGaussian(self.means_.shape[1], 0.0, rank, axes=axes)
         return super()._fitted_family()
 
     def _is_low_rank(self) -> bool:
-        return (self._fitted_description or self.covariance_type) == LOW_RANK
+        return (self._fitted_description or self._description()) == LOW_RANK
+
+    def _description(self) -> str:
+        # "auto" is resolved before a fit.
+        known = getattr(self, "covariance_type_", None) if self.covariance_type == "auto" else None
+        return str(known or self.covariance_type)
 
     def _set_parameters(self, weights: np.ndarray, parameters: dict[str, np.ndarray]) -> None:
         self.weights_, self.means_ = weights, parameters["means"]
@@ -321,16 +365,15 @@ class GaussianMixture(OnlineFitting):
             self.__dict__.pop("covariances_", None)
             return
         self.covariances_ = parameters["covariances"]
-        for name in ("loadings_", "noise_variances_"):
+        for name in ("loadings_", "noise_variances_", "principal_axes_"):
             self.__dict__.pop(name, None)
 
     def _get_parameters(self) -> dict[str, np.ndarray]:
         if self._is_low_rank():
-            return {
-                "means": self.means_,
-                "loadings": self.loadings_,
-                "noise_variances": self.noise_variances_,
-            }
+            names = ("means", "loadings", "noise_variances")
+            known = {name: getattr(self, f"{name}_") for name in names}
+            axes = getattr(self, "principal_axes_", None)
+            return known if axes is None else known | {"axes": axes}
         return {"means": self.means_, "covariances": self.covariances_}
 
     def _given_start(self, family: Family, centre: np.ndarray) -> GivenStart:
@@ -412,9 +455,9 @@ class GaussianMixture(OnlineFitting):
         check_integer("component", component, 0)
         if component >= K:
             raise ValueError(f"component must be below {K}, the number of them, got {component!r}.")
-        if self._is_low_rank():
-            loadings = self.loadings_[component]
-            return np.asarray(loadings @ loadings.T + np.diag(self.noise_variances_[component]))
+        fitted = self._fitted_family()
+        if isinstance(fitted, LowRankGaussian):
+            return fitted.covariance(self._get_parameters(), component)
         family = self._gaussian()
         packed = np.broadcast_to(family.pack(self.covariances_), (K, family.layout.n_products))
         chosen = packed[component]

@@ -144,6 +144,10 @@ def fit_labelled(mixture: Any, X: Any, labels: Any, sample_weight: Any) -> None:
     column = np.full(rows.shape[0], np.nan)
     column[known] = codes
     described, D = mixture._description(), rows.shape[1]
+    if described in ("low_rank", "auto"):
+        raise ValueError(
+            f'labels are for other covariance types than {described!r}: use "full" or "diag".'
+        )
     plain = isinstance(described, str)
     groups = [(described, list(range(D)))] if plain else list(described)
     shared = FamilyMixture().get_params(deep=False).keys() - {"family"}

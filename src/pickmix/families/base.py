@@ -143,6 +143,7 @@ class Family(abc.ABC):
     has_linear: bool = False  # True if components have a linear part.
     reg_covar: float = 0.0  # Largest number that is added to a variance.
     takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
+    keeps_columns: bool = True  # Whether `coordinates` are columns, each by itself.
     leaves_rows_out: bool = False  # Whether `left_out_falls` replaces the penalties.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
@@ -154,6 +155,18 @@ class Family(abc.ABC):
     def centre(self, mean: np.ndarray) -> np.ndarray:
         """Origin (D,) of the coordinates that the sweep sees, for rows with this mean."""
         return mean
+
+    def coordinates(self, rows: np.ndarray) -> np.ndarray:
+        """The user's rows (N, D) as the sweep sees them, not centred."""
+        return rows if self.column_order is None else rows[:, self.column_order]
+
+    def in_users_columns(self, values: np.ndarray) -> np.ndarray:
+        """Values (..., D) of the sweep's columns as values of the user's."""
+        if self.column_order is None:
+            return values
+        out = np.empty_like(values)
+        out[..., self.column_order] = values
+        return out
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         """The first invalid cell of rows (N, D) as text, or None; `columns` (D,) are numbers."""

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from pickmix.families.base import Family, Parameters, Part, Prior
+from pickmix.families.gaussian import FullGaussian
+from pickmix.families.gaussian_parts import DensePart
 from pickmix.families.layout import (
     SCALE,
     Model,
@@ -29,6 +31,7 @@ from pickmix.families.low_rank_layout import (
 from pickmix.families.low_rank_part import LowRankPart
 from pickmix.families.shrinkage import FEWEST_ROWS
 
+MOST_NUMBERS = 10**8  # In covariances that are asked for.
 _SPARE = 2  # Directions beyond the rank that are followed.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
@@ -135,7 +138,7 @@ class LowRankGaussian(Family):
     """N(mean, L L' + diag(noise)), with at most `rank` columns in L, fewer where rows show fewer.
 
     `reg_covar`, one number or (D,), is added to every noise variance. With `monotone`, M-steps are
-    those of EM.
+    those of EM. With `axes` A (D, D) noise is independent in the coordinates x A, not in columns.
     """
 
     name = "low_rank"
@@ -147,15 +150,39 @@ class LowRankGaussian(Family):
         reg_covar: float | np.ndarray = 1e-6,
         rank: int = 5,
         monotone: bool = False,
+        axes: np.ndarray | None = None,
     ) -> None:
         self.n_features = n_columns
         self.rank = rank
+        self.axes = axes
+        self._reg_covar = reg_covar
         self.floors = np.full(n_columns, np.asarray(reg_covar, dtype=np.float64))
+        if axes is not None:
+            self.keeps_columns = False
+            self._back = np.linalg.inv(axes)
+            self.floors = self.floors @ np.square(axes)
         self.reg_covar = float(self.floors.max())
         self.layout: LowRankLayout = LowRankLayout.of(n_columns, rank, monotone)
         generator = np.random.Generator(np.random.Philox(key=n_columns))
         drawn = generator.normal(size=(n_columns, rank))
         self._sketch = drawn / np.sqrt(np.square(drawn).sum(axis=0))
+
+    def coordinates(self, rows: np.ndarray) -> np.ndarray:
+        if self.axes is None:
+            return rows
+        if np.isnan(rows).any():
+            raise ValueError(
+                'axes="principal" is for rows without missing values, got some. Use axes="columns".'
+            )
+        return np.asarray(rows @ self.axes)
+
+    def in_users_columns(self, values: np.ndarray) -> np.ndarray:
+        return values if self.axes is None else np.asarray(values @ self._back)
+
+    def log_base(self, rows: np.ndarray) -> np.ndarray | None:
+        if self.axes is None:
+            return None
+        return np.full(rows.shape[0], np.linalg.slogdet(self.axes)[1])
 
     def positions(self, model: Model) -> np.ndarray:
         return model.location
@@ -367,15 +394,17 @@ class LowRankGaussian(Family):
         # Signs are arbitrary: the largest loading of a factor is positive.
         largest = np.take_along_axis(loadings, np.abs(loadings).argmax(axis=1)[:, None], axis=1)
         loadings = np.where(largest < 0.0, -loadings, loadings)
-        return {
-            "means": model.location + centre,
-            "loadings": loadings,
-            "noise_variances": noise,
-        }
+        made = {"means": model.location + centre, "loadings": loadings, "noise_variances": noise}
+        if self.axes is None:
+            return made
+        loadings, means = self._back.T @ loadings, self.in_users_columns(made["means"])
+        return made | {"means": means, "loadings": loadings, "axes": self.axes}
 
     def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
         means = n_components, self.n_features
-        return {"means": means, "loadings": (*means, self.rank), "noise_variances": means}
+        shapes = {"means": means, "loadings": (*means, self.rank), "noise_variances": means}
+        D = self.n_features
+        return shapes if self.axes is None else shapes | {"axes": (D, D)}
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         noise = parameters["noise_variances"]
@@ -386,8 +415,8 @@ class LowRankGaussian(Family):
             )
 
     def moments_of(self, parameters: Parameters, centre: np.ndarray) -> Moments:
-        means, loadings = parameters["means"] - centre, parameters["loadings"]
-        noise = parameters["noise_variances"]
+        means, loadings, noise = self._in_coordinates(parameters)
+        means = means - centre
         scatter = np.zeros((means.shape[0], self.layout.n_products))
         for k in range(means.shape[0]):
             q, d = canonical(loadings[k], noise[k])
@@ -397,17 +426,54 @@ class LowRankGaussian(Family):
             self.layout.write(out, variances, noise[k], q[:, : self.rank], 1.0 + d[: self.rank])
         return moments_of_mass_one(mean=means, scatter=scatter)
 
+    def _in_coordinates(self, parameters: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Means, loadings and noise of the sweep's coordinates."""
+        means, loadings = parameters["means"], parameters["loadings"]
+        if self.axes is not None:
+            means, loadings = means @ self.axes, self.axes.T @ loadings
+        return means, loadings, parameters["noise_variances"]
+
     def n_parameters(self, n_components: int) -> int:
         # Loadings are determined up to a rotation.
         free = self.n_features * (self.rank + 2) - self.rank * (self.rank - 1) // 2
         return n_components * free
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
-        return [LowRankPart(np.arange(self.n_features), parameters, centre)]
+        columns = np.arange(self.n_features)
+        if self.axes is None:
+            return [LowRankPart(columns, parameters, centre)]
+        full = self.as_full(parameters)
+        return [DensePart(columns, full["means"], full["covariances"], centre)]
 
-    def restricted(self, n_columns: int) -> LowRankGaussian:
+    def as_full(self, parameters: Parameters) -> dict[str, np.ndarray]:
+        """The same components with full covariances."""
+        K, D = parameters["means"].shape
+        if K * D * D > MOST_NUMBERS:
+            raise ValueError(
+                f'axes="principal" answers this by {K} matrices of {D} columns, which are too '
+                'large. Fit with axes="columns".'
+            )
+        matrices = np.stack([self.covariance(parameters, k) for k in range(K)])
+        return {"means": parameters["means"], "covariances": matrices}
+
+    def factor_part(self, parameters: Parameters) -> LowRankPart:
+        """The sweep's coordinates as a part."""
+        means, loadings, noise = self._in_coordinates(parameters)
+        own = {"means": means, "loadings": loadings, "noise_variances": noise}
+        return LowRankPart(np.arange(self.n_features), own, np.zeros(self.n_features))
+
+    def covariance(self, parameters: Parameters, k: int) -> np.ndarray:
+        """The covariance (D, D) of one component."""
+        loadings, noise = parameters["loadings"][k], parameters["noise_variances"][k]
+        back = np.eye(self.n_features) if self.axes is None else self._back
+        return np.asarray(loadings @ loadings.T + (back.T * noise) @ back)
+
+    def restricted(self, n_columns: int) -> Family:
+        """The family of some columns."""
+        if self.axes is not None:
+            return FullGaussian(n_columns, 0.0)
         return LowRankGaussian(n_columns, 0.0, self.rank)
 
     def __reduce__(self) -> Any:
-        made = self.n_features, self.floors, self.rank, self.layout.monotone
+        made = self.n_features, self._reg_covar, self.rank, self.layout.monotone, self.axes
         return LowRankGaussian, made

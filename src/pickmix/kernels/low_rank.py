@@ -112,7 +112,7 @@ class _Component(NamedTuple):
         precisions = np.square(self.inverse)
         loadings = weights / precisions[:, None]
         products = (loadings[:, :, None] * weights[:, None, :]).reshape(D, n * n)
-        precision = np.eye(n) + (seen.astype(np.float64) @ products).reshape(-1, n, n)
+        precision = np.eye(n) + (seen.astype(np.float64) @ products).reshape(len(rows), n, n)
         lower = np.linalg.cholesky(precision)
         half = np.linalg.solve(lower, (away @ weights)[:, :, None])[:, :, 0]
         factors = np.linalg.solve(lower.transpose(0, 2, 1), half[:, :, None])[:, :, 0]

@@ -19,8 +19,9 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
+from pickmix.families.gaussian import FullGaussian
 from pickmix.families.layout import Moments
-from pickmix.families.low_rank_part import LowRankPart
+from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.registry import restrict_family
 from pickmix.kernels import MOST_COMPONENTS, choose, needs_compiled
 from pickmix.kernels.posteriors import log_sum_exp, normalise_all
@@ -73,11 +74,7 @@ class MixtureModel:
 
     def in_order_of_columns(self, values: np.ndarray) -> np.ndarray:
         """Values (..., D) in the order of the user's columns."""
-        if self.family.column_order is None:
-            return values
-        out = np.empty_like(values)
-        out[..., self.family.column_order] = values
-        return out
+        return self.family.in_users_columns(values)
 
     def typical(self) -> np.ndarray:
         """Means, rates and most probable levels (K, D) of the components."""
@@ -96,12 +93,17 @@ class MixtureModel:
     ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
         """The components (or those of `moments`), rows in their coordinates, `log_base` (N,)."""
         family = self.family
+        turned = isinstance(family, LowRankGaussian) and not family.keeps_columns
+        if turned and moments is None and np.isnan(rows).any():
+            assert isinstance(family, LowRankGaussian)
+            full = replace(self, family=FullGaussian(self.n_columns, 0.0))
+            return replace(full, parameters=family.as_full(self.parameters)).frozen(rows)
         if noise is not None and not family.takes_noise:
             raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
         if problem is not None:
             raise ValueError(f"X: {problem}.")
-        rows = rows if family.column_order is None else rows[:, family.column_order]
+        rows = family.coordinates(rows)
         centre = self.centre()
         if moments is None:
             moments = self.moments(centre)
@@ -235,11 +237,11 @@ class MixtureModel:
 
     def expected_factors(self, rows: np.ndarray) -> np.ndarray:
         """E[z | x] (N, H) under the most probable component, for components with loadings."""
-        (part,), centre = self.parts()
-        assert isinstance(part, LowRankPart)
-        seen = ~np.isnan(rows)
+        assert isinstance(self.family, LowRankGaussian)
+        part, own = self.family.factor_part(self.parameters), self.family.coordinates(rows)
+        seen = ~np.isnan(own)
         patterns = np.unique(seen, axis=0, return_inverse=True)[1].ravel()
-        known = SeenRows(np.where(seen, rows - centre, 0.0), seen, patterns)
+        known = SeenRows(own, seen, patterns)
         return part.factors(Pairs(known, np.arange(rows.shape[0]), self.predict(rows)))
 
     def sample(self, n_rows: int, random: RandomSource) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,130 @@
+"""Which covariances, and which axes of low-rank ones: short fits compared on other rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from pickmix.estimators.row_sources import is_large
+from pickmix.inputs.arrays import read_numbers
+from pickmix.selection.settings import RandomPartition
+
+_FEW_COLUMNS = 16  # Up to so many, "auto" is "full".
+_MOST_FULL = 256  # Columns beyond which full covariances are not tried.
+_MOST_AXES = 1000  # Columns beyond which axes are not tried.
+_ROWS = 20_000  # Of trials, at most.
+_HELD_OUT = 5  # Every so many of them is not fitted to.
+_STEPS = 10
+_SOME_COMPONENTS = 8  # Of trials for n_components="auto".
+_LEAST_VARIANCE = 1e-8  # Of an axis, relative to the largest.
+
+
+def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -> None:
+    """Set `covariance_type_`, `covariance_scores_` and `principal_axes_` before a fit."""
+    for name in ("covariance_type_", "principal_axes_"):
+        mixture.__dict__.pop(name, None)
+    mixture.covariance_scores_ = {}
+    wanted, axes = mixture.covariance_type, mixture.axes
+    if wanted not in ("auto", "low_rank"):
+        mixture.covariance_type_ = wanted
+        return
+    unread = columns is not None or is_large(X)
+    if unread and (wanted == "auto" or axes == "principal"):
+        name = 'covariance_type="auto"' if wanted == "auto" else 'axes="principal"'
+        raise ValueError(
+            f"{name} is chosen from rows in memory. Choose it with an array of some rows, and give "
+            "what was chosen for all."
+        )
+    if unread or (wanted == "low_rank" and axes == "columns"):
+        mixture.covariance_type_ = "low_rank"
+        return
+    rows = read_numbers(mixture, X, reset=True)
+    trial = _Trial(mixture, rows, sample_weight)
+    if wanted == "auto":
+        mixture.covariance_type_ = trial.best_type()
+    else:
+        mixture.covariance_type_ = "low_rank"
+    if mixture.covariance_type_ == "low_rank" and axes != "columns":
+        found = trial.best_axes()
+        if found is not None:
+            mixture.principal_axes_ = found
+    mixture.covariance_scores_ = trial.scores
+
+
+class _Trial:
+    """Fits with as many rows per component as the whole has."""
+
+    def __init__(self, mixture: Any, rows: np.ndarray, sample_weight: Any) -> None:
+        self.mixture = mixture
+        self.has_gaps = bool(np.isnan(rows).any())
+        self.scores: dict[str, float] = {}
+        weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+        some = np.arange(rows.shape[0]) if weights is None else np.flatnonzero(weights > 0.0)
+        random = np.random.Generator(np.random.Philox(key=rows.shape[1]))
+        some = random.permutation(some)[:_ROWS]
+        is_new = np.arange(some.shape[0]) % _HELD_OUT == 0
+        self.rows, self.new = rows[some[~is_new]], rows[some[is_new]]
+        self.n_components = _SOME_COMPONENTS
+        if not isinstance(mixture.n_components, str):
+            share = self.rows.shape[0] / rows.shape[0]
+            self.n_components = max(1, round(mixture.n_components * share))
+        self.fitted: dict[str, Any] = {}
+
+    def best_type(self) -> str:
+        """The covariance type under which held-out rows are most probable."""
+        D = self.rows.shape[1]
+        if D <= _FEW_COLUMNS:
+            return "full"
+        names = ["full"] if D <= _MOST_FULL else []
+        for name in (*names, "low_rank", "diag"):
+            self._fit(name, name)
+        return max(self.scores, key=self.scores.__getitem__)
+
+    def best_axes(self) -> np.ndarray | None:
+        """Principal axes (D, D) of rows about their components, if they are better or wanted."""
+        must = self.mixture.axes == "principal"
+        if must and self.has_gaps:
+            raise ValueError(
+                'axes="principal" is for rows without missing values, got some. Use axes="columns".'
+            )
+        if not must and (self.has_gaps or self.rows.shape[1] > _MOST_AXES):
+            return None
+        if "low_rank" not in self.fitted:
+            self._fit("low_rank", "low_rank")
+        columns = self.fitted["low_rank"]
+        residuals = self.rows - columns.means_[columns.predict(self.rows)]
+        variances, vectors = np.linalg.eigh(residuals.T @ residuals / residuals.shape[0])
+        least = _LEAST_VARIANCE * variances.max() + 1e-280
+        axes = vectors[:, ::-1] / np.sqrt(np.maximum(variances[::-1], least))
+        if must:
+            return np.asarray(axes)
+        self._fit("low_rank, principal axes", "low_rank", axes)
+        better = self.scores["low_rank, principal axes"] > self.scores["low_rank"]
+        return np.asarray(axes) if better else None
+
+    def _fit(self, name: str, kind: str, axes: np.ndarray | None = None) -> None:
+        made = clone(self.mixture).set_params(
+            n_components=self.n_components,
+            proposal=RandomPartition(relocate=False),
+            algorithm="mhsaem",
+            n_samples="auto",
+            init_params="auto",
+            max_steps=_STEPS,
+            weights_init=None,
+            means_init=None,
+            precisions_init=None,
+            fixed_components=None,
+            n_init=1,
+            verbose=0,
+            callbacks=(),
+            checkpoint=None,
+            warm_start=False,
+            random_state=0,
+            covariance_type=kind,
+            axes="columns",
+        )
+        made.principal_axes_ = axes
+        made._fit(self.rows, None, chosen=True)
+        self.fitted[name], self.scores[name] = made, float(made.score(self.new))
