@@ -17,6 +17,8 @@ BAD = {
     "n_components": NOT_INTEGERS,
     "max_components": (0, -1, 1.5, "3", True),
     "covariance_type": ("diagonal", None, 3, "Full"),
+    "rank": (-1, 1.5, "all", None, True),
+    "axes": ("rows", None, 0),
     "algorithm": ("EM", None, "sgd", 1),
     "proposal": ("gibbs", None, 3, SearchSet()),
     "n_samples": NOT_INTEGERS,

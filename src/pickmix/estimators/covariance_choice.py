@@ -14,9 +14,9 @@ from pickmix.selection.settings import RandomPartition
 _FEW_COLUMNS = 16  # Up to so many, "auto" is "full".
 _MOST_FULL = 256  # Columns beyond which full covariances are not tried.
 _MOST_AXES = 1000  # Columns beyond which axes are not tried.
-_ROWS = 20_000  # Of trials, at most.
+_ROWS = 6000  # Of trials, at most.
 _HELD_OUT = 5  # Every so many of them is not fitted to.
-_STEPS = 10
+_STEPS = 8
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
 _LEAST_VARIANCE = 1e-8  # Of an axis, relative to the largest.
 
@@ -31,6 +31,9 @@ def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -
         mixture.covariance_type_ = wanted
         return
     unread = columns is not None or is_large(X)
+    if axes == "auto" and (mixture.algorithm == "em" or mixture.rank == 0):
+        # What these are compared with has columns.
+        axes = "columns"
     if unread and (wanted == "auto" or axes == "principal"):
         name = 'covariance_type="auto"' if wanted == "auto" else 'axes="principal"'
         raise ValueError(
@@ -47,7 +50,7 @@ def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -
     else:
         mixture.covariance_type_ = "low_rank"
     if mixture.covariance_type_ == "low_rank" and axes != "columns":
-        found = trial.best_axes()
+        found = trial.best_axes(axes == "principal")
         if found is not None:
             mixture.principal_axes_ = found
     mixture.covariance_scores_ = trial.scores
@@ -82,9 +85,8 @@ class _Trial:
             self._fit(name, name)
         return max(self.scores, key=self.scores.__getitem__)
 
-    def best_axes(self) -> np.ndarray | None:
-        """Principal axes (D, D) of rows about their components, if they are better or wanted."""
-        must = self.mixture.axes == "principal"
+    def best_axes(self, must: bool) -> np.ndarray | None:
+        """Principal axes (D, D) of rows about their components, if they are better or a must."""
         if must and self.has_gaps:
             raise ValueError(
                 'axes="principal" is for rows without missing values, got some. Use axes="columns".'

@@ -84,9 +84,9 @@ class GaussianMixture(OnlineFitting):
     axes : {"auto", "columns", "principal"}, default="auto"
         For "low_rank": whether the noise is independent in columns, or along the principal axes of
         rows about their components, which suits images. "auto" compares both as above, where rows
-        are in memory, have no gaps and at most 1000 columns; else it is "columns". With
-        "principal", conditionals and marginals are made of D x D matrices, and rows must have no
-        gaps.
+        are in memory, have no gaps and at most 1000 columns; else, and for "em", it is "columns".
+        With "principal", conditionals and marginals are made of D x D matrices, and rows must have
+        no gaps.
     algorithm : {"em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem"}, default="mhsaem"
         "em" evaluates all components on all rows, and gives the result of scikit-learn from the
         same start. The others use minibatches; "tsaem" and "mhsaem" also evaluate only a few
@@ -126,7 +126,8 @@ class GaussianMixture(OnlineFitting):
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
         "em", by less than twice this over five steps for partitions, else smoothed and over about
-        five passes. Not used with `max_steps` or `annealing`.
+        five passes. For "low_rank", but for "em", it is meant for every 32 columns. Not used with
+        `max_steps` or `annealing`.
     evaluate_every : int, sequence of int or "auto", default="auto"
         Steps between evaluations of the log-likelihood, or the steps after which to evaluate it;
         with "auto" they take little of the time. `tol` counts in evaluations.

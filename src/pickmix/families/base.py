@@ -143,6 +143,7 @@ class Family(abc.ABC):
     has_linear: bool = False  # True if components have a linear part.
     reg_covar: float = 0.0  # Largest number that is added to a variance.
     takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
+    rise_scale: float = 1.0  # Multiplies the rise of a log-likelihood below which a fit ends.
     keeps_columns: bool = True  # Whether `coordinates` are columns, each by itself.
     leaves_rows_out: bool = False  # Whether `left_out_falls` replaces the penalties.
     layout: Layout

@@ -32,6 +32,7 @@ from pickmix.families.low_rank_part import LowRankPart
 from pickmix.families.shrinkage import FEWEST_ROWS
 
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
+_COLUMNS_OF_TOL = 32
 _SPARE = 2  # Directions beyond the rank that are followed.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
@@ -156,6 +157,8 @@ class LowRankGaussian(Family):
         self.rank = rank
         self.axes = axes
         self._reg_covar = reg_covar
+        # Log-likelihoods of many columns rise for long by what no column shows.
+        self.rise_scale = 1.0 if monotone else max(1.0, n_columns / _COLUMNS_OF_TOL)
         self.floors = np.full(n_columns, np.asarray(reg_covar, dtype=np.float64))
         if axes is not None:
             self.keeps_columns = False

@@ -199,6 +199,7 @@ def resolve(
         # Splits by chance outweigh real ones on too few rows.
         settings.relocates = wished and enough
     _plan_evaluations(settings)
+    settings.least_rise *= family.rise_scale
     return settings
 
 
