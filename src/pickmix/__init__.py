@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     )
     from pickmix.estimators.table_mixture import TableMixture as TableMixture
     from pickmix.inputs.open_rows import open_rows as open_rows
+    from pickmix.inspection.comparison import Comparison as Comparison
+    from pickmix.inspection.comparison import compare as compare
     from pickmix.inspection.displays.columns import CalibrationDisplay as CalibrationDisplay
     from pickmix.inspection.displays.columns import MarginalsDisplay as MarginalsDisplay
     from pickmix.inspection.displays.components import ComponentsDisplay as ComponentsDisplay
@@ -48,6 +50,7 @@ __version__ = "0.2.0"
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _MODULES = {
     "CalibrationDisplay": "pickmix.inspection.displays.columns",
+    "Comparison": "pickmix.inspection.comparison",
     "ComponentPath": "pickmix.model.path",
     "ComponentsDisplay": "pickmix.inspection.displays.components",
     "ConditionalMixtures": "pickmix.model.conditional",
@@ -75,6 +78,7 @@ _MODULES = {
     "TraceDisplay": "pickmix.inspection.displays.fits",
     "annotate": "pickmix.estimators.annotation",
     "choose_n_components": "pickmix.model.path",
+    "compare": "pickmix.inspection.comparison",
     "load": "pickmix.estimators.persistence",
     "open_rows": "pickmix.inputs.open_rows",
     "path": "pickmix.model.path",

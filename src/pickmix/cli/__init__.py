@@ -21,6 +21,7 @@ _COMMANDS = {
     "impute": ("queries", "fill in the missing cells of a table"),
     "explain": ("queries", "the most unusual rows, and the cells that make them so"),
     "detect": ("detect", "flag the unusual rows of a table, with reasons; needs no model"),
+    "synthesize": ("synthesize", "draw rows like those of a table, and compare; needs no model"),
     "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
     "compile": ("fit", "compile kernels before the first fit, for images and CI"),
 }
@@ -132,6 +133,7 @@ Examples:
   pickmix impute model people.csv --out filled.csv
   pickmix explain model people.csv --top 5
   pickmix detect people.csv --id name --out flagged.csv
+  pickmix synthesize people.csv -n 10000 --exclude name --out drawn.csv
   pickmix report model new.csv --held-out --out report.html
 {examples}
 \b

@@ -91,7 +91,7 @@ class TableMixture(ClosedFormMixture):
     max_levels : int, default=1000
         Most levels of a category with probabilities of their own.
     column_transform : {"auto", None}, default="auto"
-        With "auto", a column of numbers with at most 50 values, each in 20 rows or more on average,
+        With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average,
         is "ordinal". In others, values that very many rows share (1 % or more, and five times as
         many as values near them) are *atoms* with probabilities of their own, and the rest is
         mapped to a standard normal distribution by a monotone function, of which densities have

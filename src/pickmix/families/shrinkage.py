@@ -531,14 +531,8 @@ def _complete_distances(
     covariances: np.ndarray, targets: np.ndarray, residuals: np.ndarray, shrinkages: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Distances d (M, m, L) of rows and log|G| (M, 1, L), for all shrinkages."""
-    whitener = np.linalg.inv(np.linalg.cholesky(targets))
-    white = whitener @ covariances @ whitener.transpose(0, 2, 1)
-    eigenvalues, vectors = np.linalg.eigh(white)
-    squares = np.square(residuals @ (whitener.transpose(0, 2, 1) @ vectors))
-    # Variances (M, L, D) along the common axes.
-    shrinkages = shrinkages[:, :, None]
-    variances = (1.0 - shrinkages) * np.maximum(eigenvalues, 0.0)[:, None, :] + shrinkages
-    variances = np.maximum(variances, 1e-14)
+    basis, variances = _common_axes(covariances, targets, shrinkages)
+    squares = np.square(residuals @ basis)
     distances = squares @ (1.0 / variances).transpose(0, 2, 1)
     return distances, np.log(variances).sum(axis=2)[:, None, :]
 
@@ -554,30 +548,43 @@ def _partial_distances(
 
     Rows completed by a component's expectation would speak for the component as it is.
     """
-    seen = ~np.isnan(residuals)
-    both = seen[:, :, :, None] & seen[:, :, None, :]
-    # A value that was not seen has a row and column of the unit matrix, and no distance. A
-    # covariance of few rows may be singular.
-    identity = np.eye(residuals.shape[2])
-    rest = identity * ~seen[:, :, None, :]
+    M, m, D = residuals.shape
+    seen = ~np.isnan(residuals).reshape(-1, D)
+    away, of = np.where(seen, residuals.reshape(-1, D), 0.0), np.repeat(np.arange(M), m)
+    # Rows of a component with the same gaps have one matrix, unless their noise differs.
+    first, which = np.arange(M * m), np.arange(M * m)
+    if noise is None:
+        keys = np.column_stack([of, np.packbits(seen, axis=1)])
+        _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        which = which.reshape(-1)
+    both = seen[first, :, None] & seen[first, None, :]
+    # A value that was not seen has a row and column of the unit matrix, and no distance.
+    rest = np.eye(D) * ~seen[first, None, :]
     if noise is not None:
-        rest = rest + np.where(both, noise, 0.0)
-    away = np.where(seen, residuals, 0.0)[..., None]
-    distances, log_determinants = (
-        np.empty((*seen.shape[:2], shrinkages.shape[1])) for _ in range(2)
+        rest = rest + np.where(both, noise.reshape(-1, D, D), 0.0)
+    targets, covariances = (
+        np.where(both, matrices[of[first]], 0.0) + rest for matrices in (targets, covariances)
     )
-    for choice in range(shrinkages.shape[1]):
-        shrinkage = shrinkages[:, choice, None, None]
-        if choice and np.array_equal(shrinkages[:, choice], shrinkages[:, choice - 1]):
-            distances[..., choice] = distances[..., choice - 1]
-            log_determinants[..., choice] = log_determinants[..., choice - 1]
-            continue
-        mixed = covariances + shrinkage * (targets - covariances) + 1e-12 * identity
-        roots = np.linalg.cholesky(np.where(both, mixed[:, None], 0.0) + rest)
-        distances[..., choice] = np.square(np.linalg.solve(roots, away)[..., 0]).sum(axis=2)
-        diagonals = np.diagonal(roots, axis1=2, axis2=3)
-        log_determinants[..., choice] = 2.0 * np.log(diagonals).sum(axis=2)
-    return distances, log_determinants
+    basis, variances = _common_axes(covariances, targets, shrinkages[of[first]])
+    squares = np.square(np.matmul(away[:, None, :], basis[which])[:, 0])
+    distances = np.matmul(1.0 / variances[which], squares[:, :, None])[..., 0]
+    log_determinants = np.log(variances).sum(axis=2)[which]
+    # Of the targets, which the axes are relative to.
+    log_determinants += np.linalg.slogdet(targets)[1][which, None]
+    return distances.reshape(M, m, -1), log_determinants.reshape(M, m, -1)
+
+
+def _common_axes(
+    covariances: np.ndarray, targets: np.ndarray, shrinkages: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Axes (M, D, D) in which targets are the unit matrix, and variances (M, L, D) along them."""
+    whitener = np.linalg.inv(np.linalg.cholesky(targets))
+    white = whitener @ covariances @ whitener.transpose(0, 2, 1)
+    eigenvalues, vectors = np.linalg.eigh(white)
+    shrinkages = shrinkages[:, :, None]
+    variances = (1.0 - shrinkages) * np.maximum(eigenvalues, 0.0)[:, None, :] + shrinkages
+    # A covariance of few rows may be singular.
+    return whitener.transpose(0, 2, 1) @ vectors, np.maximum(variances, 1e-14)
 
 
 def observed_information(

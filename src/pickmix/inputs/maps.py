@@ -20,7 +20,7 @@ from scipy.special import ndtr, ndtri
 from pickmix.inputs.schema import ColumnSchema, TableSchema
 
 # Few values: at most so many, and so many rows for each of them.
-_MOST_LEVELS, _ROWS_PER_LEVEL = 50, 20
+_MOST_LEVELS, _ROWS_PER_LEVEL = 50, 30
 # An atom has this share of the rows, and so many times the median count of its neighbours.
 _ATOM_SHARE, _ATOM_EXCESS, _NEIGHBOURS = 0.01, 5.0, 5
 _FEWEST_ATOM_ROWS = 30
