@@ -25,7 +25,7 @@ from pickmix.threads import n_threads, run
 # Beyond this many centres, in few dimensions, a tree finds the nearest one faster.
 _TREE_CENTRES = 4096
 _TREE_FEATURES = 16
-_BLOCK_NUMBERS = 500_000  # Distances computed at a time.
+_BLOCK_NUMBERS = 100_000  # Distances computed at a time.
 _SPHERICAL_STEPS = 10  # Sweeps with one spherical covariance.
 _CELL_CENTRES = 48  # Centres per cell.
 _BLOCK_ROWS = 65536
@@ -40,9 +40,13 @@ def nearest_centres(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
     nearest = np.empty(rows.shape[0], dtype=np.int32)
     half_squares = 0.5 * np.einsum("kd,kd->k", centres, centres)
     block = max(1, _BLOCK_NUMBERS // n_centres)
+    # One array for all blocks: new memory for each takes longer than what is computed in it.
+    distances, columns = np.empty((block, n_centres)), np.ascontiguousarray(centres.T)
     for start in range(0, rows.shape[0], block):
-        part = slice(start, start + block)
-        nearest[part] = (half_squares - rows[part] @ centres.T).argmin(axis=1)
+        part = rows[start : start + block]
+        products = np.matmul(part, columns, out=distances[: part.shape[0]])
+        np.subtract(half_squares, products, out=products)
+        nearest[start : start + block] = products.argmin(axis=1)
     return nearest
 
 
