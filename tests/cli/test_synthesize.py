@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from commands import error_of, run_well
 
+from pickmix import TableMixture
+from pickmix.cli.synthesize import _with_more_components
+from pickmix.inputs.frames import read_typed
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
@@ -42,3 +46,19 @@ def test_without_a_check(path):
     assert "C2ST" not in said
     assert "400 rows" in said
     assert "identifier" in error_of("synthesize", path, "--components", 2)
+
+
+def test_more_components_where_held_out_rows_gain():
+    rng = np.random.default_rng(0)
+    centre = 10.0 * rng.integers(0, 4, 500)
+    parts = [
+        {"x": centre[some] + rng.normal(size=250), "y": -centre[some] + rng.normal(size=250)}
+        for some in (slice(0, 250), slice(250, 500))
+    ]
+    fitted, held_out = map(read_typed, parts)
+    few = TableMixture(1, random_state=0).fit(fitted)
+    more = _with_more_components(few, fitted, held_out)
+    assert more.n_components_ >= 4
+    assert more.score(held_out) > few.score(held_out) + 0.5
+    enough = TableMixture(4, random_state=0).fit(fitted)
+    assert _with_more_components(enough, fitted, held_out).n_components_ == 4

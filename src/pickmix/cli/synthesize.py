@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.data import data_options, kinds_of, open_data, option_wording
 from pickmix.cli.output import Output, out_option, seed_option
 from pickmix.cli.saved import data_argument
 from pickmix.estimators.table_mixture import TableMixture
+from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.schema import KINDS
 from pickmix.inspection.comparison import compare
 
 # Rows from which on some are held out for the comparison, and the share of them.
 _FEWEST_ROWS, _HELD_OUT = 300, 0.1
+# More components are tried in such steps, if each has so many rows on average.
+_FACTOR, _ROWS_EACH = 4, 10
 
 
 @click.command()
@@ -58,7 +64,8 @@ def synthesize(
     """Draw rows like those of DATA, and say how well they can be told from them.
 
     A mixture is fitted to the table, as `pickmix fit --model table` does. A tenth of the rows is
-    held out of the fit if there are 300 or more. The check prints how well a classifier tells drawn
+    held out of the fit if there are 300 or more, and more components are taken as long as these
+    rows are explained better. The check prints how well a classifier tells drawn
     rows from real and from held-out ones, which columns and pairs of columns differ most, and how
     many drawn rows are near copies of real ones. DATA must fit into memory.
 
@@ -80,11 +87,11 @@ def synthesize(
                 held_out, fitted = (
                     table.take(np.sort(part)) for part in (order[:n_held_out], order[n_held_out:])
                 )
-            mixture = TableMixture(
-                "auto" if components is None else components,
-                schema=kinds_of(kinds) or None,
-                random_state=seed,
-            ).fit(fitted)
+            schema = kinds_of(kinds) or None
+            number: int | str = "auto" if components is None else components
+            mixture = TableMixture(number, schema=schema, random_state=seed).fit(fitted)
+            if components is None and held_out is not None:
+                mixture = _with_more_components(mixture, fitted, held_out)
         drawn = mixture.sample(table.n_rows if n_rows is None else n_rows, random_state=seed)
         columns = drawn if isinstance(drawn, dict) else {n: drawn[n] for n in drawn.column_names}
         columns = {name: np.asarray(column) for name, column in columns.items()}
@@ -94,3 +101,21 @@ def synthesize(
     if not no_check:
         output.say(str(compare(fitted, columns, held_out)))
     output.show()
+
+
+def _with_more_components(
+    mixture: TableMixture, fitted: TypedTable, held_out: TypedTable
+) -> TableMixture:
+    """Fit ever more components as long as held-out rows gain by more than chance."""
+    scores = mixture.score_samples(held_out)
+    while mixture.n_components_ * _FACTOR <= fitted.n_rows / _ROWS_EACH:
+        larger = clone(mixture).set_params(n_components=mixture.n_components_ * _FACTOR)
+        with warnings.catch_warnings():
+            # Held-out rows judge the fit, converged or not.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            larger.fit(fitted)
+        gains = larger.score_samples(held_out) - scores
+        if gains.mean() <= gains.std() / np.sqrt(gains.shape[0]):
+            break
+        mixture, scores = larger, scores + gains
+    return mixture
