@@ -161,6 +161,14 @@ class Family(abc.ABC):
         """The user's rows (N, D) as the sweep sees them, not centred."""
         return rows if self.column_order is None else rows[:, self.column_order]
 
+    def for_gaps(self, parameters: Parameters) -> tuple[Family, Parameters]:
+        """A family for rows with gaps, and the parameters of the same components in it."""
+        return self, parameters
+
+    def factor_part(self, parameters: Parameters) -> Any:
+        """The part that has expected factors, of components with loadings."""
+        raise TypeError(f"{self.name!r} has no factors.")
+
     def in_users_columns(self, values: np.ndarray) -> np.ndarray:
         """Values (..., D) of the sweep's columns as values of the user's."""
         if self.column_order is None:

@@ -448,6 +448,11 @@ class LowRankGaussian(Family):
         full = self.as_full(parameters)
         return [DensePart(columns, full["means"], full["covariances"], centre)]
 
+    def for_gaps(self, parameters: Parameters) -> tuple[Family, Parameters]:
+        if self.keeps_columns:
+            return self, parameters
+        return FullGaussian(self.n_features, 0.0), self.as_full(parameters)
+
     def as_full(self, parameters: Parameters) -> dict[str, np.ndarray]:
         """The same components with full covariances."""
         K, D = parameters["means"].shape

@@ -19,9 +19,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.data.partial_rows import make_rows
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
-from pickmix.families.gaussian import FullGaussian
 from pickmix.families.layout import Moments
-from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.registry import restrict_family
 from pickmix.kernels import MOST_COMPONENTS, choose, needs_compiled
 from pickmix.kernels.posteriors import log_sum_exp, normalise_all
@@ -93,11 +91,10 @@ class MixtureModel:
     ) -> tuple[MixtureState, ArrayRows, np.ndarray]:
         """The components (or those of `moments`), rows in their coordinates, `log_base` (N,)."""
         family = self.family
-        turned = isinstance(family, LowRankGaussian) and not family.keeps_columns
-        if turned and moments is None and np.isnan(rows).any():
-            assert isinstance(family, LowRankGaussian)
-            full = replace(self, family=FullGaussian(self.n_columns, 0.0))
-            return replace(full, parameters=family.as_full(self.parameters)).frozen(rows)
+        if moments is None and np.isnan(rows).any():
+            other, parameters = family.for_gaps(self.parameters)
+            if other is not family:
+                return replace(self, family=other, parameters=parameters).frozen(rows)
         if noise is not None and not family.takes_noise:
             raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
@@ -237,12 +234,11 @@ class MixtureModel:
 
     def expected_factors(self, rows: np.ndarray) -> np.ndarray:
         """E[z | x] (N, H) under the most probable component, for components with loadings."""
-        assert isinstance(self.family, LowRankGaussian)
-        part, own = self.family.factor_part(self.parameters), self.family.coordinates(rows)
-        seen = ~np.isnan(own)
+        part, points = self.family.factor_part(self.parameters), self.family.coordinates(rows)
+        seen = ~np.isnan(points)
         patterns = np.unique(seen, axis=0, return_inverse=True)[1].ravel()
-        known = SeenRows(own, seen, patterns)
-        return part.factors(Pairs(known, np.arange(rows.shape[0]), self.predict(rows)))
+        pairs = Pairs(SeenRows(points, seen, patterns), np.arange(len(rows)), self.predict(rows))
+        return np.asarray(part.factors(pairs))
 
     def sample(self, n_rows: int, random: RandomSource) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows (N, D), grouped by component, and their components (N,)."""
