@@ -15,6 +15,8 @@ PRINTS = {
     "plot_04_gaps": "species Adelie",
     "plot_05_stream": "",
     "plot_06_many_components": "of 100 components per row and pass",
+    "plot_07_inpainting": "error of a grey level: 3.",
+    "plot_08_vector_search": "low rank: recall 0.9",
 }
 
 

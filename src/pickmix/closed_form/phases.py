@@ -217,7 +217,7 @@ class Phases:
         assert self._value is not None
         value = self._left_out_log_likelihood()
         gain = value - self._value
-        if gain < _LEAST_GAIN:
+        if gain < _LEAST_GAIN * self.state.family.rise_scale:
             self._failures += 1
         if gain > 0.0:
             relocation.avoided[:] = False
