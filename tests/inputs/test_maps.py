@@ -95,6 +95,10 @@ def test_few_values_are_ordinal_unless_rows_are_few():
     values = np.tile([1.0, 2.5, 7.0], 30)
     assert schema_of(x=values)["x"].kind == "ordinal"
     assert schema_of(x=values[:45])["x"].kind == "integer"
+    # Most values are there once: others will come.
+    zeros = np.concatenate([np.zeros(900), np.random.default_rng(0).gamma(2.0, 5.0, 25)])
+    assert schema_of(x=zeros)["x"].kind == "number"
+    assert schema_of(x=zeros)["x"].atoms == (0.0,)
     assert infer_schema(read_typed({"x": values}))["x"].kind == "integer"
 
 

@@ -91,13 +91,13 @@ class TableMixture(ClosedFormMixture):
     max_levels : int, default=1000
         Most levels of a category with probabilities of their own.
     column_transform : {"auto", None}, default="auto"
-        With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average,
-        is "ordinal". In others, values that very many rows share (1 % or more, and five times as
-        many as values near them) are *atoms* with probabilities of their own, and the rest is
-        mapped to a standard normal distribution by a monotone function, of which densities have
-        the derivative, unless short fits find numbers as they are better. Draws keep to the range
-        of the fitted table, and where values repeat to the values in it. None takes numbers as they
-        are.
+        With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average
+        and half of them in 5, is "ordinal". In others, values that very many rows share (1 % or
+        more, and five times as many as values near them) are *atoms* with probabilities of their
+        own, and the rest is mapped to a standard normal distribution by a monotone function, of
+        which densities have the derivative, unless short fits find numbers as they are better.
+        Draws keep to the range of the fitted table, and where values repeat to the values in it.
+        None takes numbers as they are.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6

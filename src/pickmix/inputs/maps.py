@@ -19,8 +19,8 @@ from scipy.special import ndtr, ndtri
 
 from pickmix.inputs.schema import ColumnSchema, TableSchema
 
-# Few values: at most so many, and so many rows for each of them.
-_MOST_LEVELS, _ROWS_PER_LEVEL = 50, 30
+# Few values: at most so many, so many rows for each of them on average, and for half of them.
+_MOST_LEVELS, _ROWS_PER_LEVEL, _LEAST_MEDIAN = 50, 30, 5
 # An atom has this share of the rows, and so many times the median count of its neighbours.
 _ATOM_SHARE, _ATOM_EXCESS, _NEIGHBOURS = 0.01, 5.0, 5
 _FEWEST_ATOM_ROWS = 30
@@ -225,7 +225,8 @@ def _map_of(column: ColumnSchema) -> ColumnMap | None:
 def is_ordinal(values: np.ndarray) -> bool:
     """Whether numbers (N,) have few values, each many times."""
     most = min(_MOST_LEVELS, values.shape[0] // _ROWS_PER_LEVEL)
-    return bool(2 <= np.unique(values).shape[0] <= most)
+    counts = np.unique(values, return_counts=True)[1]
+    return bool(2 <= counts.shape[0] <= most and np.median(counts) >= _LEAST_MEDIAN)
 
 
 def learn_map(column: ColumnSchema, seen: np.ndarray) -> ColumnSchema:
