@@ -94,7 +94,7 @@ class MixtureModel:
         if moments is None and np.isnan(rows).any():
             other, parameters = family.for_gaps(self.parameters)
             if other is not family:
-                return replace(self, family=other, parameters=parameters).frozen(rows)
+                return replace(self, family=other, parameters=dict(parameters)).frozen(rows)
         if noise is not None and not family.takes_noise:
             raise ValueError(f"noise is for Gaussian components, got family {family.name!r}.")
         problem = family.check(rows)
