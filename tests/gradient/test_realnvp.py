@@ -84,9 +84,12 @@ def identity_params(flow, n_features):
 def random_params(flow, n_features, seed=0):
     """Parameters away from the start, where flows are close to the identity."""
     rng = np.random.default_rng(seed)
-    return jax.tree.map(
+    params = jax.tree.map(
         lambda leaf: leaf + 0.5 * rng.normal(size=leaf.shape), identity_params(flow, n_features)
     )
+    for name in ("frame", "affine") if flow.linear else ():
+        params[name]["factor"] = np.tril(params[name]["factor"])
+    return params
 
 
 class Case:
