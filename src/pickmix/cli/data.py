@@ -91,6 +91,15 @@ _OPTIONS = [
 ]
 
 
+kind_option = click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="NAME=KIND",
+    help=f"What a column holds, if that was found wrongly: {', '.join(KINDS)}.",
+)
+
+
 def kinds_of(texts: Iterable[str]) -> dict[str, str]:
     """Kinds of columns, by name, of the texts NAME=KIND of --kind."""
     # Names may hold the sign, kinds do not.

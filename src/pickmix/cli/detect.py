@@ -10,11 +10,10 @@ import numpy as np
 
 import pickmix
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.data import data_options, kinds_of, open_data
+from pickmix.cli.data import data_options, kind_option, kinds_of, open_data
 from pickmix.cli.output import Output, count_option, out_option, seed_option, short_float
 from pickmix.cli.saved import data_argument
 from pickmix.estimators.detector import MixtureDetector
-from pickmix.inputs.schema import KINDS
 from pickmix.model.columns import LEVEL_KINDS
 from pickmix.model.explanation import Explanation
 
@@ -29,13 +28,7 @@ from pickmix.model.explanation import Explanation
     show_default=True,
     help="Share of rows to flag.",
 )
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    metavar="NAME=KIND",
-    help=f"What a column holds, if that was found wrongly: {', '.join(KINDS)}.",
-)
+@kind_option
 @count_option("--reasons", default=3, metavar="M", help="How many columns to name for each row.")
 @click.option("--all", "write_all", is_flag=True, help="Write all rows, in the order of DATA.")
 @click.option(

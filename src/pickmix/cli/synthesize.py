@@ -12,12 +12,11 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.data import data_options, kinds_of, open_data, option_wording
+from pickmix.cli.data import data_options, kind_option, kinds_of, open_data, option_wording
 from pickmix.cli.output import Output, out_option, seed_option
 from pickmix.cli.saved import data_argument
 from pickmix.estimators.table_mixture import TableMixture
 from pickmix.inputs.columns import TypedTable
-from pickmix.inputs.schema import KINDS
 from pickmix.inspection.comparison import compare
 
 # Rows from which on some are held out for the comparison, and the share of them.
@@ -41,13 +40,7 @@ _FACTOR, _ROWS_EACH = 4, 10
     type=click.IntRange(min=1),
     help="Number of components. Without it the number is chosen.",
 )
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    metavar="NAME=KIND",
-    help=f"What a column holds, if that was found wrongly: {', '.join(KINDS)}.",
-)
+@kind_option
 @click.option("--no-check", is_flag=True, help="Do not compare drawn rows with those of DATA.")
 @seed_option("Random seed.")
 @out_option

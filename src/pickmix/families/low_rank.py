@@ -67,7 +67,7 @@ class LowRankPrior(Prior):
     def choices(self) -> list[LowRankPrior]:
         if not self.judges:
             return []
-        # The present choice and those next to it: there will be others.
+        # The present choice and those next to it; later estimates may move on.
         here = min(bisect.bisect_left(_PSEUDO_ROWS, self.pseudo_rows), len(_PSEUDO_ROWS) - 1)
         made = []
         for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
@@ -86,18 +86,18 @@ class LowRankPrior(Prior):
 
     def take(self, components: np.ndarray) -> LowRankPrior:
         other = copy.copy(self)
-        there = np.flatnonzero(components == self.background)
-        other.background = int(there[0]) if there.shape[0] else -1
+        places = np.flatnonzero(components == self.background)
+        other.background = int(places[0]) if places.shape[0] else -1
         return other
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         if not self.shrinks:
             return
         counts = masses * self.n_rows
-        some = np.flatnonzero(counts > 1.0)
-        some = some[some != self.background]
+        pooled_ones = np.flatnonzero(counts > 1.0)
+        pooled_ones = pooled_ones[pooled_ones != self.background]
         total, pooled = 0.0, np.zeros_like(self.noise)
-        for k in some.tolist():
+        for k in pooled_ones.tolist():
             noise = self.estimate(moments.scatter[k : k + 1], float(counts[k]))[0]
             pooled += (counts[k] - 1.0) * noise
             total += counts[k] - 1.0
@@ -128,7 +128,7 @@ class LowRankPrior(Prior):
             return np.asarray(noise + self.floors)
         freedom = max(count - 1.0, 0.0)
         known = np.maximum(self.noise, 1e-280)
-        # A size of its own, as far as rows tell it.
+        # The size of the component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
         size = (freedom * float(np.mean(noise / known)) + 2.0) / (freedom + 2.0)
         target = size * known
         used = (freedom * noise + self.pseudo_rows * target) / (freedom + self.pseudo_rows)
@@ -467,8 +467,8 @@ class LowRankGaussian(Family):
     def factor_part(self, parameters: Parameters) -> LowRankPart:
         """The sweep's coordinates as a part."""
         means, loadings, noise = self._in_coordinates(parameters)
-        own = {"means": means, "loadings": loadings, "noise_variances": noise}
-        return LowRankPart(np.arange(self.n_features), own, np.zeros(self.n_features))
+        parts = {"means": means, "loadings": loadings, "noise_variances": noise}
+        return LowRankPart(np.arange(self.n_features), parts, np.zeros(self.n_features))
 
     def covariance(self, parameters: Parameters, k: int) -> np.ndarray:
         """The covariance (D, D) of one component."""
