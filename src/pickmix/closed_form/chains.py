@@ -100,6 +100,8 @@ class Chains:
             beta,
             wants_statistics,
             wants_log_sums=relabelling is not None,
+            # Nobody reads the draws where chains stay.
+            greedy=relabelling is not None and relabelling.back is None,
         )
         if relabelling is None and is_whole:
             self.chain[:] = swept.components

@@ -302,6 +302,8 @@ class Relocation:
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
         all_halves = np.arange(2 * n_chosen)
         few = self.chains.of_step(step, _SPLIT_ROWS * (state.layout.n_columns + _MORE_COLUMNS))
+        if few.n_rows == chains.n_rows:
+            few = chains
         n_steps = _SPLIT_STEPS if state.n_components <= _MANY_COMPONENTS else _SPLIT_STEPS // 2
         for number in range(n_steps):
             done = self._sweep(

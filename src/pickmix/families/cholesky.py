@@ -190,7 +190,6 @@ def factorise(
         variances = np.where(failures[:, None], 1.0, variances)
         log_normaliser = -0.5 * np.log(variances).sum(axis=1) - n_features * HALF_LOG_2PI
         return 1.0 / np.sqrt(variances), log_normaliser, failures
-    rows, columns = _triangle(n_features)
     matrices = unpack_symmetric(covariances, n_features)
     diagonal = np.arange(n_features)
     matrices[:, diagonal, diagonal] += floors
@@ -201,7 +200,7 @@ def factorise(
     lower[failures] = np.eye(n_features)
     inverse = invert_lower(lower)
     log_normaliser = np.log(inverse[:, diagonal, diagonal]).sum(axis=1) - n_features * HALF_LOG_2PI
-    return np.ascontiguousarray(inverse[:, rows, columns]), log_normaliser, failures
+    return pack(inverse), log_normaliser, failures
 
 
 def invert_lower(lower: np.ndarray) -> np.ndarray:
@@ -228,28 +227,34 @@ def _cholesky(matrices: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _triangle(n_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of a lower triangle, row by row."""
-    return np.tril_indices(n_features)
+def _triangle(n_features: int) -> np.ndarray:
+    """Places (P,) of a lower triangle, row by row, in a flat matrix."""
+    rows, columns = np.tril_indices(n_features)
+    return np.asarray(rows * n_features + columns)
+
+
+@functools.cache
+def _symmetric(n_features: int) -> np.ndarray:
+    """Places (D * D,) of the cells of a symmetric matrix in its packed lower triangle."""
+    places = np.empty((n_features, n_features), dtype=np.int64)
+    rows, columns = np.tril_indices(n_features)
+    places[rows, columns] = places[columns, rows] = np.arange(rows.shape[0])
+    return places.ravel()
 
 
 def unpack_lower(packed: np.ndarray, n_features: int) -> np.ndarray:
     """Packed lower triangles (K, P) as matrices (K, D, D)."""
-    lower = np.zeros((packed.shape[0], n_features, n_features))
-    rows, columns = _triangle(n_features)
-    lower[:, rows, columns] = packed
-    return lower
+    lower = np.zeros((packed.shape[0], n_features * n_features))
+    lower[:, _triangle(n_features)] = packed
+    return lower.reshape(-1, n_features, n_features)
 
 
 def unpack_symmetric(packed: np.ndarray, n_features: int) -> np.ndarray:
     """Packed symmetric matrices (K, P) as (K, D, D)."""
-    full = unpack_lower(packed, n_features)
-    rows, columns = _triangle(n_features)
-    full[:, columns, rows] = packed
-    return full
+    return packed.take(_symmetric(n_features), axis=1).reshape(-1, n_features, n_features)
 
 
 def pack(matrices: np.ndarray) -> np.ndarray:
     """Lower triangles of matrices (K, D, D), row by row, (K, P)."""
-    rows, columns = _triangle(matrices.shape[-1])
-    return np.ascontiguousarray(matrices[:, rows, columns])
+    n_features = matrices.shape[-1]
+    return matrices.reshape(-1, n_features * n_features).take(_triangle(n_features), axis=1)

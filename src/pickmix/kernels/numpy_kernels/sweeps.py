@@ -29,9 +29,7 @@ from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 
 _NEGLIGIBLE = 1e-17  # Weight of a row.
-# Blocks of so many components and so little work, or less, are worked on together.
-_FEW_MEMBERS = 4
-_WORK_OF_A_BLOCK = 40_000
+_WORK_OF_A_BLOCK = 1_000_000  # Multiply-adds of a product that takes as long as a block by itself.
 _CALL_WORK = 3_000  # Multiply-adds in array operations that take as long as a call per component.
 _NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
@@ -131,17 +129,30 @@ def _sums_of(
 
 
 def _posterior(
-    log_joint: np.ndarray, u: np.ndarray | None
+    log_joint: np.ndarray, u: np.ndarray | None, inside: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Posterior (G, R) of log-joints (G, R), log-sums (R,), draws (R,); the best without u."""
+    """Posterior (G, R) of log-joints (G, R), log-sums (R,), draws (R,); the best without u.
+
+    Where `inside` (G, R) is False, a component is not in the block of a row. Log-joints are
+    overwritten.
+    """
+    if inside is not None:
+        np.copyto(log_joint, -np.inf, where=~inside)
     largest = log_joint.max(axis=0, initial=LEAST)
-    weights = np.exp(np.maximum(log_joint, LEAST) - largest)
+    weights = np.exp(np.maximum(log_joint, LEAST, out=log_joint) - largest)
+    if inside is not None:
+        weights *= inside
     total = weights.sum(axis=0)
     weights /= total
     log_sums = np.where(largest > LEAST, largest + np.log(total), -np.inf)
     if u is None:
         return weights, log_sums, weights.argmax(axis=0)
-    return weights, log_sums, (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
+    below = np.cumsum(weights, axis=0) <= u
+    # Rounding may leave a sum below 1: no row goes beyond the last component of its block.
+    if inside is not None:
+        last = weights.shape[0] - 1 - inside[::-1].argmax(axis=0)
+        return weights, log_sums, np.minimum(below.sum(axis=0), last)
+    return weights, log_sums, below[:-1].sum(axis=0)
 
 
 def _segments(begins: np.ndarray, end: int) -> list[slice]:
@@ -262,74 +273,58 @@ def sweep(
     """
     row_weights, total_weight = source.weights_of(numbers)
     u = None if greedy else uniforms(key, numbers, 1)[:, 0]
-    order, ends = _group_by_block(model, components, partition)
-    n_blocks, n_rows = partition.n_blocks, numbers.shape[0]
+    n_rows = numbers.shape[0]
     drawn, log_sums = np.empty_like(components), np.empty(n_rows)
     parts: list[Sums] = []
+    evaluations = 0
     features = None
     if source.patterns_of(numbers[:1]) is None:
         features = source.features(partial(Features.of, layout), layout.n_features)
-    sizes = np.diff(partition.offsets)
-    work = n_rows * sizes.max() * layout.n_coordinates**2
-    together = n_blocks > 1 and sizes.max() == sizes.min() <= _FEW_MEMBERS
-    if features is not None and together and work < _WORK_OF_A_BLOCK * n_blocks:
-        # Many small blocks at once, as pairs of rows and components.
-        size, block = int(sizes[0]), np.repeat(np.arange(n_blocks), np.diff(ends))
-        rows = source.gather(numbers[order])
-        places = block[:, None] * size + np.arange(size)
-        joint = log_joint(layout, model, rows, partition.members[places]).T
-        weights, log_sums[order], choice = _posterior(beta * joint, None if u is None else u[order])
-        drawn[order] = partition.members[block * size + choice]
+    for members, here, inside in _blocks(layout, model, components, partition, features):
+        rows_here = _BlockRows(layout, model, source, numbers[here], features)
+        # Evaluate: log-joints of all components of the block.
+        joint = rows_here.log_joints(members)
+        evaluations += joint.size if inside is None else int(np.count_nonzero(inside))
+        # The posterior within the block, and a draw from it for every row.
+        if beta != 1.0:
+            joint *= beta
+        weights, log_sums[here], choice = _posterior(joint, None if u is None else u[here], inside)
+        drawn[here] = members[choice]
+        # Add the statistics, weighted by the posterior and not by the draw.
         if wants_statistics:
-            weights *= row_weights[order]
-            by_place = np.argsort(places.T.ravel(), kind="stable")
-            row = by_place % n_rows
-            parts.append(
-                _sums_of_pairs(
-                    layout,
-                    rows,
-                    row,
-                    weights.ravel()[by_place],
-                    places.T.ravel()[by_place],
-                    partition.members.shape[0],
-                )
-            )
-        evaluations = size * n_rows
-    else:
-        evaluations = 0
-        for b in range(n_blocks):
-            members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
-            here = order[ends[b] : ends[b + 1]]
-            rows_here = _BlockRows(layout, model, source, numbers[here], features)
-            # Evaluate: log-joints of all components of the block.
-            joint = rows_here.log_joints(members)
-            evaluations += joint.size
-            # The posterior within the block, and a draw from it for every row.
-            weights, log_sums[here], choice = _posterior(
-                beta * joint, None if u is None else u[here]
-            )
-            drawn[here] = members[choice]
-            # Add the statistics, weighted by the posterior and not by the draw.
-            if wants_statistics:
-                parts.append(rows_here.sums(members, weights * row_weights[here]))
+            weights *= row_weights[here]
+            parts.append(rows_here.sums(members, weights))
     statistics = None
     if wants_statistics:
         statistics = Statistics(partition.members, *stack(parts), total_weight)
     return Swept(drawn, statistics, log_sums, evaluations)
 
 
-def _group_by_block(
-    model: Model, components: np.ndarray, partition: Partition
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows in the order of their blocks, and where those of each block begin and end."""
-    n_rows = components.shape[0]
-    if partition.n_blocks == 1:
-        return np.arange(n_rows), np.array([0, n_rows])
+def _blocks(
+    layout: Layout,
+    model: Model,
+    components: np.ndarray,
+    partition: Partition,
+    features: Features | None,
+) -> Iterator[tuple[np.ndarray, np.ndarray | slice, np.ndarray | None]]:
+    """Yield components, rows, and which component is in the block of which row (None: all are)."""
+    n_blocks, n_rows, members = partition.n_blocks, components.shape[0], partition.members
+    if n_blocks == 1:
+        yield members, slice(None), None
+        return
     block = np.empty(model.location.shape[0], dtype=np.int64)
-    block[partition.members] = partition.block_of_position()
+    block[members] = partition.block_of_position()
     blocks = block[components]
-    counts = np.bincount(blocks, minlength=partition.n_blocks)
-    return np.argsort(blocks, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+    work = members.shape[0] * n_rows * layout.n_features
+    if features is not None and work < _WORK_OF_A_BLOCK * n_blocks:
+        # All blocks together are one product of matrices.
+        yield members, slice(None), block[members][:, None] == blocks
+        return
+    order = np.argsort(blocks, kind="stable")
+    ends = np.concatenate([[0], np.cumsum(np.bincount(blocks, minlength=n_blocks))])
+    for b in range(n_blocks):
+        some = slice(partition.offsets[b], partition.offsets[b + 1])
+        yield members[some], order[ends[b] : ends[b + 1]], None
 
 
 def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
