@@ -227,6 +227,16 @@ class TestExplain:
 
 
 class TestSampleGiven:
+    @pytest.mark.parametrize(("value", "is_far"), [("6", False), ("5000", True)])
+    def test_values_far_from_all_rows_are_told(self, places, value, is_far):
+        result = run_well("sample", places / "model", "--given", f"a={value}")
+        assert ("far from all rows of the fit" in result.stderr) == is_far
+
+    @pytest.mark.parametrize(("value", "is_far"), [("4000", False), ("90000", True)])
+    def test_values_far_from_a_table_are_told(self, tables, value, is_far):
+        result = run_well("sample", tables / "model", "--given", f"mass={value}")
+        assert ("far from all rows of the fit" in result.stderr) == is_far
+
     def test_numbers(self, places):
         arguments = ["sample", places / "model", "--rows", 400, "--given", "a=6", "--seed", 2]
         header, rows = printed_rows(*arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from importlib import metadata
 from typing import Any
@@ -18,6 +19,7 @@ _COMMANDS = {
     "score": ("queries", "log-density of each row under a saved mixture (low: an outlier)"),
     "assign": ("queries", "most probable components of each row, with their probabilities"),
     "sample": ("queries", "draw new rows from a saved mixture, also given some columns"),
+    "predict": ("predict", "predict columns from the others, with quantiles"),
     "impute": ("queries", "fill in the missing cells of a table"),
     "explain": ("queries", "the most unusual rows, and the cells that make them so"),
     "detect": ("detect", "flag the unusual rows of a table, with reasons; needs no model"),
@@ -67,6 +69,17 @@ class Commands(click.Group):
         name = "compile_all" if cmd_name == "compile" else cmd_name
         command: click.Command = getattr(module, name)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find the command; a name that is none may be close to one."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            close = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not close:
+                raise
+            message = f"{error.message} Did you mean {close[0]!r}?"
+            raise click.UsageError(message, ctx) from error
 
     def _plugin(self, name: str) -> click.Command | None:
         if name in (plugins := _plugins()):
@@ -130,6 +143,7 @@ Examples:
   pickmix score model new.csv --out scores.csv
   pickmix assign model new.csv --top 3 --out components.parquet
   pickmix sample model -n 10000 --out made.npy
+  pickmix predict model people.csv --target income --quantiles 0.05,0.95
   pickmix impute model people.csv --out filled.csv
   pickmix explain model people.csv --top 5
   pickmix detect people.csv --id name --out flagged.csv

@@ -44,7 +44,7 @@ _STANDARD_INPUT = "standard input"
 _MARKS = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
 
 
-def _split(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
+def split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
 
 
@@ -52,13 +52,13 @@ _OPTIONS = [
     click.option(
         "--columns",
         metavar="NAMES",
-        callback=_split,
+        callback=split_names,
         help="Columns to use: names, or numbers from 0, separated by commas.",
     ),
     click.option(
         "--exclude",
         metavar="NAMES",
-        callback=_split,
+        callback=split_names,
         help="Columns to leave out, written in the same way.",
     ),
     click.option(
@@ -323,7 +323,7 @@ def _keep_standard_input(folder: Path) -> Path:
 
 class _OptionWording(Wording):
     first_row = 1
-    kind, exclude = "--kind {column}={kind}", "--exclude {column}"
+    kind, exclude, separator = "--kind {column}={kind}", "--exclude {column}", ","
     columns, cache, comma, point = "--columns", "--cache", "--decimal ,", "--decimal ."
 
     def literal(self, name: Any) -> str:

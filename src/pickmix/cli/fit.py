@@ -51,6 +51,7 @@ SAMPLED_ROWS, BLOCK_ROWS = 100_000, 1000
 def fit(
     data: Path | None,
     model: str,
+    hold_out: float | None,
     out: Path,
     keep: bool,
     quiet: bool,
@@ -85,6 +86,9 @@ def fit(
     --checkpoint that was killed resumes when the same command is given again, and gives the same
     model as a fit without a break.
 
+    --hold-out 0.2 fits four fifths of the rows. The summary has the log-likelihood of the others,
+    which is what to expect of new rows, and the report looks at them.
+
     The model remembers the column of --id: score, assign and explain put it before their results
     if their DATA has it.
 
@@ -93,6 +97,7 @@ def fit(
       pickmix fit
       pickmix fit rows.csv --components 1000 --covariance diag
       pickmix fit people.csv --id name --exclude phone --kind zip=category
+      pickmix fit people.csv --hold-out 0.2
       zcat rows.csv.gz | pickmix fit - --out model
       pickmix fit rows.parquet --columns age,income --out model --max-time 60
       pickmix fit "parts/*.parquet" --components 10000 --cache fast-disk --checkpoint kept
@@ -123,6 +128,8 @@ def fit(
             if model == "auto":
                 model = "table" if rows.is_table else "gaussian"
                 parameters = _parameters(model, values)
+        if hold_out is not None:
+            rows.hold_out(hold_out, int(values["random_state"]))
         estimator = _prepare(model, parameters, rows, data is None, quiet)
         with notes():
             try:
@@ -139,12 +146,18 @@ def fit(
             written = place.save(named)
             sample = rows.sample()
             measured = measure(estimator, sample, rows.shape[0])
+            if rows.held_out is not None:
+                held_out_score = float(estimator.score(rows.held_out))
             n_drawn = _draw(named, rows, sample, measured[0], place.path) if plots else 0
             reports = not (no_report or is_early or place.is_file)
             has_report = reports and _leave_report(named, rows, place.path / "report.html")
     written += ["fit.png"] * (n_drawn > 0) + ["report.html"] * has_report
     if not quiet:
-        show_table(summary(estimator, rows.shape, *measured, rows.truth, rows.in_chunks))
+        lines = summary(estimator, rows.shape, *measured, rows.truth, rows.in_chunks)
+        if rows.held_out is not None:
+            n_held = len(rows.held_out)
+            lines.append(("held out, per row", f"{held_out_score:.4f}  ({n_held:,} rows)"))
+        show_table(lines)
         place.tell(written, is_early)
         if 0 < n_drawn < rows.shape[0]:
             which = f"from all parts of {data}" if rows.in_chunks else "those without gaps"
@@ -170,8 +183,13 @@ class FitRows:
     names: list[str] | None = None
     #: The column that names the rows.
     id: str | None = None
+    #: What that column holds.
+    ids: list[Any] | None = None
     #: Log-likelihood per row of the true mixture, if that is known.
     truth: float | None = None
+    #: Rows that are kept out of the fit, and their numbers in the data.
+    held_out: np.ndarray | TypedTable | None = None
+    held_out_numbers: np.ndarray | None = None
 
     @property
     def is_table(self) -> bool:
@@ -187,6 +205,20 @@ class FitRows:
             return self.content.n_rows, self.content.n_columns
         columns = self.content.columns if isinstance(self.content, TypedTable) else self.content.T
         return len(self.content), len(columns)
+
+    def hold_out(self, share: float, seed: int) -> None:
+        """Keep a share of the rows out of the fit."""
+        if isinstance(self.content, RowSource):
+            raise ValueError(
+                f"{self.name}: --hold-out needs rows in memory, got data that are read piece by "
+                "piece; keep some files apart, and give them to `pickmix report --held-out`"
+            )
+        n_rows = len(self.content)
+        n_held = min(max(1, round(share * n_rows)), n_rows - 1)
+        order = np.random.default_rng(seed).permutation(n_rows)
+        self.held_out_numbers = np.sort(order[:n_held])
+        self.held_out = self.content.take(self.held_out_numbers, axis=0)
+        self.content = self.content.take(np.sort(order[n_held:]), axis=0)
 
     def sample(self) -> Any:
         """All rows in memory; of a source some that stand for all, if there are many."""
@@ -225,6 +257,8 @@ def _read(
         names = [table.names[number] for number in files.chosen_numbers()]
         rows = FitRows(table.typed(names), files.name, names)
     rows.id = id
+    if id is not None and not rows.in_chunks:
+        rows.ids = list(files.read_ids())
     return rows
 
 
@@ -368,8 +402,20 @@ def _leave_report(model: Any, rows: FitRows, path: Path) -> bool:
     # Here and not above: fits without a report need none of this.
     from pickmix.inspection.report import leave_report
 
+    looked_at, fitted = rows.content, None
+    if rows.held_out is not None:
+        looked_at, fitted = rows.held_out, rows.content
     try:
-        leave_report(model, rows.content, path, names=rows.names)
+        leave_report(
+            model,
+            looked_at,
+            path,
+            names=rows.names,
+            ids=rows.ids,
+            id_name=rows.id or "id",
+            numbers=rows.held_out_numbers,
+            fitted=fitted,
+        )
     except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
         click.echo(f"note: no report.html: {first_line(error)}", err=True)
         return False

@@ -304,6 +304,13 @@ _OPTIONS: list[Callable[..., Any]] = [
     ),
     data_options,
     click.option(
+        "--hold-out",
+        type=click.FloatRange(0.0, 1.0, min_open=True, max_open=True),
+        metavar="SHARE",
+        help="Keep this share of the rows, chosen at random, out of the fit, and score and report "
+        "the model by them.",
+    ),
+    click.option(
         "--out",
         type=click.Path(path_type=Path),
         default=Path("pickmix-model"),

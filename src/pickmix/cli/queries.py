@@ -22,7 +22,7 @@ from pickmix.cli.output import (
 )
 from pickmix.cli.saved import Chunk, SavedModel, load_model, model_argument, query_options, querying
 from pickmix.inputs.columns import TypedColumn
-from pickmix.inputs.errors import aligned
+from pickmix.inputs.errors import aligned, warn_caller
 from pickmix.inputs.files import column_numbers
 from pickmix.inputs.kinds import as_fitted, as_numbers, settled
 from pickmix.inputs.text import (
@@ -37,6 +37,8 @@ from pickmix.inputs.text import (
 )
 
 Columns = dict[str, np.ndarray]
+# Nats by which given values are less probable than all of so many drawn ones, to be called far.
+_TYPICAL_ROWS, _FAR = 1000, 5.0
 # What `explain` writes of a cell.
 _CELL = (
     *("row", "log_density", "column", "observed", "expected", "spread"),
@@ -258,6 +260,8 @@ def _draw(saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int) -> 
             for name, text in conditions.items()
         }
         table = saved.estimator.sample(n_rows, random_state=seed, given=values or None)
+        if values:
+            _warn_of_rare({name: [value] for name, value in values.items()}, saved.estimator)
         columns = table if isinstance(table, dict) else {n: table[n] for n in table.column_names}
         return {name: np.asarray(column) for name, column in columns.items()}
     if given:
@@ -267,6 +271,8 @@ def _draw(saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int) -> 
             if not is_number(text):
                 raise ValueError(f"--given {name} must be a number, got {text!r}")
             rows[:, saved.labels.index(name)] = float(text)
+        numbers = np.flatnonzero(~np.isnan(rows[0]))
+        _warn_of_rare(rows[:1, numbers], saved.estimator, numbers.tolist())
         rows = saved.estimator.sample_conditional(rows, random_state=seed)
         return dict(zip(saved.labels, rows.T, strict=True))
     saved.estimator.random_state = seed
@@ -275,6 +281,21 @@ def _draw(saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int) -> 
     order = np.random.default_rng(seed).permutation(n_rows)
     result = dict(zip(saved.labels, rows[order].T, strict=True))
     return {**result, "component": components[order]}
+
+
+def _warn_of_rare(given: Any, estimator: Any, columns: list[int] | None = None) -> None:
+    """Warn if given values are far less probable than those that the model draws."""
+    modelled = list(given) if columns is None else columns
+    if columns is None:
+        modelled = [name for name in given if estimator.schema_[name].is_modelled]
+        given = {name: given[name] for name in modelled}
+    if not modelled:
+        return
+    marginal = estimator.marginal(modelled)
+    drawn = marginal.sample(_TYPICAL_ROWS, random_state=0)
+    typical = marginal.score_samples(drawn[0] if isinstance(drawn, tuple) else drawn).min()
+    if marginal.score_samples(given)[0] < typical - _FAR:
+        warn_caller("The --given values are far from all rows of the fit; so may be the others.")
 
 
 def _condition(saved: SavedModel, text: str) -> tuple[str, str]:

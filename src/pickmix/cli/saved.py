@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,16 +75,25 @@ class SavedModel:
             )
         return names, [name for name in known if name in table.names and name not in chosen]
 
-    def array_columns(self, files: DataFiles) -> tuple[list[Any] | None, np.ndarray]:
-        """Columns to read, and the numbers of those of the model that they are."""
+    def array_columns(
+        self, files: DataFiles, optional: Sequence[str] = ()
+    ) -> tuple[list[Any] | None, np.ndarray]:
+        """Columns to read, and the numbers of those of the model that they are.
+
+        DATA may be without the columns `optional`.
+        """
         numbers = np.arange(self.estimator.n_features_in_)
         by_name = files.columns is None and self.names is not None
-        if not by_name or files.heading[0] is None:
-            return files.chosen(), numbers
+        held = files.heading[0]
+        if not by_name or held is None:
+            others = numbers[[name not in optional for name in self.labels]]
+            n_read = len(files.chosen_numbers())
+            return files.chosen(), others if n_read == others.size else numbers
         if files.exclude is not None or files.id is not None:
             # Names that do not exist are refused.
             files.chosen_numbers()
-        present = [name not in (files.exclude or ()) for name in self.labels]
+        absent = {name for name in optional if name not in held} | set(files.exclude or ())
+        present = [name not in absent for name in self.labels]
         columns = [name for name, kept in zip(self.labels, present, strict=True) if kept]
         if not columns:
             raise ValueError(f"{files.name}: --exclude leaves no column of {self.path}")
@@ -136,19 +145,26 @@ class Chunk:
 
 
 @contextlib.contextmanager
-def querying(saved: SavedModel, **options: Any) -> Iterator[Iterator[Chunk]]:
-    """The rows of DATA that a model is queried about, all at once or chunk by chunk."""
+def querying(
+    saved: SavedModel, optional: Sequence[str] = (), **options: Any
+) -> Iterator[Iterator[Chunk]]:
+    """The rows of DATA that a model is queried about, all at once or chunk by chunk.
+
+    They may be without the columns `optional`.
+    """
     with open_data(**options) as files:
         if files.id is None and saved.id is not None and saved.id in (files.heading[0] or ()):
             files = replace(files, id=saved.id)
-        with contextlib.closing(_chunks(saved, files)) as chunks:
+        with contextlib.closing(_chunks(saved, files, optional)) as chunks:
             yield chunks
 
 
-def _chunks(saved: SavedModel, files: DataFiles) -> Generator[Chunk, None, None]:
+def _chunks(
+    saved: SavedModel, files: DataFiles, optional: Sequence[str]
+) -> Generator[Chunk, None, None]:
     named, first = files.id_column, 0
     ids: Iterator[Any] = iter(()) if named is None else files.read_ids()
-    blocks = _typed_rows(saved, files) if saved.is_table else _arrays(saved, files)
+    blocks = _typed_rows(saved, files) if saved.is_table else _arrays(saved, files, optional)
     for rows in blocks:
         chunk = Chunk(rows, first, {})
         first += len(chunk)
@@ -172,8 +188,8 @@ def _typed_rows(saved: SavedModel, files: DataFiles) -> Iterator[TypedTable]:
     yield replace(typed, columns=typed.columns | missing)
 
 
-def _arrays(saved: SavedModel, files: DataFiles) -> Iterator[np.ndarray]:
-    columns, present = saved.array_columns(files)
+def _arrays(saved: SavedModel, files: DataFiles, optional: Sequence[str]) -> Iterator[np.ndarray]:
+    columns, present = saved.array_columns(files, optional)
     if files.is_small:
         rows = saved.complete(files, files.read_rows(columns)[0], present)
         gap = None if saved.takes_gaps else first_gap(rows, saved.names)

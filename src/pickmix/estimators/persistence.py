@@ -199,9 +199,8 @@ def load(path: str | os.PathLike[str], **parameters: Any) -> Any:
         raise FileNotFoundError(f"{path}: expected a saved model, found nothing there.")
     file = path / ARRAYS_FILE if path.is_dir() else path
     if not file.is_file():
-        raise ValueError(
-            f"{path}: expected a saved model, found a folder that has no {ARRAYS_FILE}."
-        )
+        kind = f"a folder that has no {ARRAYS_FILE}" if path.is_dir() else "no file"
+        raise ValueError(f"{path}: expected a saved model, found {kind}.")
     try:
         description, arrays = archive.read_parts(file, _KIND)
     except DamagedFileError as error:

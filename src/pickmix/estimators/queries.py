@@ -61,6 +61,12 @@ def warn_about_outcome(mixture: Any) -> None:
             f"The log-likelihood still rose by more than tol={mixture.tol!r} after "
             f"max_iter={mixture.max_iter} passes. Increase max_iter or tol."
         )
+        values = mixture.trace_["log_likelihood"][-2:]
+        if values.size < 2 or values[1] - values[0] <= mixture.tol:
+            message = (
+                f"max_iter={mixture.max_iter} passes were too few to see whether the "
+                "log-likelihood has settled. Increase max_iter."
+            )
     elif outcome == Outcome.SINGULAR:
         message = (
             "The fit ended early: a component's covariance became singular, and its last good "

@@ -52,7 +52,7 @@ class Wording:
     first_row = 0
     #: Settings that a remedy may ask for, by their key in its text.
     kind = 'schema={{{column}: "{kind}"}}'
-    exclude = "exclude=[{column}]"
+    exclude, separator = "exclude=[{column}]", ", "
     columns, cache, comma, point = "columns=", "cache=", "decimal=','", "decimal='.'"
 
     def literal(self, name: Any) -> str:
@@ -86,10 +86,12 @@ class Described(Exception):
         remedy: str = "",  # names in braces are those of `Wording.settings`
         path: Any = None,
         message: str = "",  # the whole message, where the other fields do not make it
+        also: Sequence[Any] = (),  # columns that must be left out as well
     ) -> None:
         self.problem, self.parameter, self.column = problem, parameter, column
         self.row, self.line, self.value, self.got = row, line, value, got
         self.expected, self.remedy, self.path, self.message = expected, remedy, path, message
+        self.also = tuple(also)
         super().__init__(self.worded(Wording()))
 
     @property
@@ -123,7 +125,12 @@ class Described(Exception):
             text += f", but row {self.row + words.first_row} holds {got}"
         elif got:
             text += f", got {got}"
-        return f"{text}. {remedy}" if remedy else f"{text}."
+        text = f"{text}. {remedy}" if remedy else f"{text}."
+        if self.also:
+            names = words.separator.join(map(words.literal, (self.column, *self.also)))
+            remedy = words.exclude.format(column=names)
+            text += f" {listed(self.also)} cannot be used either; without all of them: {remedy}."
+        return text
 
 
 class InputError(Described, ValueError):

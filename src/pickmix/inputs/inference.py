@@ -77,10 +77,17 @@ def infer_schema(
             )
     if table.n_rows == 0:
         raise InputError("must have rows, got none")
-    columns = [
-        _infer_column(name, column, kinds.get(name), max_levels, mapped)
-        for name, column in table.columns.items()
-    ]
+    columns: list[ColumnSchema] = []
+    refused: list[InputError] = []
+    for name, column in table.columns.items():
+        try:
+            columns.append(_infer_column(name, column, kinds.get(name), max_levels, mapped))
+        except InputError as error:
+            if "{exclude}" not in error.remedy:
+                raise
+            refused.append(error)
+    if refused:
+        raise refused[0].replaced(also=tuple(error.column for error in refused[1:]))
     schema = TableSchema(columns, table.origin)
     if not schema.modelled:
         names = listed(columns, lambda column: f"{shown(column.name)} ({column.kind})")

@@ -74,7 +74,11 @@ def open_text(path: Path) -> Iterator[IO[str]]:
         with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             yield file
     except UnicodeDecodeError as error:
-        raise InputError(f"expected text in UTF-8, but {error}", path=path) from error
+        convert = f"iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
+        raise InputError(
+            f"expected text in UTF-8, but {error}; if it is in Latin-1, convert it: {convert}",
+            path=path,
+        ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InputError(f"the file is damaged or cut short: {error}", path=path) from error
 

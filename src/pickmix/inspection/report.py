@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,15 +111,32 @@ def report(
     return page if target is None else target
 
 
-def leave_report(model: Any, rows: Any, target: Path, *, names: list[str] | None = None) -> Path:
+def leave_report(
+    model: Any,
+    rows: Any,
+    target: Path,
+    *,
+    names: list[str] | None = None,
+    ids: Sequence[Any] | None = None,
+    id_name: str = "id",
+    numbers: np.ndarray | None = None,
+    fitted: Any = None,
+) -> Path:
     """Write the report of a fit beside its model.
 
     `rows` is what it was fitted to: an array, a source of rows or a table. Columns of an array have
-    these `names`.
+    these `names`. If it was fitted to `fitted`, `rows` were held out, and have these `numbers` in
+    the data, as `ids` have.
     """
     view = View(model, names if getattr(model, "_takes_sources", True) else None)
-    subject = Subject(view, _choose_rows(view, rows, affordable_rows(model)))
-    make_page(subject, target, title=None, held_out=False, n_unusual=10)
+    most = affordable_rows(model)
+    chosen = _choose_rows(view, rows, most)
+    if numbers is not None:
+        chosen = replace(chosen, numbers=numbers[chosen.numbers])
+    named = None if ids is None else _texts(ids[number] for number in chosen.numbers.tolist())
+    others = None if fitted is None else _choose_rows(view, fitted, most)
+    subject = Subject(view, chosen, named, id_name, others)
+    make_page(subject, target, title=None, held_out=fitted is not None, n_unusual=10)
     return target
 
 
