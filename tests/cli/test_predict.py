@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from commands import QUICK, error_of, nameless, printed_rows, run_well
+from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
 from pickmix.inputs.files import read_table, write_table
@@ -84,3 +85,14 @@ def test_reports_look_at_held_out_rows_and_name_them(tmp_path, tables):
     held_out = np.sort(np.random.default_rng(0).permutation(240)[:24]).tolist()
     for row in range(240):
         assert (f'"No. {row}, x"' in page) == (row in held_out)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "tol", "expected"),
+    [("em", 1e-9, "still rose by more than tol=1e-09"), ("mhsaem", 1e9, "too few to see")],
+)
+def test_fits_that_end_early_say_what_is_known(algorithm, tol, expected):
+    X = np.random.default_rng(0).standard_exponential((500, 4))
+    mixture = pickmix.GaussianMixture(8, algorithm=algorithm, max_iter=3, tol=tol, random_state=0)
+    with pytest.warns(ConvergenceWarning, match=expected):
+        mixture.fit(X)
