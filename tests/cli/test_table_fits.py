@@ -7,7 +7,7 @@ import commands
 import numpy as np
 import pyarrow
 import pytest
-from commands import as_csv, error_of, run_well
+from commands import as_csv, error_of, printed_rows, run_well
 from pyarrow import parquet
 from sklearn.exceptions import ConvergenceWarning
 
@@ -180,3 +180,23 @@ def test_python_and_the_command_line_read_a_text_alike(people, tmp_path):
     theirs_by_name = {name: theirs.schema_[name] for name in theirs.schema_.kinds}
     assert {name: mine.schema_[name] for name in theirs_by_name} == theirs_by_name
     np.testing.assert_array_equal(mine.score_samples(path), theirs.score_samples(path))
+
+
+def test_columns_of_whole_numbers_make_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = np.column_stack([rng.poisson(30.0, 200), rng.normal(size=200)])
+    np.save(tmp_path / "rows.npy", rows)
+    run_well("fit", tmp_path / "rows.npy", *QUICK, "--out", tmp_path / "model")
+    header, drawn = printed_rows("sample", tmp_path / "model", "-n", 20)
+    assert header == ["column_0", "column_1"]
+    assert all(float(row[0]).is_integer() for row in drawn)
+
+
+def test_texts_that_look_like_dates_are_told(tmp_path):
+    days = [f"{row % 12 + 1:02d}/{row % 28 + 1:02d}/2024" for row in range(300)]
+    lines = [f"{day},{row % 7}" for row, day in enumerate(days)]
+    (tmp_path / "rows.csv").write_text("\n".join(["day,x", *lines]) + "\n")
+    result = run_well("fit", tmp_path / "rows.csv", *QUICK, "--out", tmp_path / "model")
+    told = [line for line in result.stderr.splitlines() if "looks like a date" in line]
+    assert len(told) == 1
+    assert told[0].startswith("note: Column 'day' is a category, though '01/01/2024' looks")

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import importlib.util
 import time
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,8 @@ def fit(
       flow      K flows (real NVP): Gaussians that have learnt to bend
       sptn      a sum-product-transform network: very many Gaussians, few parameters
 
-    Without --model it is gaussian if all columns are numbers and no value is missing, else table.
+    Without --model it is gaussian if all columns are numbers, none of them whole numbers only, and
+    no value is missing, else table.
     flow and sptn begin with a Gaussian mixture, and choose their size if none is given. They need
     JAX: pip install 'pickmix[deep]'.
 
@@ -249,7 +251,7 @@ def example(n_rows: int, n_components: int, as_table: bool) -> FitRows:
 def _read(
     files: DataFiles, model: str, takes_gaps: bool, stack: contextlib.ExitStack, quiet: bool
 ) -> FitRows:
-    """Read numbers for models of numbers; a table if auto finds text or missing values."""
+    """Read numbers for models of numbers; a table if auto finds anything else."""
     id = files.id_column and files.id_column[1]
     rows = None if model == "table" else _read_numbers(files, model, takes_gaps, stack, quiet)
     if rows is None:
@@ -286,7 +288,7 @@ def _read_numbers(
             return None
         raise error.replaced(remedy=error.remedy + other) from error
     gap = first_gap(rows, names)
-    if gap is not None and model == "auto":
+    if model == "auto" and (gap is not None or _has_whole_numbers(rows)):
         return None
     if gap is not None and not takes_gaps:
         plain = ", use --transforms none" if model == "sptn" else ""
@@ -295,6 +297,12 @@ def _read_numbers(
             f"--exclude{plain}{other}"
         )
     return FitRows(rows, files.name, names)
+
+
+def _has_whole_numbers(rows: np.ndarray) -> bool:
+    """Whether a column of rows holds whole numbers only, which draws should hold, too."""
+    whole = (rows == np.round(rows)).all(axis=0)
+    return bool(len(rows) > 1 and whole.any())
 
 
 def _begins_with_words(files: DataFiles, columns: list[Any] | None) -> bool:
@@ -344,7 +352,9 @@ def _prepare(
         names = list(rows.content.columns)
         if estimator.schema:
             column_numbers(rows.name, list(estimator.schema), names, len(names), "--kind")
-        with option_wording(rows.name):
+        with option_wording(rows.name), warnings.catch_warnings():
+            # The fit warns of the same.
+            warnings.simplefilter("ignore")
             mapped = estimator.column_transform is not None
             levels = estimator.max_levels
             schema = infer_schema(rows.content, estimator.schema, (), levels, mapped)

@@ -156,8 +156,8 @@ _OPTIONS: list[Callable[..., Any]] = [
         show_default=True,
         cls=ModelOption,
         help="Gaussians, components for columns of all types, real NVP flows, or a "
-        "sum-product-transform network. auto: gaussian for numbers without gaps, and for data that "
-        "are read piece by piece; else table.",
+        "sum-product-transform network. auto: gaussian for numbers without gaps, not all whole "
+        "in a column, and for data that are read piece by piece; else table.",
     ),
     _option(
         "algorithm",

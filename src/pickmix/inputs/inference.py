@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.inputs.columns import TypedColumn, TypedTable
-from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.errors import InputError, listed, shown, warn_caller
 from pickmix.inputs.kinds import (
     READ_KINDS,
     Step,
@@ -46,6 +46,10 @@ _FEWEST_ALL_DIFFERENT = 10
 # Text of which this share are numbers, or dates, is no category by itself if it has some values.
 _NEARLY_ALL, _FEWEST_NEARLY = 0.9, 20
 _LEADING_ZERO = re.compile(r"[+-]?0\d+\Z")
+_DATE_LIKE = re.compile(
+    r"\d{1,2}[/.-]\d{1,2}[/.-]\d{2,4}\b|[A-Za-z]{3,9}\.? \d{1,2},? \d{4}\b|"
+    r"\d{1,2}[. -]+[A-Za-z]{3,9}[. -]+\d{4}\b"
+)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' ])\d{3})(?:\1\d{3})*(?:[.,]\d+)?\Z")
 # Whole numbers beyond this count from the smallest one: float64 divides larger ones too coarsely.
 _LARGE = 2**48
@@ -193,6 +197,12 @@ def _settle_text(name: str, column: TypedColumn, n_levels: int) -> tuple[TypedCo
     if times is not None:
         return times, "date"
     _refuse_identifier(name, n_levels, column)
+    example = str(column.value(column.first))
+    if _DATE_LIKE.match(example) and n_levels >= _FEWEST_IDENTIFIERS:
+        warn_caller(
+            f"Column {shown(name)} is a category, though {shown(example)} looks like a date. Write "
+            "dates as in 2024-02-28 to have them as dates."
+        )
     return column, "category"
 
 
