@@ -7,11 +7,15 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pickmix
 from pickmix import MixtureDetector
+from pickmix.estimators import detector as module
 from pickmix.estimators.detector import _is_member, _marks
 
 
 @parametrize_with_checks([MixtureDetector(random_state=0)])
-def test_scikit_learn_checks(estimator, check):
+def test_scikit_learn_checks(estimator, check, monkeypatch):
+    # The checks are about the interface, whatever the number of mixtures and how long they learn.
+    monkeypatch.setattr(module, "_N_MIXTURES", 3)
+    monkeypatch.setattr(module, "_MAX_ITER", 2)
     check(estimator)
 
 

@@ -7,8 +7,8 @@ left out; the answer is given by the mean of the mixtures that were judged.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -76,9 +76,8 @@ class Question:
         return limits
 
     def fit(self, chosen: np.ndarray, n_components: int, seed: int) -> MixtureModel:
-        mixture = _LevelsKnown(
-            self.description, n_components, random_state=seed, n_jobs=self.n_jobs
-        )
+        settings: dict[str, Any] = {"random_state": seed, "n_jobs": self.n_jobs}
+        mixture = LimitedMixture(self.description, n_components, **settings)
         mixture.known_limits = self.limits
         with warnings.catch_warnings():
             # Left-out rows judge the fit, converged or not.
@@ -111,13 +110,14 @@ class Question:
         return score
 
 
-class _LevelsKnown(FamilyMixture):
-    """A mixture whose levels do not depend on the rows that a fold has."""
+class LimitedMixture(FamilyMixture):
+    """A mixture fitted to a part of rows, that knows the levels of all of them."""
 
     known_limits: np.ndarray
 
     def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        return make_family(self._description(), self.known_limits[None], float(self.reg_covar))
+        floors = self._floors(rows.shape[1])
+        return make_family(self._description(), self.known_limits[None], floors)
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         super()._learn_columns(self.known_limits[None])
@@ -296,15 +296,20 @@ def mean_of_scores(knots: np.ndarray, means: np.ndarray, variances: np.ndarray) 
 # Rows
 
 
-class TableReader(BaseEstimator):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class _Settings(BaseEstimator):  # type: ignore[misc]
+    n_components: int | str = "auto"
+    _: KW_ONLY
+    covariance_type: str = "full"
+    schema: Mapping[str, str] | None = None
+    n_folds: int = 5
+    random_state: RandomSeed = None
+    n_jobs: int | None = None
+
+
+class TableReader(_Settings):
     """Reads arrays of numbers, or tables by their schema, as rows of scores and codes."""
 
-    n_components: int | str
-    covariance_type: str
-    schema: Any
-    n_folds: int
-    random_state: RandomSeed
-    n_jobs: int | None
     schema_: TableSchema | None
     n_features_in_: int
     #: Knots of each column (2, J); none for levels.

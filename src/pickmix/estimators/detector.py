@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import narwhals
@@ -23,12 +23,11 @@ from pickmix.checks import (
     check_number,
     check_randomness,
 )
-from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.estimators.answering import LimitedMixture
 from pickmix.estimators.row_sources import by_chunks, learn_names, open_for, read_chunks
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.estimators.table_mixture import TableMixture
-from pickmix.families.base import Family
-from pickmix.families.registry import Description, make_family
+from pickmix.families.registry import Description
 from pickmix.inputs.arrays import read_numbers
 from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
@@ -77,7 +76,15 @@ _KEPT = (
 )
 
 
-class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+class _FittedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
+    _fits: list[dict[str, Any]]
+    schema_: TableSchema
+    offset_: float
+    _scaled: list[ScaledMixture] | None = None
+
+
+@dataclass(eq=False, repr=False)
+class MixtureDetector(_FittedDetector):
     """Detector of unusual rows in numbers or tables, by mixtures at several scales.
 
     Eight small mixtures are fitted, each to a part of the rows. A row is scored by those that were
@@ -141,29 +148,14 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     (600, array([ 1, -1]))
     """
 
-    _fits: list[dict[str, Any]]
-    schema_: TableSchema
-    offset_: float
-    _scaled: list[ScaledMixture] | None = None
-
-    def __init__(
-        self,
-        contamination: float = 0.05,
-        *,
-        n_components: int | str = "auto",
-        novelty: bool = False,
-        schema: Mapping[str, str] | None = None,
-        exclude: Sequence[str] = (),
-        random_state: RandomSeed = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.contamination = contamination
-        self.n_components = n_components
-        self.novelty = novelty
-        self.schema = schema
-        self.exclude = exclude
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    contamination: float = 0.05
+    _: KW_ONLY
+    n_components: int | str = "auto"
+    novelty: bool = False
+    schema: Mapping[str, str] | None = None
+    exclude: Sequence[str] = ()
+    random_state: RandomSeed = None
+    n_jobs: int | None = None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "offset_")
@@ -371,8 +363,8 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 mixture.fit(part)
             self._fits.append({name: getattr(mixture, name) for name in _KEPT})
 
-    def _mixture(self, fitted: dict[str, Any]) -> _PartMixture:
-        mixture = _PartMixture(
+    def _mixture(self, fitted: dict[str, Any]) -> LimitedMixture:
+        mixture = LimitedMixture(
             self._family,
             self.n_components_,
             reg_covar=self._floors,
@@ -380,7 +372,7 @@ class MixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             n_jobs=self.n_jobs,
             random_state=0,
         )
-        mixture.all_limits = self._limits
+        mixture.known_limits = self._limits
         mixture.__dict__.update(fitted)
         if fitted:
             mixture._chain = np.empty(0, dtype=np.int32)
@@ -581,19 +573,6 @@ def _joined(pieces: list[tuple[np.ndarray, Explanation]], shape: tuple[int, ...]
         for some, piece in pieces:
             joined[name][some] = getattr(piece, name)
     return replace(first, **joined)
-
-
-class _PartMixture(FamilyMixture):
-    """A mixture fitted to a part of rows, that knows the levels of all of them."""
-
-    all_limits: np.ndarray
-
-    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        floors = self._floors(rows.shape[1])
-        return make_family(self._description(), self.all_limits[None], floors)
-
-    def _learn_columns(self, rows: np.ndarray) -> None:
-        super()._learn_columns(self.all_limits[None])
 
 
 def _some_of(rows: np.ndarray, random: np.random.RandomState) -> np.ndarray:

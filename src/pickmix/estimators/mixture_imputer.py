@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -11,13 +11,7 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_flag, check_generator, check_integer
-from pickmix.estimators.answering import (
-    Question,
-    TableReader,
-    answer,
-    from_scores,
-    mean_of_scores,
-)
+from pickmix.estimators.answering import Question, TableReader, answer, from_scores, mean_of_scores
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.inputs.arrays import read_numbers
 from pickmix.inputs.frames import read_typed
@@ -75,15 +69,9 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, TableReader):  # ty
            [-1., -3.]])
     """
 
-    n_components: int | str = "auto"
     _: KW_ONLY
     strategy: str = "mean"
     add_indicator: bool = False
-    covariance_type: str = "full"
-    schema: Mapping[str, str] | None = None
-    n_folds: int = 5
-    random_state: RandomSeed = None
-    n_jobs: int | None = None
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Fit the mixture to the observed cells.

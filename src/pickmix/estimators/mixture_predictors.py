@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
@@ -56,7 +55,6 @@ class _Predictor(TableReader):
         return np.column_stack([rows, np.full(rows.shape[0], np.nan)])
 
 
-@dataclass(eq=False, repr=False)
 class MixtureRegressor(RegressorMixin, _Predictor):  # type: ignore[misc]
     """Regression that gives the whole distribution of y: mean, spread, quantiles, density, draws.
 
@@ -108,14 +106,6 @@ class MixtureRegressor(RegressorMixin, _Predictor):  # type: ignore[misc]
     >>> mean.round(1), std.round(1)
     (array([1. , 1.5]), array([0.1, 0.1]))
     """
-
-    n_components: int | str = "auto"
-    _: KW_ONLY
-    covariance_type: str = "full"
-    schema: Mapping[str, str] | None = None
-    n_folds: int = 5
-    random_state: RandomSeed = None
-    n_jobs: int | None = None
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit the regressor.
@@ -248,14 +238,8 @@ class MixtureClassifier(ClassifierMixin, _Predictor):  # type: ignore[misc]
     array([0, 1])
     """
 
-    n_components: int | str = "auto"
     _: KW_ONLY
     missing_label: Any = -1
-    covariance_type: str = "full"
-    schema: Mapping[str, str] | None = None
-    n_folds: int = 5
-    random_state: RandomSeed = None
-    n_jobs: int | None = None
 
     def fit(self, X: Any, y: ArrayLike) -> Self:
         """Fit the classifier.
