@@ -22,6 +22,8 @@ def _jaxlib():
         return ""
 
 
+# Known by all versions; read when JAX is imported.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 if _jaxlib().startswith(_KNOWN_BY):
     os.environ["XLA_FLAGS"] = f"{_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".strip()
 
@@ -31,15 +33,6 @@ def pytest_collect_file():
     """Look for examples in the sources and on the pages, not in the tests: there are none."""
     collected = yield
     return [found for found in collected if not isinstance(found, DoctestModule)]
-
-
-@pytest.fixture(scope="module")
-def quick_compilation():
-    """Compile in a hurry: for short fits, compiling well costs more than it saves."""
-    jax = pytest.importorskip("jax")
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")

@@ -113,7 +113,7 @@ def data():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data", "quick_compilation")
+@pytest.mark.usefixtures("data")
 def test_deep_uci(tmp_path, capsys):
     script = example("deep_uci")
     script.main(["--out", str(tmp_path), "--set", "pima-indians", "--quick"])

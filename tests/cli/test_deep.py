@@ -22,11 +22,8 @@ SPTN = ["--model", "sptn", "--children", 3, "--batch-size", 50, "--max-steps", 2
 SPTN += ["--no-report", "--init", "paper"]
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 @pytest.fixture(scope="module")
-def deep(tmp_path_factory, places, quick_compilation):
+def deep(tmp_path_factory, places):
     """A folder with two models fitted to rows.csv, and what was printed meanwhile."""
     folder = tmp_path_factory.mktemp("deep")
     for name, options in (("flow", FLOW), ("sptn", [*SPTN, "--no-plot"])):

@@ -96,15 +96,16 @@ def kill_a_worker(client):
     return worker
 
 
-def test_dask_is_recognised_and_not_imported():
+def test_dask_is_recognised_and_neither_it_nor_jax_is_imported():
     assert is_dask(array())
     assert not is_dask(ROWS)
     code = (
-        "import sys, pickmix, pickmix.closed_form.dask_chunks;"
+        "import sys, pickmix, pickmix.cli, pickmix.closed_form.dask_chunks, pickmix.plotting;"
         "from pickmix.inputs.open_rows import is_dask; is_dask([1]);"
+        "pickmix.FlowMixture(3); pickmix.SumProductTransformNetwork(); pickmix.Mixture(None);"
         "assert not {'dask', 'distributed', 'jax', 'matplotlib'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
     with pytest.raises(RuntimeError, match=r"no client is active.*Client\(\)"):
         DaskChunks(array())
 

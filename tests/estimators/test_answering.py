@@ -107,6 +107,12 @@ def test_few_labels_are_enough_where_rows_show_the_groups():
     np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0)
 
 
+@pytest.fixture(scope="module")
+def numbered():
+    X, y = groups(60)
+    return MixtureClassifier(3, **SMALL).fit(X, np.where(np.arange(60) < 30, y, -1))
+
+
 @pytest.mark.parametrize(
     ("labels", "missing", "settings"),
     [
@@ -116,15 +122,13 @@ def test_few_labels_are_enough_where_rows_show_the_groups():
     ],
     ids=["None", "NaN", "?"],
 )
-def test_missing_labels_may_be_written_in_several_ways(labels, missing, settings):
-    X, y = groups(100)
+def test_missing_labels_may_be_written_in_several_ways(numbered, labels, missing, settings):
+    X, y = groups(60)
     given = labels[y]
-    given[50:] = missing
+    given[30:] = missing
     model = MixtureClassifier(3, **SMALL, **settings).fit(X, given)
     assert model.classes_.tolist() == labels.tolist()
-    numbers = np.where(np.arange(100) < 50, y, -1)
-    same = MixtureClassifier(3, **SMALL).fit(X, numbers)
-    np.testing.assert_array_equal(model.predict_proba(X), same.predict_proba(X))
+    np.testing.assert_array_equal(model.predict_proba(X), numbered.predict_proba(X))
 
 
 def test_minus_one_is_a_class_if_there_is_but_one_other():
@@ -167,17 +171,17 @@ def test_frames_in_and_out():
     assert np.abs(filled["size"] - truth["size"])[alone].mean() < 3.0
 
 
-@pytest.mark.parametrize("convert", [pl.from_pandas, pa.Table.from_pandas, dict])
-def test_other_tables_get_the_same_cells(convert):
-    frame = table()[0].reset_index(drop=True)
+def test_other_tables_get_the_same_cells():
+    frame = table(150)[0].reset_index(drop=True)
     imputer = MixtureImputer(2, add_indicator=True, **SMALL)
     expected = imputer.fit_transform(frame)
-    other = convert(frame) if convert is not dict else {n: frame[n].to_numpy() for n in frame}
-    filled = imputer.fit_transform(other)
-    assert type(filled) is type(other)
-    for name in ("size", "kind", "missingindicator_size"):
-        cells = filled[name].to_pylist() if hasattr(other, "column_names") else list(filled[name])
-        assert cells == expected[name].tolist()
+    columns = {name: frame[name].to_numpy() for name in frame}
+    for other in (pl.from_pandas(frame), pa.Table.from_pandas(frame), columns):
+        filled = imputer.fit_transform(other)
+        assert type(filled) is type(other)
+        for name in ("size", "kind", "missingindicator_size"):
+            cells = filled[name].to_pylist() if isinstance(other, pa.Table) else list(filled[name])
+            assert cells == expected[name].tolist()
 
 
 def test_indicators_and_names_and_set_output():
@@ -219,8 +223,8 @@ def test_mean_of_scores_is_the_integral():
 
 
 def test_pipelines_grids_and_column_transformers():
-    X, y = curve(200)
-    X[:20, 0] = np.nan
+    X, y = curve(120)
+    X[:12, 0] = np.nan
     frame = pd.DataFrame(X, columns=["a", "b"])
     steps = make_column_transformer((MixtureImputer(2, **SMALL), ["a", "b"]))
     grid = GridSearchCV(

@@ -1,6 +1,5 @@
 """Deep fits that are killed and go on: the same bits, whatever ended them; and rows from files."""
 
-import os
 import re
 import signal
 import subprocess
@@ -26,9 +25,6 @@ from pickmix.selection.settings import RandomPartition
 SETTINGS = {"batch_size": 50, "max_steps": 24, "evaluate_every": 10, "random_state": 0}
 SETTINGS |= {"hidden": 3, "init_params": "paper"}
 SHARED = {name: value for name, value in SETTINGS.items() if name != "hidden"}
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows(n_rows=200):
@@ -302,7 +298,6 @@ def test_a_terminated_process_goes_on_in_another(tmp_path):
     arguments = [tmp_path / "X.npy", int(number), tmp_path / "checkpoints", every]
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
-        env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
         capture_output=True,
         text=True,
         check=False,

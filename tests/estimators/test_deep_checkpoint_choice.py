@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from killing import Killed
 
-from pickmix import FlowMixture, SumProductTransformNetwork
+from pickmix import SumProductTransformNetwork
 from pickmix.estimators import deep_fit, deep_gaussians
 from pickmix.gradient import engine as engine_module
 from pickmix.gradient.engine import GradientEngine
@@ -14,7 +14,7 @@ SETTINGS |= {"init_params": "gaussian", "patience": None}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def short_search(quick_compilation):
+def short_search():
     with pytest.MonkeyPatch.context() as patch:
         # Four groups need no longer search.
         patch.setattr(deep_gaussians, "_MOST_CHOSEN", 4)
@@ -35,10 +35,6 @@ def rows(n_rows=300):
 
 def network(**settings):
     return SumProductTransformNetwork("auto", 1, 1, **SETTINGS | settings)
-
-
-def flow(**settings):
-    return FlowMixture("auto", hidden=2, **SETTINGS | settings)
 
 
 def bits(mixture):
@@ -87,10 +83,10 @@ def test_the_search_is_not_repeated(expected, tmp_path, monkeypatch, kill):
     assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
 
 
-def test_a_finished_fit_is_there_at_once(tmp_path, monkeypatch):
-    first = flow(checkpoint=tmp_path).fit(rows())
+def test_a_finished_fit_is_there_at_once(expected, tmp_path, monkeypatch):
+    assert bits(network(checkpoint=tmp_path).fit(rows())) == expected
     for name in ("compile", "advance", "log_likelihood", "validation"):
         monkeypatch.setattr(GradientEngine, name, None)
     for name in ("choose_gaussians", "gaussian_start"):
         monkeypatch.setattr(deep_fit, name, None)
-    assert bits(flow(checkpoint=tmp_path).fit(rows())) == bits(first)
+    assert bits(network(checkpoint=tmp_path).fit(rows())) == expected

@@ -14,9 +14,6 @@ SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_sta
 SETTINGS["init_params"] = "paper"
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def rows(n_rows=200):
     rng = np.random.default_rng(0)
     return rng.normal(size=(n_rows, 2)) + 4.0 * rng.integers(0, 3, size=(n_rows, 1))

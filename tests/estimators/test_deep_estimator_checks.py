@@ -47,9 +47,6 @@ WITHOUT_FITS = {
 SMALL = {"max_steps": 4, "batch_size": 20, "dtype": "float64", "init_params": "paper"}
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def chosen():
     for estimator in (
         FlowMixture(n_components=2, n_layers=1, hidden=2, **SMALL),

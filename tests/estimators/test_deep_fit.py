@@ -13,8 +13,6 @@ from pickmix.gradient.start import find_clusters
 from pickmix.selection.randomness import Stream
 from pickmix.selection.schedules import AntiAnnealing, CosineRate
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 def rows(n_rows=200, n_columns=2):
     rng = np.random.default_rng(0)

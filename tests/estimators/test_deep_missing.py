@@ -14,9 +14,6 @@ SETTINGS = {"transforms": False, "batch_size": 50, "max_steps": 40, "evaluate_ev
 SETTINGS |= {"random_state": 0}
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def network(n_children=4, n_partitions=2, n_layers=2, **settings):
     return SumProductTransformNetwork(n_children, n_partitions, n_layers, **SETTINGS | settings)
 

@@ -6,8 +6,6 @@ import pytest
 from pickmix import GaussianMixture, Mixture
 from pickmix_experiments.convergence import FullGaussian
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
 
 @pytest.fixture(scope="module")
 def X():

@@ -15,9 +15,6 @@ from pickmix.inputs.files import write_table
 SMALL = {"batch_size": 20, "random_state": 0, "init_params": "gaussian"}
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 CENTRES = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 7.0]])
 ROOTS = np.array([[[1.0, 0.0], [0.8, 0.6]], [[0.3, 0.0], [0.0, 2.0]], [[1.0, 0.0], [-0.9, 0.4]]])
 

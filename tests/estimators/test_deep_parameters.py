@@ -4,8 +4,6 @@ import importlib.util
 import inspect
 import pydoc
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,9 +15,6 @@ from pickmix import FlowMixture, Mixture, RandomPartition, SumProductTransformNe
 SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
 # The start that costs the least; test_deep_fit.py has the other.
 SETTINGS["init_params"] = "paper"
-
-
-pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def rows():
@@ -232,15 +227,6 @@ class TestComponents:
 
 
 class TestJax:
-    def test_importing_pickmix_does_not_import_it(self):
-        code = (
-            "import sys, pickmix, pickmix.cli, pickmix.plotting\n"
-            "pickmix.FlowMixture(3); pickmix.SumProductTransformNetwork(); pickmix.Mixture(None)\n"
-            "print('jax' in sys.modules)"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == ("False\n", "")
-
     def test_without_it_the_extra_is_offered(self, monkeypatch):
         fitted = flow().fit(rows())
         original = importlib.util.find_spec

@@ -17,9 +17,6 @@ SETTINGS["learning_rate"] = 0.02
 SIGNIFICANCE = 1e-4
 
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-
 def rows(n_columns=2):
     """Clusters whose columns depend on one another, in units of their own."""
     rng = np.random.default_rng(0)

@@ -349,14 +349,6 @@ class TestDeep:
 
     FEW: ClassVar = {"batch_size": 50, "max_steps": 10, "random_state": 0, "init_params": "data"}
 
-    @pytest.fixture(autouse=True, scope="class")
-    @staticmethod
-    def quick_compilation():
-        # Short fits: compiling them well costs more than it saves.
-        jax.config.update("jax_disable_most_optimizations", True)
-        yield
-        jax.config.update("jax_disable_most_optimizations", False)
-
     @pytest.fixture(scope="class")
     @staticmethod
     def rows():

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from explicit_trees import every_tree, log_softmax
+from quick_jit import quick_jit
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -64,13 +65,13 @@ def test_every_tree_and_their_sum(networks):
     tables, log_weights, rows = make(partial)
     expected = expected_log_joint(partial, tables, log_weights, rows)
     trees = every_tree(partial)
+    # Every row with every tree.
+    each, repeated = np.tile(trees, (len(rows), 1)), np.repeat(rows, len(trees), axis=0)
     with precision(np.float64):
-        parameters = partial.gather(tuple(map(jnp.asarray, tables)), trees)
-        for number, row in enumerate(rows):
-            repeated = jnp.repeat(jnp.asarray(row)[None], trees.shape[0], axis=0)
-            found = partial.log_density(parameters, trees, repeated)
-            found = np.asarray(found) + log_weights[trees[:, 0]]
-            np.testing.assert_allclose(found, expected[number], rtol=1e-12, atol=1e-12)
+        parameters = partial.gather(tuple(map(jnp.asarray, tables)), each)
+        found = np.asarray(quick_jit(partial.log_density)(parameters, each, repeated))
+    found = found.reshape(len(rows), -1) + log_weights[trees[:, 0]]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
     found = Fitted(partial, tables, log_weights, np.float64).score_samples(rows)
     np.testing.assert_allclose(found, logsumexp(expected, axis=1), rtol=1e-12, atol=1e-12)
     # Nothing was seen of the second row: its density is one.

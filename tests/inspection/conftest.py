@@ -1,7 +1,6 @@
-"""Figures are closed behind every test, one browser serves all, JAX compiles quickly."""
+"""Figures are closed behind every test, and one browser serves all."""
 
 import browser
-import jax
 import matplotlib.pyplot as plt
 import pytest
 
@@ -10,14 +9,6 @@ import pytest
 def closed_figures():
     yield
     plt.close("all")
-
-
-@pytest.fixture(autouse=True, scope="package")
-def quick_compilation():
-    # Short fits: compiling them well costs more than it saves.
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="session")
