@@ -13,9 +13,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# What a fit imports, on all cores; tests of packages and what only installs stay as they are. Some
+# What a fit imports, on all cores; tests, and large parts that no fit imports, stay as they are. Some
 # packages ship files for other versions of Python, which do not compile.
-BYTECODE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|pip|setuptools|pkg_resources)/' \
+BYTECODE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|pip|setuptools|pkg_resources|fontTools|cuda|distutils|signal|ensemble)/' \
 	$(VENV)/lib src > /dev/null || true
 # The rest is compiled by what imports it first, and kept: containers often ask Python not to.
 export PYTHONDONTWRITEBYTECODE :=

@@ -24,7 +24,17 @@ def test_the_gallery_has_examples():
     assert {path.stem for path in EXAMPLES} == set(PRINTS)
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+# `make docs` runs all of them; these take longest.
+LONG = ("plot_07_inpainting", "plot_08_vector_search")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem in LONG))
+        for path in EXAMPLES
+    ],
+)
 def test_an_example_runs(path, capsys, tmp_path, monkeypatch):
     if "palmerpenguins" in path.read_text(encoding="utf-8"):
         pytest.importorskip("palmerpenguins")

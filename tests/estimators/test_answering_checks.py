@@ -1,5 +1,7 @@
 """scikit-learn's checks of the imputer, the regressor and the classifier."""
 
+from functools import partial
+
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from pickmix import MixtureClassifier, MixtureImputer, MixtureRegressor
@@ -13,7 +15,8 @@ SMALL = {"n_folds": 2, "random_state": 0}
     xfail_strict=True,
 )
 def test_scikit_learn_checks(estimator, check, monkeypatch):
-    # The checks are about the interface, whatever there is to choose from.
+    # The checks are about the interface, whatever there is to choose from and how long fits learn.
+    monkeypatch.setattr(answering, "LimitedMixture", partial(answering.LimitedMixture, max_iter=5))
     monkeypatch.setattr(answering, "_WIDTHS", (0.0, 0.1))
     monkeypatch.setattr(answering, "_ASKED_WIDTHS", (0.0,))
     check(estimator)

@@ -114,7 +114,11 @@ CASES = {
 
 class TestSameBits:
     @pytest.mark.parametrize(
-        "case", ["flow", pytest.param("table", marks=pytest.mark.slow), "partition", "network"]
+        "case",
+        [
+            *("flow", "partition"),
+            *(pytest.param(name, marks=pytest.mark.slow) for name in ("table", "network")),
+        ],
     )
     def test_again_and_after_a_pause(self, case, tmp_path):
         """Twice the same calls; and saved, pickled and loaded on the way."""
