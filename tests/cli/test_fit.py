@@ -325,6 +325,7 @@ class TestCheckpoints:
         result = run_well("fit", places / "rows.csv", *options, *kept)
         assert ("resumes from the checkpoint in" in result.stderr) == bool(kept)
 
+    @pytest.mark.slow
     def test_a_killed_process_goes_on_in_another(self, tmp_path):
         rng, kept = np.random.default_rng(1), tmp_path / "kept"
         means = 6.0 * rng.normal(size=(10, 3))

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import pickmix
-from pickmix.estimators.notebook import changed_parameters, typical_values
+from pickmix.estimators.queries import changed_parameters, typical_values
 
 EVIL = "<script>alert('x')</script>"
 NAMES = [EVIL, '"><img src=x onerror=alert(1)>', "height & width"]

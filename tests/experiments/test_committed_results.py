@@ -44,7 +44,14 @@ def frame(rows):
     return frame_of(rows)
 
 
-@pytest.mark.parametrize("name", SCALES)
+# These have most runs.
+LONG = ("figure-dimension", "table-fixed", "table-start")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in SCALES],
+)
 def test_numbers_of_figures_and_tables(name, rows):
     experiment, scale = EXPERIMENTS[name], SCALES[name]
     if experiment.draws:
