@@ -6,8 +6,10 @@ from scipy import stats
 
 from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
+from pickmix.families.categorical import Categorical
 from pickmix.families.gaussian import FullGaussian
 from pickmix.families.layout import Moments
+from pickmix.families.product import Product
 from pickmix.kernels import numba_kernels, numpy_kernels
 
 K, D, N = 4, 2, 240
@@ -124,3 +126,39 @@ def test_a_row_that_nothing_explains_has_a_finite_value(backend):
     values = left_out_log_sums(state, np.array([[1e160, -1e160], [0.0, 1e9]]), np.ones(2))
     assert np.isfinite(values).all()
     assert (values < -1e9).all()
+
+
+@both_backends
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+def test_levels_beside_numbers_are_fitted_to_the_others(backend, gaps):
+    """Of groups far apart: numbers as above, a level by its share and the prior's rows."""
+    _, X, labels = problem(backend, spread=300.0)
+    level = np.random.default_rng(3).integers(3, size=N)
+    family = Product([(FullGaussian(D, 0.0), [0, 1]), (Categorical([3]), [2])])
+    groups = [labels == k for k in range(K)]
+    weights = np.bincount(labels) / N
+    covariances = np.stack([np.cov(X[group].T, bias=True) for group in groups])
+    moments = Moments(
+        weights,
+        np.square(weights),
+        np.stack([X[group].mean(axis=0) for group in groups]),
+        FullGaussian(D, 0.0).pack_matrices(covariances),
+        np.stack([np.bincount(level[group], minlength=3) / group.sum() for group in groups]),
+    )
+    prior = family.make_prior(moments, "pooled", float(N))
+    state = MixtureState(family, moments, backend, prior, 0.0)
+    gaussian, levels = state.prior.parts
+    gaussian.pseudo_rows, gaussian.freedoms = np.zeros(K), np.full(D, 1e-12)
+    maximise(state)
+    rows = np.column_stack([X, level.astype(float)])
+    rows[::2, 2] = np.nan if gaps else rows[::2, 2]
+    values = left_out_log_sums(state, rows, np.ones(N))
+    pseudo, shares = levels.counts[0], levels.frequencies
+    for i in range(0, N, 7):
+        others = groups[labels[i]] & (np.arange(N) != i)
+        expected = logpdf(X[i], X[others].mean(axis=0), np.cov(X[others].T, bias=True))
+        expected += np.log(np.mean(labels == labels[i]))
+        if not np.isnan(rows[i, 2]):
+            same = np.count_nonzero(level[others] == level[i]) + pseudo * shares[level[i]]
+            expected += np.log(same / (np.count_nonzero(others) + pseudo))
+        assert values[i] == pytest.approx(expected, rel=1e-8)

@@ -343,6 +343,7 @@ def test_a_row_falls_by_about_what_the_others_make_of_it(factor_rows):
         prior,
         np.array([60.0]),
         np.zeros(some.size, dtype=np.int64),
+        np.zeros(some.size),
         rows - whole.model_.centre(),
         some,
         np.ones(some.size),

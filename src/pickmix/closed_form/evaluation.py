@@ -52,7 +52,10 @@ def log_likelihoods(state: MixtureState, source: Rows, rows: np.ndarray) -> np.n
 def _likeness(
     state: MixtureState, rows: np.ndarray, candidates: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant."""
+    """Log-joints (B, W) of candidates (None: all); log p(x | k) of complete rows as distant.
+
+    The latter are without tables and linear parts.
+    """
     backend, layout, model = state.backend, state.layout, state.model
     some = slice(None) if candidates is None else candidates
     if layout.is_partial(rows):
@@ -63,7 +66,14 @@ def _likeness(
         joint = np.ascontiguousarray(backend.log_joint_all(layout, model, rows).T)
     else:
         joint = backend.log_joint(layout, model, rows, candidates)
-    return joint, joint - log_weights(model)[some]
+    likeness = joint - log_weights(model)[some]
+    which = np.arange(joint.shape[1])[None] if candidates is None else candidates
+    for level, first in zip(rows.T[layout.n_coordinates :], layout.offsets[:-1], strict=True):
+        likeness -= model.tables[which, (level.astype(np.int64) + first)[:, None]]
+    if model.linear.shape[0]:
+        for d in range(layout.n_coordinates):
+            likeness -= model.linear[which, d] * (rows[:, d, None] - model.location[which, d])
+    return joint, likeness
 
 
 def left_out_log_sums(
@@ -109,7 +119,5 @@ def _falls(
     weights: np.ndarray,
 ) -> np.ndarray:
     """Decrease of log p(x | k) (n,) when component k is estimated without the row."""
-    family, known = state.family, (state.model, state.prior, counts, components)
-    if family.leaves_rows_out:
-        return family.left_out_falls(*known, rows, which, weights)
-    return family.leave_one_out_penalties(*known, log_densities, weights)
+    known = (state.model, state.prior, counts, components, log_densities)
+    return state.family.left_out_falls(*known, rows, which, weights)

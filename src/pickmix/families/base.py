@@ -145,7 +145,6 @@ class Family(abc.ABC):
     takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
     rise_scale: float = 1.0  # Multiplies the rise of a log-likelihood below which a fit ends.
     keeps_columns: bool = True  # Whether `coordinates` are columns, each by itself.
-    leaves_rows_out: bool = False  # Whether `left_out_falls` replaces the penalties.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
     #: place. `check` takes the user's rows, everything else the sweep's.
@@ -240,35 +239,25 @@ class Family(abc.ABC):
             scores += np.einsum("kc,kc->k", model.linear, moments.mean - model.location)
         return np.asarray(scores)
 
-    def leave_one_out_penalties(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        weights: np.ndarray,
-    ) -> np.ndarray:
-        """Decrease of log p(x | k) when component k is estimated without the row.
-
-        counts (K,) are effective rows; components, log_densities and weights have one shape. By
-        default a component's parameters cost one nat each, spread over its rows.
-        """
-        own = self.n_parameters(2) - self.n_parameters(1)
-        return np.asarray(own * weights / np.maximum(counts[components], 1.0))
-
     def left_out_falls(
         self,
         model: Model,
         prior: Prior,
         counts: np.ndarray,
         components: np.ndarray,
+        log_densities: np.ndarray,
         rows: np.ndarray,
         which: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:
-        """`leave_one_out_penalties` (n,) that look at the row: pair i is of rows[which[i]]."""
-        raise TypeError(f"{self.name!r} leaves out by log-densities.")
+        """Decrease of log p(x | k), (n,), when component k is estimated without the row.
+
+        counts (K,) are effective rows. Pair i is of rows[which[i]] and components[i], with
+        log_densities[i], tables and linear parts aside. By default parameters cost one nat each,
+        spread over the rows.
+        """
+        own = self.n_parameters(2) - self.n_parameters(1)
+        return np.asarray(own * weights / np.maximum(counts[components], 1.0))
 
     def has_background(self, prior: Prior) -> bool:
         """Whether a component may become a background of outlying rows."""

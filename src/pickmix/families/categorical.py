@@ -38,6 +38,7 @@ _MOST_PRIOR = 1.0
 _JUDGED = 200  # Components from which pseudo-rows are estimated.
 _POOLINGS_PER_CHOICE = 5
 _LEVEL_COUNT = 0.5  # Pseudo-rows per level, so that no level is impossible.
+_LEAST_LEFT = 0.1  # Rows of a level at least, without a prior, when a row is left out.
 _SPLIT_TILT = 0.9  # Halves of a split differ by at most this part of each probability.
 _WIDTH = 0.5  # Square roots of the frequencies of a single row vary by this much (Hellinger).
 _SUM_TOLERANCE = 1e-6  # Sums of probabilities differ from 1 by rounding only.
@@ -165,6 +166,32 @@ class Categorical(Family):
         shares = shares[~failures] / np.repeat(totals[~failures], self.n_levels, axis=1)
         model.tables[good] = np.log(np.maximum(shares, _LEAST_PROBABILITY))
         return np.asarray(failures)
+
+    def left_out_falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        log_densities: np.ndarray,
+        rows: np.ndarray,
+        which: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        assert isinstance(prior, CategoricalPrior)
+        falls = np.zeros(components.shape[0])
+        for q, first in enumerate(self.layout.offsets[:-1].tolist()):
+            levels = rows[which, q]
+            seen = np.flatnonzero(~np.isnan(levels))
+            places = first + levels[seen].astype(np.int64)
+            logs, weight = model.tables[components[seen], places], weights[seen]
+            # Rows of the component and of the prior, all of them and of this level.
+            total = counts[components[seen]] + prior.counts[q]
+            here = np.exp(logs) * total
+            least = np.maximum(prior.counts[q] * prior.frequencies[places], _LEAST_LEFT)
+            here = np.maximum(here - weight, np.minimum(least, here))
+            falls[seen] += logs - np.log(here / np.maximum(total - weight, here))
+        return falls
 
     def split(
         self, model: Model, moments: Moments, prior: Prior, uniforms: np.ndarray

@@ -152,13 +152,15 @@ class Gaussian(Family):
             model.location[prior.background] = 0.0
         return failures
 
-    def leave_one_out_penalties(
+    def left_out_falls(
         self,
         model: Model,
         prior: Prior,
         counts: np.ndarray,
         components: np.ndarray,
         log_densities: np.ndarray,
+        rows: np.ndarray,
+        which: np.ndarray,
         weights: np.ndarray,
     ) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)

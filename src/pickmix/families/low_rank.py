@@ -143,7 +143,6 @@ class LowRankGaussian(Family):
     """
 
     name = "low_rank"
-    leaves_rows_out = True
 
     def __init__(
         self,
@@ -283,6 +282,7 @@ class LowRankGaussian(Family):
         prior: Prior,
         counts: np.ndarray,
         components: np.ndarray,
+        log_densities: np.ndarray,
         rows: np.ndarray,
         which: np.ndarray,
         weights: np.ndarray,

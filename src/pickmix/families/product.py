@@ -261,6 +261,24 @@ class Product(Family):
         one, other = (_join_moments(half) for half in zip(*pairs, strict=True))
         return one, other
 
+    def left_out_falls(
+        self,
+        model: Model,
+        prior: Prior,
+        counts: np.ndarray,
+        components: np.ndarray,
+        log_densities: np.ndarray,
+        rows: np.ndarray,
+        which: np.ndarray,
+        weights: np.ndarray,
+    ) -> np.ndarray:
+        falls = np.zeros(components.shape[0])
+        for group, part in self._parts(prior):
+            own = group.model(model)._replace(log_normaliser=model.log_normaliser)
+            known = (own, part, counts, components, log_densities)
+            falls += group.family.left_out_falls(*known, rows[:, group.positions], which, weights)
+        return falls
+
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         parts = [
             group.family.negative_entropy(group.moments(moments), shared[group.products])
