@@ -301,7 +301,7 @@ def test_canonical_forms_are_the_same_covariance():
     np.testing.assert_allclose((s * q * d) @ (s * q).T, loadings @ loadings.T, atol=1e-12)
     for columns in (loadings, np.concatenate([loadings, loadings[:, :1] * (1 + 1e-12)], axis=1)):
         weights = np.arange(1.0, columns.shape[1] + 1)
-        q, values = orthonormal(columns, weights)
+        q, values = (found[0] for found in orthonormal(columns[None], weights[None]))
         np.testing.assert_allclose(q.T @ q, np.eye(columns.shape[1]), atol=1e-8)
         np.testing.assert_allclose((q * values) @ q.T, (columns * weights) @ columns.T, atol=1e-8)
 

@@ -110,7 +110,7 @@ class Phases:
         """Enough rows to distinguish components, or all rows."""
         K = self.state.n_components
         each = _EARLY_ROWS if K <= _LARGEST_TRIAL else _FEWER_EARLY_ROWS
-        n_explored = K * each * (self.state.layout.n_columns + _MORE_COLUMNS)
+        n_explored = K * each * (self.state.surveyed_columns + _MORE_COLUMNS)
         most = self._all_chains.n_rows / _EARLY_SHARE
         if n_explored > most or self._given is not None or K < 3:
             return self._all_chains
@@ -203,7 +203,7 @@ class Phases:
             self._backgrounds += 1
             if relocation.lay_background(t, random):
                 return True
-        if not moves:
+        if not moves and self.state.family.most_surveyed is None:
             moves = relocation.move(self._survey, t, random, exploratory=True)
             self._patience = _PATIENCE
         return moves > 0

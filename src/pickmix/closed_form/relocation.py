@@ -36,6 +36,7 @@ from pickmix.selection.randomness import StepRandomness, Stream
 
 _SPLIT_STEPS = 12  # EM steps of a split.
 _MANY_COMPONENTS = 150  # With more components half as many.
+_WIDE_STEPS = 6  # Where rows are wide.
 _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns) rows per component.
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
@@ -301,10 +302,12 @@ class Relocation:
         into = np.full(state.n_components, -1, dtype=np.int32)
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
         all_halves = np.arange(2 * n_chosen)
-        few = self.chains.of_step(step, _SPLIT_ROWS * (state.layout.n_columns + _MORE_COLUMNS))
+        few = self.chains.of_step(step, _SPLIT_ROWS * (state.surveyed_columns + _MORE_COLUMNS))
         if few.n_rows == chains.n_rows:
             few = chains
         n_steps = _SPLIT_STEPS if state.n_components <= _MANY_COMPONENTS else _SPLIT_STEPS // 2
+        if state.family.most_surveyed is not None:
+            n_steps = _WIDE_STEPS
         for number in range(n_steps):
             done = self._sweep(
                 few if number < n_steps - _FULL_STEPS else chains,

@@ -88,6 +88,12 @@ class MixtureState:
     def layout(self) -> Layout:
         return self.family.layout
 
+    @property
+    def surveyed_columns(self) -> int:
+        """Columns that relocation counts: so many rows per component it looks at."""
+        most = self.family.most_surveyed
+        return self.layout.n_columns if most is None else min(most, self.layout.n_columns)
+
     def _maximise(self, members: np.ndarray) -> np.ndarray:
         return self.family.maximise(
             self.moments, members, self.prior, self.model, self.backend.COMPILED

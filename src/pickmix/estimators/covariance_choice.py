@@ -14,7 +14,7 @@ from pickmix.selection.settings import RandomPartition
 _FEW_COLUMNS = 16  # Up to so many, "auto" is "full".
 _MOST_FULL = 256  # Columns beyond which full covariances are not tried.
 _MOST_AXES = 1000  # Columns beyond which axes are not tried.
-_ROWS = 12_000  # Of trials, at most.
+_ROWS = 6_000  # Of trials, at most.
 _HELD_OUT = 5  # Every so many of them is not fitted to.
 _STEPS = 8
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".

@@ -31,7 +31,7 @@ from pickmix.families.low_rank import MOST_NUMBERS, LowRankGaussian
 from pickmix.inputs.errors import warn_caller
 
 LOW_RANK = "low_rank"
-_MOST_RANK = 48  # Of "auto".
+_MOST_RANK = 96  # Of "auto".
 _WIDE = 32  # Columns from which a fit of full covariances may warn that they are too many.
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
@@ -126,7 +126,7 @@ class GaussianMixture(OnlineFitting):
     tol : float, default=1e-3
         The fit ends when the log-likelihood per row rises by less than this: per iteration for
         "em", by less than twice this over five steps for partitions, else smoothed and over about
-        five passes. For "low_rank", but for "em", it is meant for every 32 columns. Not used with
+        five passes. For "low_rank", but for "em", it is meant for every 4 columns. Not used with
         `max_steps` or `annealing`.
     evaluate_every : int, sequence of int or "auto", default="auto"
         Steps between evaluations of the log-likelihood, or the steps after which to evaluate it;

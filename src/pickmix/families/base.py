@@ -144,6 +144,9 @@ class Family(abc.ABC):
     reg_covar: float = 0.0  # Largest number that is added to a variance.
     takes_noise: bool = False  # Whether rows may have Gaussian noise of known covariance.
     rise_scale: float = 1.0  # Multiplies the rise of a log-likelihood below which a fit ends.
+    #: Columns that relocation counts, at most: where rows are wide, fewer rows of a component are
+    #: surveyed, in fewer steps, and moves that seem to lose are not tried.
+    most_surveyed: int | None = None
     keeps_columns: bool = True  # Whether `coordinates` are columns, each by itself.
     layout: Layout
     #: Column i of the sweep's rows is column column_order[i] of the user's; None if all are in
@@ -324,6 +327,10 @@ class Family(abc.ABC):
     @abc.abstractmethod
     def n_parameters(self, n_components: int) -> int:
         """Free parameters of K components, weights aside."""
+
+    def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
+        """Free parameters of these components, where not all have as many."""
+        return self.n_parameters(n_components)
 
     @abc.abstractmethod
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:

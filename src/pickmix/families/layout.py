@@ -49,6 +49,11 @@ class Layout(NamedTuple):
         return self.n_products + self.n_coordinates + self.n_levels + 1
 
     @property
+    def kernels(self) -> str | None:
+        """The module of `pickmix.kernels` that serves this layout in place of both backends."""
+        return None
+
+    @property
     def is_diagonal(self) -> bool:
         """Whether the products are the squares of all coordinates; P = C is not sufficient."""
         i, j = self.pairs()

@@ -21,6 +21,7 @@ from pickmix.families.layout import (
     moments_of_mass_one,
 )
 from pickmix.families.low_rank_layout import (
+    ABSENT,
     LowRankLayout,
     canonical,
     eigenvalues,
@@ -32,8 +33,10 @@ from pickmix.families.low_rank_part import LowRankPart
 from pickmix.families.shrinkage import FEWEST_ROWS
 
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
-_COLUMNS_OF_TOL = 32
+_COLUMNS_OF_TOL = 4
 _SPARE = 2  # Directions beyond the rank that are followed.
+_FIRST_DIRECTIONS = 32  # Followed at first; more if all turn out to be there.
+_FREE_DIRECTIONS = 8  # Of a component, as moves of components count its parameters.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
 #: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
@@ -96,43 +99,48 @@ class LowRankPrior(Prior):
         counts = masses * self.n_rows
         pooled_ones = np.flatnonzero(counts > 1.0)
         pooled_ones = pooled_ones[pooled_ones != self.background]
-        total, pooled = 0.0, np.zeros_like(self.noise)
-        for k in pooled_ones.tolist():
-            noise = self.estimate(moments.scatter[k : k + 1], float(counts[k]))[0]
-            pooled += (counts[k] - 1.0) * noise
-            total += counts[k] - 1.0
-        if total > 0.0:
-            self.noise = pooled / total
+        pooled, freedom = np.zeros_like(self.noise), counts[pooled_ones] - 1.0
+        for some in self.layout.pieces(pooled_ones.shape[0]):
+            members = pooled_ones[some]
+            pooled += freedom[some] @ self.estimate(moments.scatter[members], counts[members])[0]
+        if freedom.sum() > 0.0:
+            self.noise = pooled / freedom.sum()
 
     def estimate(
-        self, scatter: np.ndarray, count: float
+        self, scatter: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise (D,), shrunk d (H,) and lambda (H,) of a component with moments (1, P)."""
+        """Noise (n, D), shrunk d (n, H) and lambda (n, H) of components with moments (n, P)."""
         layout = self.layout
-        variances, _, directions = layout.split(scatter)
-        raw = eigenvalues(layout, scatter)[0]
+        total, _, directions = layout.split(scatter)
+        raw = eigenvalues(layout, scatter)
         if not self.shrinks:
-            total, d = variances[0], np.where(raw > 0.0, np.maximum(raw - 1.0, 0.0), 0.0)
+            d = np.where(raw > 0.0, np.maximum(raw - 1.0, 0.0), 0.0)
         else:
-            stretch = 1.0 + 1.0 / max(count - 1.0, _LEAST_FREEDOM)
-            total = stretch * variances[0]
-            d = shrunk(stretch * raw, layout.n_coordinates / max(count, 1.0))
-        explained = np.square(directions[0]) @ (d / np.where(raw > 0.0, raw, 1.0))
+            stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, _LEAST_FREEDOM)[:, None]
+            total = stretch * total
+            d = shrunk(stretch * raw, layout.n_coordinates / np.maximum(counts, 1.0)[:, None])
+        ratios = d / np.where(raw > 0.0, raw, 1.0)
+        explained = (np.square(directions) @ ratios[:, :, None])[:, :, 0]
         least = _LEAST_NOISE if self.shrinks else 1e-10
         noise: np.ndarray = np.maximum(total - explained, least * total + 1e-280)
         return noise, d, raw
 
-    def shrunk_noise(self, noise: np.ndarray, count: float) -> np.ndarray:
-        """Noise variances (D,) in use of a component of so many rows."""
+    def shrunk_noise(self, noise: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Noise variances (n, D) in use of components of so many rows."""
         if not self.shrinks:
             return np.asarray(noise + self.floors)
-        freedom = max(count - 1.0, 0.0)
+        freedom = np.maximum(counts - 1.0, 0.0)[:, None]
         known = np.maximum(self.noise, 1e-280)
-        # The size of the component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
-        size = (freedom * float(np.mean(noise / known)) + 2.0) / (freedom + 2.0)
-        target = size * known
+        # The size of a component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
+        sizes = (noise / known).mean(axis=1, keepdims=True)
+        target = (freedom * sizes + 2.0) / (freedom + 2.0) * known
         used = (freedom * noise + self.pseudo_rows * target) / (freedom + self.pseudo_rows)
         return np.asarray(used + self.floors)
+
+
+def ranks(loadings: np.ndarray) -> np.ndarray:
+    """Ranks (K,) of loadings (K, D, H)."""
+    return np.asarray(loadings.any(axis=1).sum(axis=1))
 
 
 class LowRankGaussian(Family):
@@ -143,6 +151,7 @@ class LowRankGaussian(Family):
     """
 
     name = "low_rank"
+    most_surveyed = 8
 
     def __init__(
         self,
@@ -218,56 +227,67 @@ class LowRankGaussian(Family):
         assert isinstance(prior, LowRankPrior)
         counts = moments.mass * (model.decay[SCALE] * prior.n_rows)
         failures = np.zeros(members.shape[0], dtype=np.bool_)
-        for place, k in enumerate(members.tolist()):
-            if k == prior.background:
-                noise, q, d = np.square(prior.reach) + self.floors, self._sketch[:, :0], np.zeros(0)
-            else:
-                noise, q, d = self._component(moments.scatter[k : k + 1], float(counts[k]), prior)
-            failures[place] = not (np.isfinite(noise).all() and (noise > 1e-290).all())
-            if failures[place]:
-                continue
+        for some in self.layout.pieces(members.shape[0]):
+            k = members[some]
+            noise, q, d = self._components(moments.scatter[k], counts[k], prior)
+            away = np.flatnonzero(k == prior.background)
+            noise[away] = np.square(prior.reach) + self.floors
+            q[away], d[away] = 0.0, ABSENT
+            sound = np.isfinite(noise).all(axis=1) & (noise > 1e-290).all(axis=1)
+            failures[some] = ~sound
+            if not sound.all():
+                k, noise, q, d = k[sound], noise[sound], q[sound], d[sound]
             self.write(model, k, noise, q, d)
-            model.location[k] = 0.0 if k == prior.background else moments.mean[k]
+            model.location[k] = np.where(k[:, None] == prior.background, 0.0, moments.mean[k])
         return failures
 
-    def _component(
-        self, scatter: np.ndarray, count: float, prior: LowRankPrior
+    def _components(
+        self, scatter: np.ndarray, counts: np.ndarray, prior: LowRankPrior
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise (D,), orthonormal Q (D, c) and d (c,) of one component, spare directions last."""
-        noise, d, raw = prior.estimate(scatter, count)
-        directions = self.layout.split(scatter)[2]
-        n_seen, n_real = int((raw > 0.0).sum()), int((d > 0.0).sum())
-        used = prior.shrunk_noise(noise, count)
-        if n_seen == 0 and self.layout.monotone:
-            # EM leaves loadings of zero where they are.
-            q = np.linalg.qr(self._sketch)[0]
-            return used / (1.0 + np.square(q).sum(axis=1)), q, np.ones(self.rank)
+        """Noise (n, D), orthonormal Q (n, D, H) and d (n, H); spare directions have d = 0.
+
+        Directions beyond these are zero, with d = ABSENT.
+        """
+        noise, d, raw = prior.estimate(scatter, counts)
+        directions, place = self.layout.split(scatter)[2], np.arange(self.rank)
+        n_seen, n_real = (raw > 0.0).sum(axis=1), (d > 0.0).sum(axis=1)
+        used = prior.shrunk_noise(noise, counts)
         # Directions that are not there are dropped by and by: what has just begun is not known yet.
-        n_kept = self.rank
-        if n_seen:
-            n_kept = max(n_real + _SPARE, n_seen - math.ceil(n_seen / 8))
-            n_kept = min(n_kept, self.rank) if prior.shrinks else n_seen
-        n_old = min(n_seen, n_kept)
-        columns = directions[0][:, :n_old] / np.sqrt(
-            used[:, None] * np.maximum(raw[:n_old], 1e-300)
-        )
-        new = self._sketch[:, n_old:n_kept]
-        d = np.concatenate([d[:n_old], np.zeros(new.shape[1])])
-        q, d = orthonormal(np.concatenate([columns, new], axis=1), d)
-        d[n_real:] = 0.0
+        n_kept, n_first = n_seen, self.rank
+        if prior.shrinks:
+            more = np.where(n_real == n_seen, np.maximum(n_real // 2, _SPARE), _SPARE)
+            n_kept = np.maximum(n_real + more, n_seen - -(-n_seen // 8))
+            n_first = min(self.rank, _FIRST_DIRECTIONS)
+        n_kept = np.where(n_seen > 0, np.minimum(n_kept, self.rank), n_first)[:, None]
+        n_old = np.minimum(n_seen[:, None], n_kept)
+        columns = directions / np.sqrt(used)[:, :, None]
+        columns /= np.sqrt(np.where(raw > 0.0, raw, 1.0))[:, None, :]
+        columns *= (place < n_old)[:, None, :]
+        begun, lasting = np.flatnonzero(n_old[:, 0] < n_kept[:, 0]), place < n_kept
+        columns[begun] += self._sketch * (lasting & (place >= n_old))[begun][:, None, :]
+        q, d = orthonormal(columns, np.where(lasting, np.where(place < n_old, d, 0.0), ABSENT))
+        d = np.where(place < n_real[:, None], d, np.where(lasting, 0.0, ABSENT))
+        if self.layout.monotone and (n_seen == 0).any():
+            # EM leaves loadings of zero where they are.
+            new = np.flatnonzero(n_seen == 0)
+            q[new], d[new] = np.linalg.qr(self._sketch)[0], 1.0
+            used[new] /= 1.0 + np.square(q[new]).sum(axis=2)
         return used, q, d
 
     def write(
-        self, model: Model, component: int, noise: np.ndarray, q: np.ndarray, d: np.ndarray
+        self, model: Model, components: np.ndarray, noise: np.ndarray, q: np.ndarray, d: np.ndarray
     ) -> None:
-        """Write the covariance of one component into a model."""
-        inverse, shares, columns = self.layout.split(model.factor[component : component + 1])
-        n = d.shape[0]
-        inverse[0], shares[0], columns[0] = 1.0 / np.sqrt(noise), 0.0, 0.0
-        shares[0, :n] = d / (1.0 + d)
-        columns[0, :, :n] = q * inverse[0][:, None]
-        half = np.log(noise).sum() + np.log1p(d).sum() + noise.shape[0] * math.log(2.0 * math.pi)
-        model.log_normaliser[component] = -0.5 * half
+        """Write covariances of components (n,) into a model."""
+        packed = np.zeros((components.shape[0], self.layout.n_products))
+        inverse, shares, columns = self.layout.split(packed)
+        known = np.maximum(d, 0.0)
+        inverse[:] = 1.0 / np.sqrt(noise)
+        shares[:, : self.rank] = np.where(d == ABSENT, ABSENT, known / (1.0 + known))
+        np.multiply(q, inverse[:, :, None], out=columns)
+        model.factor[components] = packed
+        half = np.log(noise).sum(axis=1) + np.log1p(known).sum(axis=1)
+        half += noise.shape[1] * math.log(2.0 * math.pi)
+        model.log_normaliser[components] = -0.5 * half
 
     def covariance_of(self, model: Model, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Noise (D,), Q (D, c) and d (c,) of a component, without spare directions."""
@@ -379,9 +399,9 @@ class LowRankGaussian(Family):
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
         plain = self.make_prior(moments, "none", 1.0)
         out = np.empty(moments.mass.shape[0])
-        for k in range(out.shape[0]):
-            noise, d, _ = plain.estimate(moments.scatter[k : k + 1], 1.0)
-            out[k] = -0.5 * (np.log(noise).sum() + np.log1p(d).sum())
+        for some in self.layout.pieces(out.shape[0]):
+            noise, d, _ = plain.estimate(moments.scatter[some], out[some])
+            out[some] = -0.5 * (np.log(noise).sum(axis=1) + np.log1p(d).sum(axis=1))
         return out
 
     # Parameters.
@@ -389,7 +409,7 @@ class LowRankGaussian(Family):
     def parameters(self, model: Model, centre: np.ndarray) -> dict[str, np.ndarray]:
         """Loadings are as wide as the largest rank."""
         inverse, f, columns = self.layout.split(model.factor)
-        f = f[:, : self.rank]
+        f = np.maximum(f[:, : self.rank], 0.0)
         noise = 1.0 / np.square(inverse)
         width = int((f > 0.0).sum(axis=1).max(initial=0))
         scale = np.sqrt(f[:, :width] / (1.0 - f[:, :width]))
@@ -426,7 +446,9 @@ class LowRankGaussian(Family):
             variances = noise[k] + np.square(loadings[k]).sum(axis=1)
             variances = np.maximum(variances - self.floors, 1e-3 * self.floors)
             out = scatter[k : k + 1]
-            self.layout.write(out, variances, noise[k], q[:, : self.rank], 1.0 + d[: self.rank])
+            self.layout.write(
+                out, variances, noise[k], q[None, :, : self.rank], 1.0 + d[: self.rank]
+            )
         return moments_of_mass_one(mean=means, scatter=scatter)
 
     def _in_coordinates(self, parameters: Parameters) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -437,9 +459,15 @@ class LowRankGaussian(Family):
         return means, loadings, parameters["noise_variances"]
 
     def n_parameters(self, n_components: int) -> int:
+        # Of the cap, few directions are free: others are shrunk or absent.
+        return n_components * self._n_free(min(self.rank, _FREE_DIRECTIONS))
+
+    def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
+        return sum(self._n_free(rank) for rank in ranks(parameters["loadings"]).tolist())
+
+    def _n_free(self, rank: int) -> int:
         # Loadings are determined up to a rotation.
-        free = self.n_features * (self.rank + 2) - self.rank * (self.rank - 1) // 2
-        return n_components * free
+        return self.n_features * (rank + 2) - rank * (rank - 1) // 2
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         columns = np.arange(self.n_features)

@@ -6,20 +6,23 @@ and u = C'r
     log p(x, k) = log w_k + c_k - 1/2 sum_j r_j^2 / s_j^2 + 1/2 sum_h f_h u_h^2.
 
 Columns of C with f = 0 are spare: they are not evaluated, but statistics along them tell whether a
-direction has become one. Moments hold variances, and the directions that the rows of a component
-have been seen along: noise variances psi and B = diag(psi)^(1/2) Q diag(lambda)^(1/2), where lambda
-are eigenvalues of the scatter in units of psi. Statistics hold variances and T = sum w r u' about
-the location and along the C of the model that was swept with; only such of one model may be added.
+direction has become one. Those with f < 0 are not there. Moments hold variances, and the directions
+that the rows of a component have been seen along: noise variances psi and
+B = diag(psi)^(1/2) Q diag(lambda)^(1/2), with eigenvalues lambda of the scatter in units of psi.
+Statistics hold variances and T = sum w r u' about the location and along the C of the model that
+was swept with; only such of one model may be added.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 
 import numpy as np
 
 from pickmix.families.layout import Layout, make_layout
 
+ABSENT = -1.0  # In place of f or d, of a column of C that is not there.
+_PIECE_NUMBERS = 2**17  # Numbers of components worked on together.
 _LEAST_PIVOT = 1e-8  # Squares of sines; columns nearer to dependent are made orthonormal by QR.
 
 
@@ -35,6 +38,10 @@ class LowRankLayout(Layout):
         made = cls(base.first, base.last, base.starts * (rank + 2), base.offsets)
         made.rank, made.monotone = rank, monotone
         return made
+
+    @property
+    def kernels(self) -> str:
+        return "low_rank"
 
     @property
     def is_diagonal(self) -> bool:
@@ -62,6 +69,12 @@ class LowRankLayout(Layout):
         D = self.n_coordinates
         directions = packed[:, 2 * D :].reshape(packed.shape[0], D, self.rank)
         return packed[:, :D], packed[:, D : 2 * D], directions
+
+    def pieces(self, n: int, first: int = 0) -> Iterator[slice]:
+        """Ranges that cover first, ..., n - 1, of as many components as the cache holds."""
+        size = max(1, _PIECE_NUMBERS // self.n_products)
+        for start in range(first, n, size):
+            yield slice(start, min(start + size, n))
 
     def mixed_scatters(
         self,
@@ -112,22 +125,21 @@ class LowRankLayout(Layout):
         noise = np.maximum(noise, 1e-8 * total)
         loadings = np.concatenate([*columns, (np.sqrt(shares)[:, None] * away).T], axis=1)
         q, d = canonical(loadings, noise)
-        self.write(out, total, noise, q[:, : self.rank], 1.0 + d[: self.rank])
+        self.write(out, total, noise, q[None, :, : self.rank], 1.0 + d[: self.rank])
 
-    def times(self, scatter: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """The scatter of one component (1, P) times columns (D, c)."""
-        variances, reference, directions = self.split(scatter)
-        noise = np.where(reference[0] > 0.0, reference[0], variances[0] + 1e-280)
-        values = eigenvalues(self, scatter)[0]
-        some = np.flatnonzero(values > 0.0)
-        deviations = np.sqrt(noise)[:, None]
-        q = directions[0][:, some] / (deviations * np.sqrt(values[some]))
+    def times(self, scatters: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Scatters (n, P) times columns (n, D, c)."""
+        variances, reference, directions = self.split(scatters)
+        noise = np.where(reference > 0.0, reference, variances + 1e-280)
+        values, deviations = eigenvalues(self, scatters), np.sqrt(noise)[:, :, None]
+        q = directions / deviations
+        q /= np.sqrt(np.where(values > 0.0, values, 1.0))[:, None, :]
         squares = np.square(q)
-        rest = variances[0] / noise - squares @ values[some]
-        rest = np.maximum(rest, 0.0) / np.maximum(1.0 - squares.sum(axis=1), 1e-3)
+        rest = variances / noise - (squares @ values[:, :, None])[:, :, 0]
+        rest = np.maximum(rest, 0.0) / np.maximum(1.0 - squares.sum(axis=2), 1e-3)
         white = deviations * columns
-        along = q.T @ white
-        out = q @ (values[some, None] * along) + rest[:, None] * (white - q @ along)
+        along = q.transpose(0, 2, 1) @ white
+        out = q @ (values[:, :, None] * along) + rest[:, :, None] * (white - q @ along)
         return np.asarray(deviations * out)
 
     def write(
@@ -138,41 +150,52 @@ class LowRankLayout(Layout):
         q: np.ndarray,
         values: np.ndarray,
     ) -> None:
-        """Write one component's moments into out (1, P)."""
+        """Write moments of components, of q (n, D, c), into out (n, P)."""
         total, reference, directions = self.split(out)
-        total[0], reference[0] = variances, noise
-        directions[0] = 0.0
-        directions[0, :, : q.shape[1]] = np.sqrt(noise)[:, None] * q * np.sqrt(values)
+        total[:], reference[:] = variances, noise
+        c = q.shape[2]
+        directions[:, :, c:] = 0.0
+        np.multiply(q, np.sqrt(values)[..., None, :], out=directions[:, :, :c])
+        directions[:, :, :c] *= np.sqrt(noise)[..., None]
 
 
 def eigenvalues(layout: LowRankLayout, scatters: np.ndarray) -> np.ndarray:
     """Eigenvalues lambda (n, H) of scatters (n, P) in units of the noise; 0 where there is none."""
     _, noise, directions = layout.split(scatters)
-    out = np.empty((scatters.shape[0], layout.rank))
-    for n, reference in enumerate(noise):
-        out[n] = (1.0 / np.where(reference > 0.0, reference, 1.0)) @ np.square(directions[n])
-    return out
+    precisions = 1.0 / np.where(noise > 0.0, noise, 1.0)
+    return np.asarray((precisions[:, None, :] @ np.square(directions))[:, 0])
 
 
 def orthonormal(columns: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Q (D, c) and falling values with Q diag(values) Q' = columns diag(d) columns', Q'Q = I."""
-    if not columns.shape[1]:
+    """Q (n, D, c) and falling values with Q diag(values) Q' = columns diag(d) columns', Q'Q = I.
+
+    Columns with d = ABSENT are zero, and are so in Q.
+    """
+    if not columns.shape[2]:
         return columns, d
-    gram = columns.T @ columns
+    gram = columns.transpose(0, 2, 1) @ columns
+    diagonal = np.arange(columns.shape[2])
+    gram[:, diagonal, diagonal] += d == ABSENT
+    lower, sound = np.zeros_like(gram), np.zeros(gram.shape[0], dtype=np.bool_)
     try:
         lower = np.linalg.cholesky(gram)
-        pivots = np.square(np.diagonal(lower)) / np.diagonal(gram)
-        sound = bool(pivots.min() > _LEAST_PIVOT)
+        pivots = np.square(lower[:, diagonal, diagonal]) / gram[:, diagonal, diagonal]
+        sound = pivots.min(axis=1) > _LEAST_PIVOT
     except np.linalg.LinAlgError:
-        sound = False
-    if not sound:
-        columns, upper = np.linalg.qr(columns)
-        lower, inverse = upper.T, np.eye(upper.shape[0])
-    else:
-        inverse = np.linalg.inv(lower)
-    values, vectors = np.linalg.eigh((lower.T * d) @ lower)
-    turned = inverse.T @ vectors[:, ::-1]
-    return columns @ turned, np.maximum(values[::-1], 0.0)
+        pass
+    inverse = np.zeros_like(gram)
+    inverse[:, diagonal, diagonal] = 1.0
+    inverse[sound] = np.linalg.inv(lower[sound])
+    if not sound.all():
+        columns = columns.copy()
+        for n in np.flatnonzero(~sound).tolist():
+            some = np.flatnonzero(d[n] != ABSENT)
+            columns[n][:, some], upper = np.linalg.qr(columns[n][:, some])
+            lower[n] = np.eye(d.shape[1])
+            lower[n][np.ix_(some, some)] = upper.T
+    values, vectors = np.linalg.eigh((lower.transpose(0, 2, 1) * d[:, None, :]) @ lower)
+    turned = inverse.transpose(0, 2, 1) @ vectors[:, :, ::-1]
+    return columns @ turned, values[:, ::-1]
 
 
 def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,16 +209,17 @@ def canonical(loadings: np.ndarray, noise: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def whitened_step(scatter: np.ndarray, deviations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """One step of subspace iteration: directions (D, c) and eigenvalues (c,), falling.
+    """One step of subspace iteration: directions (n, D, c) and eigenvalues (n, c), falling.
 
-    `scatter` (D, c) is that of the rows times C; in units of the deviations s (D,) it is the
+    `scatter` (n, D, c) is that of the rows times C; in units of the deviations s (n, D) it is the
     whitened scatter times Q, whose leading eigenvectors are sought (Jöreskog 1967).
     """
-    product = scatter / deviations[:, None]
-    values, vectors = np.linalg.eigh(product.T @ product)
-    values, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
-    some = values > 1e-7 * max(float(values.max(initial=0.0)), 1e-300)
-    return product @ (vectors[:, some] / values[some]), values[some]
+    product = scatter / deviations[:, :, None]
+    values, vectors = np.linalg.eigh(product.transpose(0, 2, 1) @ product)
+    values, vectors = np.sqrt(np.maximum(values[:, ::-1], 0.0)), vectors[:, :, ::-1]
+    least = 1e-7 * np.maximum(values.max(axis=1, initial=0.0), 1e-300)
+    values = np.where(values > least[:, None], values, 0.0)
+    return product @ (vectors / np.where(values > 0.0, values, np.inf)[:, None, :]), values
 
 
 def em_step(
@@ -215,14 +239,14 @@ def em_step(
     return loadings, np.maximum(noise, 1e-10 * variances + 1e-280)
 
 
-def shrunk(values: np.ndarray, ratio: float) -> np.ndarray:
+def shrunk(values: np.ndarray, ratio: float | np.ndarray) -> np.ndarray:
     """Variances d (c,) of new rows along sample directions with eigenvalues lambda (c,).
 
     `ratio` is c = D / n. An eigenvalue below (1 + sqrt c)^2 may be noise, and gives 0; others are
     shrunk to (l - 1) cos^2, with l the population's eigenvalue and cos^2 that of the angle between
     its direction and the sample's (Donoho, Gavish and Johnstone 2018).
     """
-    some = values > (1.0 + math.sqrt(ratio)) ** 2
+    some = values > np.square(1.0 + np.sqrt(ratio))
     raised = np.where(some, values + 1.0 - ratio, 3.0)
     under = np.maximum(np.square(raised) - 4.0 * np.where(some, values, 1.0), 0.0)
     y = 0.5 * (raised + np.sqrt(under)) - 1.0

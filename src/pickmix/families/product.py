@@ -324,6 +324,12 @@ class Product(Family):
     def n_parameters(self, n_components: int) -> int:
         return sum(group.family.n_parameters(n_components) for group in self.groups)
 
+    def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
+        return sum(
+            group.family.n_parameters_of(group.parameters(parameters), n_components)
+            for group in self.groups
+        )
+
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         found = []
         for group in self.groups:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -27,7 +27,7 @@ from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 from pickmix.threads import run
 
-_TILE = 512  # Rows evaluated together.
+_TILE = 256  # Rows evaluated together.
 _PIECE = 4096  # Rows of a component summed up together.
 _BLOCK = 16  # Components evaluated together, at most.
 _NEGLIGIBLE = 1e-4  # Posterior weight of a component that leaves no trace in statistics.
@@ -35,9 +35,6 @@ _MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
 _MATTERS = 20.0  # Nats below the best component of a row.
 _NUMBERS = 2**18  # Numbers of rows in float64 at a time: what the cache holds.
 _EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 @functools.cache
@@ -49,19 +46,6 @@ def _run(work: Callable[[int, int], None], n_items: int, size: float) -> None:
     """`threads.run` with one thread of BLAS each: sums have one order whatever their number."""
     with _blas().limit(limits=1, user_api="blas"):
         run(work, n_items, size)
-
-
-def serves_low_rank(function: Callable[P, T]) -> Callable[P, T]:
-    """A kernel that calls that of the same name in this file if the layout has low rank."""
-
-    @functools.wraps(function)
-    def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        if isinstance(args[0], LowRankLayout):
-            other: Callable[P, T] = globals()[function.__name__]
-            return other(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
 
 
 class _Component(NamedTuple):
@@ -79,9 +63,11 @@ class _Component(NamedTuple):
         return int((self.shares > 0.0).sum())
 
     @classmethod
-    def of(cls, layout: LowRankLayout, model: Model, k: int, weight: float) -> _Component:
+    def of(cls, layout: Layout, model: Model, k: int, weights: np.ndarray) -> _Component:
+        assert isinstance(layout, LowRankLayout)
         inverse, shares, columns = layout.split(model.factor[k : k + 1])
-        n = int(columns[0].any(axis=0).sum()) if layout.rank else 0
+        n = int((shares[0, : layout.rank] >= 0.0).sum())
+        weight = float(weights[k])
         constant = weight + float(model.log_normaliser[k])
         return cls(
             model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
@@ -153,11 +139,6 @@ class _Given(NamedTuple):
         return rows, squares, directions
 
 
-def _at(layout: Layout, model: Model, k: int) -> _Component:
-    assert isinstance(layout, LowRankLayout)
-    return _Component.of(layout, model, k, float(log_weights(model)[k]))
-
-
 def _by_component(components: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """Components that occur, and their places."""
     order = np.argsort(components, kind="stable")
@@ -170,11 +151,11 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
     out = np.full(candidates.shape, -np.inf)
     flat, which = out.ravel(), np.arange(candidates.size) // max(candidates.shape[1], 1)
     grouped = [pair for pair in _by_component(candidates.ravel()) if pair[0] >= 0]
-    size = max(1, _NUMBERS // rows.shape[1])
+    size, weights = max(1, _NUMBERS // rows.shape[1]), log_weights(model)
 
     def work(start: int, stop: int) -> None:
         for k, places in grouped[start:stop]:
-            component = _at(layout, model, k)
+            component = _Component.of(layout, model, k, weights)
             for first in range(0, places.shape[0], size):
                 some = places[first : first + size]
                 flat[some] = component.log_joints(rows[which[some]])
@@ -185,16 +166,17 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
 def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
     assert isinstance(layout, LowRankLayout)
-    K = model.location.shape[0]
+    K, weights = model.location.shape[0], log_weights(model)
     out = np.empty((K, rows.shape[0]))
+    is_partial = bool(np.isnan(rows).any())
     blocks = [np.arange(first, min(first + _BLOCK, K)) for first in range(0, K, _BLOCK)]
 
     def work(start: int, stop: int) -> None:
         for members in blocks[start:stop]:
-            block = _Block(layout, model, members, np.float64)
+            block = _Block(layout, model, members, weights, np.float64)
             for first in range(0, rows.shape[0], _TILE):
                 some = slice(first, first + _TILE)
-                out[members, some] = block.log_joints(rows[some]).T
+                out[members, some] = block.log_joints(rows[some], is_partial).T
 
     _run(work, len(blocks), float(rows.shape[0]) * K * layout.n_products)
     return out
@@ -203,14 +185,14 @@ def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
 def condition_pairs(
     layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    K = model.location.shape[0]
+    K, weights = model.location.shape[0], log_weights(model)
     if candidates is None:
         candidates = np.broadcast_to(np.arange(K), (rows.shape[0], K))
     joint, squares = np.full((2, *candidates.shape), -np.inf)
     for k, places in _by_component(candidates.ravel()):
         if k < 0:
             continue
-        component = _at(layout, model, k)
+        component = _Component.of(layout, model, k, weights)
         for first in range(0, places.shape[0], _TILE):
             row, column = np.divmod(places[first : first + _TILE], candidates.shape[1])
             given = component.given(rows[row])
@@ -222,40 +204,42 @@ class _Block:
     """The components of a block about its origin, by default in float32."""
 
     def __init__(
-        self, layout: LowRankLayout, model: Model, members: np.ndarray, dtype: Any = np.float32
+        self,
+        layout: LowRankLayout,
+        model: Model,
+        members: np.ndarray,
+        weights: np.ndarray,
+        dtype: Any = np.float32,
     ) -> None:
         self.dtype = dtype
         self.largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
-        weights = log_weights(model)
-        self.parts = [_Component.of(layout, model, k, weights[k]) for k in members.tolist()]
+        #: One of the components by itself.
+        self.part = lambda g: _Component.of(layout, model, int(members[g]), weights)
         locations = model.location[members]
         self.origin = locations.mean(axis=0)
         away = locations - self.origin
-        precisions = np.square(layout.split(model.factor[members])[0])
-        columns, shifts, ends = [], [], [0]
-        for part, shift in zip(self.parts, away, strict=True):
-            n = part.n_real
-            scaled = part.columns[:, :n] * np.sqrt(part.shares[:n])
-            columns.append(scaled)
-            shifts.append(shift @ scaled)
-            ends.append(ends[-1] + n)
-        G = members.shape[0]
-        linear = [*columns, (precisions * away).T]
-        self.projections = np.concatenate(linear, axis=1).astype(dtype)
+        inverse, shares, columns = layout.split(model.factor[members])
+        precisions = np.square(inverse)
+        component, place = np.nonzero(shares[:, : layout.rank] > 0.0)
+        # Directions (n, D) of all components.
+        along = columns[component, :, place] * np.sqrt(shares[component, place])[:, None]
+        self.n_projections = along.shape[0]
+        linear = np.concatenate([along, precisions * away])
+        self.projections = np.ascontiguousarray(linear.T, dtype=dtype)
         self.precisions = np.ascontiguousarray(precisions.T, dtype=dtype)
-        self.shifts = np.concatenate(shifts).astype(dtype)
-        self.sums = np.zeros((ends[-1], G), dtype=dtype)
-        for g in range(G):
-            self.sums[ends[g] : ends[g + 1], g] = 1.0
-        self.n_projections = ends[-1]
+        self.shifts = np.einsum("nd,nd->n", along, away[component]).astype(dtype)
+        self.sums = np.zeros((self.n_projections, members.shape[0]), dtype=dtype)
+        self.sums[np.arange(self.n_projections), component] = 1.0
         self.at_location = np.einsum("gd,gd->g", precisions, np.square(away))
-        self.constants = np.array([part.constant for part in self.parts])
+        self.constants = weights[members] + model.log_normaliser[members]
 
-    def log_joints(self, rows: np.ndarray) -> np.ndarray:
+    def log_joints(self, rows: np.ndarray, is_partial: bool) -> np.ndarray:
         """Log-joints (R, G) of rows (R, D)."""
-        if np.isnan(rows).any():
-            return np.stack([part.log_joints(rows) for part in self.parts], axis=1)
-        y = (rows - self.origin).astype(self.dtype, copy=False)
+        if is_partial and np.isnan(rows).any():
+            n = self.constants.shape[0]
+            return np.stack([self.part(g).log_joints(rows) for g in range(n)], axis=1)
+        y = np.empty(rows.shape, dtype=self.dtype)
+        np.subtract(rows, self.origin, out=y, casting="same_kind")
         products = y @ self.projections
         along = products[:, : self.n_projections]
         along -= self.shifts
@@ -277,7 +261,7 @@ class _Block:
             for place, g in enumerate(rough.tolist()):
                 some = np.flatnonzero(near[:, place])
                 if some.shape[0]:
-                    out[some, g] = self.parts[g].log_joints(rows[some])
+                    out[some, g] = self.part(g).log_joints(rows[some])
         return np.asarray(out)
 
 
@@ -303,6 +287,7 @@ def sweep(
     order = np.argsort(blocks, kind="stable")
     ends = np.searchsorted(blocks[order], np.arange(partition.n_blocks + 1))
     drawn, log_sums = np.empty_like(components), np.empty(n_rows)
+    weights, is_partial = log_weights(model), source.patterns_of(numbers[:1]) is not None
     tiles = [
         (b, first, min(first + _TILE, int(ends[b + 1])))
         for b in range(partition.n_blocks)
@@ -317,10 +302,10 @@ def sweep(
             b, first, last = tiles[number]
             members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
             if b != at:
-                at, block = b, _Block(layout, model, members)
+                at, block = b, _Block(layout, model, members, weights)
             here = order[first:last]
             assert block is not None
-            joint = block.log_joints(source.gather(numbers[here]))
+            joint = block.log_joints(source.gather(numbers[here]), is_partial)
             if beta != 1.0:
                 joint *= beta
             largest = joint.max(axis=1)
@@ -371,11 +356,11 @@ def _sums_of_pairs(
     place = np.full(model.location.shape[0], -1)
     place[partition.members] = np.arange(partition.members.shape[0])
     sums = _no_sums(partition.members.shape[0], layout)
-    grouped = list(_by_component(components))
+    grouped, log_weight = list(_by_component(components)), log_weights(model)
 
     def work(start: int, stop: int) -> None:
         for k, places in grouped[start:stop]:
-            part = _at(layout, model, k)
+            part = _Component.of(layout, model, k, log_weight)
             _add_component(sums, int(place[k]), layout, part, gather, rows[places], weights[places])
 
     _run(work, len(grouped), float(rows.shape[0]) * layout.n_products)
@@ -406,18 +391,19 @@ def _add_component(
     for start in range(0, rows.shape[0], _PIECE):
         some = slice(start, start + _PIECE)
         values = gather(rows[some])
-        if np.isnan(values).any():
+        away, w = np.empty(values.shape, dtype=dtype), weights[some].astype(dtype)
+        # A sum is NaN if a value is.
+        if np.isnan(values.sum()):
             given = part.given(values)
-            values, squared, crossed = given.completed(part, weights[some])
+            away[:], squared, crossed = given.completed(part, weights[some])
             second += squared
             along += crossed
         else:
-            values = values - part.location
-        away, w = values.astype(dtype), weights[some].astype(dtype)
+            np.subtract(values, part.location, out=away, casting="same_kind")
         if c:
             along += away.T @ ((away @ columns) * w[:, None])
         first += w @ away
-        second += w @ np.square(away)
+        second += w @ np.square(away, out=away)
     total = float(weights.sum())
     if not total > 0.0:
         return
@@ -443,15 +429,19 @@ def sums_of_all(
         for k in range(start, stop):
             w = weights * responsibilities[k]
             some = np.flatnonzero(w)
-            part = _start_at(layout, rows, w) if model is None else _at(layout, model, k)
+            part = _start_at(layout, rows, w, model, k)
             _add_component(sums, k, layout, part, rows.__getitem__, some, w[some], np.float64)
 
     _run(work, K, float(rows.shape[0]) * K * layout.n_products)
     return sums
 
 
-def _start_at(layout: LowRankLayout, rows: np.ndarray, weights: np.ndarray) -> _Component:
-    """A component without directions, at the row that counts most."""
+def _start_at(
+    layout: LowRankLayout, rows: np.ndarray, weights: np.ndarray, model: Model | None, k: int
+) -> _Component:
+    """A component of a model; without one, at the row that counts most, without directions."""
+    if model is not None:
+        return _Component.of(layout, model, k, log_weights(model))
     D = layout.n_coordinates
     nothing = np.zeros(0), np.zeros((D, 0))
     return _Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0, 0.0)
@@ -477,10 +467,7 @@ def pair_statistics(
         for slot in range(start, stop):
             k, places = grouped[slot]
             its, shares = row[places], w[places]
-            if model is None:
-                part = _start_at(layout, rows[its], shares)
-            else:
-                part = _at(layout, model, k)
+            part = _start_at(layout, rows[its], shares, model, k)
             _add_component(sums, slot, layout, part, rows.__getitem__, its, shares, np.float64)
 
     _run(work, len(grouped), float(row.shape[0]) * layout.n_products)
@@ -509,9 +496,8 @@ def blend(
     old = kept / total
 
     def work(start: int, stop: int) -> None:
-        for place in range(start, stop):
-            k = int(members[place])
-            _blend_component(layout, moments, model, statistics, place, k, float(old[place]))
+        for some in layout.pieces(stop, start):
+            _blend_components(layout, moments, model, statistics, some, old[some, None])
 
     _run(work, members.shape[0], 4.0 * members.shape[0] * layout.n_products * (layout.rank + 1))
     away = statistics.mean - moments.mean[members]
@@ -522,36 +508,43 @@ def blend(
     model.log_mass[members] = np.log(moments.mass[members])
 
 
-def _blend_component(
+def _blend_components(
     layout: LowRankLayout,
     moments: Moments,
     model: Model,
     statistics: Statistics,
-    place: int,
-    k: int,
-    old: float,
+    some: slice,
+    old: np.ndarray,
 ) -> None:
-    part = _at(layout, model, k)
-    c, mass = part.columns.shape[1], float(statistics.mass[place])
-    variances, _, along = layout.split(statistics.scatter[place : place + 1])
-    mean = statistics.mean[place]
-    shift = mean - part.location
-    diagonal = variances[0] / mass
-    scatter = along[0, :, :c] / mass - np.outer(shift, shift @ part.columns)
-    out = moments.scatter[k : k + 1]
-    if old > 0.0:
-        before = layout.split(out)[0][0].copy()
-        seen = layout.times(out, part.columns)
-        away = mean - moments.mean[k]
-        scatter = old * seen + (1.0 - old) * scatter
-        scatter += old * (1.0 - old) * np.outer(away, away @ part.columns)
+    k, mass = statistics.members[some], statistics.mass[some, None]
+    inverse, shares, columns = layout.split(model.factor[k])
+    c = int((shares[:, : layout.rank] >= 0.0).sum(axis=1).max(initial=0))
+    columns = columns[:, :, :c]
+    diagonal, _, along = layout.split(statistics.scatter[some])
+    mean = statistics.mean[some]
+    shift = mean - model.location[k]
+    diagonal, scatter = diagonal / mass, along[:, :, :c] / mass[:, :, None]
+    scatter -= shift[:, :, None] * (shift[:, None, :] @ columns)
+    out = moments.scatter[k]
+    if old.any():
+        kept, away = old[:, :, None], mean - moments.mean[k]
+        scatter = kept * layout.times(out, columns) + (1.0 - kept) * scatter
+        scatter += kept * (1.0 - kept) * away[:, :, None] * (away[:, None, :] @ columns)
+        before = layout.split(out)[0]
         diagonal = old * before + (1.0 - old) * (diagonal + old * np.square(away))
-    noise_before = 1.0 / np.square(part.inverse)
     if layout.monotone:
-        loadings, noise = em_step(scatter, diagonal, part.columns, part.shares)
-        q, d = canonical(loadings, noise)
-        total = noise + np.square(loadings).sum(axis=1)
-        layout.write(out, total, noise, q, 1.0 + d)
+        for n in range(k.shape[0]):
+            some_columns = shares[n, :c] >= 0.0
+            loadings, noise = em_step(
+                scatter[n][:, some_columns],
+                diagonal[n],
+                columns[n][:, some_columns],
+                shares[n, :c][some_columns],
+            )
+            q, d = canonical(loadings, noise)
+            total = noise + np.square(loadings).sum(axis=1)
+            layout.write(out[n : n + 1], total, noise, q[None], 1.0 + d)
     else:
-        q, values = whitened_step(scatter, np.sqrt(noise_before))
-        layout.write(out, diagonal, noise_before, q, values)
+        noise = 1.0 / np.square(inverse)
+        layout.write(out, diagonal, noise, *whitened_step(scatter, np.sqrt(noise)))
+    moments.scatter[k] = out

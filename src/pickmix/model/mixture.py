@@ -51,7 +51,8 @@ class MixtureModel:
 
     @property
     def n_parameters(self) -> int:
-        return self.family.n_parameters(self.n_components) + self.n_components - 1
+        K = self.n_components
+        return self.family.n_parameters_of(self.parameters, K) + K - 1
 
     def centre(self) -> np.ndarray:
         """Mean of the mixture (D,) in the family's order of columns: the origin of coordinates."""

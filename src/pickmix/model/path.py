@@ -131,7 +131,10 @@ def path(
     n_fitted, fitted = n_rows, means
     if X is not None:
         n_fitted, fitted, _ = _scores(blocks(X, levels), levels)
-    parameters = np.array([family.n_parameters(k) + k - 1 for k in levels.tolist()])
+    K = model.n_components
+    # Components may have more or fewer parameters than their family says.
+    more = (model.n_parameters - family.n_parameters(K) - K + 1) / K
+    parameters = np.array([family.n_parameters(k) + k - 1 + more * k for k in levels.tolist()])
     deviance = -2.0 * n_fitted * fitted
     return ComponentPath(
         levels,

@@ -1,6 +1,5 @@
 """The kernels in Numba: `numpy_kernels` documents them."""
 
-from pickmix.kernels.low_rank import serves_low_rank
 from pickmix.kernels.numba_kernels.choices import (
     accept_or_stay,
     group_rows,
@@ -19,14 +18,15 @@ from pickmix.kernels.numba_kernels.sweeps import (
     sums_of_all,
     sweep,
 )
+from pickmix.kernels.own_kernels import serves_layouts
 
 COMPILED = True
 
-# Covariances of low rank have kernels of their own, for both backends.
-blend = serves_low_rank(blend)
-log_joint = serves_low_rank(log_joint)
-log_joint_all = serves_low_rank(log_joint_all)
-pair_statistics = serves_low_rank(pair_statistics)
-sums_of_all = serves_low_rank(sums_of_all)
-sweep = serves_low_rank(sweep)
-condition_pairs = serves_low_rank(condition_pairs)
+# Some layouts have kernels of their own, for both backends.
+blend = serves_layouts(blend)
+log_joint = serves_layouts(log_joint)
+log_joint_all = serves_layouts(log_joint_all)
+pair_statistics = serves_layouts(pair_statistics)
+sums_of_all = serves_layouts(sums_of_all)
+sweep = serves_layouts(sweep)
+condition_pairs = serves_layouts(condition_pairs)

@@ -1,6 +1,5 @@
 """The kernels in NumPy: what to read first, and what the compiled ones must equal."""
 
-from pickmix.kernels.low_rank import serves_low_rank
 from pickmix.kernels.numpy_kernels.choices import (
     Neighbours,
     Table,
@@ -20,14 +19,15 @@ from pickmix.kernels.numpy_kernels.sweeps import (
     sums_of_all,
     sweep,
 )
+from pickmix.kernels.own_kernels import serves_layouts
 
 COMPILED = False
 
-# Covariances of low rank have kernels of their own, for both backends.
-blend = serves_low_rank(blend)
-log_joint = serves_low_rank(log_joint)
-log_joint_all = serves_low_rank(log_joint_all)
-pair_statistics = serves_low_rank(pair_statistics)
-sums_of_all = serves_low_rank(sums_of_all)
-sweep = serves_low_rank(sweep)
-condition_pairs = serves_low_rank(condition_pairs)
+# Some layouts have kernels of their own, for both backends.
+blend = serves_layouts(blend)
+log_joint = serves_layouts(log_joint)
+log_joint_all = serves_layouts(log_joint_all)
+pair_statistics = serves_layouts(pair_statistics)
+sums_of_all = serves_layouts(sums_of_all)
+sweep = serves_layouts(sweep)
+condition_pairs = serves_layouts(condition_pairs)
