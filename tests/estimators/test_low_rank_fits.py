@@ -108,6 +108,34 @@ def test_gaps(rows, new, reached):
     assert error < 0.5
 
 
+def test_parameters_are_counted_by_rank(rows, fitted):
+    ranks = fitted.ranks_
+    assert ranks.min() < 12
+    # Means, noise, and loadings up to a rotation; weights.
+    n_free = (D * (ranks + 2) - ranks * (ranks - 1) // 2).sum() + K - 1
+    log_likelihood = fitted.score_samples(rows).sum()
+    assert fitted.aic(rows) == pytest.approx(2.0 * n_free - 2.0 * log_likelihood)
+    assert fitted.bic(rows) == pytest.approx(np.log(1600) * n_free - 2.0 * log_likelihood)
+
+
+def test_ties():
+    """Columns that are constant in some clusters: as narrow as those of diagonal covariances."""
+    random = np.random.default_rng(0)
+    labels = random.integers(3, size=1500)
+    X = 5.0 * random.normal(size=(1500, 30)) + 4.0 * labels[:, None]
+    for k in range(3):
+        X[np.ix_(labels == k, np.arange(8 * k, 8 * k + 8))] = 0.0
+    # Outlying rows, which a background is for.
+    X[::50] = random.uniform(-40.0, 40.0, (30, 30))
+    scores = {}
+    for kind in ("diag", "low_rank"):
+        settings = {"covariance_type": kind, "axes": "columns", "random_state": 0}
+        scores[kind] = np.median(
+            GaussianMixture(4, **settings).fit(X[:1000]).score_samples(X[1000:])
+        )
+    assert scores["low_rank"] > scores["diag"] - 0.5
+
+
 def test_smaller_mixtures(rows, new, fitted, reached):
     assert fitted.reduce(K).score(new) == pytest.approx(reached, abs=0.3)
     smaller = fitted.reduce(2, rows)

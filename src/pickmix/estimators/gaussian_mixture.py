@@ -27,7 +27,7 @@ from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise, unpack_symmetric
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
-from pickmix.families.low_rank import MOST_NUMBERS, LowRankGaussian
+from pickmix.families.low_rank import MOST_NUMBERS, LowRankGaussian, ranks
 from pickmix.inputs.errors import warn_caller
 
 LOW_RANK = "low_rank"
@@ -428,7 +428,7 @@ class GaussianMixture(OnlineFitting):
         """Ranks (K,) of the loadings of low-rank covariances."""
         if not hasattr(self, "loadings_"):
             raise AttributeError('ranks_ is of covariance_type="low_rank", after a fit.')
-        return np.asarray((self.loadings_ != 0.0).any(axis=1).sum(axis=1))
+        return ranks(self.loadings_)
 
     def covariance(self, component: int) -> np.ndarray:
         """The covariance of one component, as a matrix.

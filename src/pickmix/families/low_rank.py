@@ -30,17 +30,19 @@ from pickmix.families.low_rank_layout import (
     unshrunk,
 )
 from pickmix.families.low_rank_part import LowRankPart
-from pickmix.families.shrinkage import FEWEST_ROWS
+from pickmix.families.shrinkage import FEWEST_ROWS, shrunk_variances, typical_variances
 
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
 _COLUMNS_OF_TOL = 4
 _SPARE = 2  # Directions beyond the rank that are followed.
 _FIRST_DIRECTIONS = 32  # Followed at first; more if all turn out to be there.
-_FREE_DIRECTIONS = 8  # Of a component, as moves of components count its parameters.
+_FREE_DIRECTIONS = 48  # Of a component, as moves of components count its parameters.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
 #: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
 _PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
+_TIED = 1e3  # A column varies if its pooled noise is so many times its floor.
+_FEW_TIES = 0.01  # Of variances.
 _SPLIT_DISTANCE = 0.7  # Standard deviations of halves from the mean of the whole.
 _REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
 _LEAST_FREEDOM = 0.5
@@ -61,6 +63,10 @@ class LowRankPrior(Prior):
     reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
     layout: LowRankLayout
     floors: np.ndarray  # (D,) Added to noise variances.
+    log_variances: np.ndarray  # (D,) Typical logarithms of noise variances with their floors.
+    freedoms: np.ndarray  # (D,) Their pseudo-rows.
+    has_ties: bool = False  # Whether columns are constant in some components and not in others.
+    in_logarithms: bool = False  # Whether noise is shrunk to typical logarithms.
     background: int = -1
 
     @property
@@ -75,7 +81,11 @@ class LowRankPrior(Prior):
         made = []
         for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
             made.append(copy.copy(self))
-            made[-1].pseudo_rows = value
+            made[-1].pseudo_rows, made[-1].in_logarithms = value, False
+        if self.has_ties:
+            # A mean of variances is far above those of columns that hardly vary.
+            made.append(copy.copy(self))
+            made[-1].in_logarithms = True
         return made
 
     def allow_background(self, extent: np.ndarray) -> None:
@@ -99,17 +109,29 @@ class LowRankPrior(Prior):
         counts = masses * self.n_rows
         pooled_ones = np.flatnonzero(counts > 1.0)
         pooled_ones = pooled_ones[pooled_ones != self.background]
-        pooled, freedom = np.zeros_like(self.noise), counts[pooled_ones] - 1.0
+        noise, freedom = (
+            np.empty((pooled_ones.shape[0], len(self.noise))),
+            counts[pooled_ones] - 1.0,
+        )
+        if not freedom.sum() > 0.0:
+            return
         for some in self.layout.pieces(pooled_ones.shape[0]):
             members = pooled_ones[some]
-            pooled += freedom[some] @ self.estimate(moments.scatter[members], counts[members])[0]
-        if freedom.sum() > 0.0:
-            self.noise = pooled / freedom.sum()
+            noise[some] = self.estimate(moments.scatter[members], counts[members])[0]
+        self.noise = freedom @ noise / freedom.sum()
+        is_tied = (noise < self.floors) & (self.noise > _TIED * self.floors)
+        # New rows that differ in these are for the background, or another broad component.
+        has_broad = self.background >= 0 or not is_tied.any(axis=1).all()
+        self.has_ties = bool(is_tied.mean() > _FEW_TIES) and has_broad
+        if self.has_ties:
+            self.log_variances, self.freedoms = typical_variances(
+                np.log(noise + self.floors), freedom, self.log_variances
+            )
 
     def estimate(
         self, scatter: np.ndarray, counts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise (n, D), shrunk d (n, H) and lambda (n, H) of components with moments (n, P)."""
+        """Noise (n, D), shrunk d (n, w) and lambda (n, w) of components with moments (n, P)."""
         layout = self.layout
         total, _, directions = layout.split(scatter)
         raw = eigenvalues(layout, scatter)
@@ -120,7 +142,7 @@ class LowRankPrior(Prior):
             total = stretch * total
             d = shrunk(stretch * raw, layout.n_coordinates / np.maximum(counts, 1.0)[:, None])
         ratios = d / np.where(raw > 0.0, raw, 1.0)
-        explained = (np.square(directions) @ ratios[:, :, None])[:, :, 0]
+        explained = (np.square(layout.used(directions)) @ ratios[:, :, None])[:, :, 0]
         least = _LEAST_NOISE if self.shrinks else 1e-10
         noise: np.ndarray = np.maximum(total - explained, least * total + 1e-280)
         return noise, d, raw
@@ -130,6 +152,10 @@ class LowRankPrior(Prior):
         if not self.shrinks:
             return np.asarray(noise + self.floors)
         freedom = np.maximum(counts - 1.0, 0.0)[:, None]
+        if self.in_logarithms:
+            logs = np.log(noise + self.floors)
+            used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
+            return np.asarray(np.maximum(used, self.floors))
         known = np.maximum(self.noise, 1e-280)
         # The size of a component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
         sizes = (noise / known).mean(axis=1, keepdims=True)
@@ -204,16 +230,18 @@ class LowRankGaussian(Family):
         return np.asarray(np.sqrt(np.maximum(noise, 1e-12 * noise.max() + 1e-280)))
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> LowRankPrior:
-        shares = moments.mass / moments.mass.max()
-        D = self.n_features
+        shares, D = moments.mass / moments.mass.max(), self.n_features
+        noise = shares @ moments.scatter[:, :D] / shares.sum()
         return LowRankPrior(
             n_rows,
-            shares @ moments.scatter[:, :D] / shares.sum(),
+            noise,
             -1.0 if shrinkage == "none" else _FIRST_PSEUDO_ROWS,
             shrinkage == "pooled",
             np.zeros(D),
             self.layout,
             self.floors,
+            np.log(np.maximum(noise + self.floors, 1e-280)),
+            np.full(D, _FIRST_PSEUDO_ROWS),
         )
 
     def maximise(
@@ -244,12 +272,12 @@ class LowRankGaussian(Family):
     def _components(
         self, scatter: np.ndarray, counts: np.ndarray, prior: LowRankPrior
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise (n, D), orthonormal Q (n, D, H) and d (n, H); spare directions have d = 0.
+        """Noise (n, D), orthonormal Q (n, D, w) and d (n, w); spare directions have d = 0.
 
         Directions beyond these are zero, with d = ABSENT.
         """
         noise, d, raw = prior.estimate(scatter, counts)
-        directions, place = self.layout.split(scatter)[2], np.arange(self.rank)
+        directions = self.layout.split(scatter)[2]
         n_seen, n_real = (raw > 0.0).sum(axis=1), (d > 0.0).sum(axis=1)
         used = prior.shrunk_noise(noise, counts)
         # Directions that are not there are dropped by and by: what has just begun is not known yet.
@@ -260,17 +288,21 @@ class LowRankGaussian(Family):
             n_first = min(self.rank, _FIRST_DIRECTIONS)
         n_kept = np.where(n_seen > 0, np.minimum(n_kept, self.rank), n_first)[:, None]
         n_old = np.minimum(n_seen[:, None], n_kept)
-        columns = directions / np.sqrt(used)[:, :, None]
+        width = int(n_kept.max(initial=0))
+        place, n_new = np.arange(width), max(0, width - raw.shape[1])
+        raw, d = (np.pad(each, ((0, 0), (0, n_new)))[:, :width] for each in (raw, d))
+        columns = directions[:, :, :width] / np.sqrt(used)[:, :, None]
         columns /= np.sqrt(np.where(raw > 0.0, raw, 1.0))[:, None, :]
         columns *= (place < n_old)[:, None, :]
         begun, lasting = np.flatnonzero(n_old[:, 0] < n_kept[:, 0]), place < n_kept
-        columns[begun] += self._sketch * (lasting & (place >= n_old))[begun][:, None, :]
+        new = (lasting & (place >= n_old))[begun]
+        columns[begun] += self._sketch[:, :width] * new[:, None, :]
         q, d = orthonormal(columns, np.where(lasting, np.where(place < n_old, d, 0.0), ABSENT))
         d = np.where(place < n_real[:, None], d, np.where(lasting, 0.0, ABSENT))
         if self.layout.monotone and (n_seen == 0).any():
             # EM leaves loadings of zero where they are.
             new = np.flatnonzero(n_seen == 0)
-            q[new], d[new] = np.linalg.qr(self._sketch)[0], 1.0
+            q[new], d[new] = np.linalg.qr(self._sketch[:, :width])[0], 1.0
             used[new] /= 1.0 + np.square(q[new]).sum(axis=2)
         return used, q, d
 
@@ -282,8 +314,10 @@ class LowRankGaussian(Family):
         inverse, shares, columns = self.layout.split(packed)
         known = np.maximum(d, 0.0)
         inverse[:] = 1.0 / np.sqrt(noise)
-        shares[:, : self.rank] = np.where(d == ABSENT, ABSENT, known / (1.0 + known))
-        np.multiply(q, inverse[:, :, None], out=columns)
+        width = d.shape[1]
+        shares[:, width : self.rank] = ABSENT
+        shares[:, :width] = np.where(d == ABSENT, ABSENT, known / (1.0 + known))
+        np.multiply(q, inverse[:, :, None], out=columns[:, :, :width])
         model.factor[components] = packed
         half = np.log(noise).sum(axis=1) + np.log1p(known).sum(axis=1)
         half += noise.shape[1] * math.log(2.0 * math.pi)
@@ -350,20 +384,21 @@ class LowRankGaussian(Family):
         lean = (weights / rest * unexplained)[:, None] / np.maximum(values - 1.0, 1e-12)
         left = u / (1.0 + lean)
         residual = np.square(white - (u * f) @ q.T)
-        pseudo = max(prior.pseudo_rows, 0.0)
+        pseudo = prior.freedoms if prior.in_logarithms else max(prior.pseudo_rows, 0.0)
         freedom = max(count - 1.0, _LEAST_FREEDOM) + pseudo
-        ratios = (freedom - (weights * moved)[:, None] * residual) / np.maximum(
-            freedom - weights, _LEAST_REST
-        )[:, None]
-        # A column's noise that comes from other rows alone is known to be no less than this.
-        ratios = np.maximum(ratios, _LEAST_LEFT)
+        ratios = freedom - (weights * moved)[:, None] * residual
+        ratios /= np.maximum(freedom - weights[:, None], _LEAST_REST)
+        # A column's noise that comes from other rows alone is known to be no less than this, unless
+        # it is constant in them.
+        least = np.minimum(self.floors / noise, _LEAST_LEFT) if prior.in_logarithms else _LEAST_LEFT
+        ratios = np.maximum(ratios, least)
         plain = residual.sum(axis=1)
         grown = (residual / ratios).sum(axis=1) / np.maximum(plain, 1e-300)
         along = np.square(left) @ (f / (1.0 + d))
         far = np.maximum(squares - np.square(left) @ f - along, 0.0)
         without = np.square(moved) * (far * grown + along)
         falls = 0.5 * (np.log(ratios).sum(axis=1) + without - distance)
-        return np.where(count - weights > FEWEST_ROWS, falls, _NOTHING)
+        return np.where(count - weights > FEWEST_ROWS, np.minimum(falls, _NOTHING), _NOTHING)
 
     def has_background(self, prior: Prior) -> bool:
         return isinstance(prior, LowRankPrior) and bool((prior.reach > 0.0).any())
@@ -382,7 +417,7 @@ class LowRankGaussian(Family):
         layout, scatter = self.layout, moments.scatter.copy()
         variances, _, directions = layout.split(scatter)
         first = directions[:, :, 0] if self.rank else np.zeros_like(variances)
-        values = eigenvalues(layout, scatter)[:, 0] if self.rank else np.zeros(len(variances))
+        values = eigenvalues(layout, scatter)[:, :1].sum(axis=1)
         long = np.sqrt(np.maximum(1.0 - 1.0 / np.maximum(values, 1.0), 0.0))
         shift = _SPLIT_DISTANCE * long[:, None] * first
         # Without a direction, along the column that is widest in units of the noise.

@@ -23,6 +23,7 @@ from pickmix.families.layout import Layout, make_layout
 
 ABSENT = -1.0  # In place of f or d, of a column of C that is not there.
 _PIECE_NUMBERS = 2**17  # Numbers of components worked on together.
+_USUAL_WIDTH = 24  # Directions that are used of many.
 _LEAST_PIVOT = 1e-8  # Squares of sines; columns nearer to dependent are made orthonormal by QR.
 
 
@@ -65,14 +66,25 @@ class LowRankLayout(Layout):
         return 0.0
 
     def split(self, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Views (n, D), (n, D) and (n, D, H) of packed numbers (n, P)."""
+        """Views (n, D), (n, D) and (n, D, H) of packed numbers (n, P), direction by direction."""
         D = self.n_coordinates
-        directions = packed[:, 2 * D :].reshape(packed.shape[0], D, self.rank)
-        return packed[:, :D], packed[:, D : 2 * D], directions
+        directions = packed[:, 2 * D :].reshape(packed.shape[0], self.rank, D)
+        return packed[:, :D], packed[:, D : 2 * D], directions.transpose(0, 2, 1)
+
+    def used(self, directions: np.ndarray) -> np.ndarray:
+        """Directions (n, D, w) of moments without those that are zero for all n."""
+        least, most = 0, directions.shape[2]
+        while least < most:
+            middle = (least + most) // 2
+            if directions[:, :, middle].any():
+                least = middle + 1
+            else:
+                most = middle
+        return directions[:, :, :least]
 
     def pieces(self, n: int, first: int = 0) -> Iterator[slice]:
         """Ranges that cover first, ..., n - 1, of as many components as the cache holds."""
-        size = max(1, _PIECE_NUMBERS // self.n_products)
+        size = max(1, _PIECE_NUMBERS // (self.n_coordinates * min(self.rank + 2, _USUAL_WIDTH)))
         for start in range(first, n, size):
             yield slice(start, min(start + size, n))
 
@@ -132,7 +144,7 @@ class LowRankLayout(Layout):
         variances, reference, directions = self.split(scatters)
         noise = np.where(reference > 0.0, reference, variances + 1e-280)
         values, deviations = eigenvalues(self, scatters), np.sqrt(noise)[:, :, None]
-        q = directions / deviations
+        q = self.used(directions) / deviations
         q /= np.sqrt(np.where(values > 0.0, values, 1.0))[:, None, :]
         squares = np.square(q)
         rest = variances / noise - (squares @ values[:, :, None])[:, :, 0]
@@ -160,10 +172,10 @@ class LowRankLayout(Layout):
 
 
 def eigenvalues(layout: LowRankLayout, scatters: np.ndarray) -> np.ndarray:
-    """Eigenvalues lambda (n, H) of scatters (n, P) in units of the noise; 0 where there is none."""
+    """Eigenvalues lambda (n, w) of scatters (n, P) in units of the noise; 0 where there is none."""
     _, noise, directions = layout.split(scatters)
     precisions = 1.0 / np.where(noise > 0.0, noise, 1.0)
-    return np.asarray((precisions[:, None, :] @ np.square(directions))[:, 0])
+    return np.asarray((precisions[:, None, :] @ np.square(layout.used(directions)))[:, 0])
 
 
 def orthonormal(columns: np.ndarray, d: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -239,22 +239,8 @@ class ShrinkagePrior(CovariancePrior):
             self.pooled = shape * float(np.exp(freedom @ np.log(sizes) / total))
 
     def _pool_variances(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
-        """Typical variances, and 2 / their variance over components as pseudo-rows.
-
-        The logarithm of a variance from n rows has the variance 2 / (n - 1).
-        """
         logs = np.log(self._floored(covariances * (1.0 + 1.0 / freedom)[:, None]))
-        share = freedom / freedom.sum()
-        for _ in range(2):
-            sizes = (logs - self.log_variances).mean(axis=1)
-            # Sizes are relative to the geometric mean size.
-            sizes -= share @ sizes
-            self.log_variances = share @ (logs - sizes[:, None])
-        rest = logs - sizes[:, None] - self.log_variances
-        D = logs.shape[1]
-        noise = 2.0 * logs.shape[0] / freedom.sum() * (1.0 - 1.0 / D)
-        variance = share @ np.square(rest) - noise
-        self.freedoms = np.clip(2.0 / np.maximum(variance, 1e-3), _FEWEST_FREEDOMS, _MOST_FREEDOMS)
+        self.log_variances, self.freedoms = typical_variances(logs, freedom, self.log_variances)
 
     def _pool_correlations(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
         i, j = self.form.layout.pairs()
@@ -310,11 +296,7 @@ class ShrinkagePrior(CovariancePrior):
         logs = np.log(
             self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
         )
-        sizes = (logs - self.log_variances).mean(axis=1, keepdims=True)
-        # The size of a component of few rows is shrunk to 1.
-        sizes *= freedom / (freedom + _SIZE_ROWS)
-        trust = freedom / (freedom + self.freedoms)
-        used = np.exp(trust * logs + (1.0 - trust) * (sizes + self.log_variances))
+        used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
         used = used - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
         if not self.estimates_shrinkage:
@@ -426,6 +408,39 @@ class ShrinkagePrior(CovariancePrior):
             noise=None if noise is None else noise.reshape(1, -1, D, D)[:, some],
         )
         self.damping = float(_DAMPINGS[scores[0].argmax()])
+
+
+def typical_variances(
+    logs: np.ndarray, freedom: np.ndarray, log_variances: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Typical logarithms (D,) of variances (K, D), and 2 / their variance as pseudo-rows (D,).
+
+    The logarithm of a variance from n rows has the variance 2 / (n - 1). `log_variances` (D,) are
+    typical ones to begin with.
+    """
+    share = freedom / freedom.sum()
+    for _ in range(2):
+        sizes = (logs - log_variances).mean(axis=1)
+        # Sizes are relative to the geometric mean size.
+        sizes -= share @ sizes
+        log_variances = share @ (logs - sizes[:, None])
+    rest = logs - sizes[:, None] - log_variances
+    D = logs.shape[1]
+    noise = 2.0 * logs.shape[0] / freedom.sum() * (1.0 - 1.0 / D)
+    variance = share @ np.square(rest) - noise
+    freedoms = np.clip(2.0 / np.maximum(variance, 1e-3), _FEWEST_FREEDOMS, _MOST_FREEDOMS)
+    return log_variances, freedoms
+
+
+def shrunk_variances(
+    logs: np.ndarray, freedom: np.ndarray, log_variances: np.ndarray, freedoms: np.ndarray
+) -> np.ndarray:
+    """Variances (K, D) of components with `freedom` (K, 1), shrunk to typical ones."""
+    sizes = (logs - log_variances).mean(axis=1, keepdims=True)
+    # The size of a component of few rows is shrunk to 1.
+    sizes *= freedom / (freedom + _SIZE_ROWS)
+    trust = freedom / (freedom + freedoms)
+    return np.asarray(np.exp(trust * logs + (1.0 - trust) * (sizes + log_variances)))
 
 
 def certainties(weights: np.ndarray) -> np.ndarray:

@@ -213,8 +213,7 @@ class _Block:
     ) -> None:
         self.dtype = dtype
         self.largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
-        #: One of the components by itself.
-        self.part = lambda g: _Component.of(layout, model, int(members[g]), weights)
+        self._model = layout, model, members, weights
         locations = model.location[members]
         self.origin = locations.mean(axis=0)
         away = locations - self.origin
@@ -232,6 +231,11 @@ class _Block:
         self.sums[np.arange(self.n_projections), component] = 1.0
         self.at_location = np.einsum("gd,gd->g", precisions, np.square(away))
         self.constants = weights[members] + model.log_normaliser[members]
+
+    def part(self, g: int) -> _Component:
+        """One of the components by itself."""
+        layout, model, members, weights = self._model
+        return _Component.of(layout, model, int(members[g]), weights)
 
     def log_joints(self, rows: np.ndarray, is_partial: bool) -> np.ndarray:
         """Log-joints (R, G) of rows (R, D)."""
@@ -525,7 +529,7 @@ def _blend_components(
     shift = mean - model.location[k]
     diagonal, scatter = diagonal / mass, along[:, :, :c] / mass[:, :, None]
     scatter -= shift[:, :, None] * (shift[:, None, :] @ columns)
-    out = moments.scatter[k]
+    out = moments.scatter[k] if old.any() else np.empty((k.shape[0], layout.n_products))
     if old.any():
         kept, away = old[:, :, None], mean - moments.mean[k]
         scatter = kept * layout.times(out, columns) + (1.0 - kept) * scatter
