@@ -42,6 +42,15 @@ def refused(monkeypatch):
 
 
 class TestResults:
+    def test_low_rank_covariances(self, tmp_path):
+        np.save(tmp_path / "rows.npy", np.random.default_rng(0).normal(size=(200, 5)))
+        options = ["--covariance", "low_rank", "--rank", "2", "--axes", "columns"]
+        run_well("fit", tmp_path / "rows.npy", *options, "--out", tmp_path / "model", *QUICK)
+        model = pickmix.load(tmp_path / "model")
+        assert model.rank == 2
+        assert model.axes == "columns"
+        assert model.loadings_.shape[2] <= 2
+
     def test_fit_saves_what_it_says_and_sums_it_up(self, tmp_path, places, X):
         out = tmp_path / "model"
         result = run_well("fit", places / "rows.npy", "--components", 3, "--out", out)

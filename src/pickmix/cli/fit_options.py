@@ -236,6 +236,16 @@ _OPTIONS: list[Callable[..., Any]] = [
         "low_rank: for many columns, auto: by held-out rows, both not for table.",
     ),
     _option(
+        "rank",
+        WordOrNumber(click.IntRange(min=0), "auto"),
+        "Most directions of a low_rank covariance; those that may be chance are dropped.",
+    ),
+    _option(
+        "axes",
+        click.Choice(["auto", "columns", "principal"]),
+        "Where the noise of low_rank covariances is independent.",
+    ),
+    _option(
         "step_size",
         WordOrNumber(float, "auto", "paper"),
         "How far a step moves towards its batch, in (0, 1].",
