@@ -144,6 +144,8 @@ class Phases:
         if self.selection.chains is not self._all_chains:
             self._continue_with_all_rows(step, StepRandomness(self.seed, step).child(2))
             return False
+        if self.state.n_components == 1 and not self._averages:
+            return True
         if self._averages_since is None:
             self._averages_since = step + 1
         return step - self._averages_since + 1 >= self._n_averaging

@@ -129,30 +129,17 @@ def _sums_of(
 
 
 def _posterior(
-    log_joint: np.ndarray, u: np.ndarray | None, inside: np.ndarray | None
+    log_joint: np.ndarray, u: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Posterior (G, R) of log-joints (G, R), log-sums (R,), draws (R,); the best without u.
-
-    Where `inside` (G, R) is False, a component is not in the block of a row. Log-joints are
-    overwritten.
-    """
-    if inside is not None:
-        np.copyto(log_joint, -np.inf, where=~inside)
+    """Posterior (G, R) of log-joints (G, R), log-sums (R,), draws (R,); the best without u."""
     largest = log_joint.max(axis=0, initial=LEAST)
-    weights = np.exp(np.maximum(log_joint, LEAST, out=log_joint) - largest)
-    if inside is not None:
-        weights *= inside
+    weights = np.exp(np.maximum(log_joint, LEAST) - largest)
     total = weights.sum(axis=0)
     weights /= total
     log_sums = np.where(largest > LEAST, largest + np.log(total), -np.inf)
     if u is None:
         return weights, log_sums, weights.argmax(axis=0)
-    below = np.cumsum(weights, axis=0) <= u
-    # Rounding may leave a sum below 1: no row goes beyond the last component of its block.
-    if inside is not None:
-        last = weights.shape[0] - 1 - inside[::-1].argmax(axis=0)
-        return weights, log_sums, np.minimum(below.sum(axis=0), last)
-    return weights, log_sums, below[:-1].sum(axis=0)
+    return weights, log_sums, (np.cumsum(weights, axis=0)[:-1] <= u).sum(axis=0)
 
 
 def _segments(begins: np.ndarray, end: int) -> list[slice]:
@@ -280,19 +267,24 @@ def sweep(
     features = None
     if source.patterns_of(numbers[:1]) is None:
         features = source.features(partial(Features.of, layout), layout.n_features)
-    for members, here, inside in _blocks(layout, model, components, partition, features):
+    for members, here, places in _blocks(layout, model, components, partition, features):
         rows_here = _BlockRows(layout, model, source, numbers[here], features)
         # Evaluate: log-joints of all components of the block.
         joint = rows_here.log_joints(members)
-        evaluations += joint.size if inside is None else int(np.count_nonzero(inside))
+        if places is not None:
+            joint = np.take_along_axis(joint, places, axis=0)
+        evaluations += joint.size
         # The posterior within the block, and a draw from it for every row.
-        if beta != 1.0:
-            joint *= beta
-        weights, log_sums[here], choice = _posterior(joint, None if u is None else u[here], inside)
-        drawn[here] = members[choice]
+        weights, log_sums[here], choice = _posterior(
+            joint if beta == 1.0 else beta * joint, None if u is None else u[here]
+        )
+        drawn[here] = members[choice if places is None else places[0] + choice]
         # Add the statistics, weighted by the posterior and not by the draw.
         if wants_statistics:
             weights *= row_weights[here]
+            if places is not None:
+                some, weights = weights, np.zeros((members.shape[0], n_rows))
+                np.put_along_axis(weights, places, some, axis=0)
             parts.append(rows_here.sums(members, weights))
     statistics = None
     if wants_statistics:
@@ -307,18 +299,22 @@ def _blocks(
     partition: Partition,
     features: Features | None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray | slice, np.ndarray | None]]:
-    """Yield components, rows, and which component is in the block of which row (None: all are)."""
+    """Yield components, rows, and the places of each row's block among the components.
+
+    Without places, all components are the block of all rows.
+    """
     n_blocks, n_rows, members = partition.n_blocks, components.shape[0], partition.members
     if n_blocks == 1:
         yield members, slice(None), None
         return
     block = np.empty(model.location.shape[0], dtype=np.int64)
     block[members] = partition.block_of_position()
-    blocks = block[components]
+    blocks, sizes = block[components], np.diff(partition.offsets)
     work = members.shape[0] * n_rows * layout.n_features
-    if features is not None and work < _WORK_OF_A_BLOCK * n_blocks:
+    together = features is not None and sizes.min() == sizes.max()
+    if together and work < _WORK_OF_A_BLOCK * n_blocks:
         # All blocks together are one product of matrices.
-        yield members, slice(None), block[members][:, None] == blocks
+        yield members, slice(None), partition.offsets[blocks] + np.arange(sizes[0])[:, None]
         return
     order = np.argsort(blocks, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(blocks, minlength=n_blocks))])
