@@ -65,6 +65,13 @@ def test_it_says_what_the_library_says(places, tmp_path):
     assert rows["id"] == [f"p{number - 1}" for number in rows["number"]]
 
 
+def test_pictures(places, tmp_path):
+    assert report(places, tmp_path, "--column-shape", "1x2")[1]["pictures"]["shape"] == [1, 2]
+    files = places / "numbers", places / "numbers.csv"
+    line = error_of("report", *files, "--column-shape", "2xa", "--out", tmp_path / "r.html")
+    assert "--column-shape must be a height and a width" in line
+
+
 def test_options(places, tmp_path):
     options = ["--title", "<b>", "--held-out", "--rows", 50, "--unusual", 2, "--quiet"]
     printed, found = report(places, tmp_path, *options)

@@ -309,3 +309,20 @@ def test_a_report_is_the_same_with_parts_of_a_new_type(monkeypatch):
     found = report_of(model, X)
     del expected["made"], found["made"]
     assert json.dumps(found) == json.dumps(expected)
+
+
+def test_columns_that_are_pictures():
+    X = np.random.default_rng(0).normal(size=(300, 6))
+    X[:, :3] += 3.0 * np.random.default_rng(1).normal(size=(300, 1))
+    settings = {"covariance_type": "low_rank", "axes": "columns", "random_state": 0}
+    model = pickmix.GaussianMixture(2, **settings).fit(X)
+    found = payload_of(pickmix.report(model, X, column_shape=(2, 3)))["pictures"]
+    assert found["shape"] == [2, 3]
+    for shown, loadings, rank in zip(found["loadings"], model.loadings_, model.ranks_, strict=True):
+        assert len(shown) == min(rank, 3)
+        np.testing.assert_allclose(shown, loadings.T[: len(shown)], rtol=0.01)
+    assert max(model.ranks_) > 0
+    assert payload_of(pickmix.report(model, X))["pictures"] is None
+    for shape in ((3, 3), (6,), "2x3", (2.0, 3.0)):
+        with pytest.raises(ValueError, match="number of columns, 6, got"):
+            pickmix.report(model, X, column_shape=shape)

@@ -12,7 +12,13 @@ import numpy as np
 from pickmix.cli.console import clear_errors, notes
 from pickmix.cli.data import STANDARD
 from pickmix.cli.saved import Chunk, load_model, query_options, querying
-from pickmix.inspection.report import affordable_rows, check_target, make_page, subject_of
+from pickmix.inspection.report import (
+    affordable_rows,
+    check_column_shape,
+    check_target,
+    make_page,
+    subject_of,
+)
 
 
 @click.command()
@@ -48,6 +54,12 @@ from pickmix.inspection.report import affordable_rows, check_target, make_page, 
     metavar="N",
     help="How many of the most unusual rows to show.",
 )
+@click.option(
+    "--column-shape",
+    metavar="HEIGHTxWIDTH",
+    help="Shape of the pictures whose points the columns are, such as 28x28: centres and loadings "
+    "of components are shown as pictures.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors and notes.")
 @clear_errors
 def report(
@@ -57,6 +69,7 @@ def report(
     held_out: bool | None,
     most: int | None,
     unusual: int,
+    column_shape: str | None,
     quiet: bool,
     **data: Any,
 ) -> None:
@@ -90,7 +103,19 @@ def report(
             saved.estimator, kept["rows"], numbers, n_rows, kept.get("ids"), id_name, names
         )
         target = None if out == STANDARD else out
-        page = make_page(subject, target, title=title, held_out=held_out, n_unusual=unusual)
+        shape = None
+        if column_shape is not None:
+            sizes = column_shape.split("x")
+            shape = [int(size) for size in sizes] if all(map(str.isdecimal, sizes)) else sizes
+            check_column_shape(shape, len(subject.view.columns), "--column-shape")
+        page = make_page(
+            subject,
+            target,
+            title=title,
+            held_out=held_out,
+            n_unusual=unusual,
+            column_shape=shape,
+        )
     if target is None:
         click.echo(page, nl=False)
     if not quiet:

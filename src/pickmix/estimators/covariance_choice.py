@@ -15,6 +15,7 @@ _FEW_COLUMNS = 16  # Up to so many, "auto" is "full".
 _MOST_FULL = 256  # Columns beyond which full covariances are not tried.
 _MOST_AXES = 1000  # Columns beyond which axes are not tried.
 _ROWS = 6_000  # Of trials, at most.
+_AXES_ROWS = 20_000  # Of principal axes.
 _HELD_OUT = 5  # Every so many of them is not fitted to.
 _STEPS = 8
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
@@ -66,9 +67,12 @@ class _Trial:
         weights = None if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
         some = np.arange(rows.shape[0]) if weights is None else np.flatnonzero(weights > 0.0)
         random = np.random.Generator(np.random.Philox(key=rows.shape[1]))
-        some = random.permutation(some)[:_ROWS]
+        more = random.permutation(some)[:_AXES_ROWS]
+        some = more[:_ROWS]
         is_new = np.arange(some.shape[0]) % _HELD_OUT == 0
         self.rows, self.new = rows[some[~is_new]], rows[some[is_new]]
+        #: With those of the fit, for axes.
+        self.other_rows = rows[more[_ROWS:]]
         self.n_components = _SOME_COMPONENTS
         if not isinstance(mixture.n_components, str):
             share = self.rows.shape[0] / rows.shape[0]
@@ -96,7 +100,8 @@ class _Trial:
         if "low_rank" not in self.fitted:
             self._fit("low_rank", "low_rank")
         columns = self.fitted["low_rank"]
-        residuals = self.rows - columns.means_[columns.predict(self.rows)]
+        rows = np.concatenate([self.rows, self.other_rows])
+        residuals = rows - columns.means_[columns.predict(rows)]
         variances, vectors = np.linalg.eigh(residuals.T @ residuals / residuals.shape[0])
         least = _LEAST_VARIANCE * variances.max() + 1e-280
         axes = vectors[:, ::-1] / np.sqrt(np.maximum(variances[::-1], least))

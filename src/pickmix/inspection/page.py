@@ -35,6 +35,7 @@ _CALIBRATION_WORK, _PATH_WORK = 1e7, 4e6
 _MOST_LEVELS, _MOST_RECORDS, _MOST_COLUMNS = 150, 400, 100
 # Cells of centres, about seven bytes each, and of rows, about six.
 _MOST_CENTRES, _MOST_CELLS = 150_000, 120_000
+_LOADINGS = 3  # Loadings of a component that are shown as pictures.
 # Rows of the sample, of each component if there is room, and for principal axes.
 _MOST_SAMPLED, _OF_EACH, _FOR_AXES = 3_000, 8, 5_000
 _TRACE = ("epoch", "seconds", "log_likelihood", "live_components")
@@ -61,7 +62,12 @@ class Subject:
 
 
 def collect(
-    subject: Subject, *, title: str | None, held_out: bool | None, n_unusual: int
+    subject: Subject,
+    *,
+    title: str | None,
+    held_out: bool | None,
+    n_unusual: int,
+    column_shape: Sequence[int] | None = None,
 ) -> dict[str, Any]:
     """Compute all that a report shows, as lists, numbers and texts.
 
@@ -111,6 +117,7 @@ def collect(
         "columns": view.names,
         "summaries": plain(summarise_columns(view, rows)),
         "components": _components(view, table, shown.place),
+        "pictures": None if column_shape is None else _pictures(view, table, column_shape),
         "rows": {
             "n": len(chosen),
             "nSampled": shown.n_sampled,
@@ -226,6 +233,17 @@ def _components(view: View, table: ComponentTable, place: dict[int, int]) -> dic
         "typical": [place.get(row, -1) for row in table.typical.tolist()],
         "centre": [_centres(c, centres[:, d]) for d, c in enumerate(view.columns)],
     }
+
+
+def _pictures(view: View, table: ComponentTable, shape: Sequence[int]) -> dict[str, Any]:
+    """The shape of pictures, and the first loadings of the heaviest components that have some."""
+    found = np.asarray(getattr(view.estimator, "loadings_", np.zeros((len(table), 1, 0))))
+    n_shown = _MOST_CENTRES // (_LOADINGS * len(view.columns))
+    loadings: list[Any] = [[] for _ in range(len(table))]
+    for k in np.argsort(-table.weight, kind="stable")[:n_shown].tolist():
+        first = found[k, :, :_LOADINGS].T
+        loadings[k] = plain(first[first.any(axis=1)], 3)
+    return {"shape": [int(size) for size in shape], "loadings": loadings}
 
 
 def _centres(column: Any, values: np.ndarray) -> Any:

@@ -38,6 +38,7 @@ def report(
     max_rows: int | None = None,
     n_unusual: int = 10,
     X_fit: Any = None,
+    column_shape: tuple[int, int] | None = None,
 ) -> str | Path:
     """Write a report on a fitted mixture: one HTML file that needs no network.
 
@@ -70,6 +71,9 @@ def report(
     X_fit : table of shape (M, D), default=None
         Rows that the model was fitted to, if X are others. Some of them are scored, to see whether
         the mixture overfits. None compares with the record of the fit, which is of few rows.
+    column_shape : tuple of two int, default=None
+        Height and width, if the columns are the points of pictures, line by line: the centre of a
+        component, and its loadings if covariances have low rank, are shown as pictures.
 
     Returns
     -------
@@ -91,6 +95,7 @@ def report(
     check_integer("n_unusual", n_unusual, 0)
     target = None if path is None else check_target(path)
     view = View(model)
+    check_column_shape(column_shape, len(view.columns))
     most = affordable_rows(model) if max_rows is None else max_rows
     id_name, named = _read_ids(X, ids)
     rows = _choose_rows(view, _without_ids(view, X, ids), most)
@@ -107,8 +112,22 @@ def report(
         title=title,
         held_out=held_out,
         n_unusual=n_unusual,
+        column_shape=column_shape,
     )
     return page if target is None else target
+
+
+def check_column_shape(shape: Any, n_columns: int, name: str = "column_shape") -> None:
+    """Raise unless so many columns are pictures of this shape, or there are none."""
+    if shape is None:
+        return
+    sizes = shape if isinstance(shape, tuple | list) else ()
+    whole = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+    if len(sizes) != 2 or not whole or sizes[0] * sizes[1] != n_columns:
+        raise ValueError(
+            f"{name} must be a height and a width whose product is the number of columns, "
+            f"{n_columns:,}, got {shape!r}."
+        )
 
 
 def leave_report(

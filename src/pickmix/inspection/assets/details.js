@@ -41,6 +41,30 @@ function rowsTable(k) {
         el('tbody', {}, ...lines)))];
 }
 
+// Grey levels from the least value to the largest; loadings have zero in the middle.
+function picture(values, name, isSigned) {
+  const [height, width] = DATA.pictures.shape;
+  const top = Math.max(...values.map((value) => (isSigned ? Math.abs(value) : value)));
+  const least = isSigned ? -top : Math.min(...values);
+  const canvas = el('canvas', { width, height, class: 'picture', role: 'img', 'aria-label': name });
+  const context = canvas.getContext('2d');
+  const image = context.createImageData(width, height);
+  values.forEach((value, place) => {
+    const grey = Math.round(255 * (value - least) / (top - least || 1));
+    image.data.set([grey, grey, grey, 255], 4 * place);
+  });
+  context.putImageData(image, 0, 0);
+  return el('figure', { class: 'picture' }, canvas, el('figcaption', { class: 'muted' }, name));
+}
+
+function pictures(k) {
+  if (!DATA.pictures) return [];
+  const centre = COMPONENTS.centre.map((column) => cell(column, k));
+  if (!centre.every((value) => typeof value === 'number')) return [];
+  return [picture(centre, 'centre', false),
+    ...DATA.pictures.loadings[k].map((values, h) => picture(values, `loading ${h + 1}`, true))];
+}
+
 function componentSheet(k) {
   const facts = [
     ['weight', format(COMPONENTS.weight[k], 3)],
@@ -55,7 +79,7 @@ function componentSheet(k) {
   }
   return el('div', { class: 'sheet' },
     el('dl', {}, ...facts.flatMap(([name, value]) => [el('dt', {}, name), el('dd', {}, ...[value].flat())])),
-    el('div', {}, ...rowsTable(k)));
+    el('div', {}, ...pictures(k), ...rowsTable(k)));
 }
 
 function groupSheet() {
