@@ -102,6 +102,35 @@ class TestFit:
             assert kinds_of(tmp_path / kind)["b"] == kind
         assert "note: Column 'b' holds 1 value(s) that are no numbers, such as 'x'" in result.stderr
 
+    def test_words_that_mean_a_gap(self, tmp_path):
+        rows = "".join(f"{row % 7},{row * 0.37 % 5:.2f}\n" for row in range(400))
+        (tmp_path / "words.csv").write_text("a,b\n" + rows + "?,1.5\n1,none\n")
+        options = ["--missing", "?, none", *QUICK, "--quiet", "--out", tmp_path / "model"]
+        run_well("fit", tmp_path / "words.csv", *options)
+        assert kinds_of(tmp_path / "model") == {"a": "ordinal", "b": "integer"}
+        run_well("impute", tmp_path / "model", tmp_path / "words.csv", "--out", tmp_path / "f.csv")
+        filled = (tmp_path / "f.csv").read_text()
+        assert "?" not in filled
+        assert "none" not in filled
+
+    def test_gaps_that_are_answers(self, tmp_path):
+        rows = "".join(f"no,,{row % 7}\nyes,{('a', 'b')[row % 2]},\n" for row in range(200))
+        (tmp_path / "answers.csv").write_text("again,charge,n\n" + rows)
+        options = ["--gap-levels", "charge", "--components", "2", "--quiet"]
+        run_well("fit", tmp_path / "answers.csv", *options, "--out", tmp_path / "model")
+        model, filled = tmp_path / "model", tmp_path / "filled.csv"
+        result = run_well("impute", model, tmp_path / "answers.csv", "--out", filled)
+        assert "200 of 1,200 cells filled" in result.stdout + result.stderr
+        lines = filled.read_text().splitlines()[1:]
+        assert all(line.startswith("no,,") for line in lines[::2])
+        assert not any(line.endswith(",") for line in lines)
+        drawn = tmp_path / "drawn.csv"
+        run_well("sample", model, "-n", "300", "--out", drawn)
+        lines = drawn.read_text().splitlines()[1:]
+        assert sum(line.startswith("no,,") for line in lines) > 100
+        # Levels that a component has not seen keep a small probability.
+        assert sum(line.startswith("yes,,") for line in lines) < 6
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from pickmix import TableMixture
+from pickmix import TableMixture, load, save
 
 SETTINGS = {"n_components": 1, "random_state": 0, "max_iter": 5, "tol": 0.0}
 
@@ -126,3 +126,142 @@ class TestColumnsThatNoModelHas:
         for table in self.tables():
             with pytest.raises(ValueError, match="'bad' must h"):
                 mixture.score_samples(table)
+
+
+def rows_with_words():
+    rng = np.random.default_rng(0)
+    label = rng.integers(2, size=400)
+    table = pd.DataFrame(
+        {
+            "age": rng.integers(18, 80, 400) + 100 * label,
+            "job": np.where(label, "cook", "nurse"),
+            "pay": np.round(rng.normal(30.0, 2.0, 400) + 20.0 * label, 1),
+        }
+    )
+    gaps = rng.random((400, 3)) < 0.1
+    gaps[gaps.all(axis=1), 0] = False
+    return table, gaps
+
+
+@pytest.mark.parametrize("source", ["file", "frame"])
+def test_words_that_mean_a_gap(tmp_path, source):
+    """As the same table with empty cells, in the fit, in scores and in fills."""
+    table, gaps = rows_with_words()
+    words = table.astype(object).mask(gaps, "?")
+    words["pay"] = table["pay"].mask(gaps[:, 2], -999.0)
+    empty = table.mask(gaps)
+    if source == "file":
+        for name, some in (("words", words), ("empty", empty)):
+            some.to_csv(tmp_path / f"{name}.csv", index=False)
+        words, empty = tmp_path / "words.csv", tmp_path / "empty.csv"
+        options = {}
+    else:
+        # Texts of a data frame are levels unless a kind says otherwise.
+        options = {"schema": {"age": "integer"}}
+    given = {"random_state": 0, "missing_values": ["?", "-999"], **options}
+    mixture = TableMixture(2, **given).fit(words)
+    plain = TableMixture(2, random_state=0, **options).fit(empty)
+    assert mixture.schema_.kinds == plain.schema_.kinds
+    assert mixture.schema_["job"].levels == ("cook", "nurse")
+    np.testing.assert_allclose(mixture.score_samples(words), plain.score_samples(empty))
+    np.testing.assert_allclose(mixture.score_samples(empty), plain.score_samples(empty))
+    filled, expected = pd.DataFrame(mixture.impute(words)), pd.DataFrame(plain.impute(empty))
+    assert not filled.isin(["?", -999.0]).any(axis=None)
+    np.testing.assert_allclose(filled["age"].astype(float), expected["age"].astype(float))
+    assert (filled["job"] == expected["job"]).all()
+    save(mixture, tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.score_samples(words), mixture.score_samples(words))
+
+
+def test_words_leave_texts_with_leading_zeros_alone():
+    zips = {"zip": ["01234", "?", "02345", "01234"] * 20, "x": np.arange(80.0) % 7}
+    mixture = TableMixture(1, random_state=0, missing_values=["?"]).fit(zips)
+    assert mixture.schema_["zip"].levels == ("01234", "02345")
+
+
+@pytest.mark.parametrize("words", ["?", [1, 2], None])
+def test_words_must_be_a_list_of_texts(words):
+    with pytest.raises(ValueError, match="missing_values must be a list of texts"):
+        TableMixture(1, missing_values=words).fit({"x": [1.0, 2.0, 4.0]})
+
+
+def rows_with_answers(kind):
+    """Whether there was a second offence: its charge is missing where there was none."""
+    rng = np.random.default_rng(0)
+    again = rng.random(600) < 0.4
+    charge = np.where(again, np.where(rng.random(600) < 0.7, "theft", "fraud"), None)
+    table = {"again": np.where(again, "yes", "no"), "charge": charge, "x": rng.normal(size=600)}
+    if kind == "dict":
+        return {"again": list(table["again"]), "charge": list(charge), "x": table["x"]}
+    frame = pd.DataFrame(table)
+    if kind == "categorical":
+        frame["charge"] = frame["charge"].astype("category")
+    return pa.Table.from_pandas(frame) if kind == "pyarrow" else frame
+
+
+@pytest.mark.parametrize("kind", ["pandas", "categorical", "pyarrow", "dict"])
+def test_gaps_that_are_answers(tmp_path, kind):
+    table = rows_with_answers(kind)
+    mixture = TableMixture(2, random_state=0, gap_levels=["charge"]).fit(table)
+    column = mixture.schema_["charge"]
+    assert column.levels == ("fraud", "theft", None)
+    assert "(gap)" in str(mixture.schema_)
+    # The probability of a row is that of its answers, a gap among them.
+    frame = pd.DataFrame(rows_with_answers("pandas"))
+    whole = TableMixture(2, random_state=0).fit(frame.fillna({"charge": "zero"}))
+    np.testing.assert_allclose(
+        mixture.score_samples(table), whole.score_samples(frame.fillna({"charge": "zero"}))
+    )
+    # Draws have the gaps where they belong, and fills keep them.
+    drawn = mixture.sample(3000, random_state=0)
+    drawn = drawn.to_pandas() if kind == "pyarrow" else pd.DataFrame(drawn)
+    assert drawn["charge"].isna().mean() == pytest.approx(frame["charge"].isna().mean(), abs=0.04)
+    assert (drawn["charge"].isna() == (drawn["again"] == "no")).mean() > 0.98
+    filled = mixture.impute(table)
+    filled = filled.to_pandas() if kind == "pyarrow" else pd.DataFrame(filled)
+    assert (filled["charge"].isna() == frame["charge"].isna()).all()
+    # A gap may be what is expected, and what is not.
+    expected = mixture.predict_columns({"again": ["no", "yes"], "x": [0.0, 0.0]}, "charge")
+    assert list(map(str, expected)) in (["None", "theft"], ["nan", "theft"])
+    strange = frame.iloc[[int(np.flatnonzero(frame["again"] == "yes")[0])]].assign(charge=None)
+    assert mixture.explain(strange, top=1).table(0).split("\n")[2].split()[0] in ("charge", "again")
+    save(mixture, tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.score_samples(table), mixture.score_samples(table))
+
+
+def test_a_level_beside_gaps_is_no_constant():
+    table = {"phone": ["yes", None, None, "yes"] * 20, "x": np.arange(80.0) % 7}
+    mixture = TableMixture(1, random_state=0, gap_levels=["phone"]).fit(table)
+    assert mixture.schema_["phone"].levels == ("yes", None)
+    probabilities = np.exp(mixture.marginal(["phone"]).score_samples({"phone": ["yes", None]}))
+    np.testing.assert_allclose(probabilities, 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["x"], "must be a category of texts"),
+        (["y"], "gap_levels names the column 'y'"),
+        ("charge", "gap_levels must be a list of texts"),
+    ],
+)
+def test_gap_levels_are_of_texts(names, message):
+    table = pd.DataFrame(rows_with_answers("pandas"))
+    table.loc[::9, "x"] = np.nan
+    with pytest.raises(ValueError, match=message):
+        TableMixture(1, gap_levels=names).fit(table)
+
+
+def test_a_step_decides_the_floor_of_numbers_as_they_are():
+    """Ties are a hundred thousandth of the spread apart: narrow components are found."""
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(2000) < 0.9, rng.integers(0, 3, 2000), rng.integers(0, 300_000, 2000))
+    mixture = TableMixture(4, random_state=0, column_transform=None).fit({"x": x})
+    scale = mixture.schema_["x"].scale
+    floor = 1.0 / 12.0 / scale**2
+    assert floor < 1e-9
+    (name,) = [name for name in mixture.parameters_ if name.endswith("covariances")]
+    variances = mixture.parameters_[name].ravel()
+    assert floor <= variances.min() < 1e-9

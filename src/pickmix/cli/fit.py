@@ -20,6 +20,7 @@ from pickmix.cli.fit_options import (
     CLOSED_FORM,
     DEEP,
     KINDS,
+    OF_TABLES,
     SectionedCommand,
     fit_options,
     given_parameters,
@@ -33,7 +34,6 @@ from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import column_numbers, find_files
 from pickmix.inputs.frames import read_typed
-from pickmix.inputs.inference import infer_schema
 from pickmix.inputs.sources import RowSource
 from pickmix.inputs.text import TEXT, table_suffix, text_layout
 
@@ -109,7 +109,7 @@ def fit(
     """
     output = check_out(out, (values["checkpoint"], values["cache"]))
     options = {field.name: values.pop(field.name) for field in fields(DataFiles)[2:]}
-    if model == "auto" and (values["schema"] or values["max_levels"]):
+    if model == "auto" and any(values[name] for name in OF_TABLES):
         model = "table"
     elif model == "auto" and data is None:
         model = "gaussian"
@@ -355,9 +355,7 @@ def _prepare(
         with option_wording(rows.name), warnings.catch_warnings():
             # The fit warns of the same.
             warnings.simplefilter("ignore")
-            mapped = estimator.column_transform is not None
-            levels = estimator.max_levels
-            schema = infer_schema(rows.content, estimator.schema, (), levels, mapped)
+            schema = estimator._infer_schema(rows.content, ())
         if not quiet:
             click.echo(str(schema))
     if not quiet:

@@ -49,6 +49,8 @@ KINDS = {
     "sptn": Kind(SumProductTransformNetwork, _DEEP_WORDS),
 }
 CLOSED_FORM, DEEP = ("gaussian", "table"), ("flow", "sptn")
+# Parameters that only tables have.
+OF_TABLES = ("schema", "max_levels", "missing_values", "gap_levels")
 # Parameters whose None is a word on the command line, and what --transforms calls False.
 _WORDS_FOR_NONE = {"batch_size": "all", "patience": "never"}
 _NO_TRANSFORMS = "none"
@@ -262,6 +264,20 @@ _OPTIONS: list[Callable[..., Any]] = [
         metavar="NAME=KIND",
     ),
     _option(
+        "missing_values|--missing",
+        None,
+        "Words that mean a missing value, besides the usual ones: ?,unknown,-999.",
+        "",
+        metavar="WORD,...",
+    ),
+    _option(
+        "gap_levels",
+        None,
+        "Categories in which a missing cell is an answer: one more level, kept by draws and fills.",
+        "",
+        metavar="NAME,...",
+    ),
+    _option(
         "max_levels",
         click.IntRange(min=1),
         "Most levels of a category with probabilities of their own; the rarest others share one.",
@@ -376,6 +392,8 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
             )
     if given.get("transforms") == _NO_TRANSFORMS:
         given["transforms"] = False
+    for name in given.keys() & {"missing_values", "gap_levels"}:
+        given[name] = given[name].split(",")
     if given.get("column_transform") == "none":
         given["column_transform"] = None
     for name, word in _WORDS_FOR_NONE.items() if model in DEEP else ():

@@ -395,7 +395,10 @@ def _fill_table(
     # What --columns and --exclude leave out is no surprise.
     left_out = [name for name in saved.labels if name in table.names and name not in names]
     answers = saved.estimator._impute(columns, *columns.filling(rows, left_out), **answer)
-    missing = {name: settled(schema[name], typed[name]).missing for name in names}
+    missing = {
+        name: settled(schema[name], typed[name]).missing & (not schema[name].has_gap_level)
+        for name in names
+    }
     tables = answers if answer["n_draws"] > 1 else [answers]
     return missing, [{name: np.asarray(one[name]) for name in names} for one in tables]
 

@@ -263,6 +263,7 @@ class TableColumns(Columns):
             for name, column in table.columns.items()
             if name in self.schema.columns
             and self.schema[name].kind != "skip"
+            and not self.schema[name].has_gap_level
             and settled(self.schema[name], column).missing.any()
         ]
 
@@ -337,6 +338,9 @@ def _cells(schema: ColumnSchema, column: TypedColumn, seen: np.ndarray) -> list[
     values = column.values[seen]
     if column.storage == "time" and schema.kind == "date":
         values = values.astype(f"{values.dtype.kind}8[{schema.unit}]")
+    if schema.has_gap_level and column.levels is not None:
+        levels, values = [*column.levels, None], np.where(column.missing[seen], -1, values)
+        return [levels[value] for value in values.tolist()]
     if column.levels is not None:
         return list(column.levels[values])
     return [str(value) for value in values] if column.storage == "time" else values.tolist()

@@ -19,9 +19,10 @@ from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.registry import Description
+from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
-from pickmix.inputs.inference import infer_schema
+from pickmix.inputs.inference import check_words, infer_schema
 from pickmix.inputs.maps import maps_of, spread_ties, without_scores
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.model.conditional import impute_rows
@@ -31,6 +32,8 @@ from pickmix.model.rows import QueryRows
 # the fits that are judged.
 _MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
 _JUDGED_PASSES, _ROWS_PER_COMPONENT = 20, 60
+# Covariances of columns with a much smaller step have no Cholesky factor.
+_LEAST_FLOOR = 1e-12
 
 
 @dataclass(eq=False, repr=False)
@@ -90,6 +93,12 @@ class TableMixture(ClosedFormMixture):
         Columns to leave out, as "skip" in `schema`.
     max_levels : int, default=1000
         Most levels of a category with probabilities of their own.
+    missing_values : sequence of str, default=()
+        Words that mean a missing value, besides the usual ones: ``["?", "unknown", "-999"]``. They
+        hold for texts and for numbers, in the fitted table and in later ones.
+    gap_levels : sequence of str, default=()
+        Categories of text in which a missing cell is an answer, such as no second phone: it is one
+        more level. Draws have such gaps, and `impute` keeps them.
     column_transform : {"auto", None}, default="auto"
         With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average
         and half of them in 5, is "ordinal". In others, values that very many rows share (1 % or
@@ -101,7 +110,8 @@ class TableMixture(ClosedFormMixture):
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6
-        Added to variances, in units of the columns' variances.
+        Added to variances, in units of the columns' variances. With `column_transform=None`,
+        columns with a step have the variance of rounding instead.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, init_params, random_state, n_jobs, \
     warm_start, verbose, callbacks, checkpoint, checkpoint_every
@@ -147,6 +157,8 @@ class TableMixture(ClosedFormMixture):
     schema: Mapping[str, str] | None = None
     exclude: Sequence[str] = ()
     max_levels: int = 1000
+    missing_values: Sequence[str] = ()
+    gap_levels: Sequence[str] = ()
     column_transform: str | None = "auto"
     covariance_type: str = "full"
 
@@ -197,8 +209,7 @@ class TableMixture(ClosedFormMixture):
                 raise ValueError(f"schema must be a dict of names and kinds, got {self.schema!r}.")
             if isinstance(self.exclude, str) or not isinstance(self.exclude, Sequence):
                 raise ValueError(f"exclude must be a list of names, got {self.exclude!r}.")
-            mapped = self.column_transform is not None
-            fitted.schema_ = infer_schema(table, self.schema, self.exclude, self.max_levels, mapped)
+            fitted.schema_ = self._infer_schema(table, self.exclude)
         rows, _ = encode(fitted.schema_, table)
         if fitted.schema_ is not getattr(self, "schema_", None):
             fitted.schema_ = self._choose_maps(fitted.schema_, rows)
@@ -207,6 +218,12 @@ class TableMixture(ClosedFormMixture):
             rows, _ = maps.forward(spread_ties(fitted.schema_, rows))
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
         self.__dict__.update(fitted.__dict__)
+
+    def _infer_schema(self, table: TypedTable, exclude: Sequence[str]) -> TableSchema:
+        words = check_words("missing_values", self.missing_values)
+        levels = check_words("gap_levels", self.gap_levels)
+        mapped = self.column_transform is not None
+        return infer_schema(table, self.schema, exclude, self.max_levels, mapped, words, levels)
 
     def _choose_maps(self, schema: TableSchema, rows: np.ndarray) -> TableSchema:
         """Normal scores, or numbers as they are, by rows that short fits have not seen.
@@ -258,7 +275,7 @@ class TableMixture(ClosedFormMixture):
         for d, column in enumerate(self.schema_.modelled):
             if column.step is not None and not column.knots and column.kind != "ordinal":
                 # The variance of rounding.
-                floors[d] += (column.step / column.scale) ** 2 / 12.0
+                floors[d] = max((column.step / column.scale) ** 2 / 12.0, _LEAST_FLOOR)
         return floors
 
     @property

@@ -22,6 +22,7 @@ from pickmix.inputs.kinds import (
     from_start,
     level_values,
     settled,
+    without_words,
 )
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, ColumnSchema, TableSchema
 
@@ -69,6 +70,7 @@ def encode_column(
 ) -> tuple[np.ndarray, np.ndarray | float]:
     """Return coordinates (N,) of a column, and what log-densities gain by its units."""
     check_usable(column)
+    column = without_words(column, schema.gap_words)
     readable = settled(schema, column)
     lost = readable.missing & ~column.missing
     if lost.any():
@@ -78,7 +80,7 @@ def encode_column(
             f"{shown(column.value(int(lost.argmax())))}. They count as missing."
         )
     column = readable
-    if column.missing.all():
+    if column.missing.all() and not schema.has_gap_level:
         return np.full(column.values.shape[0], np.nan), 0.0
     if schema.kind in LEVEL_KINDS:
         return _encode_levels(schema, column)
@@ -132,6 +134,8 @@ def _encode_levels(schema: ColumnSchema, column: TypedColumn) -> tuple[np.ndarra
     places, unknown = level_places(schema, column)
     if unknown:
         _warn_of_unseen(schema, list(map(shown, unknown)), (places < 0) & ~column.missing)
+    if schema.has_gap_level:
+        places[column.missing] = len(schema.levels) - 1
     codes = np.append(np.array(schema.codes, dtype=np.float64), np.nan)
     log_shares = np.append(np.log(np.array(schema.shares)), 0.0)
     return codes[places], log_shares[places]
@@ -149,7 +153,7 @@ def _warn_of_unseen(schema: ColumnSchema, levels: Sequence[str], unseen: np.ndar
 def _check_constant(schema: ColumnSchema, column: TypedColumn) -> None:
     """Warn if a column that had one value in the fit has others now."""
     check_usable(column)
-    column = as_fitted(schema, column)
+    column = settled(schema, as_fitted(schema, column))
     if column.missing.all():
         return
     constant = decode_column(schema, np.zeros(1))
@@ -285,6 +289,8 @@ def decode_column(
     """Return the values (N,) of coordinates (N,) that hold no NaN."""
     missing = np.zeros(coordinates.shape[0], dtype=np.bool_)
     values, levels = _decoded(schema, coordinates, random)
+    if schema.has_gap_level:
+        missing = values == len(schema.levels) - 1
     return TypedColumn(schema.storage, values, missing, levels, schema.form)
 
 

@@ -26,9 +26,11 @@ from pickmix.inputs.kinds import (
     from_start,
     level_values,
     looks_like_counts,
+    parse_numbers,
     parse_times,
     readable_cells,
     without_unreadable,
+    without_words,
 )
 from pickmix.inputs.maps import is_ordinal, learn_map
 from pickmix.inputs.schema import (
@@ -58,23 +60,36 @@ _MOST_ORDINAL, _FEWEST_MAPPED_COUNTS = 1000, 1000
 _LEAVE_OUT = "Leave it out: {exclude} or {skip}."
 
 
+def check_words(parameter: str, words: object) -> tuple[str, ...]:
+    """Return a list of texts as a tuple; raise if it is none."""
+    if isinstance(words, Sequence) and not isinstance(words, str):
+        texts = tuple(word.strip() for word in words if isinstance(word, str))
+        if len(texts) == len(words):
+            return texts
+    raise ValueError(f"{parameter} must be a list of texts, got {words!r}.")
+
+
 def infer_schema(
     table: TypedTable,
     kinds: Mapping[str, str] | None = None,
     exclude: Sequence[str] = (),
     max_levels: int = 1000,
     mapped: bool | None = None,
+    gap_words: Sequence[str] = (),
+    gap_levels: Sequence[str] = (),
 ) -> TableSchema:
     """Find what the columns of a table hold; `kinds` and `exclude` say it of some.
 
     A category with more than `max_levels` levels keeps its most frequent ones; the others share a
     code. If `mapped`, numbers with few values are "ordinal", and others have atoms and a map to
-    normal scores; None means that the model does not know such columns.
+    normal scores; None means that the model does not know such columns. `gap_words` mean a gap, and
+    in columns `gap_levels` a gap is a level.
     """
     kinds = dict(kinds or {}) | {name: "skip" for name in exclude}
-    for name in kinds:
+    for name in (*kinds, *gap_levels):
         if name not in table.columns:
-            parameter = "exclude" if name in exclude else "schema"
+            parameter = "schema" if name in kinds else "gap_levels"
+            parameter = "exclude" if name in exclude else parameter
             raise ValueError(
                 f"{parameter} names the column {shown(name)}, but the table has only "
                 f"{listed(table.columns)}."
@@ -85,7 +100,10 @@ def infer_schema(
     refused: list[InputError] = []
     for name, column in table.columns.items():
         try:
-            columns.append(_infer_column(name, column, kinds.get(name), max_levels, mapped))
+            column, words = _without_words(column, gap_words)
+            gaps = name in gap_levels and bool(column.missing.any())
+            found = _infer_column(name, column, kinds.get(name), max_levels, mapped, gaps)
+            columns.append(replace(found, gap_words=words))
         except InputError as error:
             if "{exclude}" not in error.remedy:
                 raise
@@ -99,8 +117,28 @@ def infer_schema(
     return schema
 
 
+def _without_words(
+    column: TypedColumn, words: Sequence[str]
+) -> tuple[TypedColumn, tuple[str, ...]]:
+    """Return a column with gaps at words, as numbers if it is then; and the words for later."""
+    known = without_words(column, words)
+    if known is column or known.missing.all():
+        return column, ()
+    if known.levels is not None and (known.missing & ~column.missing).any():
+        used = [str(known.levels[code]) for code in np.unique(known.observed).tolist()]
+        # Data frames say that theirs are texts; a number would lose the zeros of a zip code.
+        if known.form.get("dtype") == "list" and not any(map(_LEADING_ZERO.match, used)):
+            known = parse_numbers(known)[0] or known
+    return known, tuple(words)
+
+
 def _infer_column(
-    name: str, column: TypedColumn, kind: str | None, max_levels: int, mapped: bool | None
+    name: str,
+    column: TypedColumn,
+    kind: str | None,
+    max_levels: int,
+    mapped: bool | None,
+    gaps_are_level: bool = False,
 ) -> ColumnSchema:
     known = [known for known in KINDS if known != "ordinal" or mapped is not None]
     if kind is not None and kind not in known:
@@ -121,7 +159,7 @@ def _infer_column(
         raise InputError("has no value in any row", column=name, remedy=_LEAVE_OUT)
     check_finite(name, column)
     distinct = np.unique(column.observed)
-    if distinct.shape[0] == 1:
+    if distinct.shape[0] == 1 and not gaps_are_level:
         return replace(_constant(name, column, share), lenient=lenient)
     if kind == "constant":
         values = [column.value(int(row)) for row in np.flatnonzero(~column.missing)[:2]]
@@ -139,10 +177,22 @@ def _infer_column(
             kind = "ordinal"
         elif kind == "count" and column.observed.shape[0] > _FEWEST_MAPPED_COUNTS:
             kind = "integer"
+    if gaps_are_level and (kind != "category" or column.storage != "text"):
+        raise InputError(
+            f'must be a category of texts for its gaps to be a level, got kind "{kind}" of '
+            f"{column.storage}s",
+            parameter="gap_levels",
+            column=name,
+            remedy="Write its values as text.",
+        )
     common = {"name": name, "kind": kind, "storage": column.storage, "missing": share}
     common |= {"form": column.form, "lenient": lenient}
     if kind in LEVEL_KINDS:
-        return _level_column(common, column, max_levels)
+        found = _level_column(common, column, max_levels)
+        if gaps_are_level:
+            codes, shares = (*found.codes, max(found.codes) + 1), (*found.shares, 1.0)
+            found = replace(found, levels=(*found.levels, None), codes=codes, shares=shares)
+        return found
     if kind == "ordinal":
         return _ordinal_column(common, column)
     made = _date_column(common, column) if kind == "date" else _number_column(common, column)

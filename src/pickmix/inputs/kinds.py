@@ -6,6 +6,7 @@ What a kind cannot hold is refused by column, row and value.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -226,6 +227,22 @@ def readable_cells(column: TypedColumn, kind: str) -> np.ndarray:
     return np.asarray(flags[column.values] & ~column.missing)
 
 
+def without_words(column: TypedColumn, words: Sequence[str]) -> TypedColumn:
+    """Return the column with gaps where a text is one of the words, or a number that one spells."""
+    if not words or column.storage not in ("text", "number"):
+        return column
+    if column.levels is None:
+        numbers = [number for number in map(_as_number, words) if number is not None]
+        meant = np.isin(column.values, numbers)
+    else:
+        flags = [str(level).strip() in words for level in column.levels.tolist()]
+        # One more than the levels: a column of gaps only has none.
+        meant = np.array([*flags, False])[column.values]
+    cells = column.as_written
+    written = None if cells is None else lambda: without_words(cells(), words)
+    return replace(column, missing=column.missing | meant, as_written=written)
+
+
 def without_unreadable(column: TypedColumn, kind: str) -> TypedColumn:
     return replace(column, missing=~readable_cells(column, kind))
 
@@ -239,6 +256,7 @@ def as_fitted(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
 
 def settled(schema: ColumnSchema, column: TypedColumn) -> TypedColumn:
     """Return a column of another table without cells that the schema takes for missing."""
+    column = without_words(column, schema.gap_words)
     if schema.lenient and column.storage == "text" and schema.kind in READ_KINDS:
         return without_unreadable(column, schema.kind)
     return column

@@ -34,7 +34,9 @@ _NUMBERS = ("atoms", "knots", "support", "ends")
 _FIELD_TYPES: dict[str, tuple[Any, str]] = dict.fromkeys(
     ("name", "kind", "storage", "unit"), (str, "text")
 )
-_FIELD_TYPES |= dict.fromkeys(("levels", "codes", "shares", *_NUMBERS), (list | tuple, "a list"))
+_FIELD_TYPES |= dict.fromkeys(
+    ("levels", "codes", "shares", "gap_words", *_NUMBERS), (list | tuple, "a list")
+)
 _FIELD_TYPES |= dict.fromkeys(("whole", "lenient", "is_smooth"), (bool, "true or false"))
 _FIELD_TYPES |= dict.fromkeys(("multiple", "decimals", "origin"), (int, "a whole number"))
 
@@ -53,7 +55,7 @@ class ColumnSchema:
     #: Smallest and largest value of numbers and dates (as text); None of others.
     lowest: Any = None
     highest: Any = None
-    #: Of categories and booleans, sorted; of a constant its value.
+    #: Of categories and booleans, sorted, None last if gaps are a level; of a constant its value.
     levels: tuple[Any, ...] = ()
     #: The coordinate of each level. Rare levels may share one.
     codes: tuple[int, ...] = ()
@@ -76,6 +78,8 @@ class ColumnSchema:
     #: Whether cells that are not numbers or dates count as missing: the fitted table had such cells
     #: and the kind was given.
     lenient: bool = False
+    #: Texts, also of numbers, that mean a missing value.
+    gap_words: tuple[str, ...] = ()
     #: Of numbers and dates, counted from the origin: values with probabilities of their own, and
     #: the only values of draws, if not all are possible.
     atoms: tuple[float, ...] = ()
@@ -89,6 +93,10 @@ class ColumnSchema:
     @property
     def is_modelled(self) -> bool:
         return self.kind not in ("constant", "skip")
+
+    @property
+    def has_gap_level(self) -> bool:
+        return bool(self.levels) and self.levels[-1] is None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -104,7 +112,7 @@ class ColumnSchema:
         for name, (kind, expected) in _FIELD_TYPES.items():
             if not isinstance(plain.get(name, getattr(cls, name, None)), kind):
                 raise _damaged(plain.get("name"), name, expected, plain.get(name))
-        for name in ("levels", "codes", "shares"):
+        for name in ("levels", "codes", "shares", "gap_words"):
             plain[name] = tuple(plain.get(name, ()))
         for name in _NUMBERS:
             plain[name] = _nested(plain.get("name"), name, plain.get(name, ()))
@@ -119,7 +127,8 @@ class ColumnSchema:
         content = ""
         if self.levels:
             is_number = self.kind == "ordinal"
-            named = [f"{level:.6g}" if is_number else str(level) for level in self.levels[:4]]
+            levels = ["(gap)" if level is None else level for level in self.levels]
+            named = [f"{level:.6g}" if is_number else str(level) for level in levels[:4]]
             rest = len(self.levels) - len(named)
             content = ", ".join(named) + (f", ... ({rest:,} more)" if rest else "")
         elif self.lowest is not None:
