@@ -187,6 +187,8 @@ def value_for(option, model):
     """A value of an option on the command line, and as the estimator has it."""
     if option.name == "schema":
         return "a=number", {"a": "number"}
+    if option.name in ("missing_values", "gap_levels"):
+        return "a,b", ["a", "b"]
     if isinstance(option.type, click.Path):
         return "kept", "kept"
     if isinstance(option.type, click.Choice):
