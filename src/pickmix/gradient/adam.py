@@ -19,13 +19,11 @@ class Adam(NamedTuple):
     updates: jax.Array
 
     @staticmethod
-    def start(table: jax.Array) -> Adam:
+    def start(table: jax.Array | np.ndarray) -> Adam:
         """No updates yet."""
-        return Adam(
-            jnp.zeros_like(table),
-            jnp.zeros_like(table),
-            jnp.zeros(table.shape[0], table.dtype),
-        )
+        # Made by NumPy: JAX would compile a program for every shape.
+        shapes = table.shape, table.shape, table.shape[:1]
+        return Adam(*(jax.device_put(np.zeros(shape, table.dtype)) for shape in shapes))
 
 
 def _move(

@@ -53,9 +53,7 @@ class ComponentMixture(Network):
         self.shapes = tuple((n_components, each.width) for each in self.unflatteners)
 
     def _init_shape(self) -> Any:
-        example = jax.eval_shape(
-            lambda key: self.component.init(key, self.n_features), jax.random.key(0)
-        )
+        example = jax.eval_shape(lambda: self.component.init(jax.random.key(0), self.n_features))
         leaves = jax.tree.leaves(example)
         if not leaves or not all(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves):
             raise ValueError(

@@ -16,7 +16,7 @@ from pickmix.fitting.loop import Counters
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.algorithm import Batch, Root, State, evaluate, make_chunk
 from pickmix.gradient.compilation import kept_programs, precision
-from pickmix.gradient.network import Network
+from pickmix.gradient.network import Network, cast
 from pickmix.gradient.partitions import Blocks, Partitions
 from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import Fitted
@@ -141,20 +141,21 @@ class GradientEngine:
         probe = _choose_probe(self._n_rows, network.n_evaluated_by_all)
         if validation is not None:
             validation = _choose_validation(validation, network.n_evaluated_by_all)
+        padding = (0, n_padding), (0, 0)
+        padded = cast(np.pad(data, padding) if n_padding else data, self.dtype)
+        self._probe = padded[probe]
+        self._validation = None if validation is None else cast(validation, self.dtype)
+        tables, logits = map(np.asarray, start.tables), np.array(start.log_weights, self.dtype)
         with precision(self.dtype):
-            padding = (0, n_padding), (0, 0)
-            self._data = jnp.asarray(np.pad(data, padding) if n_padding else data, self.dtype)
-            self._probe = self._data[jnp.asarray(probe)]
-            self._validation = None if validation is None else jnp.asarray(validation, self.dtype)
+            self._data = jax.device_put(padded)
             # Copies: a compiled step reuses the memory of the state that it is given.
-            copies = tuple(jnp.array(table, self.dtype) for table in start.tables)
-            logits = jnp.array(start.log_weights, self.dtype)
+            copies = tuple(jax.device_put(np.array(table, self.dtype)) for table in tables)
             self.state = State(
                 copies,
                 tuple(Adam.start(table) for table in compress(copies, network.learns)),
-                Root(logits, Adam.start(logits[None])),
-                jnp.array(np.pad(start.chain, padding), jnp.int32),
-                jnp.zeros(0, self.dtype),
+                Root(jax.device_put(logits), Adam.start(logits[None])),
+                jax.device_put(np.pad(start.chain, padding).astype(np.int32)),
+                jax.device_put(np.zeros(0, self.dtype)),
             )
         self._watched_scores: np.ndarray | None = None
         self._first: Remembered | None = None
@@ -302,7 +303,7 @@ class GradientEngine:
         logits = self.state.root.logits
         self.state = self.state._replace(adams=tuple(adams), root=Root(logits, root))
 
-    def _scores(self, rows: jax.Array) -> np.ndarray:
+    def _scores(self, rows: np.ndarray) -> np.ndarray:
         """Log-likelihoods (V,) of rows."""
         fitted = Fitted(self.network, self.state.tables, self.log_weights(), self.dtype)
         scores = fitted.score_samples(rows)
@@ -392,7 +393,8 @@ class GradientEngine:
             candidates = candidates[:, :, :1]
             log_q = log_q[:, :, :1]
         inputs: list[Any] = [rows, weights, candidates, log_q, log_q_current, uniforms, noise]
-        return Batch(*inputs, *map(jnp.asarray, (beta, rate, gamma, steps)))
+        inputs += [beta, rate, gamma, steps]
+        return Batch(*inputs)
 
     def _draw_noise(self, rows: np.ndarray, step: int) -> np.ndarray:
         """Noise (B, D) for rows (B,): normal draws of Box and Muller from the rows' uniforms."""

@@ -184,13 +184,27 @@ class Network(abc.ABC):
 
 def to_jax(tables: AnyTables, dtype: DType) -> Tables:
     """Tables as JAX's arrays."""
-    return tuple(jnp.asarray(table, dtype) for table in tables)
+    return tuple(
+        jnp.asarray(table, dtype)
+        if isinstance(table, jax.Array)
+        else jax.device_put(cast(table, dtype))
+        for table in tables
+    )
+
+
+def cast(values: Any, dtype: DType) -> np.ndarray:
+    """Cast by NumPy: JAX would compile a program for every shape."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, dtype)
 
 
 def flatten(parameters: Any, n_batch_axes: int) -> jax.Array:
     """Join the leaves of a tree of arrays along one last axis."""
     leaves = jax.tree.leaves(parameters)
     flat = [leaf.reshape(*leaf.shape[:n_batch_axes], -1) for leaf in leaves]
+    if isinstance(flat[0], np.ndarray):
+        joined: jax.Array = jax.device_put(np.concatenate(flat, axis=-1))
+        return joined
     return flat[0] if len(flat) == 1 else jnp.concatenate(flat, axis=-1)
 
 

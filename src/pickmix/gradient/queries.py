@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.compilation import DType, compiled, kept_programs, precision
-from pickmix.gradient.network import AnyTables, Network, Tables, to_jax
+from pickmix.gradient.network import AnyTables, Network, Tables, cast, to_jax
 from pickmix.selection.randomness import StepRandomness, Stream
 
 if TYPE_CHECKING:
@@ -43,9 +43,7 @@ class Fitted:
         size = int(np.clip(_BLOCK_NUMBERS / per_row, 1, 4096))
         return int(2 ** int(np.log2(min(size, 2 * n_rows - 1))))
 
-    def _by_blocks(
-        self, query: Callable[..., Any], size: int, *arrays: np.ndarray | jax.Array
-    ) -> list[Any]:
+    def _by_blocks(self, query: Callable[..., Any], size: int, *arrays: np.ndarray) -> list[Any]:
         """Apply (tables, log_weights, *arrays) -> results to blocks of arrays (N, ...).
 
         Blocks are padded to one size. Results are arrays, or tuples of them, with the block's rows
@@ -54,23 +52,23 @@ class Fitted:
         results = []
         with precision(self.dtype):
             tables = to_jax(self.tables, self.dtype)
-            weights = jnp.asarray(self.log_weights, self.dtype)
+            weights = cast(self.log_weights, self.dtype)
             for start in range(0, len(arrays[0]), size):
-                blocks = [jnp.asarray(array[start : start + size], self.dtype) for array in arrays]
+                blocks = [cast(array[start : start + size], self.dtype) for array in arrays]
                 n_rows = blocks[0].shape[0]
-                padded = [jnp.pad(block, ((0, size - n_rows), (0, 0))) for block in blocks]
+                padded = [np.pad(block, ((0, size - n_rows), (0, 0))) for block in blocks]
                 with kept_programs() if start == 0 else nullcontext():
                     values = query(tables, weights, *padded)
                 results.append(jax.tree.map(lambda array, n=n_rows: np.asarray(array)[:n], values))
         return results
 
-    def map(self, function: Callable[[jax.Array], Any], rows: np.ndarray | jax.Array) -> list[Any]:
+    def map(self, function: Callable[[jax.Array], Any], rows: np.ndarray) -> list[Any]:
         """Apply a function to log p(x, child of the root) (R, s), block by block of rows."""
         scores = compiled(_log_joint, self.network)
         size = self._block_rows(len(rows))
         return self._by_blocks(lambda *values: function(scores(*values)), size, rows)
 
-    def score_samples(self, rows: np.ndarray | jax.Array) -> np.ndarray:
+    def score_samples(self, rows: np.ndarray) -> np.ndarray:
         """log p(x), (N,) in float64."""
         return np.concatenate(self.map(_log_sum, rows)).astype(np.float64)
 
@@ -79,8 +77,8 @@ class Fitted:
         with precision(self.dtype):
             rows, trees = compiled(_draw_rows, self.network)(
                 to_jax(self.tables, self.dtype),
-                jnp.asarray(self.log_weights, self.dtype),
-                jnp.asarray(uniforms, self.dtype),
+                cast(self.log_weights, self.dtype),
+                cast(uniforms, self.dtype),
                 jax.random.key(seed),
             )
             return np.asarray(rows, np.float64), np.asarray(trees)

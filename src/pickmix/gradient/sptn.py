@@ -406,7 +406,7 @@ class SumProductTransform(Network):
             if "logits" in kind.example:
                 named.setdefault("logits", np.zeros((n_rows, *kind.example["logits"].shape)))
             assert named.keys() == kind.example.keys()
-            arrays = {name: jnp.asarray(value, dtype) for name, value in named.items()}
+            arrays = {name: np.asarray(value, dtype) for name, value in named.items()}
             tables.append(flatten(arrays, 1))
         return tuple(tables)
 

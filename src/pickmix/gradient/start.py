@@ -296,7 +296,7 @@ def fit_below(
     form = "full" if network.transforms else "diag"
     for depth in range(1, len(network.kinds)):
         # All that is not fitted yet does nothing, so what arrives here arrives at the leaves.
-        joined = tuple(flatten(jax.tree.map(jnp.asarray, layer), 1) for layer in by_layer)
+        joined = tuple(flatten(layer, 1) for layer in by_layer)
         arrived = _leaves(network, joined, chain, rows)
         layer, n_children = network.layers[depth], network.children[depth]
         for slot, coordinates in enumerate(layer.coordinates):
