@@ -51,6 +51,19 @@ def test_columns_of_a_table(tables, people):
     assert said in run_well(*arguments).stdout
 
 
+def test_levels_that_the_fit_has_not_seen_count_as_missing(tmp_path, tables):
+    header = "name,species,mass,height,born,tagged"
+    for number, species in enumerate(("Emperor", "")):
+        text = f"{header}\nx,{species},3700,190.5,2007-05-05,true\n"
+        (tmp_path / f"{number}.csv").write_text(text)
+    answers = [
+        run_well("predict", tables / "model", tmp_path / f"{number}.csv", "--target", "mass")
+        for number in range(2)
+    ]
+    assert answers[0].stdout == answers[1].stdout
+    assert "levels that were not there in the fit: 'Emperor'" in answers[0].stderr
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

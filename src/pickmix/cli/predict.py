@@ -124,9 +124,11 @@ def _answers(
 ) -> Columns:
     """Columns of the result, those of one target after the other."""
     estimator, answers = saved.estimator, {}
+    terms = estimator._columns
     for name in names:
-        target: Any = name if saved.is_table else saved.labels.index(name)
-        mixtures = estimator.conditional(rows, target)
+        targets = terms.find(name if saved.is_table else saved.labels.index(name))
+        # Other than those of `conditional`, rows may have levels that the fit has not seen.
+        mixtures = estimator._conditionals(terms, terms.read_without(rows, targets), targets)
 
         def single(answer: Any, name: str = name) -> np.ndarray:
             return np.asarray(answer[name] if saved.is_table else answer[:, 0])
