@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
-import copy
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,142 +23,23 @@ from pickmix.families.low_rank_layout import (
     canonical,
     eigenvalues,
     orthonormal,
-    shrunk,
     unshrunk,
 )
 from pickmix.families.low_rank_part import LowRankPart
-from pickmix.families.shrinkage import FEWEST_ROWS, shrunk_variances, typical_variances
+from pickmix.families.low_rank_prior import LEAST_FREEDOM, LowRankPrior
+from pickmix.families.shrinkage import FEWEST_ROWS
 
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
 _COLUMNS_OF_TOL = 4
 _SPARE = 2  # Directions beyond the rank that are followed.
 _FIRST_DIRECTIONS = 32  # Followed at first; more if all turn out to be there.
 _FREE_DIRECTIONS = 48  # Of a component, as moves of components count its parameters.
-_LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
-#: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
-_PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
-_TIED = 1e3  # A column varies if its pooled noise is so many times its floor.
-_FEW_TIES = 0.01  # Of variances.
 _SPLIT_DISTANCE = 0.7  # Standard deviations of halves from the mean of the whole.
-_REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
-_LEAST_FREEDOM = 0.5
 _LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
 _LEAST_LEFT = 0.02  # Of a noise variance when a row is left out.
 _NOTHING = 1e4  # Decrease of the log-density of a component's only row.
 _PAIR_NUMBERS = 2_000_000  # In rows of pairs at a time.
-
-
-@dataclass
-class LowRankPrior(Prior):
-    """Pooled noise variances, and how far those of components are shrunk towards them."""
-
-    n_rows: float
-    noise: np.ndarray  # (D,) Pooled.
-    pseudo_rows: float  # Of all noise variances; negative without any shrinkage.
-    judges: bool  # Whether pseudo-rows are chosen by rows that are left out.
-    reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
-    layout: LowRankLayout
-    floors: np.ndarray  # (D,) Added to noise variances.
-    log_variances: np.ndarray  # (D,) Typical logarithms of noise variances with their floors.
-    freedoms: np.ndarray  # (D,) Their pseudo-rows.
-    has_ties: bool = False  # Whether columns are constant in some components and not in others.
-    in_logarithms: bool = False  # Whether noise is shrunk to typical logarithms.
-    background: int = -1
-
-    @property
-    def shrinks(self) -> bool:
-        return self.pseudo_rows >= 0.0
-
-    def choices(self) -> list[LowRankPrior]:
-        if not self.judges:
-            return []
-        # The present choice and those next to it; later estimates may move on.
-        here = min(bisect.bisect_left(_PSEUDO_ROWS, self.pseudo_rows), len(_PSEUDO_ROWS) - 1)
-        made = []
-        for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
-            made.append(copy.copy(self))
-            made[-1].pseudo_rows, made[-1].in_logarithms = value, False
-        if self.has_ties:
-            # A mean of variances is far above those of columns that hardly vary.
-            made.append(copy.copy(self))
-            made[-1].in_logarithms = True
-        return made
-
-    def allow_background(self, extent: np.ndarray) -> None:
-        reaching = extent[extent > 0.0]
-        usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
-        self.reach = _REACH * np.where(extent > 0.0, extent, usual)
-
-    def resume_background(self, component: int, moments: Moments) -> None:
-        self.background = component
-        self.reach = np.sqrt(moments.scatter[component, : self.layout.n_coordinates])
-
-    def take(self, components: np.ndarray) -> LowRankPrior:
-        other = copy.copy(self)
-        places = np.flatnonzero(components == self.background)
-        other.background = int(places[0]) if places.shape[0] else -1
-        return other
-
-    def pool(self, moments: Moments, masses: np.ndarray) -> None:
-        if not self.shrinks:
-            return
-        counts = masses * self.n_rows
-        pooled_ones = np.flatnonzero(counts > 1.0)
-        pooled_ones = pooled_ones[pooled_ones != self.background]
-        noise, freedom = (
-            np.empty((pooled_ones.shape[0], len(self.noise))),
-            counts[pooled_ones] - 1.0,
-        )
-        if not freedom.sum() > 0.0:
-            return
-        for some in self.layout.pieces(pooled_ones.shape[0]):
-            members = pooled_ones[some]
-            noise[some] = self.estimate(moments.scatter[members], counts[members])[0]
-        self.noise = freedom @ noise / freedom.sum()
-        is_tied = (noise < self.floors) & (self.noise > _TIED * self.floors)
-        # New rows that differ in these are for the background, or another broad component.
-        has_broad = self.background >= 0 or not is_tied.any(axis=1).all()
-        self.has_ties = bool(is_tied.mean() > _FEW_TIES) and has_broad
-        if self.has_ties:
-            self.log_variances, self.freedoms = typical_variances(
-                np.log(noise + self.floors), freedom, self.log_variances
-            )
-
-    def estimate(
-        self, scatter: np.ndarray, counts: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Noise (n, D), shrunk d (n, w) and lambda (n, w) of components with moments (n, P)."""
-        layout = self.layout
-        total, _, directions = layout.split(scatter)
-        raw = eigenvalues(layout, scatter)
-        if not self.shrinks:
-            d = np.where(raw > 0.0, np.maximum(raw - 1.0, 0.0), 0.0)
-        else:
-            stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, _LEAST_FREEDOM)[:, None]
-            total = stretch * total
-            d = shrunk(stretch * raw, layout.n_coordinates / np.maximum(counts, 1.0)[:, None])
-        ratios = d / np.where(raw > 0.0, raw, 1.0)
-        explained = (np.square(layout.used(directions)) @ ratios[:, :, None])[:, :, 0]
-        least = _LEAST_NOISE if self.shrinks else 1e-10
-        noise: np.ndarray = np.maximum(total - explained, least * total + 1e-280)
-        return noise, d, raw
-
-    def shrunk_noise(self, noise: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Noise variances (n, D) in use of components of so many rows."""
-        if not self.shrinks:
-            return np.asarray(noise + self.floors)
-        freedom = np.maximum(counts - 1.0, 0.0)[:, None]
-        if self.in_logarithms:
-            logs = np.log(noise + self.floors)
-            used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
-            return np.asarray(np.maximum(used, self.floors))
-        known = np.maximum(self.noise, 1e-280)
-        # The size of a component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
-        sizes = (noise / known).mean(axis=1, keepdims=True)
-        target = (freedom * sizes + 2.0) / (freedom + 2.0) * known
-        used = (freedom * noise + self.pseudo_rows * target) / (freedom + self.pseudo_rows)
-        return np.asarray(used + self.floors)
 
 
 def ranks(loadings: np.ndarray) -> np.ndarray:
@@ -385,7 +263,7 @@ class LowRankGaussian(Family):
         left = u / (1.0 + lean)
         residual = np.square(white - (u * f) @ q.T)
         pseudo = prior.freedoms if prior.in_logarithms else max(prior.pseudo_rows, 0.0)
-        freedom = max(count - 1.0, _LEAST_FREEDOM) + pseudo
+        freedom = max(count - 1.0, LEAST_FREEDOM) + pseudo
         ratios = freedom - (weights * moved)[:, None] * residual
         ratios /= np.maximum(freedom - weights[:, None], _LEAST_REST)
         # A column's noise that comes from other rows alone is known to be no less than this, unless
