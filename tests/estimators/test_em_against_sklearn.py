@@ -151,5 +151,5 @@ def test_n_init_keeps_the_best_start():
     ]
     assert (np.diff(final) >= 0.0).all()
     assert final[-1] > final[0]
-    best = Reference(4, means_init=corners, tol=1e-6, max_iter=300).fit(X)
+    best = Reference(4, means_init=corners, tol=1e-6, max_iter=300, random_state=0).fit(X)
     assert final[-1] == pytest.approx(best.lower_bound_, abs=1e-4)
