@@ -9,9 +9,8 @@ are cells too: a query looks into its most probable components.
 
 # %%
 # Generated vectors in 64 columns, whose groups are long in four directions each: what the mixture
-# assumes. It does not hold everywhere. On 15,620 image embeddings of 512 columns with a little noise,
-# and 50 cells, k-means was better: recall 0.74 in two cells against 0.57. Compare both on your
-# vectors.
+# assumes. It does not hold everywhere. On 15,620 image embeddings of 512 columns with noise, and 50
+# cells, k-means was better: recall 0.74 in two cells against 0.57. Compare both on your vectors.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.cluster import KMeans
