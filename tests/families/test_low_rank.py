@@ -8,6 +8,7 @@ from sklearn.decomposition import FactorAnalysis
 from pickmix import GaussianMixture, load, save
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
+from pickmix.families.base import LeftOutPairs
 from pickmix.families.layout import Moments, merge_groups
 from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.low_rank_layout import canonical, orthonormal, shrunk, unshrunk
@@ -338,16 +339,14 @@ def test_a_row_falls_by_about_what_the_others_make_of_it(factor_rows):
     moments = whole._fitted_moments(family, whole.model_.centre())
     prior = family.make_prior(moments, "pooled", 60.0)
     some = np.arange(0, 60, 4)
-    falls = family.left_out_falls(
-        state.model,
-        prior,
-        np.array([60.0]),
+    pairs = LeftOutPairs(
         np.zeros(some.size, dtype=np.int64),
         np.zeros(some.size),
         rows - whole.model_.centre(),
         some,
         np.ones(some.size),
     )
+    falls = family.left_out_falls(state.model, prior, np.array([60.0]), pairs)
     known = whole.score_samples(rows[some]) - np.array(
         [fitted(np.delete(rows, i, axis=0)).score_samples(rows[i : i + 1])[0] for i in some]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pickmix.closed_form.state import MixtureState
+from pickmix.families.base import LeftOutPairs
 from pickmix.families.layout import Model, log_weights
 from pickmix.families.shrinkage import FEWEST_ROWS
 from pickmix.kernels.statistics import Rows
@@ -94,30 +95,15 @@ def left_out_log_sums(
         candidates = np.broadcast_to(all_components, (rows.shape[0], state.n_components))
     counts = state.effective_rows()
     if candidates.shape[1] == 1:
-        components = candidates[:, 0]
-        joint, densities = joint[:, 0], likeness[:, 0]
         every = np.arange(rows.shape[0])
-        falls = _falls(state, counts, components, densities, rows, every, row_weights)
-        return np.asarray(joint - falls)
+        pairs = LeftOutPairs(candidates[:, 0], likeness[:, 0], rows, every, row_weights)
+        falls = state.family.left_out_falls(state.model, state.prior, counts, pairs)
+        return np.asarray(joint[:, 0] - falls)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
     # Leaving out a row with negligible weight changes nothing, unless the component is empty.
     some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
-    components = candidates[some]
-    joint[some] -= _falls(state, counts, components, likeness[some], rows, some[0], weights[some])
+    pairs = LeftOutPairs(candidates[some], likeness[some], rows, some[0], weights[some])
+    joint[some] -= state.family.left_out_falls(state.model, state.prior, counts, pairs)
     largest = joint.max(axis=1)
     return np.asarray(largest + np.log(np.exp(joint - largest[:, None]).sum(axis=1)))
-
-
-def _falls(
-    state: MixtureState,
-    counts: np.ndarray,
-    components: np.ndarray,
-    log_densities: np.ndarray,
-    rows: np.ndarray,
-    which: np.ndarray,
-    weights: np.ndarray,
-) -> np.ndarray:
-    """Decrease of log p(x | k) (n,) when component k is estimated without the row."""
-    known = (state.model, state.prior, counts, components, log_densities)
-    return state.family.left_out_falls(*known, rows, which, weights)

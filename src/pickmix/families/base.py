@@ -59,6 +59,16 @@ class HeldOutRows(NamedTuple):
     noise: np.ndarray | None = None  # (M, m, C, C) Covariances.
 
 
+class LeftOutPairs(NamedTuple):
+    """Pairs of a component and a row that is left out of its estimate."""
+
+    components: np.ndarray  # (n,)
+    log_densities: np.ndarray  # (n,) log p(x | k), tables and linear parts aside.
+    rows: np.ndarray  # (B, D)
+    which: np.ndarray  # (n,) The row of each pair.
+    weights: np.ndarray  # (n,) Of the row in the component.
+
+
 class Prior(abc.ABC):
     """Parameters that components share, and the shrinkage of each component towards them."""
 
@@ -243,24 +253,15 @@ class Family(abc.ABC):
         return np.asarray(scores)
 
     def left_out_falls(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        rows: np.ndarray,
-        which: np.ndarray,
-        weights: np.ndarray,
+        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
         """Decrease of log p(x | k), (n,), when component k is estimated without the row.
 
-        counts (K,) are effective rows. Pair i is of rows[which[i]] and components[i], with
-        log_densities[i], tables and linear parts aside. By default parameters cost one nat each,
-        spread over the rows.
+        counts (K,) are effective rows. By default parameters cost one nat each, spread over the
+        rows.
         """
         own = self.n_parameters(2) - self.n_parameters(1)
-        return np.asarray(own * weights / np.maximum(counts[components], 1.0))
+        return np.asarray(own * pairs.weights / np.maximum(counts[pairs.components], 1.0))
 
     def has_background(self, prior: Prior) -> bool:
         """Whether a component may become a background of outlying rows."""

@@ -11,6 +11,7 @@ from scipy.special import gammaln, xlogy
 from pickmix.families.base import (
     Family,
     LeftOut,
+    LeftOutPairs,
     Pairs,
     Parameters,
     Part,
@@ -168,17 +169,10 @@ class Categorical(Family):
         return np.asarray(failures)
 
     def left_out_falls(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        rows: np.ndarray,
-        which: np.ndarray,
-        weights: np.ndarray,
+        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
         assert isinstance(prior, CategoricalPrior)
+        components, _, rows, which, weights = pairs
         falls = np.zeros(components.shape[0])
         for q, first in enumerate(self.layout.offsets[:-1].tolist()):
             levels = rows[which, q]

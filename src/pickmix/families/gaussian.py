@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from pickmix.families.base import Family, Parameters, Part, Prior
+from pickmix.families.base import Family, LeftOutPairs, Parameters, Part, Prior
 from pickmix.families.cholesky import (
     factorise,
     factorise_components,
@@ -153,21 +153,14 @@ class Gaussian(Family):
         return failures
 
     def left_out_falls(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        rows: np.ndarray,
-        which: np.ndarray,
-        weights: np.ndarray,
+        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)
+        components = pairs.components
         factors = np.zeros_like(components) if self.shared else components
-        distances = 2.0 * np.maximum(model.log_normaliser[factors] - log_densities, 0.0)
+        distances = 2.0 * np.maximum(model.log_normaliser[factors] - pairs.log_densities, 0.0)
         own = prior.sample_shares(counts)[components]
-        falls = without_row(distances, weights, counts[components], own)
+        falls = without_row(distances, pairs.weights, counts[components], own)
         return np.where((components == prior.background) & (components >= 0), 0.0, falls)
 
     def has_background(self, prior: Prior) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.base import Family, Parameters, Part, Prior
+from pickmix.families.base import Family, LeftOutPairs, Parameters, Part, Prior
 from pickmix.families.gaussian import FullGaussian
 from pickmix.families.gaussian_parts import DensePart
 from pickmix.families.layout import (
@@ -209,15 +209,7 @@ class LowRankGaussian(Family):
         return 1.0 / np.square(inverse[0]), columns[0, :, :n] / inverse[0][:, None], f / (1.0 - f)
 
     def left_out_falls(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        rows: np.ndarray,
-        which: np.ndarray,
-        weights: np.ndarray,
+        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
         """Decrease of log p(x | k), (n,), when component k is estimated without the row.
 
@@ -225,6 +217,7 @@ class LowRankGaussian(Family):
         missing from the noise variances.
         """
         assert isinstance(prior, LowRankPrior)
+        components, _, rows, which, weights = pairs
         falls = np.zeros(components.shape[0])
         order = np.argsort(components, kind="stable")
         ends = np.flatnonzero(np.diff(components[order], prepend=-1, append=-1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.families.base import Family, HeldOutRows, Parameters, Part, Prior
+from pickmix.families.base import Family, HeldOutRows, LeftOutPairs, Parameters, Part, Prior
 from pickmix.families.cholesky import HALF_LOG_2PI
 from pickmix.families.layout import Layout, Model, Moments
 
@@ -262,21 +262,13 @@ class Product(Family):
         return one, other
 
     def left_out_falls(
-        self,
-        model: Model,
-        prior: Prior,
-        counts: np.ndarray,
-        components: np.ndarray,
-        log_densities: np.ndarray,
-        rows: np.ndarray,
-        which: np.ndarray,
-        weights: np.ndarray,
+        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
-        falls = np.zeros(components.shape[0])
+        falls = np.zeros(pairs.components.shape[0])
         for group, part in self._parts(prior):
             own = group.model(model)._replace(log_normaliser=model.log_normaliser)
-            known = (own, part, counts, components, log_densities)
-            falls += group.family.left_out_falls(*known, rows[:, group.positions], which, weights)
+            its_pairs = pairs._replace(rows=pairs.rows[:, group.positions])
+            falls += group.family.left_out_falls(own, part, counts, its_pairs)
         return falls
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
