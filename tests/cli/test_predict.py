@@ -34,6 +34,13 @@ def test_rows_need_not_have_the_target(tmp_path, places, X, suffix):
     np.testing.assert_allclose([float(row[0]) for row in rows], expected, rtol=1e-12)
 
 
+def test_targets_do_not_predict_each_other(places, X):
+    _, rows = printed_rows("predict", places / "model", places / "rows.csv", "--target", "a,b")
+    mixture = nameless(places / "model")
+    expected = np.broadcast_to(mixture.weights_ @ mixture.means_, X.shape)
+    np.testing.assert_allclose(np.array(rows, dtype=float), expected)
+
+
 def test_columns_of_a_table(tables, people):
     arguments = ["predict", tables / "model", tables / "people.csv", "--target", "species,mass"]
     header, rows = printed_rows(*arguments)
