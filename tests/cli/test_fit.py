@@ -152,6 +152,7 @@ class TestResults:
         (["rows.csv", "--step-size", "some"], "expected auto|paper|number, got 'some'"),
         (["rows.csv", "--checkpoint-every", 5], "Error: --checkpoint-every needs --checkpoint"),
         (["named.csv", "--exclude", "whom"], "no column 'whom', but 'who'; there are b, who, a or"),
+        (["named.csv", "--exclude", '"a,b"'], "no column 'a,b'"),
         (["named.csv", "--id", "Who"], "but 'who'; there are b, who, a or 0 to 2 (--id)"),
         (["named.csv", "--exclude", "a,b", "--id", "who"], "--exclude and --id leave no column"),
         (["none-*.csv"], "no file matches"),

@@ -56,6 +56,14 @@ def test_groups_are_counted(mixture):
     assert found.choose("best") >= found.choose()
 
 
+@pytest.mark.parametrize("rule", ["bic", "aic"])
+def test_criteria_of_validation_rows_are_pointed_out(mixture, rule):
+    found = path(mixture, HELD_OUT)
+    with pytest.warns(UserWarning, match=f"rule='{rule}' is meant for the rows of the fit"):
+        found.choose(rule)
+    assert found.choose("best") >= found.choose()
+
+
 def made(log_likelihood, standard_error, bic, aic):
     arrays = [np.array(values, dtype=float) for values in (log_likelihood, standard_error)]
     return ComponentPath(np.array([1, 2, 4, 8]), *arrays, np.array(bic), np.array(aic), None)

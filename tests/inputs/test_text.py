@@ -16,6 +16,7 @@ from pickmix.inputs.errors import InputError
 from pickmix.inputs.files import read_table
 from pickmix.inputs.open_rows import open_rows
 from pickmix.inputs.text import (
+    number_blocks,
     raw_cells,
     read_cells,
     written_rows,
@@ -227,3 +228,22 @@ def test_what_csv_writes_is_read_and_comes_back_to_the_letter(rows, delimiter, e
         columns = [column.to_pylist() for column in cells.columns]
         assert [list(row) for row in zip(*columns, strict=True)] == rows
         assert written(path, layout, end) == content.getvalue()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ('a,"b{end}c",d', ["a", "b{end}c", "d"]),
+        ('"a, in{end}{end}mm",b,"c{end}d"', ["a, in{end}{end}mm", "b", "c{end}d"]),
+        ('a,5" pipe,d', ["a", '5" pipe', "d"]),
+    ],
+)
+def test_names_may_hold_line_breaks(tmp_path, header, names, end):
+    path = tmp_path / "rows.csv"
+    lines = [header.replace("{end}", end), "1,2,3", "4,5,6", ""]
+    path.write_bytes(end.join(lines).encode())
+    layout = layout_of(path)
+    assert layout.names == [name.replace("{end}", end) for name in names]
+    (rows,) = number_blocks(path, layout, [0, 1, 2])
+    np.testing.assert_array_equal(rows, [[1, 2, 3], [4, 5, 6]])

@@ -234,7 +234,7 @@ def test_acceptance_and_validation_are_drawn_where_they_say_anything():
 
 @pytest.fixture(scope="module")
 def found():
-    return path(mixture(2, 12), two_groups(2, 300))
+    return path(mixture(2, 12), two_groups(2, 300), two_groups(2, 300))
 
 
 @pytest.mark.parametrize("rule", ["one-standard-error", "aic"])

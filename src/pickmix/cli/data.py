@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import glob
 import shutil
@@ -45,7 +46,11 @@ _MARKS = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x
 
 
 def split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
-    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+    """Names separated by commas; one that holds a comma stands in quotes, as in a CSV file."""
+    if value is None:
+        return None
+    names = next(csv.reader([value], skipinitialspace=True), [])
+    return [name.strip() for name in names if name.strip()]
 
 
 _OPTIONS = [
@@ -53,7 +58,8 @@ _OPTIONS = [
         "--columns",
         metavar="NAMES",
         callback=split_names,
-        help="Columns to use: names, or numbers from 0, separated by commas.",
+        help="Columns to use: names, or numbers from 0, separated by commas. A name with a comma "
+        "stands in double quotes.",
     ),
     click.option(
         "--exclude",

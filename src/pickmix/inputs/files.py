@@ -20,6 +20,7 @@ import numpy as np
 from pickmix.inputs.arrays import check_matrix, check_shape
 from pickmix.inputs.errors import FileError, InputError, listed, shown
 from pickmix.inputs.text import (
+    PACKED,
     TEXT,
     is_packed,
     number_blocks,
@@ -186,7 +187,7 @@ def check_beginning(path: Path, file: BinaryIO) -> None:
 def known_suffix(path: Path) -> str:
     suffix = table_suffix(path)
     if suffix not in READABLE:
-        known = ", ".join((*PACKABLE, *READABLE))
+        known = ", ".join((*(text + PACKED for text in TEXT), *READABLE))
         raise InputError(f"expected a file ending in {known}, got {suffix!r}", path=path)
     return suffix
 

@@ -34,6 +34,8 @@ MISSING_CELLS = frozenset(
 _START, _BLOCK = 200, 1 << 25
 _DECIMAL_COMMA = re.compile(r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?")
 _QUOTED = re.compile(r'"[^"]*"')
+_OPEN_QUOTES = re.compile(r'(?:^|[\t;,|])\s*"')
+_HEADER_LINES = 20  # Lines of a header at most, beside the first.
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n)|[^\r\n]+")
 _COMMENT = re.compile(r"\s#")
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
@@ -159,12 +161,41 @@ def text_layout(path: Path, decimal: str | None = None) -> TextLayout:
 
 
 def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that hold cells, each with its number; the first may be a header of several.
+
+    A name in quotes may hold line breaks. The number is then that of the last line.
+    """
     with open_text(path) as file:
-        for number, line in enumerate(file, start=1):
-            text = line.split("#", 1)[0].rstrip("\r\n")
-            # Tabs alone are a row of empty cells.
-            if text.strip(" ") if "\t" in text else text.strip():
-                yield number, line.rstrip("\r\n")
+        lines = enumerate(file, start=1)
+        header: list[tuple[int, str]] = []
+        for number, line in lines:
+            if _holds_cells(line):
+                header = _header_lines(number, line, lines)
+                break
+        yield from (
+            (number, line.rstrip("\r\n"))
+            for number, line in itertools.chain(header, lines)
+            if _holds_cells(line)
+        )
+
+
+def _holds_cells(line: str) -> bool:
+    text = line.split("#", 1)[0].rstrip("\r\n")
+    # Tabs alone are a row of empty cells.
+    return bool(text.strip(" ") if "\t" in text else text.strip())
+
+
+def _header_lines(
+    number: int, line: str, lines: Iterator[tuple[int, str]]
+) -> list[tuple[int, str]]:
+    """Return the first line, with those in which its names go on, and lines that were read."""
+    if not _OPEN_QUOTES.search(_QUOTED.sub("", line)):
+        return [(number, line)]
+    following = list(itertools.islice(lines, _HEADER_LINES))
+    ends = (i for i, (_, more) in enumerate(following, start=1) if more.count('"') % 2)
+    n_joined = next(ends, 0)
+    joined = line + "".join(more for _, more in following[:n_joined])
+    return [(number + n_joined, joined), *following[n_joined:]]
 
 
 def _find_delimiters(line: str, marks: str) -> list[str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,8 @@ class ComponentPath:
         they were given, else the validation rows.
     source : fitted mixture
         The mixture that was reduced.
+    has_fitted_rows : bool
+        Whether `bic` and `aic` are those of the fitted rows.
     """
 
     n_components: np.ndarray
@@ -45,6 +48,7 @@ class ComponentPath:
     bic: np.ndarray
     aic: np.ndarray
     source: Any = field(repr=False)
+    has_fitted_rows: bool = True
 
     def __repr__(self) -> str:
         last = int(self.n_components[-1])
@@ -63,6 +67,13 @@ class ComponentPath:
         """
         check_choice("rule", rule, RULES)
         if rule in ("bic", "aic"):
+            if not self.has_fitted_rows:
+                warnings.warn(
+                    f"rule={rule!r} is meant for the rows of the fit, and this path has the "
+                    "validation rows only: pass the former as X, path(mixture, X_validation, X).",
+                    UserWarning,
+                    stacklevel=2,
+                )
             return int(self.n_components[np.argmin(getattr(self, rule))])
         good = self.log_likelihood >= self.log_likelihood.max()
         if rule == "one-standard-error":
@@ -143,6 +154,7 @@ def path(
         deviance + parameters * np.log(n_fitted),
         deviance + 2.0 * parameters,
         mixture,
+        X is not None,
     )
 
 
