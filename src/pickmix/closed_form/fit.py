@@ -20,10 +20,16 @@ from pickmix.data.rows import ArrayRows
 from pickmix.families.base import Family
 from pickmix.fitting import loop
 from pickmix.fitting.checkpoint import Checkpoints
-from pickmix.fitting.loop import FitInfo, LoopState
-from pickmix.fitting.progress import PassProgress, Progress
+from pickmix.fitting.loop import (
+    FitInfo,
+    Limits,
+    LoopState,
+    Outcome,
+    PassProgress,
+    Plateau,
+    Progress,
+)
 from pickmix.fitting.settings import FitSettings
-from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.kernels import choose
 
 _SAMPLE_SHARE = 0.5  # Of `max_time` for a sample, if passes over all rows follow.

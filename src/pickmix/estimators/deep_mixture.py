@@ -24,7 +24,7 @@ from pickmix.estimators.row_sources import (
     read_all,
 )
 from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
-from pickmix.fitting.stopping import Outcome
+from pickmix.fitting.loop import Outcome
 from pickmix.gradient.settings import DeepParameters, Settings, check_parameters, resolve
 from pickmix.inputs.arrays import (
     check_partial_table,

@@ -20,8 +20,7 @@ from pickmix.checks import (
     check_number,
 )
 from pickmix.families.base import Family
-from pickmix.fitting.loop import FitInfo
-from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.fitting.loop import FitInfo, Limits, Outcome, Plateau
 from pickmix.kernels import needs_compiled
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import MOST_DRAWS
