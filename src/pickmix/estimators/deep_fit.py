@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.data.partial_rows import fill
+from pickmix.data.rows import fill
 from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop

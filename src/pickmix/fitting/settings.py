@@ -22,6 +22,7 @@ from pickmix.checks import (
 from pickmix.families.base import Family
 from pickmix.fitting.loop import FitInfo, Limits, Outcome, Plateau
 from pickmix.kernels import needs_compiled
+from pickmix.selection.partitions import RandomPartition, SearchSet
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.schedules import (
@@ -30,7 +31,6 @@ from pickmix.selection.schedules import (
     resolve_annealing,
     resolve_step_size,
 )
-from pickmix.selection.settings import RandomPartition, SearchSet
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")
