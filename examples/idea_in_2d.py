@@ -23,6 +23,7 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from pickmix import GaussianMixture, Proposal, RandomPartition
+from pickmix.data.known_mixture import KnownMixture
 from pickmix.inspection.displays.colours import (
     BLACK,
     BLUE,
@@ -34,7 +35,6 @@ from pickmix.inspection.displays.colours import (
     VERMILION,
 )
 from pickmix.selection.randomness import Stream
-from pickmix.simulation.known_mixture import KnownMixture
 
 N_ARMS = 3
 WATCHED_ROW = 0

@@ -20,9 +20,9 @@ from pickmix.gradient.engine import GradientEngine
 from pickmix.gradient.network import Tables
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import choose_start
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import TableForgettingProposal, TableProposal, UniformProposal
 from pickmix.selection.schedules import ConstantRate, ConstantStep
-from pickmix.selection.settings import RandomPartition
 from pickmix_experiments import runs
 from pickmix_experiments.fits import rows_of
 from pickmix_experiments.runner import Recorder, record_steps

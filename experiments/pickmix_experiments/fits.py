@@ -10,8 +10,8 @@ import numpy as np
 import pickmix
 from pickmix import GaussianMixture
 from pickmix.data import mixsim
+from pickmix.selection.partitions import SearchSet
 from pickmix.selection.schedules import TwoPhaseStep
-from pickmix.selection.settings import SearchSet
 from pickmix_experiments import runs, uci
 from pickmix_experiments.runner import Recorder, record_steps
 from pickmix_experiments.runs import ConvergenceRun, DeepRun, DefaultRun, GaussianRun

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from pickmix.model.path import ComponentPath as ComponentPath
     from pickmix.model.path import choose_n_components as choose_n_components
     from pickmix.model.path import path as path
+    from pickmix.selection.partitions import RandomPartition as RandomPartition
+    from pickmix.selection.partitions import SearchSet as SearchSet
     from pickmix.selection.proposals import Proposal as Proposal
-    from pickmix.selection.settings import RandomPartition as RandomPartition
-    from pickmix.selection.settings import SearchSet as SearchSet
 
 __version__ = "0.2.0"
 
@@ -69,8 +69,8 @@ _MODULES = {
     "PairsDisplay": "pickmix.inspection.displays.pairs",
     "PathDisplay": "pickmix.inspection.displays.fits",
     "Proposal": "pickmix.selection.proposals",
-    "RandomPartition": "pickmix.selection.settings",
-    "SearchSet": "pickmix.selection.settings",
+    "RandomPartition": "pickmix.selection.partitions",
+    "SearchSet": "pickmix.selection.partitions",
     "SumProductTransformNetwork": "pickmix.estimators.sum_product_transform_network",
     "TableConditionals": "pickmix.model.conditional",
     "TableExplanation": "pickmix.model.explanation",

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pickmix.checks import check_choice, check_integer, check_number
+from pickmix.checks import check_choice, check_integer, check_number, require
 from pickmix.estimators.persistence import save
 from pickmix.fitting.loop import FitInfo
-from pickmix.optional import require
 
 __all__ = ["CheckpointCallback", "EarlyStopping", "MLflowCallback", "TensorBoardCallback"]
 

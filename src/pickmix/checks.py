@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import numbers
 from collections.abc import Sequence
 from typing import Any
@@ -133,3 +134,9 @@ def check_fitted_weights(weights: Any) -> np.ndarray:
             f"got a smallest value of {float(checked.min())!r}."
         )
     return checked
+
+
+def require(module: str, message: str) -> None:
+    """Raise an ImportError with this message, which names the extra, if a package is missing."""
+    if importlib.util.find_spec(module) is None:
+        raise ImportError(message)

@@ -18,9 +18,9 @@ from pickmix.estimators import deep_fit
 from pickmix.gradient import engine as engine_module
 from pickmix.gradient.engine import GradientEngine
 from pickmix.inputs.files import write_table
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import Stream
-from pickmix.selection.settings import RandomPartition
 
 SETTINGS = {"batch_size": 50, "max_steps": 24, "evaluate_every": 10, "random_state": 0}
 SETTINGS |= {"hidden": 3, "init_params": "paper"}

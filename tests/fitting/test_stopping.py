@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from pickmix.fitting.stopping import InterruptGuard, Outcome, Plateau
+from pickmix.fitting.loop import InterruptGuard, Outcome, Plateau
 
 # A steady rise of 1 under alternating noise of 3: every other raw value falls, so the raw sequence
 # waits at once, while the smoothed one rises on.

@@ -8,9 +8,9 @@ import pytest
 from dense_posteriors import KEY as SWEEP_KEY
 from dense_posteriors import G, N, make
 
-from pickmix.data.partial_rows import PartialRows
+from pickmix.data.rows import PartialRows
 from pickmix.kernels import numba_kernels, numpy_kernels
-from pickmix.kernels.posteriors import count_states, draw_from_posterior, log_sum_exp, normalise_all
+from pickmix.kernels.statistics import count_states, draw_from_posterior, log_sum_exp, normalise_all
 from pickmix.selection.partitions import _exchange
 from pickmix.selection.randomness import StepRandomness, Stream
 

@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.partial_rows import PartialRows, fill, fill_from, find_patterns
-from pickmix.data.rows import ArrayRows
+from pickmix.data.rows import ArrayRows, PartialRows, fill, fill_from, find_patterns
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.layout import Moments
 from pickmix.families.registry import make_family

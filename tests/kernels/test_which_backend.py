@@ -11,7 +11,7 @@ from pickmix.families.gaussian import GAUSSIANS
 from pickmix.fitting import settings as settings_module
 from pickmix.fitting.settings import resolve
 from pickmix.kernels import needs_compiled
-from pickmix.selection.settings import SearchSet
+from pickmix.selection.partitions import SearchSet
 
 
 def test_more_of_anything_never_needs_less():

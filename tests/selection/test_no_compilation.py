@@ -22,7 +22,7 @@ from pickmix.selection.randomness import StepRandomness
 from pickmix.closed_form.rules import (
     ExactPosterior, MetropolisHastings, PosteriorDraws, TopComponents, TruncatedSearch,
 )
-from pickmix.selection.settings import SearchSet
+from pickmix.selection.partitions import SearchSet
 
 n_rows, n_components = 30, 6
 table = np.random.default_rng(0).normal(size=(n_rows, n_components))

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from pickmix.kernels import numba_kernels, numpy_kernels
-from pickmix.selection.partitions import Partition, draw_partition
+from pickmix.selection.partitions import Partition, RandomPartition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.settings import RandomPartition
 from pickmix.threads import use_threads
 
 

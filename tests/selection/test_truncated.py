@@ -5,8 +5,8 @@ import pytest
 
 from pickmix.closed_form.rules import TruncatedSearch
 from pickmix.kernels import numba_kernels, numpy_kernels
+from pickmix.selection.partitions import SearchSet
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.settings import SearchSet
 
 N, K, D, G, M, E = 60, 25, 2, 5, 3, 2
 

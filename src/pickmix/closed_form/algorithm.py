@@ -32,10 +32,9 @@ from pickmix.families.base import Family
 from pickmix.fitting.loop import Counters
 from pickmix.fitting.settings import FitSettings
 from pickmix.kernels.statistics import Statistics, Sums
-from pickmix.selection.partitions import Partition, draw_partition
+from pickmix.selection.partitions import Partition, RandomPartition, draw_partition
 from pickmix.selection.randomness import StepRandomness
 from pickmix.selection.schedules import ConstantStep
-from pickmix.selection.settings import RandomPartition
 
 _SPARSE_BLOCK_ROWS = 65536
 _SHRINKAGE_STEPS = (1, 2, 4, 8, 14, 20)  # Steps with estimates of shrinkage; then periodically.

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.checks import require
 from pickmix.closed_form.chunks import Chunk, Job, add_in_pairs
 from pickmix.inputs.files import working_dtype
 from pickmix.inputs.open_rows import is_dask
-from pickmix.optional import require
 
 # A run is tried so many times if workers die; at last one chunk after the other, which leaves each
 # most memory, and no doubt about which one it is.

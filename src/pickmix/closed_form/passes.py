@@ -22,13 +22,11 @@ from pickmix.closed_form.algorithm import (
     mean_log_likelihood,
     probe_rows,
 )
-from pickmix.closed_form.cells import Cells
 from pickmix.closed_form.chains import Chains
 from pickmix.closed_form.chunks import Chunk, Chunks, Pairwise
-from pickmix.closed_form.search import N_PROBES, Routes, draw_routes, search
+from pickmix.closed_form.search import N_PROBES, Cells, Routes, draw_routes, search
 from pickmix.closed_form.state import FrozenMixture, MixtureState
-from pickmix.data.partial_rows import make_rows
-from pickmix.data.rows import ArrayRows, Batches
+from pickmix.data.rows import ArrayRows, Batches, make_rows
 from pickmix.families.base import Family
 from pickmix.families.layout import Model
 from pickmix.fitting.loop import Counters

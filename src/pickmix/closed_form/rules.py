@@ -28,12 +28,13 @@ from scipy.spatial import cKDTree
 from pickmix.checks import check_restored
 from pickmix.closed_form.state import MixtureState
 from pickmix.fitting.settings import FitSettings
-from pickmix.kernels.posteriors import (
+from pickmix.kernels.statistics import (
     count_states,
     draw_from_posterior,
     log_sum_exp,
     normalise_all,
 )
+from pickmix.selection.partitions import SearchSet
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -42,7 +43,6 @@ from pickmix.selection.proposals import (
     propose_checked,
 )
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.settings import SearchSet
 
 
 class Evaluator:

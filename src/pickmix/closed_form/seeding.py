@@ -18,8 +18,8 @@ from pickmix.families.base import Family
 from pickmix.families.gaussian import GaussianPrior, SphericalGaussian
 from pickmix.families.layout import Moments
 from pickmix.fitting.settings import WEIGHT_FLOOR
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.settings import RandomPartition
 from pickmix.threads import n_threads, run
 
 # Beyond this many centres, in few dimensions, a tree finds the nearest one faster.

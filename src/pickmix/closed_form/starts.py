@@ -34,8 +34,8 @@ from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.fitting.settings import FitSettings, resolve_batch_size
 from pickmix.kernels.statistics import Statistics, Sums, stack
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.randomness import StepRandomness, Stream, draw_uniformly
-from pickmix.selection.settings import RandomPartition
 
 _SUBSAMPLE_PER_COMPONENT = 20  # Rows for k-means++ and the first moments.
 _SMALLEST_SUBSAMPLE = 10_000

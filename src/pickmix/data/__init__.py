@@ -1,1 +1,1 @@
-"""Rows in memory; the public names of generators of mixtures and of the paper's tables."""
+"""Rows in memory; random mixtures whose parameters are known; the paper's tables."""

@@ -1,4 +1,4 @@
-"""Row sources: where batches of rows come from.
+"""Row sources: where batches of rows come from, complete or seen in part.
 
 A source hands out float64 rows in coordinates centred on the data, so that nothing downstream
 loses digits to a far-away origin, and so that float32 and float64 data meet the same kernels.
@@ -165,3 +165,203 @@ class Batches:
         start = self.n_rows * batch // self.n_batches
         stop = self.n_rows * (batch + 1) // self.n_batches
         return self._order[start:stop]
+
+
+# Rows that give others what they miss, and rows that look for them at a time.
+DONORS = 4096
+_BLOCK_ROWS = 4096
+# Values of noise so many times as wide as their column, in variances, say nothing about it.
+_WIDEST_NOISE = 4.0
+
+
+class PartialRows(ArrayRows):
+    """Rows of an array in memory, seen in part.
+
+    Parameters
+    ----------
+    data : (N, D) array of float32 or float64
+        NaN is a missing value.
+    weights, center
+        As in `ArrayRows`. The centre is the mean of what was seen of each column.
+    noise : (N, D) or (N, D (D + 1) / 2) array, optional
+        Variances of the noise, or its covariances as lower triangles, row by row.
+    patterns : (N,) int32 array, optional
+        Which cells are missing; see `find_patterns`.
+    """
+
+    def __init__(
+        self,
+        data: np.ndarray,
+        weights: np.ndarray | None = None,
+        center: np.ndarray | None = None,
+        noise: np.ndarray | None = None,
+        patterns: np.ndarray | None = None,
+    ) -> None:
+        # What says where rows are, and how wide: all but values that are little else than noise.
+        self._telling = data if noise is None else _without_noisy(data, noise)
+        super().__init__(data, weights, center)
+        self.noise = noise
+        self._filled: ArrayRows | None = None
+        self.patterns = find_patterns(data) if patterns is None else patterns
+
+    def _mean(self) -> np.ndarray:
+        # A value that was seen first keeps the sums small for data far from the origin.
+        there = ~np.isnan(self._telling)
+        first = self._telling[there.argmax(axis=0), np.arange(self.n_features)].astype(np.float64)
+        guess = np.where(np.isnan(first), 0.0, first)
+        return np.asarray(guess + self._average(guess, power=1))
+
+    def _average(self, origin: np.ndarray, power: int) -> np.ndarray:
+        total, mass = np.zeros(self.n_features), np.zeros(self.n_features)
+        for start in range(0, self.n_rows, 65536):
+            block = self._telling[start : start + 65536].astype(np.float64, order="C") - origin
+            there = ~np.isnan(block)
+            block = np.where(there, block, 0.0) ** power
+            weights = self.weights_of(np.arange(start, start + block.shape[0]))[0]
+            total += weights @ block
+            mass += weights @ there
+        return np.asarray(total / np.where(mass > 0.0, mass, 1.0))
+
+    def _reach(self) -> np.ndarray:
+        largest = np.zeros(self.n_features)
+        for start in range(0, self.n_rows, 65536):
+            block = self._telling[start : start + 65536].astype(np.float64) - self.center
+            np.fmax(
+                largest, np.abs(block).max(axis=0, initial=0.0, where=~np.isnan(block)), largest
+            )
+        return largest
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        values = super().gather(rows)
+        if self.noise is None:
+            return values
+        return np.concatenate([values, self.noise[rows]], axis=1)
+
+    def part(self, rows: np.ndarray, weights: np.ndarray) -> PartialRows:
+        noise = None if self.noise is None else self.noise[rows]
+        nothing = np.zeros(self.n_features)
+        values = super().gather(rows)
+        return PartialRows(values, weights.copy(), nothing, noise, self.patterns[rows])
+
+    def patterns_of(self, rows: np.ndarray) -> np.ndarray | None:
+        return np.asarray(self.patterns[rows])
+
+    def filled(self) -> ArrayRows:
+        if self._filled is None:
+            data = fill(self._telling) if np.isnan(self._telling).any() else self.data
+            self._filled = ArrayRows(data, self.weights, self.center)
+        return self._filled
+
+
+def make_rows(
+    data: np.ndarray,
+    weights: np.ndarray | None = None,
+    center: np.ndarray | None = None,
+    noise: np.ndarray | None = None,
+) -> ArrayRows:
+    """Rows seen in part, or complete ones if nothing is missing and there is no noise."""
+    if noise is None and not np.isnan(data).any():
+        return ArrayRows(data, weights, center)
+    return PartialRows(data, weights, center, noise)
+
+
+def find_patterns(rows: np.ndarray) -> np.ndarray:
+    """Numbers (N,) int32 of the sets of cells that are missing in rows (N, D).
+
+    Examples
+    --------
+    >>> find_patterns(np.array([[1.0, np.nan], [2.0, 3.0], [np.nan, 4.0], [5.0, np.nan]]))
+    array([1, 0, 2, 1], dtype=int32)
+    """
+    missing = np.packbits(np.isnan(rows), axis=1)
+    if missing.shape[1] <= 8:
+        # As one number each, which sorts much faster than rows of bytes.
+        wide = np.zeros((missing.shape[0], 8), dtype=np.uint8)
+        wide[:, -missing.shape[1] :] = missing
+        codes = wide.view(">u8")[:, 0].astype(np.uint64)
+        found = np.unique(codes, return_inverse=True)[1]
+    else:
+        found = np.unique(missing, axis=0, return_inverse=True)[1]
+    return np.asarray(found.reshape(-1).astype(np.int32))
+
+
+def fill(rows: np.ndarray) -> np.ndarray:
+    """Fill the missing cells of rows (N, D) from the nearest rows that have them.
+
+    Good enough to start from. Rows that miss less come first, and then give to those that miss
+    more.
+
+    Examples
+    --------
+    >>> fill(np.array([[0.0, 0.0], [9.0, 8.0], [9.1, np.nan]]))
+    array([[0. , 0. ],
+           [9. , 8. ],
+           [9.1, 8. ]])
+    """
+    out = rows.copy()
+    n_missing = np.isnan(rows).sum(axis=1)
+    order = np.argsort(n_missing, kind="stable")
+    n_missing = n_missing[order]
+    begin = int(np.searchsorted(n_missing, 1))
+    if begin == 0:
+        # No row is complete. Those that miss least begin, with what is usual.
+        begin = max(1, order.shape[0] // 100)
+        first = order[:begin]
+        out[first] = np.where(np.isnan(rows[first]), _medians(rows), rows[first])
+    while begin < order.shape[0]:
+        stop = int(np.searchsorted(n_missing, n_missing[begin], side="right"))
+        donors = out[order[np.unique(np.linspace(0, begin - 1, DONORS).astype(np.int64))]]
+        out[order[begin:stop]] = fill_from(rows[order[begin:stop]], donors)
+        begin = stop
+    return out
+
+
+def _medians(rows: np.ndarray) -> np.ndarray:
+    """Medians (D,) of what was seen; 0 where that is nothing."""
+    return np.array([np.median(x[~np.isnan(x)]) if not np.isnan(x).all() else 0.0 for x in rows.T])
+
+
+def _without_noisy(data: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """Data (N, D) in which values are missing whose noise is wider than their column.
+
+    The width is that of the half of the values with the least noise.
+    """
+    D = data.shape[1]
+    if noise.shape[1] > D:
+        noise = noise[:, np.cumsum(np.arange(1, D + 1)) - 1]
+    out = data
+    for column in range(D):
+        values, variances = data[:, column].astype(np.float64), noise[:, column]
+        seen = np.flatnonzero(~np.isnan(values))
+        if not seen.size:
+            continue
+        best = seen[variances[seen] <= np.median(variances[seen])]
+        low, high = np.quantile(values[best], [0.25, 0.75])
+        width = (high - low) / 1.35 if high > low else float(np.std(values[best]))
+        noisy = seen[variances[seen] > _WIDEST_NOISE * width**2]
+        if noisy.size and noisy.size < seen.size:
+            out = data.copy() if out is data else out
+            out[noisy, column] = np.nan
+    return out
+
+
+def fill_from(rows: np.ndarray, donors: np.ndarray) -> np.ndarray:
+    """Fill the missing cells of rows (N, D) from the nearest of complete donors (M, D).
+
+    Distances are over the columns that were seen, in standard deviations of the donors.
+    """
+    origin, spread = donors.mean(axis=0), donors.std(axis=0)
+    scale = np.where(spread > 0.0, spread, 1.0)
+    given = ((donors - origin) / scale).astype(np.float32)
+    squares = np.square(given)
+    out = rows.copy()
+    for start in range(0, rows.shape[0], _BLOCK_ROWS):
+        some = rows[start : start + _BLOCK_ROWS]
+        seen = ~np.isnan(some)
+        scaled = np.where(seen, (some - origin) / scale, 0.0).astype(np.float32)
+        # |x - y|^2 over what was seen of x, but for a part that all donors share.
+        distances = seen.astype(np.float32) @ squares.T
+        distances -= 2.0 * scaled @ given.T
+        nearest = donors[distances.argmin(axis=1)]
+        out[start : start + _BLOCK_ROWS] = np.where(seen, some, nearest)
+    return out

@@ -38,7 +38,7 @@ from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family
 from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
-from pickmix.fitting.progress import GrowthProgress
+from pickmix.fitting.loop import GrowthProgress, Outcome
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -46,7 +46,6 @@ from pickmix.fitting.settings import (
     check_settings,
     resolve,
 )
-from pickmix.fitting.stopping import Outcome
 from pickmix.inputs.arrays import check_partial_table, refuse_empty_columns
 from pickmix.inputs.schema import TableSchema
 from pickmix.model.merging import group_components

@@ -22,8 +22,7 @@ import numpy as np
 
 from pickmix import compiled
 from pickmix.closed_form import seeding
-from pickmix.data.partial_rows import PartialRows
-from pickmix.data.rows import ArrayRows
+from pickmix.data.rows import ArrayRows, PartialRows
 from pickmix.families import cholesky
 from pickmix.families.layout import Model, Moments, make_layout
 from pickmix.fitting.settings import FitSettings

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from pickmix.estimators.row_sources import is_large
 from pickmix.inputs.arrays import read_numbers
-from pickmix.selection.settings import RandomPartition
+from pickmix.selection.partitions import RandomPartition
 
 _FEW_COLUMNS = 16  # Up to so many, "auto" is "full".
 _MOST_FULL = 256  # Columns beyond which full covariances are not tried.

@@ -14,15 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from pickmix.data.partial_rows import fill
+from pickmix.data.rows import fill
 from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.estimators.row_sources import memory
 from pickmix.fitting import loop
 from pickmix.fitting.checkpoint import Checkpoints, check_proposal, fingerprint_of
-from pickmix.fitting.loop import LoopState
-from pickmix.fitting.progress import Progress
+from pickmix.fitting.loop import Limits, LoopState, Outcome, Plateau, Progress
 from pickmix.fitting.settings import check_callbacks
-from pickmix.fitting.stopping import Limits, Outcome, Plateau
 from pickmix.gradient.engine import GradientEngine, Moments, rises
 from pickmix.gradient.network import Network
 from pickmix.gradient.queries import Fitted

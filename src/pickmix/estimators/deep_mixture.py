@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix import checks
+from pickmix.checks import require
 from pickmix.estimators.queries import DensityQueries, warn_about_outcome
 from pickmix.estimators.row_sources import (
     by_chunks,
@@ -24,7 +25,7 @@ from pickmix.estimators.row_sources import (
     read_all,
 )
 from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
-from pickmix.fitting.stopping import Outcome
+from pickmix.fitting.loop import Outcome
 from pickmix.gradient.settings import DeepParameters, Settings, check_parameters, resolve
 from pickmix.inputs.arrays import (
     check_partial_table,
@@ -36,7 +37,6 @@ from pickmix.inputs.arrays import (
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inputs.sources import RowSource, refuse_bad
 from pickmix.model.frame import Frame
-from pickmix.optional import require
 
 if TYPE_CHECKING:
     from pickmix.estimators.deep_fit import DeepFit

@@ -18,12 +18,11 @@ from pickmix.closed_form.chunks import (
 )
 from pickmix.closed_form.dask_chunks import DaskChunks
 from pickmix.closed_form.fit import AllRows
-from pickmix.data.partial_rows import make_rows
-from pickmix.data.rows import ArrayRows
+from pickmix.data.rows import ArrayRows, make_rows
 from pickmix.estimators.row_sources import chunk_rows, learn_names, open_for, refuse_too_large
 from pickmix.families.base import Family
 from pickmix.fitting.checkpoint import describe
-from pickmix.fitting.progress import PassProgress
+from pickmix.fitting.loop import PassProgress
 from pickmix.fitting.settings import partition_settings, resolve_batch_size
 from pickmix.inputs.arrays import check_weights, refuse_empty, warn_about_unseen
 from pickmix.inputs.open_rows import is_dask

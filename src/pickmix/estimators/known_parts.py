@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from pickmix.checks import check_array_parameter
 from pickmix.families.gaussian import Gaussian, check_positive_definite
 from pickmix.families.registry import make_family
-from pickmix.fitting.stopping import Outcome
+from pickmix.fitting.loop import Outcome
 from pickmix.inputs.arrays import check_weights, read_numbers
 from pickmix.model.mixture import MixtureModel
 

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.checks import check_randomness
 from pickmix.closed_form.algorithm import mean_log_base
+from pickmix.closed_form.fit import OnlineMixture
 from pickmix.closed_form.state import MixtureState, SingularCovarianceError
-from pickmix.closed_form.stream import OnlineMixture
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.compilation import ensure_compiled
 from pickmix.estimators.fit_rows import FitRows
@@ -24,8 +24,8 @@ from pickmix.families.base import Family
 from pickmix.fitting.settings import WEIGHT_FLOOR, partition_settings
 from pickmix.inputs.arrays import check_partial_table, read_numbers, warn_about_unseen
 from pickmix.kernels import choose, needs_compiled
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.schedules import resolve_step_size
-from pickmix.selection.settings import RandomPartition
 from pickmix.threads import use_threads
 
 _FIRST_PASSES = 40  # Passes over the first batch.

@@ -20,7 +20,7 @@ from pickmix.checks import check_array_parameter, check_fitted_weights
 from pickmix.inputs.files import replacing
 from pickmix.inputs.maps import maps_of
 from pickmix.inputs.schema import TableSchema
-from pickmix.selection.settings import RandomPartition
+from pickmix.selection.partitions import RandomPartition
 
 ARRAYS_FILE = "arrays.npz"
 DESCRIPTION_FILE = "model.json"

@@ -15,7 +15,7 @@ from sklearn import get_config
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from pickmix.fitting.stopping import Outcome
+from pickmix.fitting.loop import Outcome
 from pickmix.inputs.errors import warn_caller
 
 _ENDS = {

@@ -17,8 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from scipy.linalg.lapack import dtrtri
 
-from pickmix.compiled import kernel, part
-from pickmix.prefetch import prefetch_row
+from pickmix.compiled import kernel, part, prefetch_row
 
 LANES = 8
 

@@ -2,17 +2,223 @@
 
 from __future__ import annotations
 
+import enum
 import math
+import os
+import signal
+import sys
+import threading
 import time
+import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
 
-from pickmix.fitting.progress import Progress
-from pickmix.fitting.stopping import InterruptGuard, Limits, Outcome, Plateau
+
+def make_bar(**settings: Any) -> Any:
+    """A bar of tqdm: a widget in a notebook that has ipywidgets, else text on stderr."""
+    with warnings.catch_warnings():
+        # Without ipywidgets text does as well, and what is called experimental is the choice.
+        warnings.simplefilter("ignore")
+        from tqdm.autonotebook import tqdm
+    return tqdm(file=sys.stderr, dynamic_ncols=True, **settings)
+
+
+def close_bar(bar: Any) -> None:
+    if hasattr(bar, "container"):
+        # Widgets turn red if the total was not reached, but a fit that converges is no failure.
+        bar.total = bar.n
+    bar.close()
+
+
+class Progress:
+    """A tqdm bar over steps with log-likelihood, acceptance and rows per second.
+
+    verbose = 0 shows nothing, 1 a bar, 2 and more one line per evaluation.
+    """
+
+    def __init__(self, n_steps: int, verbose: int, done: int = 0) -> None:
+        self.verbose = verbose
+        self._bar: Any = None
+        if verbose == 1:
+            self._bar = make_bar(total=n_steps, initial=done, unit="step")
+
+    def advance(self, n_steps: int, n_rows: int) -> None:
+        """Count steps, and the rows visited since the beginning."""
+        if self._bar is not None:
+            self._bar.update(n_steps)
+
+    def report(self, record: Any, speed: float) -> None:
+        """Show the newest evaluation, a `FitInfo`, and the rows visited per second."""
+        values = {"log-likelihood": f"{record.log_likelihood:.4f}"}
+        if not math.isnan(record.validation):
+            values["validation"] = f"{record.validation:.4f}"
+        # It is 1, and uninformative, where nothing can be rejected.
+        if not math.isnan(record.acceptance) and record.acceptance != 1.0:
+            values["acceptance"] = f"{record.acceptance:.3f}"
+        values["rows/s"] = f"{speed:,.0f}"
+        if self._bar is not None:
+            self._bar.set_postfix(values, refresh=False)
+        elif self.verbose > 1:
+            shown = "  ".join(f"{name} {value}" for name, value in values.items())
+            print(f"step {record.step}  pass {record.epoch:.1f}  {shown}", flush=True)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            close_bar(self._bar)
+
+
+class GrowthProgress:
+    """A bar over rounds of growth, with the number of components."""
+
+    def __init__(self, verbose: int) -> None:
+        self.verbose = verbose
+        self._bar: Any = None
+
+    def __enter__(self) -> GrowthProgress:
+        if self.verbose == 1:
+            self._bar = make_bar(unit="round", desc="components")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._bar is not None:
+            close_bar(self._bar)
+
+    def tell(self, n_components: int, log_likelihood: float) -> None:
+        """Show a round: its components, and the leave-one-out log-likelihood per row."""
+        values = {"components": f"{n_components:,}", "left-out": f"{log_likelihood:.4f}"}
+        if self._bar is not None:
+            self._bar.set_postfix(values, refresh=False)
+            self._bar.update(1)
+        elif self.verbose > 1:
+            print("  ".join(f"{name} {value}" for name, value in values.items()), flush=True)
+
+
+class PassProgress(Progress):
+    """A bar over the rows of each pass, with the remaining time; `label` replaces its number."""
+
+    def __init__(self, n_rows: int, verbose: int, done: int = 0, label: str = "") -> None:
+        super().__init__(0, 0, 0)
+        self.verbose = verbose
+        self._n_rows = n_rows
+        self._label = label
+        self._done = done
+        if verbose == 1:
+            self._bar = self._new_bar()
+
+    def _new_bar(self) -> Any:
+        number, done = divmod(self._done, self._n_rows)
+        return make_bar(
+            total=self._n_rows,
+            initial=done,
+            desc=self._label or f"pass {number + 1}",
+            unit=" rows",
+            unit_scale=True,
+        )
+
+    def advance(self, n_steps: int, n_rows: int) -> None:
+        if self._bar is None:
+            return
+        if self._done and self._done % self._n_rows == 0:
+            close_bar(self._bar)
+            self._bar = self._new_bar()
+        self._bar.update(n_rows - self._done)
+        self._done = n_rows
+
+
+class Outcome(enum.StrEnum):
+    """How a fit ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    MAX_STEPS = "max_steps"
+    MAX_TIME = "max_time"
+    CALLBACK = "callback"
+    INTERRUPTED = "interrupted"
+    SINGULAR = "singular_covariance"
+    NON_FINITE = "non_finite"
+
+
+@dataclass
+class Plateau:
+    """Detects when a log-likelihood (nats per row) has stopped rising.
+
+    The plateau is reached when `patience` values in a row, smoothed exponentially (`smoothing` in
+    [0, 1) is the weight of the past), have not come `tol` above an earlier one. A slow but steady
+    rise is not a plateau.
+
+    >>> plateau = Plateau(tol=0.1)
+    >>> [plateau.reached(value) for value in (-5.0, -4.0, -3.95)]
+    [False, False, True]
+    """
+
+    tol: float
+    smoothing: float = 0.0
+    patience: int = 1
+    smoothed: float = math.nan
+    reference: float = -math.inf
+    waited: int = 0
+
+    def reached(self, value: float) -> bool:
+        """Add the next value; True if the plateau is reached."""
+        first = math.isnan(self.smoothed)
+        past = value if first else self.smoothed
+        self.smoothed = self.smoothing * past + (1.0 - self.smoothing) * value
+        if self.smoothed - self.reference >= self.tol:
+            self.reference = self.smoothed
+            self.waited = 0
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hard limits of a fit: the last step, why that is the last, and seconds of work."""
+
+    last_step: int
+    reason: Outcome
+    max_time: float | None = None
+
+
+class InterruptGuard:
+    """Holds back the first Ctrl-C until a step is done, so that the model is complete.
+
+    Only in the main thread. `terminates` holds SIGTERM back too, until the block is left.
+    """
+
+    def __init__(self, terminates: bool = False) -> None:
+        self.interrupted = False
+        self._terminated = False
+        self._terminates = terminates
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> InterruptGuard:
+        if threading.current_thread() is threading.main_thread():
+            # A handler other than Python's belongs to another library.
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._previous[signal.SIGINT] = signal.signal(signal.SIGINT, self._hold)
+            if self._terminates and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                self._previous[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._hold)
+        return self
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self._terminated = True
+        elif self.interrupted:
+            raise KeyboardInterrupt
+        self.interrupted = True
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._terminated:
+            os.kill(os.getpid(), signal.SIGTERM)
+
 
 # Every so many steps, or after the steps of a rising sequence.
 EvaluateEvery = int | Sequence[int]

@@ -20,9 +20,9 @@ from pickmix.checks import (
     check_number,
 )
 from pickmix.families.base import Family
-from pickmix.fitting.loop import FitInfo
-from pickmix.fitting.stopping import Limits, Outcome, Plateau
+from pickmix.fitting.loop import FitInfo, Limits, Outcome, Plateau
 from pickmix.kernels import needs_compiled
+from pickmix.selection.partitions import RandomPartition, SearchSet
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import MOST_DRAWS
 from pickmix.selection.schedules import (
@@ -31,7 +31,6 @@ from pickmix.selection.schedules import (
     resolve_annealing,
     resolve_step_size,
 )
-from pickmix.selection.settings import RandomPartition, SearchSet
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")

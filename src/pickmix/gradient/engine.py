@@ -22,9 +22,9 @@ from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import Fitted
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Start
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import StepRandomness, Stream
-from pickmix.selection.settings import RandomPartition
 
 # Steps per compiled call at most, and the time that one may take, so that Ctrl-C and time limits
 # are noticed.

@@ -19,9 +19,8 @@ from pickmix.data.rows import Batches
 from pickmix.gradient.compilation import compiled
 from pickmix.gradient.network import Network, Tables
 from pickmix.kernels import numba_kernels
-from pickmix.selection.partitions import Partition, draw_partition
+from pickmix.selection.partitions import Partition, RandomPartition, draw_partition
 from pickmix.selection.randomness import StepRandomness
-from pickmix.selection.settings import RandomPartition
 
 # A partition serves at least this many steps: they run in one compiled call.
 _FEWEST_STEPS = 16

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pickmix.checks import RandomSeed, check_choice, check_flag, check_integer, check_number
 from pickmix.fitting.loop import FitInfo
 from pickmix.fitting.settings import check_callbacks, check_checkpoint, resolve_evaluate_every
+from pickmix.selection.partitions import RandomPartition
 from pickmix.selection.proposals import (
     Proposal,
     TableForgettingProposal,
@@ -26,7 +27,6 @@ from pickmix.selection.schedules import (
     resolve_rate,
     resolve_step_size,
 )
-from pickmix.selection.settings import RandomPartition
 
 if TYPE_CHECKING:
     import jax

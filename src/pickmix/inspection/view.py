@@ -19,12 +19,11 @@ from pickmix.families.distributions import Distribution, Draws
 from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
 from pickmix.inputs.maps import ColumnMap, ColumnMaps
-from pickmix.kernels.posteriors import log_sum_exp
+from pickmix.kernels.statistics import log_sum_exp
 from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
-from pickmix.model.mapped import MappedDistribution
 from pickmix.model.mixture import MixtureModel
-from pickmix.model.rows import QueryRows
+from pickmix.model.rows import MappedDistribution, QueryRows
 
 #: Rows that are drawn from a model without a closed form.
 N_DRAWS = 20_000

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 from pickmix.checks import check_integer
 from pickmix.families.base import Pairs, RandomSource
 from pickmix.model.columns import Columns
-from pickmix.model.mapped import (
+from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import (
+    QueryRows,
     mapped_covariances,
     mapped_modes,
     mapped_moments,
     mapped_quantiles,
     pair_moments,
 )
-from pickmix.model.mixture import MixtureModel
-from pickmix.model.rows import QueryRows
 
 
 class ConditionalMixtures:

@@ -16,13 +16,12 @@ from pickmix.checks import refuse_overflow
 from pickmix.closed_form.evaluation import dense_block_rows
 from pickmix.closed_form.search import draw_routes, search
 from pickmix.closed_form.state import MixtureState
-from pickmix.data.partial_rows import make_rows
-from pickmix.data.rows import ArrayRows
+from pickmix.data.rows import ArrayRows, make_rows
 from pickmix.families.base import Family, Pairs, Part, RandomSource, SeenRows
 from pickmix.families.layout import Moments
 from pickmix.families.registry import restrict_family
 from pickmix.kernels import MOST_COMPONENTS, choose, needs_compiled
-from pickmix.kernels.posteriors import log_sum_exp, normalise_all
+from pickmix.kernels.statistics import log_sum_exp, normalise_all
 from pickmix.selection.randomness import StepRandomness
 from pickmix.threads import use_threads
 

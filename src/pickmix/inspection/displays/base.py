@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pickmix.checks import require
 from pickmix.inspection.displays import colours as c
 from pickmix.inspection.displays.colours import BLUE, GRID, INK
-from pickmix.optional import require
 
 #: Of rows, behind everything else.
 ROWS = "#8c8c8c"

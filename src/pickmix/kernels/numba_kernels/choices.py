@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from pickmix.compiled import kernel, part
-from pickmix.kernels.posteriors import renormalise
+from pickmix.kernels.statistics import renormalise
 from pickmix.selection.partitions import LEAST_QUANTILE, Tree, root
 from pickmix.selection.randomness import DRAW_BITS, HALF_WORD, TO_UNIT
 from pickmix.threads import run

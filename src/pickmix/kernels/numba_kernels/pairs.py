@@ -10,10 +10,9 @@ import math
 
 import numpy as np
 
-from pickmix.compiled import kernel, part
+from pickmix.compiled import kernel, part, prefetch_row
 from pickmix.families.base import NO_MASS
 from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, SCALE, SQUARE_SCALE
-from pickmix.prefetch import prefetch_row
 
 _FAST_SUMS = {"reassoc", "contract", "nsz"}
 _CACHED_NUMBERS = 32_768  # Smaller models (256 KB) stay in the cache without prefetching.

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pickmix.data.partial_rows import find_patterns
+from pickmix.data.rows import find_patterns
 from pickmix.families.layout import Layout, Model, Moments
 from pickmix.kernels.numba_kernels import block_setup, pairs, partial
 from pickmix.kernels.numba_kernels.blocks import sweep_blocks

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.kernels.posteriors import renormalise
+from pickmix.kernels.statistics import renormalise
 from pickmix.selection.partitions import Tree, root
 from pickmix.selection.randomness import draw_uniformly, uniforms
 

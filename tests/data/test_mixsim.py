@@ -5,8 +5,8 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
-from pickmix.simulation import known_mixture, mixsim
-from pickmix.simulation.mixsim import MixSimMixture, generate, pairwise_overlap
+from pickmix.data import known_mixture, mixsim
+from pickmix.data.mixsim import MixSimMixture, generate, pairwise_overlap
 
 
 def largest_overlap(weights, means, covariances):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pickmix.simulation.rotated import generate
+from pickmix.data.rotated import generate
 
 
 def test_spectrum_means_and_weights_are_as_asked():

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import ncx2, norm
 
-from pickmix.simulation.quadratic_forms import quadratic_cdf_rows
+from pickmix.data.quadratic_forms import quadratic_cdf_rows
 
 
 def quadratic_cdf(x, quadratic, linear):

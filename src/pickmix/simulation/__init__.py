@@ -1,1 +1,0 @@
-"""Random Gaussian mixtures whose parameters are known, and rows drawn from them."""
