@@ -13,8 +13,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps
-# What compiles kernels, in requirements/run.txt.
-COMPILERS := ^(llvmlite|numba|numpy|scipy)==
+# About half of the bytes of requirements/run.txt.
+HALF := ^(llvmlite|numba|scipy)==
 # Bytecode is written by what imports a module first, and kept: containers often ask Python not to.
 export PYTHONDONTWRITEBYTECODE :=
 OUT ?= pickmix-model
@@ -74,17 +74,17 @@ dist: $(VENV)/run.stamp
 	$(BIN)/python tools/try_dist.py dist
 
 # The package goes in without dependencies and without a build environment of its own: all that
-# is installed, the build backend too, is in the locked requirements. One core installs the compiler
-# and compiles the kernels of a default fit, while the other one installs the rest and imports what
-# such a fit does: that writes its bytecode once, and no more.
+# is installed, the build backend too, is in the locked requirements, half of it by each of two cores.
+# Then kernels of a default fit are compiled, while a process imports what such a fit does: that
+# writes its bytecode once, and no more.
 $(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python numba-cache
-	@{ grep -E '$(COMPILERS)' $< | $(INSTALL) -r /dev/stdin && PYTHONPATH=src $(BIN)/python -c \
-		'from pickmix.estimators import compilation; compilation.compile_all(["partition"])'; } & \
-		compiler=$$!; \
-		grep -Ev '$(COMPILERS)' $< | $(INSTALL) -r /dev/stdin && $(INSTALL) --no-build-isolation -e . \
-		|| { kill $$compiler; exit 1; }; \
+	@grep -E '$(HALF)' $< | $(INSTALL) -r /dev/stdin & half=$$!; \
+		grep -Ev '$(HALF)' $< | $(INSTALL) -r /dev/stdin || { kill $$half; exit 1; }; wait $$half
+	$(INSTALL) --no-build-isolation -e .
+	@$(BIN)/python -c 'from pickmix.estimators import compilation; \
+		compilation.compile_all(["partition"])' & compiler=$$!; \
 		$(BIN)/python -c 'import matplotlib.backends.backend_agg, pickmix.cli.fit, pickmix.plotting, \
-		pickmix.inspection.report'; wait $$compiler
+		pickmix.inspection.report' || { kill $$compiler; exit 1; }; wait $$compiler
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt experiments/pyproject.toml $(VENV)/run.stamp
