@@ -12,12 +12,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-# What a fit imports, on all cores; tests, and large parts that no fit imports, stay as they are. Some
-# packages ship files for other versions of Python, which do not compile.
-BYTECODE := $(BIN)/python -m compileall -q -j 0 -x '/(tests?|pip|setuptools|pkg_resources|fontTools|cuda|distutils|signal|ensemble)/' \
-	$(VENV)/lib src > /dev/null || true
-# The rest is compiled by what imports it first, and kept: containers often ask Python not to.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --quiet install --no-compile --no-deps
+# About half of the bytes of requirements/run.txt.
+HALF := ^(llvmlite|numba|scipy)==
+# Bytecode is written by what imports a module first, and kept: containers often ask Python not to.
 export PYTHONDONTWRITEBYTECODE :=
 OUT ?= pickmix-model
 SITE := docs/_build/html
@@ -76,22 +74,26 @@ dist: $(VENV)/run.stamp
 	$(BIN)/python tools/try_dist.py dist
 
 # The package goes in without dependencies and without a build environment of its own: all that
-# is installed, the build backend too, is in the locked requirements. Bytecode is written once, on
-# all cores: pip would do it on one, and where Python does not write it (a common setting of
-# containers) every process would compile what it imports.
-$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --no-compile --no-deps -r requirements/run.txt
-	$(PIP) install --no-deps --no-build-isolation -e .
-	$(BYTECODE)
+# is installed, the build backend too, is in the locked requirements, half of it by each of two cores.
+# Then kernels of a default fit are compiled, while a process imports what such a fit does: that
+# writes its bytecode once, and no more.
+$(VENV)/run.stamp: requirements/run.txt pyproject.toml | $(BIN)/python numba-cache
+	@grep -E '$(HALF)' $< | $(INSTALL) -r /dev/stdin & half=$$!; \
+		grep -Ev '$(HALF)' $< | $(INSTALL) -r /dev/stdin || { kill $$half; exit 1; }; wait $$half
+	$(INSTALL) --no-build-isolation -e .
+	@$(BIN)/python -c 'from pickmix.estimators import compilation; \
+		compilation.compile_all(["partition"])' & compiler=$$!; \
+		$(BIN)/python -c 'import matplotlib.backends.backend_agg, pickmix.cli.fit, pickmix.plotting, \
+		pickmix.inspection.report' || { kill $$compiler; exit 1; }; wait $$compiler
 	touch $@
 
 $(VENV)/test.stamp: requirements/test.txt experiments/pyproject.toml $(VENV)/run.stamp
-	$(PIP) install --no-compile --no-deps -r requirements/test.txt
-	$(PIP) install --no-deps --no-build-isolation -e experiments
+	$(INSTALL) -r requirements/test.txt
+	$(INSTALL) --no-build-isolation -e experiments
 	touch $@
 
 $(VENV)/docs.stamp: requirements/docs.txt $(VENV)/test.stamp
-	$(PIP) install --no-compile --no-deps -r requirements/docs.txt
+	$(INSTALL) -r requirements/docs.txt
 	touch $@
 
 $(BIN)/python:

@@ -76,7 +76,7 @@ def grid_of(X, n_points, margin):
 class TestDensities:
     def test_integrate_to_one(self, model):
         X = rows(model.n_features_in_)
-        points, volume = grid_of(X, 801 if X.shape[1] == 1 else 401, 1.5)
+        points, volume = grid_of(X, 801 if X.shape[1] == 1 else 201, 1.5)
         scores = model.score_samples(points.reshape(-1, X.shape[1]))
         assert np.exp(scores).sum() * volume == pytest.approx(1.0, abs=1e-4)
 
