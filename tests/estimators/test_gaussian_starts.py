@@ -89,6 +89,42 @@ class TestStart:
         assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4 * error)
 
 
+class TestBackground:
+    """Rows that no component reaches have the density of a broad one."""
+
+    def constant_column(self):
+        X = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 0.0, 5.0] + 3.0
+        new = X[:5].copy()
+        new[:, 1] += 0.5
+        return X, new
+
+    def test_a_broad_component_of_one_row_is_added(self):
+        X, _ = self.constant_column()
+        frame = find_frame(X, "none")
+        plain = fit_gaussians(X, None, 2, "full", frame, SETTINGS)
+        broad = fit_gaussians(X, None, 2, "full", frame, SETTINGS, True)
+        extent = np.abs(X - X.mean(axis=0)).max(axis=0)
+        extent[1] = np.median(extent[[0, 2]])
+        expected = plain.weights @ np.exp(plain.log_joint(X) - np.log(plain.weights)).T * 200 / 201
+        expected += stats.multivariate_normal(X.mean(axis=0), (extent / 2) ** 2).pdf(X) / 201
+        np.testing.assert_allclose(np.exp(broad.log_joint(X)).sum(axis=1), expected)
+
+    def test_rows_without_extent_have_none(self):
+        X = np.ones((30, 2))
+        frame = find_frame(X, "columns")
+        assert fit_gaussians(X, None, 1, "full", frame, SETTINGS, True).n_components == 1
+
+    @pytest.mark.parametrize("kind", [FlowMixture, SumProductTransformNetwork])
+    def test_new_values_in_a_constant_column(self, kind):
+        X, new = self.constant_column()
+        settings = {"max_steps": 30, "evaluate_every": 10, "random_state": 0}
+        fitted = kind(**settings).fit(X)
+        assert fitted.score(X) > 0.0
+        assert fitted.score_samples(new).min() > -30.0
+        # With a given number of components there are no others.
+        assert kind(1, **settings).fit(X).score_samples(new).max() < -1000.0
+
+
 class TestChoice:
     @pytest.mark.slow
     def test_the_number_that_explains_watched_rows_best(self):
@@ -101,7 +137,7 @@ class TestChoice:
         }
         best = max(values, key=values.get)
         assert 2 < best < 32
-        assert [gaussians.n_components for gaussians in found] == [best, best // 4]
+        assert [gaussians.n_components for gaussians in found] == [best + 1, best // 4 + 1]
 
     def test_diagonal_covariances(self):
         X = rows(400)

@@ -14,6 +14,7 @@ from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS
+from pickmix.families.shrinkage import background_reach
 from pickmix.fitting.settings import ClosedFormSettings, resolve
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Gaussians
@@ -47,11 +48,13 @@ def fit_gaussians(
     form: str,
     frame: Frame,
     settings: Settings,
+    background: bool = False,
 ) -> Gaussians:
     """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
 
     It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
     The Gaussians come in the coordinates of the frame. Their covariances are "full" or "diag".
+    With `background` a broad one is added, if the fit has none.
     """
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
@@ -80,7 +83,28 @@ def fit_gaussians(
     diagonal = form == "diag"
     cholesky = factors[:, :, None] * np.eye(X.shape[1]) if diagonal else factors.swapaxes(1, 2)
     means = frame.to_model(result.parameters["means"] * units)
-    return Gaussians(result.weights, means, _cholesky_in_frame(cholesky / units, frame))
+    gaussians = Gaussians(result.weights, means, _cholesky_in_frame(cholesky / units, frame))
+    if background and result.background is None:
+        return _with_background(gaussians, frame.to_model(X))
+    return gaussians
+
+
+def _with_background(gaussians: Gaussians, rows: np.ndarray) -> Gaussians:
+    """Add a Gaussian of one row's weight that reaches as far as the rows (N, D).
+
+    New rows that no other component reaches, as where a column was constant, would have a density
+    of next to nothing.
+    """
+    centre = np.nanmean(rows, axis=0)
+    reach = background_reach(np.nanmax(np.abs(rows - centre), axis=0))
+    if not reach.any():
+        return gaussians
+    weight = 1.0 / (rows.shape[0] + 1.0)
+    return Gaussians(
+        np.append((1.0 - weight) * gaussians.weights, weight),
+        np.vstack([gaussians.means, centre]),
+        np.concatenate([gaussians.cholesky, np.diag(1.0 / reach)[None]]),
+    )
 
 
 def _cholesky_in_frame(cholesky: np.ndarray, frame: Frame) -> np.ndarray:
@@ -121,7 +145,7 @@ def choose_gaussians(
         kept_weights = None if weights is None else weights[kept]
         mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], form, frame, settings)
         best = max(mixtures, key=lambda number: mixtures[number][0])
-    return [fit_gaussians(X, weights, best, form, frame, settings)]
+    return [fit_gaussians(X, weights, best, form, frame, settings, True)]
 
 
 def _search(
@@ -138,7 +162,7 @@ def _search(
     best, falls, number = -np.inf, 0, 1
     most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
     while falls < _FALLS and (number == 1 or number <= most):
-        gaussians = fit_gaussians(X, weights, number, form, frame, settings)
+        gaussians = fit_gaussians(X, weights, number, form, frame, settings, True)
         value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
         mixtures[number] = (value, gaussians)
         falls = 0 if value > best else falls + 1
