@@ -8,7 +8,6 @@ from scipy import stats
 from sklearn.mixture import GaussianMixture as Exact
 
 from pickmix import FlowMixture, GaussianMixture, Mixture, SumProductTransformNetwork
-from pickmix.estimators import deep_gaussians
 from pickmix.estimators.deep_gaussians import choose_gaussians, fit_gaussians
 from pickmix.gradient.settings import Settings
 from pickmix.model.frame import find_frame
@@ -89,19 +88,56 @@ class TestStart:
         assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4 * error)
 
 
+class TestBackground:
+    """Rows that no component reaches have the density of a broad one."""
+
+    def constant_column(self):
+        X = np.random.default_rng(0).normal(size=(200, 3)) * [1.0, 0.0, 5.0] + 3.0
+        new = X[:5].copy()
+        new[:, 1] += 0.5
+        return X, new
+
+    def test_a_broad_component_of_one_row_is_added(self):
+        X, _ = self.constant_column()
+        frame = find_frame(X, "none")
+        plain = fit_gaussians(X, None, 2, "full", frame, SETTINGS)
+        broad = fit_gaussians(X, None, 2, "full", frame, SETTINGS, True)
+        extent = np.abs(X - X.mean(axis=0)).max(axis=0)
+        extent[1] = np.median(extent[[0, 2]])
+        expected = plain.weights @ np.exp(plain.log_joint(X) - np.log(plain.weights)).T * 200 / 201
+        expected += stats.multivariate_normal(X.mean(axis=0), (extent / 2) ** 2).pdf(X) / 201
+        np.testing.assert_allclose(np.exp(broad.log_joint(X)).sum(axis=1), expected)
+
+    def test_rows_without_extent_have_none(self):
+        X = np.ones((30, 2))
+        frame = find_frame(X, "columns")
+        assert fit_gaussians(X, None, 1, "full", frame, SETTINGS, True).n_components == 1
+
+    @pytest.mark.parametrize("kind", [FlowMixture, SumProductTransformNetwork])
+    def test_new_values_in_a_constant_column(self, kind):
+        X, new = self.constant_column()
+        settings = {"max_steps": 30, "evaluate_every": 10, "random_state": 0}
+        fitted = kind(**settings).fit(X)
+        assert fitted.score(X) > 0.0
+        assert fitted.score_samples(new).min() > -30.0
+        # With a given number of components there are no others.
+        assert kind(1, **settings).fit(X).score_samples(new).max() < -1000.0
+
+
 class TestChoice:
-    @pytest.mark.slow
-    def test_the_number_that_explains_watched_rows_best(self):
+    def test_the_number_that_a_gaussian_mixture_chooses(self):
         train, watched = rows(400), rows(200, seed=1)
         frame = find_frame(train, "columns")
         found = choose_gaussians(train, None, watched, "full", frame, SETTINGS)
-        values = {
-            number: GaussianMixture(number, random_state=0).fit(train).score(watched)
-            for number in (1, 2, 4, 8, 16, 32)
-        }
-        best = max(values, key=values.get)
-        assert 2 < best < 32
-        assert [gaussians.n_components for gaussians in found] == [best, best // 4]
+        chosen = GaussianMixture("auto", random_state=0).fit(train)
+        number = chosen.n_components_ + 1
+        assert number > 4
+        assert [gaussians.n_components for gaussians in found] == [number, number // 4 + 1]
+        # Without the background it is the same mixture.
+        scores = np.logaddexp.reduce(found[0].log_joint(frame.to_model(train))[:, :-1], axis=1)
+        expected = chosen.score_samples(train) + np.log(400 / 401)
+        np.testing.assert_allclose(scores + frame.log_volume(), expected, atol=1e-9)
+        assert len(choose_gaussians(train, None, None, "full", frame, SETTINGS)) == 1
 
     def test_diagonal_covariances(self):
         X = rows(400)
@@ -113,14 +149,23 @@ class TestChoice:
         assert scores.mean() + frame.log_volume() == pytest.approx(exact.score(X), abs=0.02)
 
     @pytest.mark.slow
-    def test_flows_with_the_chosen_number(self, monkeypatch):
-        monkeypatch.setattr(deep_gaussians, "_MOST_CHOSEN", 4)
+    def test_flows_with_the_chosen_number(self):
         X = rows(400)
         settings = {"hidden": 3, "max_steps": 20, "evaluate_every": 10, "random_state": 0}
-        fitted = FlowMixture(**settings).fit(X)
-        assert fitted.weights_.shape[0] in (1, 2, 4)
-        given = FlowMixture(fitted.weights_.shape[0], **settings).fit(X)
+        counts = set()
+
+        def count(info):
+            counts.add(info.estimator().weights_.shape[0])
+
+        fitted = FlowMixture(**settings, callbacks=count).fit(X)
         # The better of two fits, each from its own Gaussians.
-        assert fitted.best_validation_ == given.best_validation_
-        np.testing.assert_array_equal(fitted.score_samples(X), given.score_samples(X))
-        assert fitted.n_component_evaluations_ > given.n_component_evaluations_
+        assert len(counts) == 2
+        assert fitted.weights_.shape[0] in counts
+        assert fitted.best_validation_ >= fitted.start_validation_
+
+    def test_a_time_limit_is_for_gaussians_too(self):
+        settings = {"hidden": 3, "max_time": 1e-6, "random_state": 0}
+        fitted = FlowMixture(**settings).fit(rows(2000))
+        assert fitted.outcome_ == "max_time"
+        chosen = GaussianMixture("auto", random_state=0).fit(rows(2000))
+        assert fitted.weights_.shape[0] <= chosen.n_components_

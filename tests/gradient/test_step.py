@@ -19,7 +19,10 @@ from small_models import (
 )
 from step_inputs import make_batches, make_state, same_bits
 
+from pickmix.gradient.adam import Adam
+from pickmix.gradient.algorithm import Batch, Root, _update_root
 from pickmix.gradient.compilation import precision
+from pickmix.gradient.settings import StepSettings
 
 # -- the gradient of one selection step --------------------------------------------------------
 
@@ -297,3 +300,14 @@ def test_em_and_sgd_make_the_same_step(programs):
     refused, summary = programs("gaussians", algorithm="sgd")(x, state, batches)
     assert summary.refused == 1
     assert same_bits(refused, state)
+
+
+@pytest.mark.parametrize("closed_form", [False, True])
+def test_a_child_without_rows_keeps_some_weight(closed_form):
+    settings = StepSettings("mhsaem", closed_form_weights=closed_form)
+    one, shares = jnp.ones(()), jnp.array([1.0, 0.0])
+    batch = Batch(*[one] * len(Batch._fields))
+    logits = jnp.array([0.0, -40.0])
+    root = Root(logits, Adam.start(logits[None]))
+    root = _update_root(root, shares, one, batch, one > 0.0, settings)
+    np.testing.assert_allclose(np.exp(root.log_weights)[1], 0.5e-4, rtol=1e-3)

@@ -11,7 +11,7 @@ import numpy as np
 from pickmix.families.base import Prior
 from pickmix.families.layout import Moments
 from pickmix.families.low_rank_layout import LowRankLayout, eigenvalues, shrunk
-from pickmix.families.shrinkage import shrunk_variances, typical_variances
+from pickmix.families.shrinkage import background_reach, shrunk_variances, typical_variances
 
 LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
@@ -19,7 +19,6 @@ _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 _PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
 _TIED = 1e3  # A column varies if its pooled noise is so many times its floor.
 _FEW_TIES = 0.01  # Of variances.
-_REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
 
 
 @dataclass
@@ -59,9 +58,7 @@ class LowRankPrior(Prior):
         return made
 
     def allow_background(self, extent: np.ndarray) -> None:
-        reaching = extent[extent > 0.0]
-        usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
-        self.reach = _REACH * np.where(extent > 0.0, extent, usual)
+        self.reach = background_reach(extent)
 
     def resume_background(self, component: int, moments: Moments) -> None:
         self.background = component

@@ -60,9 +60,18 @@ _LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is
 FEWEST_ROWS = 0.5  # With fewer effective rows there is no component.
 _NOTHING = 1e4  # Decrease of its log-density then.
 _FIRMNESS = 1e-10  # Added to targets, whose variances are about one.
+
 _BLOCK = 256  # Matrices decomposed at a time.
 _PARTIAL_NUMBERS = 2_000_000  # Numbers in matrices of partial rows.
 _LEAST_COUNT = 2.5  # Effective rows of a component at least, of which little was seen.
+
+
+def background_reach(extent: np.ndarray) -> np.ndarray:
+    """Standard deviations (D,) of a background for rows up to `extent` (D,) from its centre."""
+    reaching = extent[extent > 0.0]
+    # In a constant column a new row may be as far off as in the others.
+    usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
+    return np.asarray(_REACH * np.where(extent > 0.0, extent, usual))
 
 
 @dataclass
@@ -188,10 +197,7 @@ class ShrinkagePrior(CovariancePrior):
         return bool((self.reach > 0.0).any())
 
     def allow_background(self, extent: np.ndarray) -> None:
-        reaching = extent[extent > 0.0]
-        # In a constant column a new row may be as far off as in the others.
-        usual = float(np.median(reaching)) if reaching.shape[0] else 0.0
-        self.reach = _REACH * np.where(extent > 0.0, extent, usual)
+        self.reach = background_reach(extent)
 
     def resume_background(self, component: int, moments: Moments) -> None:
         self.background = component

@@ -7,6 +7,7 @@ the parameters of the selected trees. `make_chunk` compiles many steps into one 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 from itertools import compress
@@ -20,6 +21,9 @@ from pickmix.gradient.adam import Adam, dense_update, row_update, sum_duplicates
 from pickmix.gradient.network import Network, Tables, draw_columns
 from pickmix.gradient.partitions import Blocks, trees_of_block
 from pickmix.gradient.settings import StepSettings
+
+# Weight of a child of the root at least, relative to equal ones.
+_LEAST_SHARE = 1e-4
 
 
 class Root(NamedTuple):
@@ -322,18 +326,20 @@ def _update_root(
     keep: jax.Array,
     settings: StepSettings,
 ) -> Root:
-    """Move the root's weights towards the batch's `shares` (s,) of its children."""
+    """Move the root's weights towards the batch's `shares` (s,) of its children.
+
+    A child that batches miss keeps a weight at which it can still be selected.
+    """
+    floor = _LEAST_SHARE / shares.shape[0]
+    weights = jnp.exp(root.log_weights)
     if settings.closed_form_weights:
-        weights = jnp.exp(root.log_weights)
         mixed = weights + batch.gamma * (shares - jnp.sum(shares) * weights)
-        # A child that batches miss keeps a weight at which it can still be selected.
-        floor = 1e-4 / shares.shape[0]
         logits = jnp.where(keep, jnp.log(jnp.maximum(mixed, floor)), root.logits)
         return Root(logits, root.adam)
     # The gradient of the log-likelihood is e_z - pi, summed over pairs.
-    gradient = clip * (jnp.sum(shares) * jnp.exp(root.log_weights) - shares)
+    gradient = clip * (jnp.sum(shares) * weights - shares)
     logits, adam = dense_update(root.logits[None], root.adam, gradient[None], batch.rate, keep)
-    return Root(logits[0], adam)
+    return Root(jnp.maximum(logits[0], logsumexp(logits[0]) + math.log(floor)), adam)
 
 
 # -- many steps in one call -----------------------------------------------------------------
