@@ -154,9 +154,7 @@ class DeepTraining:
         candidates = [Gaussians(*arrays) for arrays in search["candidates"]]
         training = self
         if self.settings.max_time is not None:
-            # The Gaussians have had their part of it.
-            left = max(1e-9, self.settings.max_time - search["seconds"])
-            max_time = left / len(candidates)
+            max_time = self.settings.max_time / len(candidates)
             training = replace(self, settings=replace(self.settings, max_time=max_time))
         fits: list[DeepFit] = []
         for gaussians in candidates:

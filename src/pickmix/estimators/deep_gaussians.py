@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import math
-import time
 import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pickmix.checks import check_randomness
 from pickmix.closed_form.fit import fit_mixture
-from pickmix.closed_form.growth import grow, most_components
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.cholesky import factorise
@@ -25,12 +21,13 @@ from pickmix.gradient.start import Gaussians
 from pickmix.model.frame import Frame
 from pickmix.threads import use_threads
 
-# With "auto": the most components, and the share of `max_time` after which no others are tried.
-_MOST_CHOSEN = 1024
-_SHARE_OF_TIME = 0.5
-# Rows of a component on average, at least, if their number is given.
+# With "auto": the most components that are tried, and the rows that each must have on average.
+_MOST_CHOSEN = 128
 _ROWS_PER_COMPONENT = 2
-_SOME_COMPONENTS = 64  # The number that decides whether growth is compiled.
+# Numbers of components that may be worse, one after the other, before the search ends.
+_FALLS = 2
+# Share of the rows that choose if there are no validation rows.
+_SHARE_LEFT_OUT = 0.2
 # A component that bends does the work of several Gaussians: so much fewer are tried as well.
 _FEWER = 4
 # Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
@@ -47,15 +44,13 @@ class _Parameters(ClosedFormSettings):
 def fit_gaussians(
     X: np.ndarray,
     weights: np.ndarray | None,
-    n_components: int | None,
+    n_components: int,
     form: str,
     frame: Frame,
     settings: Settings,
     background: bool = False,
 ) -> Gaussians:
     """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
-
-    None chooses the number, and then there is a background.
 
     It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
     The Gaussians come in the coordinates of the frame. Their covariances are "full" or "diag".
@@ -64,33 +59,25 @@ def fit_gaussians(
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
     data = FitRows(X / units, weights)
+    number = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
     parameters = _Parameters(reg_covar=settings.reg_covar)
-    if n_components is None:
-        # All of it if need be: more Gaussians are then the better use of the time.
-        parameters.max_time = settings.max_time
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
-    most = most_components(family, X.shape[0], _MOST_CHOSEN)
-    number = min(_SOME_COMPONENTS, most)
-    if n_components is not None:
-        number = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
-    sizes: dict[str, Any] = {"start_is_given": False, "is_partial": data.is_partial}
-    resolved = resolve(parameters, family, X.shape[0], number, **sizes)
+    resolved = resolve(
+        parameters,
+        family,
+        X.shape[0],
+        number,
+        start_is_given=False,
+        is_partial=data.is_partial,
+    )
     source = data.source(family, resolved.compiled)
     compile_kernels(resolved, source)
     draws = check_randomness(settings.gaussian_seed)
     first, second = copy.deepcopy(draws).randint(2**31 - 1, size=2).tolist()
-    seed, start = first * 2**31 + second, None
     with use_threads(None), warnings.catch_warnings():
         # What a start has not reached, the fit that follows may.
         warnings.simplefilter("ignore")
-        if n_components is None:
-            growth = grow(family, source, resolved, seed, most)
-            start, background = growth.start, True
-            if parameters.max_time is not None:
-                parameters.max_time = max(1e-9, parameters.max_time - growth.seconds)
-            resolved = resolve(parameters, family, X.shape[0], growth.n_components, **sizes)
-            compile_kernels(resolved, source)
-        result, _ = fit_mixture(source, family, resolved, [seed], start=start, draws=draws)
+        result, _ = fit_mixture(source, family, resolved, [first * 2**31 + second], draws=draws)
     packed = family.pack(result.parameters["covariances"])
     factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
     diagonal = form == "diag"
@@ -141,15 +128,44 @@ def choose_gaussians(
     frame: Frame,
     settings: Settings,
 ) -> list[Gaussians]:
-    """Fit Gaussian mixtures to begin with: as many components as `GaussianMixture` would choose.
+    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
 
-    With validation rows, which decide between them, there is a second with a quarter of these.
+    Numbers of components are powers of two. The second mixture has a quarter of the components.
+    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
     """
-    started = time.perf_counter()
-    chosen = fit_gaussians(X, weights, None, form, frame, settings)
-    fewer = max(1, chosen.n_components // _FEWER)
-    time_for_more = math.inf if settings.max_time is None else _SHARE_OF_TIME * settings.max_time
-    is_late = time.perf_counter() - started > time_for_more
-    if validation is None or fewer == chosen.n_components or is_late:
-        return [chosen]
-    return [chosen, fit_gaussians(X, weights, fewer, form, frame, settings, True)]
+    if validation is not None:
+        mixtures = _search(X, weights, validation, form, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
+        return [mixtures[number][1] for number in numbers]
+    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
+    if n_left_out:
+        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
+        kept = np.sort(order[n_left_out:])
+        kept_weights = None if weights is None else weights[kept]
+        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], form, frame, settings)
+        best = max(mixtures, key=lambda number: mixtures[number][0])
+    return [fit_gaussians(X, weights, best, form, frame, settings, True)]
+
+
+def _search(
+    X: np.ndarray,
+    weights: np.ndarray | None,
+    validation: np.ndarray,
+    form: str,
+    frame: Frame,
+    settings: Settings,
+) -> dict[int, tuple[float, Gaussians]]:
+    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
+    mixtures: dict[int, tuple[float, Gaussians]] = {}
+    rows = frame.to_model(validation)
+    best, falls, number = -np.inf, 0, 1
+    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
+    while falls < _FALLS and (number == 1 or number <= most):
+        gaussians = fit_gaussians(X, weights, number, form, frame, settings, True)
+        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
+        mixtures[number] = (value, gaussians)
+        falls = 0 if value > best else falls + 1
+        best = max(best, value)
+        number *= 2
+    return mixtures

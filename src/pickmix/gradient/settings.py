@@ -98,7 +98,7 @@ class DeepParameters:
     max_steps : int, default=20000
         T, the most steps.
     max_time : float, default=None
-        Most seconds of work, with those that choose a number of components.
+        Most seconds of work.
     learning_rate : float, "cosine" or callable, default=1e-3
         Learning rate of Adam. "cosine" falls from 1e-3 to zero over `max_steps`; a callable is
         called with t = 1, 2, ...
