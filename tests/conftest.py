@@ -1,6 +1,5 @@
 """What tests of several folders share: quick compilation by JAX, and one Dask cluster."""
 
-import gc
 import logging
 import os
 from importlib.metadata import PackageNotFoundError, version
@@ -27,18 +26,6 @@ def _jaxlib():
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 if _jaxlib().startswith(_KNOWN_BY):
     os.environ["XLA_FLAGS"] = f"{_QUICKLY} {os.environ.get('XLA_FLAGS', '')}".strip()
-
-
-def pytest_configure():
-    """Leave out the collector of garbage until all modules are imported: they stay."""
-    gc.disable()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_finish():
-    """Keep modules and tests out of each later collection, which takes a second otherwise."""
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(wrapper=True)
