@@ -11,6 +11,11 @@ from pickmix.estimators.online import OnlineFitting
 from pickmix.families.registry import Description
 
 
+def check_dependence(dependence: object) -> None:
+    if dependence is not None and dependence != "tree":
+        raise ValueError(f"dependence must be 'tree' or None, got {dependence!r}.")
+
+
 @dataclass(eq=False, repr=False)
 class FamilyMixture(OnlineFitting):
     """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
@@ -68,9 +73,11 @@ class FamilyMixture(OnlineFitting):
     family: Description = "diag"
     n_components: int | str = 1
     _: KW_ONLY
+    dependence: str | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_dependence(self.dependence)
         if np.ndim(self.reg_covar) == 0:
             check_number("reg_covar", self.reg_covar, 0.0)
             return

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
-from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.estimators.family_mixture import FamilyMixture, check_dependence
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.registry import Description
@@ -160,6 +160,7 @@ class TableMixture(ClosedFormMixture):
     missing_values: Sequence[str] = ()
     gap_levels: Sequence[str] = ()
     column_transform: str | None = "auto"
+    dependence: str | None = None
     covariance_type: str = "full"
 
     _takes_sources = False
@@ -195,6 +196,7 @@ class TableMixture(ClosedFormMixture):
         check_integer("max_levels", self.max_levels, 2)
         if self.column_transform is not None:
             check_choice("column_transform", self.column_transform, ("auto",))
+        check_dependence(self.dependence)
         table, weights = read_typed(X), sample_weight
         if sample_weight is not None:
             values = np.asarray(sample_weight)

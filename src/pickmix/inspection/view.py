@@ -235,13 +235,15 @@ class View:
 
     def _mapped_distribution(self, column: ColumnTerms, scores: Distribution) -> Distribution:
         query = QueryRows(self.model, np.full((1, len(self.columns)), np.nan), maps=self.maps)
-        each, table = query.map_of(column.place), query.atom_table(column.place)
+        each, atoms = query.map_of(column.place), query.atom_part(column.place)
         masses = np.zeros(0)
         ((part, (target,), _),) = query.parts_of(np.array([column.place]))
         if each.levels.size:
             masses = self.weights @ part.tables[target]
             masses /= masses.sum()
-        elif table is not None:
+        elif atoms is not None:
+            table = atoms[0].tables[atoms[1]]
+            table = table / table.sum(axis=1, keepdims=True)
             masses = self.weights @ table[:, 1:]
             shares = self.weights * table[:, 0]
             scores = part.distribution(target, shares / shares.sum())

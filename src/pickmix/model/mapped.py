@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from pickmix.families.base import Part
+from pickmix.families.base import Pairs, Part
 from pickmix.families.distributions import Distribution, normal_quantiles
 from pickmix.inputs.maps import ColumnMap
 from pickmix.model.rows import Posterior, QueryRows
@@ -20,11 +22,16 @@ def _continuous(
     """The map, means and deviations (P,) of scores, and probabilities (P, 1 + A) of atoms."""
     each = query.map_of(column)
     means, variances = part.moments(block.pairs.of(part.columns), np.array([target]))
-    table = query.atom_table(column)
-    shares = None if table is None else table[block.pairs.components]
+    shares = atom_shares(query, block.pairs, column)
     # Cells that are given have no spread.
     deviations = np.sqrt(np.maximum(variances[:, 0], 1e-24))
     return each, means[:, 0] + query.centre[column], deviations, shares
+
+
+def atom_shares(query: QueryRows, pairs: Pairs, column: int) -> np.ndarray | None:
+    """Probabilities (P, 1 + A) of no atom and of each; None of a column without atoms."""
+    place = query.atom_part(column)
+    return None if place is None else place[0].level_shares(pairs.of(place[0].columns), place[1])
 
 
 def mapped_moments(
@@ -42,11 +49,9 @@ def pair_moments(
     """Means and variances (P,) of a column's natural values in the components of pairs."""
     each = query.map_of(column)
     if each.levels.size:
-        table = part.tables[target] / part.tables[target].sum(axis=1, keepdims=True)
-        means = table @ each.levels
-        variances = table @ np.square(each.levels) - np.square(means)
-        chosen = block.pairs.components
-        return means[chosen], np.maximum(variances, 0.0)[chosen]
+        shares = part.level_shares(block.pairs.of(part.columns), target)
+        means = shares @ each.levels
+        return means, np.maximum(shares @ np.square(each.levels) - np.square(means), 0.0)
     each, centres, deviations, shares = _continuous(query, block, part, target, column)
     first, second = each.moments(centres, deviations)
     if shares is None:
@@ -62,7 +67,7 @@ def mapped_covariances(
 ) -> np.ndarray:
     """Covariances (P, m, m) of natural values of a part's columns within components of pairs.
 
-    Given the component, whether a cell is an atom does not depend on other cells.
+    Whether cells are atoms is taken as independent; see `add_level_covariances`.
     """
     m = columns.shape[0]
     found = np.zeros((block.weights.shape[0], m, m))
@@ -91,13 +96,43 @@ def mapped_covariances(
     return found
 
 
+def add_level_covariances(
+    query: QueryRows, block: Posterior, columns: np.ndarray, within: np.ndarray
+) -> None:
+    """Add to covariances (P, d, d) what values and atoms that depend on each other bring."""
+    terms: dict[int, tuple[Part, int, np.ndarray]] = {}
+    for i, column in enumerate(columns.tolist()):
+        if not query.has_map(column):
+            continue
+        ((part, (target,), _),) = query.parts_of(np.array([column]))
+        each, place = query.map_of(column), query.atom_part(column) or (part, int(target))
+        if not place[0].levels_depend:
+            continue
+        values = np.broadcast_to(each.levels, (block.weights.shape[0], each.levels.shape[0]))
+        if not each.levels.size:
+            _, centres, deviations, _ = _continuous(query, block, part, int(target), column)
+            atoms = np.broadcast_to(each.atoms, (centres.shape[0], each.atoms.shape[0]))
+            values = np.column_stack([each.moments(centres, deviations)[0], atoms])
+        terms[i] = (*place, values)
+    for i, j in itertools.combinations(terms, 2):
+        (part, one, first), (other, two, second) = terms[i], terms[j]
+        if part is not other:
+            continue
+        joint = part.joint_shares(block.pairs.of(part.columns), one, two)
+        apart = joint.sum(axis=2)[:, :, None] * joint.sum(axis=1)[:, None, :]
+        # Where both are numbers, and not atoms, they have the covariance of the numbers.
+        within[:, i, j] *= joint[:, 0, 0] / np.maximum(apart[:, 0, 0], 1e-300)
+        within[:, i, j] += np.einsum("pab,pa,pb->p", joint - apart, first, second)
+        within[:, j, i] = within[:, i, j]
+
+
 def mapped_quantiles(
     query: QueryRows, block: Posterior, part: Part, target: int, column: int, quantile: float
 ) -> np.ndarray:
     """Quantiles (R,) of a column's natural values: the least x with P(X <= x) >= quantile."""
     each = query.map_of(column)
     if each.levels.size:
-        sums = np.cumsum(block.average_components(part.tables[target]), axis=1)
+        sums = np.cumsum(block.average_levels(part, target), axis=1)
         places = (sums < quantile * sums[:, -1:]).sum(axis=1)
         return np.asarray(each.levels[np.minimum(places, each.levels.shape[0] - 1)])
     each, centres, deviations, shares = _continuous(query, block, part, target, column)
@@ -125,16 +160,17 @@ def mapped_quantiles(
 
 
 def mapped_modes(
-    query: QueryRows, part: Part, target: int, column: int, scores: np.ndarray, best: np.ndarray
+    query: QueryRows, part: Part, target: int, column: int, scores: np.ndarray, pairs: Pairs
 ) -> np.ndarray:
-    """Modes (R,) in components `best`: the likeliest atom, or the value of the likeliest score."""
+    """Modes (P,) in components of pairs: the likeliest atom, or the likeliest score's value."""
     each = query.map_of(column)
     if each.levels.size:
-        return np.asarray(each.levels[part.tables[target][best].argmax(axis=1)])
-    values, table = each.rounded(each.backward(scores)), query.atom_table(column)
-    if table is None:
+        shares = part.level_shares(pairs.of(part.columns), target)
+        return np.asarray(each.levels[shares.argmax(axis=1)])
+    values, atoms = each.rounded(each.backward(scores)), atom_shares(query, pairs, column)
+    if atoms is None:
         return values
-    which = table[best].argmax(axis=1)
+    which = atoms.argmax(axis=1)
     return np.where(which > 0, np.append(0.0, each.atoms)[which], values)
 
 

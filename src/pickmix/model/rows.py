@@ -38,6 +38,17 @@ class Posterior(NamedTuple):
         shares = csr_array((self.weights, self.pairs.components, bounds), shape=shape)
         return np.asarray(shares @ values)
 
+    def average_levels(self, part: Part, target: int) -> np.ndarray:
+        """Probabilities (R, L) of the levels of a part's column."""
+        if not part.levels_depend:
+            return self.average_components(part.tables[target])
+        width = part.tables[target].shape[1]
+        pieces = [
+            piece.average(part.level_shares(piece.pairs.of(part.columns), target))
+            for piece in _cut(self, max(1, _BLOCK_NUMBERS // width))
+        ]
+        return np.concatenate(pieces)
+
     def choose(self, uniforms: np.ndarray) -> np.ndarray:
         """Components (R, n) drawn by uniforms (R, n)."""
         cumulative = np.cumsum(self.weights)
@@ -93,14 +104,13 @@ class QueryRows:
         assert each is not None
         return each
 
-    def atom_table(self, column: int) -> np.ndarray | None:
-        """Probabilities (K, 1 + A) of no atom and of each; None of a column without atoms."""
+    def atom_part(self, column: int) -> tuple[Part, int] | None:
+        """The part, and the number in it, of which atom a column has; None if it has none."""
         place = None if self.maps is None else self.maps.indicators.get(int(column))
         if place is None:
             return None
         ((part, (target,), _),) = self.parts_of(np.array([place]))
-        table: np.ndarray = part.tables[target]
-        return np.asarray(table / table.sum(axis=1, keepdims=True))
+        return part, int(target)
 
     def kinds(self) -> np.ndarray:
         """Whether each column (D,) holds a "number", a "count" or a "level"."""
