@@ -9,11 +9,12 @@ from scipy.special import logsumexp
 
 from pickmix import FamilyMixture
 from pickmix.families.base import Pairs, SeenRows
+from pickmix.families.column_trees import TreeOfColumnsError, choose_parents, restricted_parents
 from pickmix.families.layout import Moments
-from pickmix.families.tree import TreeCategorical, TreeOfColumnsError, restricted_parents
-from pickmix.families.tree_choice import choose_parents
-from pickmix.model.conditional import ConditionalMixtures
+from pickmix.families.tree import TreeCategorical
+from pickmix.model.conditional import level_probabilities
 from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows
 
 N_LEVELS = (2, 3, 2, 4, 2, 3)
 PARENTS = (1, -1, 1, 2, 2, -1)  # 1 has the children 0 and 2, 2 has 3 and 4; 5 stands alone.
@@ -96,7 +97,9 @@ def test_a_search_finds_the_component_of_rows_with_gaps(model, cells, joint):
     np.testing.assert_array_equal(model.predict(rows), expected)
     inner = model.family.has_inner_gaps(rows)
     assert inner.sum() > 10
-    np.testing.assert_array_equal(model.predict(rows, n_candidates=1)[inner], np.array(expected)[inner])
+    np.testing.assert_array_equal(
+        model.predict(rows, n_candidates=1)[inner], np.array(expected)[inner]
+    )
 
 
 def test_conditionals_of_levels_are_those_of_the_joint(model, cells, joint):
@@ -117,7 +120,9 @@ def test_conditionals_of_levels_are_those_of_the_joint(model, cells, joint):
 def test_pairs_of_levels_are_those_of_the_joint(model, cells, joint):
     part = model.parts()[0][0]
     row = np.array([1.0, np.nan, np.nan, np.nan, 0.0, np.nan])
-    pairs = Pairs(SeenRows(row[None], ~np.isnan(row[None]), np.zeros(1)), np.zeros(K, int), np.arange(K))
+    pairs = Pairs(
+        SeenRows(row[None], ~np.isnan(row[None]), np.zeros(1)), np.zeros(K, int), np.arange(K)
+    )
     found = part.joint_shares(pairs, 1, 3)
     for k in range(K):
         kept = joint[k] * agrees(row, cells)
@@ -182,7 +187,9 @@ def test_overlaps_are_sums_of_roots(model, joint):
     part = model.parts()[0][0]
     first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
     rows = joint / model.weights[:, None]
-    expected = [-np.log(np.sqrt(rows[a] * rows[b]).sum()) for a, b in zip(first, second, strict=True)]
+    expected = [
+        -np.log(np.sqrt(rows[a] * rows[b]).sum()) for a, b in zip(first, second, strict=True)
+    ]
     np.testing.assert_allclose(part.bhattacharyya(first, second), expected, atol=1e-12)
 
 
@@ -208,17 +215,15 @@ def test_a_component_of_few_rows_is_shrunk_to_the_common_interaction():
     first = random.random((5000, 30)) < random.random(30)
     # The second is the first, or 0 in a third of the rows.
     second = first & (random.random(first.shape) < 2 / 3)
-    mass = np.append(np.full(30, 5000.0), 2.0)
+    groups = [np.column_stack([first[:, k], second[:, k]]).astype(float) for k in range(30)]
+    groups.append(np.zeros((2, 2)))
     counts = np.zeros((31, family.layout.n_levels))
-    for k in range(30):
-        rows = np.column_stack([first[:, k], second[:, k]]).astype(float)
-        codes = family.coordinates(rows).astype(int)
-        for q in range(2):
-            counts[k] += np.bincount(family.layout.offsets[q] + codes[:, q], minlength=counts.shape[1]) / 5000
-    few = family.coordinates(np.array([[0.0, 0.0], [0.0, 0.0]])).astype(int)
-    for q in range(2):
-        counts[30] += np.bincount(family.layout.offsets[q] + few[:, q], minlength=counts.shape[1]) / 2
-    moments = Moments(mass / mass.sum(), mass / mass.sum() ** 2, np.zeros((31, 0)), np.zeros((31, 0)), counts)
+    for k, rows in enumerate(groups):
+        codes = family.coordinates(rows).astype(int) + family.layout.offsets[:-1]
+        counts[k] = np.bincount(codes.ravel(), minlength=counts.shape[1]) / len(rows)
+    mass = np.array([len(rows) for rows in groups], dtype=float)
+    nothing = np.zeros((31, 0))
+    moments = Moments(mass / mass.sum(), mass / mass.sum() ** 2, nothing, nothing, counts)
     prior = family.make_prior(moments, "pooled", mass.sum())
     model = family.empty_model(31)
     assert not family.maximise(moments, np.arange(31), prior, model, False).any()
@@ -302,14 +307,8 @@ def test_dependence_is_checked():
 def test_conditional_queries_of_arrays(model, cells, joint):
     rows = with_gaps(0.4, seed=9)
     rows[:, 3] = np.nan
-    from pickmix.model.columns import Columns
-
-    assert ConditionalMixtures is not None and Columns is not None
-    from pickmix.model.conditional import level_probabilities
-    from pickmix.model.rows import QueryRows
-
     query = QueryRows(model, rows)
-    (part, (target,), _), = query.parts_of(np.array([3]))
+    ((part, (target,), _),) = query.parts_of(np.array([3]))
     found = level_probabilities(query, part, int(target))
     for row, shares in zip(rows, found, strict=True):
         kept = joint.sum(axis=0) * agrees(row, cells)

@@ -129,7 +129,7 @@ class ClosedFormMixture(
         return make_family(description, self._limits(), 0.0, self._fitted_parents())
 
     def _fitted_parents(self) -> np.ndarray | None:
-        """Columns that columns depend on given the component, (D,), if dependence was looked for."""
+        """The column that each depends on given the component, (D,), if that was looked for."""
         return getattr(self, "column_parents_", None)
 
     def _with_dependence(self, family: Family, data: FitRows) -> Family:

@@ -10,8 +10,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.base import Family
+from pickmix.families.column_trees import choose_parents
 from pickmix.families.registry import Description
-from pickmix.families.tree_choice import choose_parents
 
 # Rows that choose, passes of the fit that they are compared with, and its components.
 _MOST_ROWS = 20_000

@@ -1,8 +1,8 @@
 """Categories that depend on each other given the component, along a tree of columns.
 
 Every column but the roots has a parent, another column, and log p_k(x) is the sum of the logarithms
-of p_k(level | level of the parent). To the sweep a pair of levels is one level of a larger table, so
-it knows nothing of trees: `coordinates` numbers the pairs.
+of p_k(level | level of the parent). To the sweep a pair of levels is one level of a larger table,
+so it knows nothing of trees: `coordinates` numbers the pairs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pickmix.families.categorical import (
     CategoricalPrior,
     check_sums,
 )
+from pickmix.families.column_trees import inner_gaps, parents_first, restricted_parents
 from pickmix.families.layout import (
     SCALE,
     Model,
@@ -32,7 +33,7 @@ from pickmix.families.layout import (
     make_layout,
     moments_of_mass_one,
 )
-from pickmix.families.tree_part import TreePart, inner_gaps
+from pickmix.families.tree_part import TreePart
 
 # Pseudo-rows of conditional distributions to choose from, and how many numbers judge them.
 _EDGE_COUNTS = 2.0 ** np.arange(-3.0, 11.0)
@@ -377,7 +378,9 @@ class TreeCategorical(Categorical):
             parent = self._parents[q]
             if parent < 0:
                 continue
-            above = probabilities[:, places.level_offsets[parent] : places.level_offsets[parent + 1]]
+            above = probabilities[
+                :, places.level_offsets[parent] : places.level_offsets[parent + 1]
+            ]
             table = self.table_of(conditionals, q)
             here = np.einsum("ka,kab->kb", above, table)
             probabilities[:, places.level_offsets[q] : places.level_offsets[q + 1]] = here
@@ -423,77 +426,10 @@ class TreeCategorical(Categorical):
         """What the sweep's log p(x | k) of rows (N, Q) with gaps lacks, (K, N)."""
         (part,) = self.parts(parameters, np.zeros(rows.shape[1]))
         assert isinstance(part, TreePart)
-        return part.log_densities(rows) - part.log_densities_apart(rows)
+        return np.asarray(part.log_densities(rows) - part.log_densities_apart(rows))
 
     def restricted(self, columns: np.ndarray) -> Categorical:
         """The tree of some columns, with others summed out."""
         n_levels = [self.n_levels[column] for column in columns]
         parents = restricted_parents(self._parents, columns.tolist())
         return Categorical(n_levels) if max(parents) < 0 else TreeCategorical(n_levels, parents)
-
-
-def parents_first(parents: Sequence[int], n_columns: int) -> list[int]:
-    """Columns in an order in which parents come before their children."""
-    if len(parents) != n_columns or not all(-1 <= p < n_columns for p in parents):
-        raise ValueError(
-            f"column_parents must be one number from -1 to {n_columns - 1} for each of the "
-            f"{n_columns} columns, got {list(parents)!r}."
-        )
-    order: list[int] = []
-    placed = {-1}
-    while len(order) < n_columns:
-        ready = [q for q, p in enumerate(parents) if p in placed and q not in placed]
-        if not ready:
-            raise ValueError(
-                "column_parents must make a tree: no column may be its own ancestor, got "
-                f"{list(parents)!r}."
-            )
-        order += ready
-        placed.update(ready)
-    return order
-
-
-def restricted_parents(parents: Sequence[int], columns: Sequence[int]) -> list[int]:
-    """Parents of some columns among each other, where the others are summed out.
-
-    >>> restricted_parents([-1, 0, 1, 1], [0, 2])
-    [-1, 0]
-    >>> restricted_parents([-1, 0, 0], [1, 2])
-    [-1, 0]
-    """
-    neighbours: list[list[int]] = [[] for _ in parents]
-    for q, parent in enumerate(parents):
-        if parent >= 0:
-            neighbours[q].append(parent)
-            neighbours[parent].append(q)
-    kept = {column: number for number, column in enumerate(columns)}
-    found: dict[int, int] = {}
-    for root in columns:
-        if root in found:
-            continue
-        # Steps away from a column that stays: a column, the one before, the last that stays.
-        steps = [(root, -1, -1)]
-        for column, before, above in steps:
-            if column in kept:
-                found[column], above = above, kept[column]
-            steps += [(other, column, above) for other in neighbours[column] if other != before]
-        # Branches with columns that stay. Those that are summed out may have one.
-        ways = dict.fromkeys((column for column, _, _ in steps), 0) | {-1: 0}
-        for column, before, _ in reversed(steps):
-            if column in kept:
-                ways[column] = 1
-            if ways[column] > 1:
-                raise TreeOfColumnsError(column)
-            ways[before] += ways[column]
-    return [found[column] for column in columns]
-
-
-class TreeOfColumnsError(ValueError):
-    """Columns that are not a tree when another is summed out."""
-
-    def __init__(self, column: int) -> None:
-        self.column = column
-        super().__init__(
-            f"columns that depend on each other by way of column {column} are not a tree without "
-            "it. Ask for that column too, or fit with dependence=None."
-        )

@@ -8,17 +8,9 @@ import numpy as np
 
 from pickmix.families.base import LeftOut, Pairs, RandomSource, SeenRows
 from pickmix.families.categorical import LEAST_PROBABILITY, LevelPart, entropy
+from pickmix.families.column_trees import restricted_parents
 
 _MOST_NUMBERS = 4_000_000  # Numbers in the largest array of a message.
-
-
-def inner_gaps(missing: np.ndarray, parents: Sequence[int]) -> np.ndarray:
-    """Whether rows (N,) have a level whose parent is missing, by missing cells (N, Q)."""
-    found = np.zeros(missing.shape[0], dtype=np.bool_)
-    for q, parent in enumerate(parents):
-        if parent >= 0:
-            found |= missing[:, parent] & ~missing[:, q]
-    return found
 
 
 class TreePart(LevelPart):
@@ -60,10 +52,10 @@ class TreePart(LevelPart):
         components = pairs.components
         messages: list[np.ndarray | None] = [None] * len(self._parents)
         log_scale = np.zeros(components.shape[0])
-        seen_columns = pairs.rows.seen.any(axis=0)
+        seen_columns = np.flatnonzero(pairs.rows.seen.any(axis=0)).tolist()
         for q in reversed(self._order):
             below = self._below(pairs, q, messages, with_own=False)
-            if below is None and not seen_columns[q]:
+            if below is None and q not in seen_columns:
                 continue
             message = self._up(pairs, q, below)
             largest = message.max(axis=1)
@@ -116,7 +108,11 @@ class TreePart(LevelPart):
         return message
 
     def _down(
-        self, pairs: Pairs, q: int, messages: Sequence[np.ndarray | None], known: dict[int, np.ndarray]
+        self,
+        pairs: Pairs,
+        q: int,
+        messages: Sequence[np.ndarray | None],
+        known: dict[int, np.ndarray],
     ) -> np.ndarray:
         """p(level of a column | cells that are not below it), (P, n); `known` has former ones."""
         path = [q]
@@ -212,7 +208,8 @@ class TreePart(LevelPart):
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
     def modes(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
-        messages, known = self._messages(pairs)[0], {}  # type: tuple[list[np.ndarray | None], dict[int, np.ndarray]]
+        messages = self._messages(pairs)[0]
+        known: dict[int, np.ndarray] = {}
         best = [self._shares(pairs, int(q), messages, known).argmax(axis=1) for q in targets]
         return np.stack(best, axis=1).astype(np.float64)
 
@@ -262,12 +259,11 @@ class TreePart(LevelPart):
         return self.conditional(nothing, targets)
 
     def conditional(self, rows: SeenRows, targets: np.ndarray) -> dict[str, np.ndarray]:
-        from pickmix.families.tree import restricted_parents
-
         parents = restricted_parents(self._parents, targets.tolist())
         n_components = self.tables[0].shape[0]
         pairs = _all_pairs(rows, n_components)
-        messages, known = self._messages(pairs)[0], {}  # type: tuple[list[np.ndarray | None], dict[int, np.ndarray]]
+        messages = self._messages(pairs)[0]
+        known: dict[int, np.ndarray] = {}
         levels = [self._shares(pairs, int(q), messages, known) for q in targets]
         conditionals = []
         for q, parent in zip(targets.tolist(), parents, strict=True):

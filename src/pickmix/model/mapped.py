@@ -49,9 +49,9 @@ def pair_moments(
     """Means and variances (P,) of a column's natural values in the components of pairs."""
     each = query.map_of(column)
     if each.levels.size:
-        shares = part.level_shares(block.pairs.of(part.columns), target)
-        means = shares @ each.levels
-        return means, np.maximum(shares @ np.square(each.levels) - np.square(means), 0.0)
+        levels = part.level_shares(block.pairs.of(part.columns), target)
+        means = levels @ each.levels
+        return means, np.maximum(levels @ np.square(each.levels) - np.square(means), 0.0)
     each, centres, deviations, shares = _continuous(query, block, part, target, column)
     first, second = each.moments(centres, deviations)
     if shares is None:

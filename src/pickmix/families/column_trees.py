@@ -1,4 +1,4 @@
-"""Which columns of levels depend on each other given the component: a tree of the worst pairs."""
+"""Trees of columns: how they are chosen, and what is left of them without some columns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def choose_parents(
 ) -> np.ndarray:
     """The parent of each column (Q,), -1 if it has none, of levels (N, Q), NaN where missing.
 
-    A maximum spanning forest: an edge is worth what the pair's frequencies gain, per row, over those
-    of a mixture of independent columns with weights (K,) and probabilities (K, M) of levels (of
-    independent columns, Chow and Liu 1968, if it is not given), less half the logarithm of the rows
-    for every number that it adds.
+    A maximum spanning forest: an edge is worth what the pair's frequencies gain over those of a
+    mixture of independent columns, with weights (K,) and probabilities (K, M) of levels, less half
+    the logarithm of the rows for every number that it adds. If no mixture is given, columns count
+    as independent (Chow and Liu 1968).
 
     >>> random = np.random.default_rng(0)
     >>> first = random.integers(3, size=500)
@@ -99,3 +99,79 @@ def _gains(
     found -= 0.5 * numbers * np.log(np.maximum(totals, 1.0))
     found[np.outer(sizes, sizes) > _MOST_PAIRS] = 0.0
     return np.triu(found, 1)
+
+
+def inner_gaps(missing: np.ndarray, parents: Sequence[int]) -> np.ndarray:
+    """Whether rows (N,) have a level whose parent is missing, by missing cells (N, Q)."""
+    found = np.zeros(missing.shape[0], dtype=np.bool_)
+    for q, parent in enumerate(parents):
+        if parent >= 0:
+            found |= missing[:, parent] & ~missing[:, q]
+    return found
+
+
+def parents_first(parents: Sequence[int], n_columns: int) -> list[int]:
+    """Columns in an order in which parents come before their children."""
+    if len(parents) != n_columns or not all(-1 <= p < n_columns for p in parents):
+        raise ValueError(
+            f"column_parents must be one number from -1 to {n_columns - 1} for each of the "
+            f"{n_columns} columns, got {list(parents)!r}."
+        )
+    order: list[int] = []
+    placed = {-1}
+    while len(order) < n_columns:
+        ready = [q for q, p in enumerate(parents) if p in placed and q not in placed]
+        if not ready:
+            raise ValueError(
+                "column_parents must make a tree: no column may be its own ancestor, got "
+                f"{list(parents)!r}."
+            )
+        order += ready
+        placed.update(ready)
+    return order
+
+
+def restricted_parents(parents: Sequence[int], columns: Sequence[int]) -> list[int]:
+    """Parents of some columns among each other, where the others are summed out.
+
+    >>> restricted_parents([-1, 0, 1, 1], [0, 2])
+    [-1, 0]
+    >>> restricted_parents([-1, 0, 0], [1, 2])
+    [-1, 0]
+    """
+    neighbours: list[list[int]] = [[] for _ in parents]
+    for q, parent in enumerate(parents):
+        if parent >= 0:
+            neighbours[q].append(parent)
+            neighbours[parent].append(q)
+    kept = {column: number for number, column in enumerate(columns)}
+    found: dict[int, int] = {}
+    for root in columns:
+        if root in found:
+            continue
+        # Steps away from a column that stays: a column, the one before, the last that stays.
+        steps = [(root, -1, -1)]
+        for column, before, above in steps:
+            if column in kept:
+                found[column], above = above, kept[column]
+            steps += [(other, column, above) for other in neighbours[column] if other != before]
+        # Branches with columns that stay. Those that are summed out may have one.
+        ways = dict.fromkeys((column for column, _, _ in steps), 0) | {-1: 0}
+        for column, before, _ in reversed(steps):
+            if column in kept:
+                ways[column] = 1
+            if ways[column] > 1:
+                raise TreeOfColumnsError(column)
+            ways[before] += ways[column]
+    return [found[column] for column in columns]
+
+
+class TreeOfColumnsError(ValueError):
+    """Columns that are not a tree when another is summed out."""
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+        super().__init__(
+            f"columns that depend on each other by way of column {column} are not a tree without "
+            "it. Ask for that column too, or fit with dependence=None."
+        )
