@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from pickmix import FamilyMixture
-from pickmix.families.base import Pairs, SeenRows
+from pickmix.families.base import LeftOutPairs, Pairs, SeenRows
 from pickmix.families.column_trees import TreeOfColumnsError, choose_parents, restricted_parents
 from pickmix.families.layout import Moments
 from pickmix.families.tree import TreeCategorical
@@ -315,3 +315,48 @@ def test_conditional_queries_of_arrays(model, cells, joint):
         expected = np.bincount(cells[:, 3].astype(int), kept, 4) / kept.sum()
         np.testing.assert_allclose(shares, expected, atol=1e-11)
     assert logsumexp(model.score_samples(cells)) == pytest.approx(0.0, abs=1e-10)
+
+
+def test_leaving_out_a_row_is_what_the_others_give():
+    """On average over the rows of a component, with the prior as it is."""
+    random = np.random.default_rng(1)
+    family = TreeCategorical([2, 3, 2, 4], [-1, 0, 1, 1])
+    places, n_levels = family.layout.offsets[:-1], family.layout.n_levels
+
+    def draw(n):
+        chances = random.random(3)
+        first = random.random(n) < chances[0]
+        second = np.where(random.random(n) < 0.6, first * 2, random.integers(0, 3, n))
+        third = np.where(random.random(n) < chances[1], second > 0, random.integers(0, 2, n))
+        fourth = np.minimum(3, random.poisson(3 * chances[2], n) + second)
+        return np.column_stack([first, second, third, fourth]).astype(float)
+
+    groups = [draw(n) for n in [200] * 20 + [10, 20, 40]]
+
+    def shares(rows):
+        codes = family.coordinates(rows).astype(int) + places
+        return np.bincount(codes.ravel(), minlength=n_levels) / len(rows)
+
+    def moments(counts, mass):
+        nothing = np.zeros((len(mass), 0))
+        return Moments(mass / total, mass / total**2, nothing, nothing, counts)
+
+    counts, mass = np.stack([shares(rows) for rows in groups]), np.array([*map(len, groups)], float)
+    total = mass.sum()
+    prior = family.make_prior(moments(counts, mass), "pooled", total)
+    model = family.empty_model(len(groups))
+    family.maximise(moments(counts, mass), np.arange(len(groups)), prior, model, False)
+    for k in (0, 20, 21, 22):
+        rows, n = groups[k], len(groups[k])
+        codes = family.coordinates(rows)
+        pairs = LeftOutPairs(np.full(n, k), np.zeros(n), codes, np.arange(n), np.ones(n))
+        falls = family.left_out_falls(model, prior, mass, pairs)
+        expected = np.empty(n)
+        for i in range(n):
+            others, fewer = counts.copy(), mass.copy()
+            others[k], fewer[k] = shares(np.delete(rows, i, axis=0)), n - 1.0
+            without = family.empty_model(len(groups))
+            family.maximise(moments(others, fewer), np.array([k]), prior, without, False)
+            at = places + codes[i].astype(int)
+            expected[i] = (model.tables[k, at] - without.tables[k, at]).sum()
+        assert falls.mean() == pytest.approx(expected.mean(), rel=0.2)

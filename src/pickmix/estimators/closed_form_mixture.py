@@ -137,7 +137,8 @@ class ClosedFormMixture(
         if getattr(self, "dependence", None) is None:
             return family
         floors = self._floors(data.rows.shape[1])
-        parents = find_parents(self._description(), family, data, floors, self.n_jobs)
+        most = self.max_components if self.n_components == "auto" else int(self.n_components)
+        parents = find_parents(self._description(), family, data, floors, most, self.n_jobs)
         limits = family.limits()[None]
         return make_family(self._description(), limits, floors, parents)
 

@@ -24,6 +24,7 @@ def find_parents(
     family: Family,
     data: FitRows,
     floors: float | np.ndarray,
+    most_components: int | None,
     n_jobs: int | None,
 ) -> np.ndarray:
     """The column that each column (D,) depends on given the component, -1 if there is none.
@@ -41,19 +42,28 @@ def find_parents(
     order = np.random.default_rng(0).permutation(data.rows.shape[0])[:_MOST_ROWS]
     rows = data.rows[order].astype(np.float64)
     weights = None if data.weights is None else data.weights[order]
-    mixture = _fitted(description, rows, weights, floors, n_jobs)
+    most = min(most_components or _MOST_COMPONENTS, _MOST_COMPONENTS)
+    n_components = min(rows.shape[0] // _ROWS_PER_COMPONENT, most)
+    mixture = None
+    if n_components > 1:
+        mixture = _fitted(n_components, description, rows, weights, floors, n_jobs)
     for number in wanted:
         inner, columns = groups[number]
         prefix = "" if inner is family else f"{inner.name}{number}_"
-        tables = mixture.parameters_[f"{prefix}probabilities"]
         levels = rows[:, columns]
-        n_levels = (inner.limits() + 1.0).astype(np.int64).tolist()
-        within = choose_parents(levels, n_levels, weights, mixture.weights_, tables)
+        # Those of the sample. A column without a value in it has one.
+        largest = np.nanmax(levels, axis=0, initial=0.0, where=~np.isnan(levels))
+        n_levels = (largest + 1.0).astype(np.int64).tolist()
+        known: tuple[np.ndarray, ...] = ()
+        if mixture is not None:
+            known = mixture.weights_, mixture.parameters_[f"{prefix}probabilities"]
+        within = choose_parents(levels, n_levels, weights, *known)
         parents[columns] = np.where(within < 0, -1, columns[within])
     return parents
 
 
 def _fitted(
+    n_components: int,
     description: Description,
     rows: np.ndarray,
     weights: np.ndarray | None,
@@ -62,8 +72,7 @@ def _fitted(
 ) -> Any:
     from pickmix.estimators.family_mixture import FamilyMixture
 
-    number = int(np.clip(rows.shape[0] // _ROWS_PER_COMPONENT, 1, _MOST_COMPONENTS))
-    mixture = FamilyMixture(description, number, random_state=0, reg_covar=floors)
+    mixture = FamilyMixture(description, n_components, random_state=0, reg_covar=floors)
     mixture.set_params(max_iter=_PASSES, n_jobs=n_jobs)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -341,6 +341,10 @@ class Family(abc.ABC):
     def n_parameters(self, n_components: int) -> int:
         """Free parameters of K components, weights aside."""
 
+    def n_parameters_each(self) -> int:
+        """Parameters of a component that its rows decide, rather than what components share."""
+        return self.n_parameters(2) - self.n_parameters(1)
+
     def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
         """Free parameters of these components, where not all have as many."""
         return self.n_parameters(n_components)

@@ -342,6 +342,9 @@ class Product(Family):
     def n_parameters(self, n_components: int) -> int:
         return sum(group.family.n_parameters(n_components) for group in self.groups)
 
+    def n_parameters_each(self) -> int:
+        return sum(group.family.n_parameters_each() for group in self.groups)
+
     def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
         return sum(
             group.family.n_parameters_of(group.parameters(parameters), n_components)

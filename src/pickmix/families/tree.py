@@ -304,39 +304,42 @@ class TreeCategorical(Categorical):
         self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
     ) -> np.ndarray:
         assert isinstance(prior, TreePrior)
-        components, _, rows, which, weights = pairs
+        places, components, which = self.places, pairs.components, pairs.which
         falls = np.zeros(components.shape[0])
-        places = self.places
+        probabilities = np.exp(model.tables)
+        first_number = components.astype(np.int64) * probabilities.shape[1]
+        effective = counts[components]
+
+        def of(codes: np.ndarray, q: int) -> np.ndarray:
+            return np.asarray(probabilities.ravel()[first_number + (places.offsets[q] + codes)])
+
         for q, (n, parent) in enumerate(zip(self.n_levels, self._parents, strict=True)):
-            codes = rows[which, q].astype(np.int64)
-            known = np.flatnonzero(codes != n)
-            k, weight, code = components[known], weights[known], codes[known]
-            level = np.where(code > n, (code - n - 1) % n, code)
-            logs = model.tables[k, places.offsets[q] + level]
+            codes = pairs.rows[:, q].astype(np.int64)[which]
+            is_pair = codes > n
+            levels = np.where(is_pair, (codes - n - 1) % n, np.minimum(codes, n - 1))
             # Rows of the component and of the prior, all of them and of this level.
-            total = counts[k] + prior.levels.counts[q]
-            of_level = np.exp(logs) * total
-            common = prior.levels.frequencies[places.level_offsets[q] + level]
-            least = np.maximum(prior.levels.counts[q] * common, LEAST_LEFT)
-            left = np.maximum(of_level - weight, np.minimum(least, of_level))
-            fall = logs - np.log(left / np.maximum(total - weight, left))
+            total = effective + prior.levels.counts[q]
+            share = of(levels, q)
+            before = share * total
+            least = prior.levels.counts[q] * prior.levels.frequencies[places.level_offsets[q] :]
+            least = np.minimum(np.maximum(least[levels], LEAST_LEFT), before)
+            left = np.maximum(before - pairs.weights, least)
             if parent >= 0:
-                is_pair = code > n
-                k, weight, pair = k[is_pair], weight[is_pair], code[is_pair] - n - 1
-                first = int(np.searchsorted(places.column, q))
-                marginals = np.exp(logs[is_pair])
-                logs = model.tables[k, places.offsets[q] + code[is_pair]]
-                above = np.exp(model.tables[k, places.offsets[parent] + pair // n])
+                level_total, level_left = total, np.maximum(total - pairs.weights, left)
+                numbers = np.maximum(codes - n - 1, 0)
                 pseudo = prior.counts[q]
-                total = counts[k] * above + pseudo
-                of_pair = np.exp(logs) * total
+                total = np.where(is_pair, effective * of(numbers // n, parent) + pseudo, total)
+                of_pair = of(codes, q) * total
                 # The prior's rows of this pair fall as the level's probability does.
-                of_prior = pseudo * np.minimum(marginals * prior.ratios[first + pair], 1.0)
-                of_prior = np.minimum(of_prior, of_pair) * np.exp(-fall[is_pair])
-                left = np.maximum(of_pair - weight, np.minimum(of_pair, of_prior))
-                left = np.maximum(left, np.minimum(LEAST_LEFT, of_pair))
-                fall[is_pair] = logs - np.log(left / np.maximum(total - weight, left))
-            falls[known] += fall
+                ratios = prior.ratios[int(np.searchsorted(places.column, q)) :]
+                common = np.minimum(pseudo * np.minimum(share * ratios[numbers], 1.0), of_pair)
+                kept = common * np.minimum(left * level_total / (before * level_left), 1.0)
+                least = np.minimum(np.maximum(kept, LEAST_LEFT), of_pair)
+                of_pair_left = np.maximum(of_pair - pairs.weights - (common - kept), least)
+                left = np.where(is_pair, of_pair_left, left)
+                before = np.where(is_pair, of_pair, before)
+            ratio = before * np.maximum(total - pairs.weights, left) / (left * total)
+            falls += np.where(codes == n, 0.0, np.log(ratio))
         return falls
 
     def split(
@@ -409,6 +412,10 @@ class TreeCategorical(Categorical):
     def n_parameters(self, n_components: int) -> int:
         roots = int((np.array(self.n_levels) - 1)[self.parents() < 0].sum())
         return n_components * (roots + int((self.places.sizes - 1).sum()))
+
+    def n_parameters_each(self) -> int:
+        # Pairs of levels follow the common interaction unless a component has many rows.
+        return sum(self.n_levels) - len(self.n_levels)
 
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         tables = [
