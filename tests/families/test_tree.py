@@ -278,7 +278,7 @@ def test_a_tree_explains_what_independent_columns_do_not():
     tree = FamilyMixture("categorical", 4, random_state=0, dependence="tree").fit(train)
     truth = -np.log(3) + 5 * (0.8667 * np.log(0.8667) + 0.1333 * np.log(0.0667))
     assert tree.score(test) > flat.score(test) + 0.3
-    assert tree.score(test) == pytest.approx(truth, abs=0.05)
+    assert tree.score(test) == pytest.approx(truth, abs=0.08)
 
 
 def test_a_tree_is_saved_and_loaded_and_continued(tmp_path):
