@@ -8,6 +8,7 @@ import numpy as np
 
 from pickmix.families.base import Family
 from pickmix.families.categorical import Categorical
+from pickmix.families.column_trees import TreeOfColumnsError
 from pickmix.families.gaussian import (
     DiagonalGaussian,
     FullGaussian,
@@ -156,5 +157,10 @@ def restrict_family(family: Family, columns: np.ndarray) -> Family:
         if among.size:
             in_order = np.argsort(own_columns)
             places = np.searchsorted(own_columns, columns[among], sorter=in_order)
-            restricted.append((restrict_family(inner, in_order[places]), among.tolist()))
+            try:
+                narrowed = restrict_family(inner, in_order[places])
+            except TreeOfColumnsError as error:
+                # It numbers the columns of the group.
+                raise TreeOfColumnsError(int(own_columns[error.column])) from None
+            restricted.append((narrowed, among.tolist()))
     return Product(restricted)
