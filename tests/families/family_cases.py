@@ -20,6 +20,7 @@ from pickmix.families.gaussian import (
 from pickmix.families.layout import Moments
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
+from pickmix.families.tree import TreeCategorical
 from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.model.mixture import MixtureModel
 
@@ -81,6 +82,36 @@ def _log_levels(p, k, rows):
     )
 
 
+_PARENTS = (1, -1, 1)
+
+
+def _tree_tables(p, k):
+    """p(level | level of the parent) of each column, (n of the parent, n); one row for the root."""
+    levels = _tables(p["probabilities"][k])
+    first, last = np.split(p["conditionals"][k], [_N_LEVELS[1] * _N_LEVELS[0]])
+    return [
+        first.reshape(_N_LEVELS[1], _N_LEVELS[0]),
+        levels[1][None],
+        last.reshape(_N_LEVELS[1], _N_LEVELS[2]),
+    ]
+
+
+def _tree_parameters(random):
+    root = random.dirichlet(np.full(_N_LEVELS[1], 0.9), K)
+    first, last = (random.dirichlet(np.full(_N_LEVELS[q], 0.7), (K, 4)) for q in (0, 2))
+    of_first, of_last = (np.einsum("ka,kab->kb", root, table) for table in (first, last))
+    return {
+        "probabilities": np.hstack([of_first, root, of_last]),
+        "conditionals": np.hstack([first.reshape(K, -1), last.reshape(K, -1)]),
+    }
+
+
+def _log_tree(p, k, rows):
+    tables, rows = _tree_tables(p, k), rows.astype(int)
+    above = [rows[:, parent] if parent >= 0 else 0 for parent in _PARENTS]
+    return sum(np.log(table[above[q], rows[:, q]]) for q, table in enumerate(tables))
+
+
 def _product(*parts):
     """A product of cases, given as (case, columns) each."""
 
@@ -134,6 +165,13 @@ CASES = {
         mean=lambda p, k: np.array([t @ np.arange(len(t)) for t in _tables(p["probabilities"][k])]),
     ),
 }
+CASES["tree"] = Case(
+    family=lambda: TreeCategorical(_N_LEVELS, _PARENTS),
+    parameters=_tree_parameters,
+    log_density=_log_tree,
+    mean=CASES["categorical"].mean,
+)
+CASES["mixed_tree"] = _product((CASES["tree"], [4, 0, 3]), (CASES["full"], [5, 1, 2]))
 CASES["mixed"] = _product(
     (CASES["categorical"], [7, 0, 3]), (CASES["full"], [5, 1, 8]), (CASES["poisson"], [2, 4, 6])
 )
@@ -215,7 +253,7 @@ def draw(family, parameters, k, n, random):
 
 def arrange(family, rows):
     """Rows with their columns in the order of the sweep."""
-    return rows if family.column_order is None else rows[:, family.column_order]
+    return family.coordinates(rows)
 
 
 def known(name, n_rows=500, seed=3):

@@ -31,7 +31,7 @@ def test_em_never_descends(name, backend):
     state = mixture.state(BACKENDS[backend], "none", moments).require_sound()
     climbed = np.array([_em_step(state, mixture.rows) for _ in range(20)])
     assert (np.diff(climbed) > -1e-10).all()
-    assert climbed[-1] > climbed[0] + 0.01
+    assert climbed[-1] > climbed[0] + 0.005
     assert state.weights.sum() == pytest.approx(1.0)
 
 

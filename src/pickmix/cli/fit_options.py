@@ -288,6 +288,11 @@ _OPTIONS: list[Callable[..., Any]] = [
         "auto: frequent values of numbers have probabilities of their own, and the others are "
         "mapped to normal scores; none: numbers as they are.",
     ),
+    _option(
+        "dependence",
+        click.Choice(["tree", "none"]),
+        "tree: categories may depend on each other inside a component; none: they do not.",
+    ),
     _option("n_layers|--layers", int, "Coupling layers of a flow, or layers of sum nodes."),
     _option(
         "learning_rate",
@@ -394,8 +399,8 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
         given["transforms"] = False
     for name in given.keys() & {"missing_values", "gap_levels"}:
         given[name] = given[name].split(",")
-    if given.get("column_transform") == "none":
-        given["column_transform"] = None
+    for name in given.keys() & {"column_transform", "dependence"}:
+        given[name] = None if given[name] == "none" else given[name]
     for name, word in _WORDS_FOR_NONE.items() if model in DEEP else ():
         if given.get(name) == word:
             given[name] = None

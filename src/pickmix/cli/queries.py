@@ -21,6 +21,7 @@ from pickmix.cli.output import (
     short_float,
 )
 from pickmix.cli.saved import Chunk, SavedModel, load_model, model_argument, query_options, querying
+from pickmix.families.column_trees import TreeOfColumnsError
 from pickmix.inputs.columns import TypedColumn
 from pickmix.inputs.errors import aligned, warn_caller
 from pickmix.inputs.files import column_numbers
@@ -291,7 +292,11 @@ def _warn_of_rare(given: Any, estimator: Any, columns: list[int] | None = None) 
         given = {name: given[name] for name in modelled}
     if not modelled:
         return
-    marginal = estimator.marginal(modelled)
+    try:
+        marginal = estimator.marginal(modelled)
+    except TreeOfColumnsError:
+        # Draws do not need the marginal; only this note does.
+        return
     drawn = marginal.sample(_TYPICAL_ROWS, random_state=0)
     typical = marginal.score_samples(drawn[0] if isinstance(drawn, tuple) else drawn).min()
     if marginal.score_samples(given)[0] < typical - _FAR:

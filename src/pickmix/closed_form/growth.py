@@ -285,7 +285,7 @@ class _Growing:
 
     def _penalty(self, n_components: int) -> float:
         """Nats that a component must gain."""
-        each = float(self.family.n_parameters(2) - self.family.n_parameters(1) + 1)
+        each = float(self.family.n_parameters_each() + 1)
         most = _MOST_OF_LEVELS if self.family.layout.n_levels else _PENALTY
         return float(min(_PENALTY * (each + _MORE), most * self.source.n_rows / n_components))
 

@@ -25,6 +25,7 @@ from pickmix.closed_form.starts import GivenStart, Start, WarmStart
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
+from pickmix.estimators.dependence import find_parents
 from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.known_parts import fit_labelled
 from pickmix.estimators.mixture_queries import MixtureQueries
@@ -76,6 +77,7 @@ class ClosedFormMixture(
     weights_: np.ndarray
     parameters_: dict[str, np.ndarray]
     column_limits_: np.ndarray
+    column_parents_: np.ndarray
     schema_: TableSchema  # Of tables only.
     background_: int | None
     n_rows_seen_: float
@@ -117,16 +119,35 @@ class ClosedFormMixture(
         """The family that the parameters ask for, for rows (N, D), or to continue with."""
         # A mixture that continues keeps its levels; others are refused.
         limits = self._limits() if continues else rows
-        return make_family(self._description(), limits, self._floors(rows.shape[1]))
+        parents = self._fitted_parents() if continues else None
+        return make_family(self._description(), limits, self._floors(rows.shape[1]), parents)
 
     def _fitted_family(self) -> Family:
         """The family of the fitted parameters, without regularisation."""
-        return make_family(self._fitted_description or self._description(), self._limits(), 0.0)
+        description = self._fitted_description or self._description()
+        return make_family(description, self._limits(), 0.0, self._fitted_parents())
+
+    def _fitted_parents(self) -> np.ndarray | None:
+        """The column that each depends on given the component, (D,), if that was looked for."""
+        return getattr(self, "column_parents_", None)
+
+    def _with_dependence(self, family: Family, data: FitRows) -> Family:
+        """The family with the dependence among categories that the parameters ask for."""
+        if getattr(self, "dependence", None) is None:
+            return family
+        floors = self._floors(data.rows.shape[1])
+        most = self.max_components if self.n_components == "auto" else int(self.n_components)
+        parents = find_parents(self._description(), family, data, floors, most, self.n_jobs)
+        limits = family.limits()[None]
+        return make_family(self._description(), limits, floors, parents)
 
     def _continues(self, n_columns: int) -> bool:
         """Whether the last fit had the family, components and columns that are asked for now."""
         # Shapes alone do not tell: K variances of D = K columns look like a tied covariance.
         if self._fitted_description != _as_plain(self._description()):
+            return False
+        looked_for = self._fitted_parents() is not None
+        if looked_for != (getattr(self, "dependence", None) is not None):
             return False
         family = self._fitted_family()
         shapes = {name: array.shape for name, array in self._get_parameters().items()}
@@ -144,6 +165,11 @@ class ClosedFormMixture(
         """Keep facts about the columns of the fitted rows (N, D)."""
         self._fitted_description = _as_plain(self._description())
         self.column_limits_ = np.nanmax(rows, axis=0).astype(np.float64)
+
+    def _learn_parents(self, family: Family) -> None:
+        self.__dict__.pop("column_parents_", None)
+        if getattr(self, "dependence", None) is not None:
+            self.column_parents_ = family.parents()
 
     @property
     def model_(self) -> MixtureModel:
@@ -330,6 +356,8 @@ class ClosedFormMixture(
                 except ValueError as error:
                     where = "rows 0 and 1 are the smallest values of all rows and the largest"
                     raise ValueError(f"{error} ({where})") from error
+            if not warm:
+                family = self._with_dependence(family, data)
             automatic = self.n_components == "auto" and not warm
             most = most_components(family, data.rows.shape[0], self.max_components)
             number = self.n_components
@@ -378,6 +406,7 @@ class ClosedFormMixture(
             )
         if not warm:
             self._learn_columns(limits)
+            self._learn_parents(family)
         self._set_parameters(result.weights, result.parameters)
         self.background_ = result.background
         self.trace_ = result.trace
@@ -440,6 +469,7 @@ class ClosedFormMixture(
         """A copy of this estimator with the parameters of a state that learns from rows (N, D)."""
         fitted = copy.copy(self)
         fitted._learn_columns(rows)
+        fitted._learn_parents(state.family)
         fitted._set_parameters(state.weights, state.family.parameters(state.model, source.center))
         return fitted
 
@@ -456,6 +486,7 @@ class ClosedFormMixture(
         made._set_parameters(model.weights, model.parameters)
         made.background_ = model.background
         made._take_columns(self, columns)
+        made._learn_parents(model.family)
         return made
 
     def _take_columns(self, whole: Self, columns: np.ndarray) -> None:

@@ -11,6 +11,11 @@ from pickmix.estimators.online import OnlineFitting
 from pickmix.families.registry import Description
 
 
+def check_dependence(dependence: object) -> None:
+    if dependence is not None and dependence != "tree":
+        raise ValueError(f"dependence must be 'tree' or None, got {dependence!r}.")
+
+
 @dataclass(eq=False, repr=False)
 class FamilyMixture(OnlineFitting):
     """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
@@ -29,6 +34,10 @@ class FamilyMixture(OnlineFitting):
         K, the number of components; "auto" chooses it, as in `GaussianMixture`.
     max_components : int, default=None
         Most components that "auto" may choose.
+    dependence : {"tree", None}, default=None
+        Dependence among the categories of a group inside components. With "tree" each column may
+        depend on one other, its parent, as a mixture of few components finds; `column_parents_`
+        names them. With None they are independent given the component.
     algorithm, proposal, n_samples, reuse_log_joint, batch_size, step_size, annealing, max_iter, \
     max_steps, max_time, tol, evaluate_every, n_init, random_state, n_jobs, warm_start, verbose, \
     callbacks, checkpoint, checkpoint_every
@@ -47,6 +56,10 @@ class FamilyMixture(OnlineFitting):
         Parameters of the family: "means" and "covariances", "rates", or "probabilities" of all
         levels, one column after another; for groups "full0_means", "categorical1_probabilities",
         ...
+    column_parents_ : (D,) array
+        The column that each depends on given the component, -1 if there is none. Only with
+        `dependence`; parameters then have "conditionals" too: probabilities of all levels given
+        each level of the parent, one column after another.
     column_limits_ : (D,) array
         Largest value of each column, which gives the number of levels.
     converged_, outcome_, lower_bound_, lower_bounds_, n_iter_, n_steps_, trace_, \
@@ -68,9 +81,11 @@ class FamilyMixture(OnlineFitting):
     family: Description = "diag"
     n_components: int | str = 1
     _: KW_ONLY
+    dependence: str | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
+        check_dependence(self.dependence)
         if np.ndim(self.reg_covar) == 0:
             check_number("reg_covar", self.reg_covar, 0.0)
             return

@@ -59,7 +59,9 @@ _DETECTOR_STATE = (
 SAVEABLE: dict[str, Saveable] = {
     "GaussianMixture": Saveable("pickmix.estimators.gaussian_mixture", _CLOSED_FORM_STATE),
     "FamilyMixture": Saveable("pickmix.estimators.family_mixture", _CLOSED_FORM_STATE),
-    "TableMixture": Saveable("pickmix.estimators.table_mixture", _CLOSED_FORM_STATE),
+    "TableMixture": Saveable(
+        "pickmix.estimators.table_mixture", _CLOSED_FORM_STATE, {"dependence": None}
+    ),
     "MixtureDetector": Saveable("pickmix.estimators.detector", _DETECTOR_STATE),
     "FlowMixture": Saveable("pickmix.estimators.flow_mixture", _DEEP_STATE, {"linear": False}),
     "SumProductTransformNetwork": Saveable(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
-from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.estimators.family_mixture import FamilyMixture, check_dependence
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.registry import Description
@@ -63,8 +63,10 @@ class TableMixture(ClosedFormMixture):
                refused with a message that says so; skip it.
     =========  ===================================================================================
 
-    All numbers, integers and dates are one group with covariances of `covariance_type`; given the
-    component, this group and all other columns are independent. Units do not matter; densities are
+    All numbers, integers and dates are one group with covariances of `covariance_type`. Given the
+    component, this group, every count, and the levels (of categories, booleans, ordinals and atoms)
+    are independent of each other; levels may depend on those of one other column each, see
+    `dependence`. Units do not matter; densities are
     in the units of the table (days, for dates), and probabilities where values have some.
 
     Missing values are NaN, None, NaT, pandas.NA, empty text, and in CSV files also NA, null and the
@@ -107,6 +109,14 @@ class TableMixture(ClosedFormMixture):
         which densities have the derivative, unless short fits find numbers as they are better.
         Draws keep to the range of the fitted table, and where values repeat to the values in it.
         None takes numbers as they are.
+    dependence : {"tree", None}, default="tree"
+        Dependence among levels inside components. With "tree", columns of levels (categories,
+        booleans, ordinals, and which atom a number is) are joined where a mixture of few components
+        explains a pair badly, in a tree that is common to all components: a column has
+        probabilities given the level of another, its parent. Components with few rows of a pair of
+        levels share the interaction of all. `dependence_` names the parents. In the fit, columns
+        that a missing cell separates count as independent; queries are exact. With None all are
+        independent given the component.
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Covariances of numbers, integers and dates.
     reg_covar : float, default=1e-6
@@ -125,6 +135,8 @@ class TableMixture(ClosedFormMixture):
         The mixture of encoded rows: columns in the order of their names, numbers as normal scores
         or in units of their spread, levels as codes; then, for each column with atoms, the number
         of the atom, or 0. Where an atom is, the number itself counts as missing.
+    dependence_ : dict
+        The parent of each column that depends on another given the component.
     weights_, parameters_, converged_, outcome_, n_iter_, n_steps_, trace_
         As in `mixture_`. Log-likelihoods in the trace are those of encoded rows.
     n_features_in_ : int
@@ -160,6 +172,7 @@ class TableMixture(ClosedFormMixture):
     missing_values: Sequence[str] = ()
     gap_levels: Sequence[str] = ()
     column_transform: str | None = "auto"
+    dependence: str | None = "tree"
     covariance_type: str = "full"
 
     _takes_sources = False
@@ -195,6 +208,7 @@ class TableMixture(ClosedFormMixture):
         check_integer("max_levels", self.max_levels, 2)
         if self.column_transform is not None:
             check_choice("column_transform", self.column_transform, ("auto",))
+        check_dependence(self.dependence)
         table, weights = read_typed(X), sample_weight
         if sample_weight is not None:
             values = np.asarray(sample_weight)
@@ -314,6 +328,18 @@ class TableMixture(ClosedFormMixture):
         del mixture.schema_, mixture.feature_names_in_
         mixture.n_features_in_ = self._n_model_columns
         return mixture
+
+    @property
+    def dependence_(self) -> dict[str, str]:
+        """The parent of each column that depends on another given the component."""
+        check_is_fitted(self)
+        names, maps = [column.name for column in self.schema_.modelled], maps_of(self.schema_)
+        if maps is not None:
+            behind = sorted(maps.indicators, key=lambda column: maps.indicators[column])
+            names += [names[column] for column in behind]
+        parents = self._fitted_parents()
+        pairs = [] if parents is None else list(enumerate(parents.tolist()))
+        return {names[column]: names[parent] for column, parent in pairs if parent >= 0}
 
     @property
     def _columns(self) -> TableColumns:

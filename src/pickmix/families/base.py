@@ -208,6 +208,18 @@ class Family(abc.ABC):
         """
         return np.zeros(self.layout.n_columns)
 
+    def parents(self) -> np.ndarray:
+        """The user's column that each column (D,) depends on given the component, -1 if none."""
+        return np.full(self.layout.n_columns, -1, dtype=np.int64)
+
+    def has_inner_gaps(self, rows: np.ndarray) -> np.ndarray:
+        """Whether the user's rows (N, D) have gaps that `log_gap_terms` are for, (N,)."""
+        return np.zeros(rows.shape[0], dtype=np.bool_)
+
+    def log_gap_terms(self, parameters: Parameters, rows: np.ndarray) -> np.ndarray:
+        """What the sweep's log p(x | k) of the user's rows (N, D) lacks, (K, N)."""
+        raise TypeError(f"The sweep evaluates all rows of {self.name!r}.")
+
     def column_groups(self) -> list[tuple[Family, np.ndarray]] | None:
         """Families of groups of the user's columns, if this is a product."""
         return None
@@ -329,6 +341,10 @@ class Family(abc.ABC):
     def n_parameters(self, n_components: int) -> int:
         """Free parameters of K components, weights aside."""
 
+    def n_parameters_each(self) -> int:
+        """Parameters of a component that its rows decide, rather than what components share."""
+        return self.n_parameters(2) - self.n_parameters(1)
+
     def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
         """Free parameters of these components, where not all have as many."""
         return self.n_parameters(n_components)
@@ -391,6 +407,8 @@ class LeftOut(NamedTuple):
     log_densities: np.ndarray  # (K, R, s) log p_k(x_j | x_-j).
     means: np.ndarray  # (K, R, s) About the centres. Those of levels are NaN.
     variances: np.ndarray  # (K, 1, s)
+    #: Probabilities (K, R, L) of the levels of cell number m, if they depend on other cells.
+    levels: Callable[[int], np.ndarray] | None = None
 
 
 class Part(abc.ABC):
@@ -409,6 +427,7 @@ class Part(abc.ABC):
     parameters: dict[str, np.ndarray]  # The user's. The first has a typical value per column.
     label: str = ""  # Prefix of the names of its parameters.
     tables: Sequence[Any] = ()  # Probabilities (K, L) of the levels of each column.
+    levels_depend: bool = False  # Whether levels depend on those of other columns of the part.
 
     def typical(self) -> np.ndarray:
         """Mean or best level (K, d) of each component, in the user's units."""
@@ -430,6 +449,16 @@ class Part(abc.ABC):
         """Means and variances (P, m) of columns, about the centre, given the row's seen cells."""
         cells = pairs.components[:, None], targets
         return self.means[cells], self.variances[cells]
+
+    def level_shares(self, pairs: Pairs, target: int) -> np.ndarray:
+        """Probabilities (P, L) of a column's levels, given the row's seen cells."""
+        table = self.tables[target]
+        return np.asarray((table / table.sum(axis=1, keepdims=True))[pairs.components])
+
+    def joint_shares(self, pairs: Pairs, first: int, second: int) -> np.ndarray:
+        """Probabilities (P, L, L') of the levels of two columns, given the row's seen cells."""
+        one, other = self.level_shares(pairs, first), self.level_shares(pairs, second)
+        return np.asarray(one[:, :, None] * other[:, None, :])
 
     def covariances(self, pairs: Pairs, targets: np.ndarray) -> np.ndarray:
         """Covariances (P, m, m) of columns within the components of pairs."""

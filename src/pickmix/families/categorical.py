@@ -31,7 +31,7 @@ from pickmix.families.layout import (
     moments_of_mass_one,
 )
 
-_LEAST_PROBABILITY = 1e-100  # No probability is smaller: its logarithm must be finite.
+LEAST_PROBABILITY = 1e-100  # No probability is smaller: its logarithm must be finite.
 # Pseudo-rows to choose from, and at most in units of the mean component's rows: columns in which
 # components do not differ yet would get infinitely many, and could then never part.
 _PRIOR_COUNTS = 2.0 ** np.arange(-4.0, 9.0)
@@ -39,9 +39,9 @@ _MOST_PRIOR = 1.0
 _JUDGED = 200  # Components from which pseudo-rows are estimated.
 _POOLINGS_PER_CHOICE = 5
 _LEVEL_COUNT = 0.5  # Pseudo-rows per level, so that no level is impossible.
-_LEAST_LEFT = 0.1  # Rows of a level at least, without a prior, when a row is left out.
-_SPLIT_TILT = 0.9  # Halves of a split differ by at most this part of each probability.
-_WIDTH = 0.5  # Square roots of the frequencies of a single row vary by this much (Hellinger).
+LEAST_LEFT = 0.1  # Rows of a level at least, without a prior, when a row is left out.
+SPLIT_TILT = 0.9  # Halves of a split differ by at most this part of each probability.
+WIDTH = 0.5  # Square roots of the frequencies of a single row vary by this much (Hellinger).
 _SUM_TOLERANCE = 1e-6  # Sums of probabilities differ from 1 by rounding only.
 
 
@@ -137,7 +137,7 @@ class Categorical(Family):
         return positions
 
     def scales(self, prior: Prior) -> np.ndarray:
-        return np.full(self.layout.n_levels, _WIDTH)
+        return np.full(self.layout.n_levels, WIDTH)
 
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> CategoricalPrior:
         counts = np.full(len(self.n_levels), 0.0 if shrinkage == "none" else 1.0)
@@ -165,7 +165,7 @@ class Categorical(Family):
         good = members[~failures]
         # Sums of shares are 1 but for rounding, which may be that of float32.
         shares = shares[~failures] / np.repeat(totals[~failures], self.n_levels, axis=1)
-        model.tables[good] = np.log(np.maximum(shares, _LEAST_PROBABILITY))
+        model.tables[good] = np.log(np.maximum(shares, LEAST_PROBABILITY))
         return np.asarray(failures)
 
     def left_out_falls(
@@ -182,7 +182,7 @@ class Categorical(Family):
             # Rows of the component and of the prior, all of them and of this level.
             total = counts[components[seen]] + prior.counts[q]
             here = np.exp(logs) * total
-            least = np.maximum(prior.counts[q] * prior.frequencies[places], _LEAST_LEFT)
+            least = np.maximum(prior.counts[q] * prior.frequencies[places], LEAST_LEFT)
             here = np.maximum(here - weight, np.minimum(least, here))
             falls[seen] += logs - np.log(here / np.maximum(total - weight, here))
         return falls
@@ -196,7 +196,7 @@ class Categorical(Family):
         # Halves stay distributions, with the whole as their mean.
         tilt -= np.repeat(np.add.reduceat(shares * tilt, starts, axis=1), self.n_levels, axis=1)
         largest = np.maximum.reduceat(np.abs(tilt), starts, axis=1)
-        tilt *= _SPLIT_TILT / np.repeat(np.maximum(largest, 1e-3), self.n_levels, axis=1)
+        tilt *= SPLIT_TILT / np.repeat(np.maximum(largest, 1e-3), self.n_levels, axis=1)
         return halves(moments, counts=shares * tilt)
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:
@@ -212,13 +212,8 @@ class Categorical(Family):
         return np.array(self.n_levels, dtype=np.float64) - 1.0
 
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
-        name, probabilities = f"{prefix}probabilities", parameters["probabilities"]
-        check_not_negative(name, probabilities)
-        sums = np.add.reduceat(probabilities, self.layout.offsets[:-1], axis=1)
-        errors = np.abs(sums - 1.0)
-        if errors.max() > _SUM_TOLERANCE:
-            worst = float(sums.flat[errors.argmax()])
-            raise ValueError(f"{name} must sum to 1 for each column, got a sum of {worst!r}.")
+        name = "probabilities"
+        check_sums(f"{prefix}{name}", parameters[name], self.layout.offsets[:-1])
 
     def n_parameters(self, n_components: int) -> int:
         return n_components * (self.layout.n_levels - len(self.n_levels))
@@ -226,6 +221,16 @@ class Categorical(Family):
     def parts(self, parameters: Parameters, centre: np.ndarray) -> list[Part]:
         columns = np.arange(len(self.n_levels))
         return [LevelPart(columns, parameters["probabilities"], self.layout.offsets)]
+
+
+def check_sums(name: str, probabilities: np.ndarray, starts: np.ndarray) -> None:
+    """Raise unless probabilities (K, n) are distributions, which begin at `starts`."""
+    check_not_negative(name, probabilities)
+    sums = np.add.reduceat(probabilities, starts, axis=1)
+    errors = np.abs(sums - 1.0)
+    if errors.max(initial=0.0) > _SUM_TOLERANCE:
+        worst = float(sums.flat[errors.argmax()])
+        raise ValueError(f"{name} must sum to 1 for each column, got a sum of {worst!r}.")
 
 
 class LevelPart(Part):
@@ -238,7 +243,7 @@ class LevelPart(Part):
         self._user_tables = np.split(probabilities, offsets[1:-1], axis=1)
         #: A (K, n) array per column.
         self.tables = [
-            np.maximum(table / table.sum(axis=1, keepdims=True), _LEAST_PROBABILITY)
+            np.maximum(table / table.sum(axis=1, keepdims=True), LEAST_PROBABILITY)
             for table in self._user_tables
         ]
         shape = probabilities.shape[0], columns.shape[0]
@@ -302,7 +307,7 @@ class LevelPart(Part):
         for table, column in zip(self.tables, rows.T, strict=True):
             levels = column[~np.isnan(column)].astype(np.int64)
             shares = np.bincount(levels, minlength=table.shape[1]) / max(1, levels.size)
-            volumes += _entropy(table) - _entropy(shares[None])
+            volumes += entropy(table) - entropy(shares[None])
         return volumes
 
     def squared_distances(self, rows: np.ndarray, component: np.ndarray) -> np.ndarray:
@@ -329,6 +334,7 @@ class LevelPart(Part):
         return float((counts * np.log(counts / values.shape[0])).sum())
 
 
-def _entropy(shares: np.ndarray) -> np.ndarray:
+def entropy(shares: np.ndarray) -> np.ndarray:
+    """Entropies (n,) of distributions (n, L)."""
     logs = np.log(np.where(shares > 0.0, shares, 1.0))
     return np.asarray(-(shares * logs).sum(axis=1))

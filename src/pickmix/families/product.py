@@ -162,6 +162,13 @@ class Product(Family):
             centre[group.positions] = group.family.centre(mean[group.positions])
         return centre
 
+    def coordinates(self, rows: np.ndarray) -> np.ndarray:
+        found = rows[:, self.column_order]
+        for group in self.groups:
+            if not group.family.keeps_columns:
+                found[:, group.positions] = group.family.coordinates(rows[:, group.columns])
+        return found
+
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         for group in self.groups:
             numbers = group.columns.tolist()
@@ -176,6 +183,25 @@ class Product(Family):
         for group in self.groups:
             limits[group.columns] = group.family.limits()
         return limits
+
+    def parents(self) -> np.ndarray:
+        parents = np.full(self.layout.n_columns, -1, dtype=np.int64)
+        for group in self.groups:
+            within = group.family.parents()
+            parents[group.columns] = np.where(within < 0, -1, group.columns[within])
+        return parents
+
+    def has_inner_gaps(self, rows: np.ndarray) -> np.ndarray:
+        flags = [group.family.has_inner_gaps(rows[:, group.columns]) for group in self.groups]
+        return np.asarray(np.any(flags, axis=0))
+
+    def log_gap_terms(self, parameters: Parameters, rows: np.ndarray) -> np.ndarray:
+        terms = [
+            group.family.log_gap_terms(group.parameters(parameters), rows[:, group.columns])
+            for group in self.groups
+            if group.family.has_inner_gaps(rows[:, group.columns]).any()
+        ]
+        return np.asarray(np.sum(terms, axis=0))
 
     def column_groups(self) -> list[tuple[Family, np.ndarray]]:
         return [(group.family, group.columns) for group in self.groups]
@@ -315,6 +341,9 @@ class Product(Family):
 
     def n_parameters(self, n_components: int) -> int:
         return sum(group.family.n_parameters(n_components) for group in self.groups)
+
+    def n_parameters_each(self) -> int:
+        return sum(group.family.n_parameters_each() for group in self.groups)
 
     def n_parameters_of(self, parameters: Parameters, n_components: int) -> int:
         return sum(

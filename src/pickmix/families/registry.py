@@ -8,6 +8,7 @@ import numpy as np
 
 from pickmix.families.base import Family
 from pickmix.families.categorical import Categorical
+from pickmix.families.column_trees import TreeOfColumnsError
 from pickmix.families.gaussian import (
     DiagonalGaussian,
     FullGaussian,
@@ -17,6 +18,7 @@ from pickmix.families.gaussian import (
 from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
+from pickmix.families.tree import TreeCategorical
 
 #: The user's description of a family: a name, or groups of columns with a name each.
 Description = str | Sequence[tuple[str, Sequence[int]]]
@@ -35,11 +37,17 @@ FAMILIES: dict[str, Callable[[np.ndarray, Floors], Family]] = {
 }
 
 
-def make_family(description: Description, rows: np.ndarray, reg_covar: Floors) -> Family:
+def make_family(
+    description: Description,
+    rows: np.ndarray,
+    reg_covar: Floors,
+    parents: np.ndarray | None = None,
+) -> Family:
     """Make the described family: a name in `FAMILIES`, or groups (name, columns), for rows (N, D).
 
     Levels of categories are counted in the rows, from 0 to the largest. `reg_covar`, one number or
-    (D,), is added to the diagonals of covariances. Raises ValueError for unknown names, columns not
+    (D,), is added to the diagonals of covariances. `parents` (D,), -1 if there is none, are columns
+    that categories depend on given the component. Raises ValueError for unknown names, columns not
     covered once, and rows that the family does not describe.
 
     >>> rows = np.array([[0.5, 2.0, 7.0], [1.5, 0.0, 3.0]])
@@ -52,13 +60,13 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: Floors) -
     if not isinstance(description, str | Sequence):
         raise ValueError(f"family must be a name or a list of (name, columns), got {description!r}")
     if isinstance(description, str):
-        family = _named(description, rows, reg_covar)
+        family = _named(description, rows, reg_covar, parents, range(rows.shape[1]))
     else:
         groups = [_group(part) for part in description]
         _require_cover(groups, rows.shape[1])
         family = Product(
             [
-                (_named(name, rows[:, columns], _floors_of(reg_covar, columns)), columns)
+                (_named(name, rows, _floors_of(reg_covar, columns), parents, columns), columns)
                 for name, columns in groups
             ]
         )
@@ -68,10 +76,25 @@ def make_family(description: Description, rows: np.ndarray, reg_covar: Floors) -
     return family
 
 
-def _named(name: str, rows: np.ndarray, reg_covar: Floors) -> Family:
+def _named(
+    name: str,
+    rows: np.ndarray,
+    reg_covar: Floors,
+    parents: np.ndarray | None,
+    columns: Sequence[int],
+) -> Family:
     if name not in FAMILIES:
         raise ValueError(f"family must be one of {sorted(FAMILIES)}, got {name!r}")
-    return FAMILIES[name](rows, reg_covar)
+    family = FAMILIES[name](rows[:, columns], reg_covar)
+    above = [-1] if parents is None else [int(parents[column]) for column in columns]
+    if max(above) < 0:
+        return family
+    if not isinstance(family, Categorical):
+        raise ValueError(f"parents are for categories, got some for columns of family {name!r}")
+    places = {column: place for place, column in enumerate(columns)}
+    # Columns of other groups are no parents, which the tree refuses.
+    within = [places.get(parent, len(columns)) if parent >= 0 else -1 for parent in above]
+    return TreeCategorical(family.n_levels, within)
 
 
 def _floors_of(reg_covar: Floors, columns: Sequence[int]) -> Floors:
@@ -124,6 +147,8 @@ def restrict_family(family: Family, columns: np.ndarray) -> Family:
     groups = family.column_groups()
     if isinstance(family, LowRankGaussian):
         return family.restricted(columns.shape[0])
+    if isinstance(family, TreeCategorical):
+        return family.restricted(columns)
     if groups is None:
         return FAMILIES[family.name](family.limits()[None, columns], 0.0)
     restricted = []
@@ -132,5 +157,10 @@ def restrict_family(family: Family, columns: np.ndarray) -> Family:
         if among.size:
             in_order = np.argsort(own_columns)
             places = np.searchsorted(own_columns, columns[among], sorter=in_order)
-            restricted.append((restrict_family(inner, in_order[places]), among.tolist()))
+            try:
+                narrowed = restrict_family(inner, in_order[places])
+            except TreeOfColumnsError as error:
+                # It numbers the columns of the group.
+                raise TreeOfColumnsError(int(own_columns[error.column])) from None
+            restricted.append((narrowed, among.tolist()))
     return Product(restricted)

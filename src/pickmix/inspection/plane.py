@@ -14,7 +14,8 @@ from scipy.sparse.linalg import svds
 
 from pickmix.families.base import Pairs, Part
 from pickmix.inspection.view import View, view_of
-from pickmix.model.rows import Posterior, QueryRows, mapped_covariances, pair_moments
+from pickmix.model.mapped import mapped_covariances, pair_moments
+from pickmix.model.rows import Posterior, QueryRows
 
 # Columns with more levels have no part in planes.
 _MOST_LEVELS = 50

@@ -22,8 +22,9 @@ from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.kernels.statistics import log_sum_exp
 from pickmix.model.columns import Columns, ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
+from pickmix.model.mapped import MappedDistribution
 from pickmix.model.mixture import MixtureModel
-from pickmix.model.rows import MappedDistribution, QueryRows
+from pickmix.model.rows import QueryRows
 
 #: Rows that are drawn from a model without a closed form.
 N_DRAWS = 20_000
@@ -234,13 +235,15 @@ class View:
 
     def _mapped_distribution(self, column: ColumnTerms, scores: Distribution) -> Distribution:
         query = QueryRows(self.model, np.full((1, len(self.columns)), np.nan), maps=self.maps)
-        each, table = query.map_of(column.place), query.atom_table(column.place)
+        each, atoms = query.map_of(column.place), query.atom_part(column.place)
         masses = np.zeros(0)
         ((part, (target,), _),) = query.parts_of(np.array([column.place]))
         if each.levels.size:
             masses = self.weights @ part.tables[target]
             masses /= masses.sum()
-        elif table is not None:
+        elif atoms is not None:
+            table = atoms[0].tables[atoms[1]]
+            table = table / table.sum(axis=1, keepdims=True)
             masses = self.weights @ table[:, 1:]
             shares = self.weights * table[:, 0]
             scores = part.distribution(target, shares / shares.sum())

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pickmix.checks import check_integer
-from pickmix.families.base import Pairs, RandomSource
+from pickmix.families.base import Pairs, Part, RandomSource
 from pickmix.model.columns import Columns
-from pickmix.model.mixture import MixtureModel
-from pickmix.model.rows import (
-    QueryRows,
+from pickmix.model.mapped import (
+    add_level_covariances,
     mapped_covariances,
     mapped_modes,
     mapped_moments,
     mapped_quantiles,
     pair_moments,
 )
+from pickmix.model.mixture import MixtureModel
+from pickmix.model.rows import QueryRows
 
 
 class ConditionalMixtures:
@@ -150,6 +151,7 @@ class ConditionalMixtures:
                 pairs = block.pairs.of(part.columns)
                 inner[:, among] = part.moments(pairs, targets)[0]
                 within[:, among[:, None], among] = part.covariances(pairs, targets)
+            add_level_covariances(self._rows, block, self.columns, within)
             inner -= block.average(inner)[block.pairs.which]
             within += inner[:, :, None] * inner[:, None, :]
             covariances[block.numbers] = block.average(within)
@@ -217,21 +219,12 @@ class ConditionalMixtures:
 
         Of a column with atoms: of none, and of each.
         """
-        table = self._rows.atom_table(number)
-        if table is not None:
-            shares = np.empty((len(self), table.shape[1]))
-            for block in self._rows.posteriors():
-                shares[block.numbers] = block.average_components(table)
-            return shares
+        place = self._rows.atom_part(number)
         for part, targets, among in self._parts:
             where = np.flatnonzero(self.columns[among] == number)
-            if where.size and part.tables:
-                table = part.tables[targets[where[0]]]
-                shares = np.empty((len(self), table.shape[1]))
-                for block in self._rows.posteriors():
-                    shares[block.numbers] = block.average_components(table)
-                return shares
-        return None
+            if place is None and where.size and part.tables:
+                place = part, int(targets[where[0]])
+        return None if place is None else level_probabilities(self._rows, *place)
 
     def score_samples(self, Y: Any) -> np.ndarray:
         """log p(y_i | given_i), (n,), of rows Y (n, d) or of one row (d,) for all.
@@ -266,6 +259,14 @@ class ConditionalMixtures:
         self._terms.refuse_levels(query, self._rows.kinds(), self.columns)
 
 
+def level_probabilities(query: QueryRows, part: Part, target: int) -> np.ndarray:
+    """Probabilities (n, L) of the levels of a part's column given the rows."""
+    shares = np.empty((query.rows.shape[0], part.tables[target].shape[1]))
+    for block in query.posteriors():
+        shares[block.numbers] = block.average_levels(part, target)
+    return shares
+
+
 def conditional_moments(
     query: QueryRows, columns: np.ndarray, with_std: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -286,7 +287,7 @@ def conditional_moments(
                 continue
             if part.tables:
                 for target, column in zip(targets, among, strict=True):
-                    shares = block.average_components(part.tables[target])
+                    shares = block.average_levels(part, int(target))
                     shares *= query.weights_of(columns[column])
                     means[block.numbers, column] = shares.argmax(axis=1)
                 continue
@@ -311,7 +312,8 @@ def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
             inner = part.modes(pairs.of(part.columns), targets)
             if part.tables:
                 for m, (target, column) in enumerate(zip(targets, among, strict=True)):
-                    shares = part.tables[target][block.best] * query.weights_of(columns[column])
+                    shares = part.level_shares(pairs.of(part.columns), int(target))
+                    shares = shares * query.weights_of(columns[column])
                     inner[:, m] = shares.argmax(axis=1)
             modes[block.numbers[:, None], among] = inner + query.centre[part.columns[targets]]
             for target, place in zip(targets.tolist(), among.tolist(), strict=True):
@@ -322,7 +324,7 @@ def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
                         target,
                         int(columns[place]),
                         modes[block.numbers, place],
-                        block.best,
+                        pairs,
                     )
     return modes
 

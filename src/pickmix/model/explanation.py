@@ -17,7 +17,7 @@ import numpy as np
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
 from pickmix.model.columns import LEVEL_KINDS
-from pickmix.model.conditional import conditional_moments
+from pickmix.model.conditional import conditional_moments, level_probabilities
 from pickmix.model.rows import QueryRows, log_sum_exp
 
 _BLOCK_NUMBERS = 150_000  # In the largest arrays: 1 MB stays in the cache.
@@ -273,16 +273,14 @@ def _natural_answers(query: QueryRows, answers: Answers) -> Answers:
 
 def _answer_atoms(query: QueryRows, answers: Answers, d: int, seen: np.ndarray) -> None:
     """Add to the answers for numbers which atom a cell is, or none, given the other cells."""
-    each, table = query.map_of(d), query.atom_table(d)
+    each, place = query.map_of(d), query.atom_part(d)
     assert query.maps is not None
-    assert table is not None
+    assert place is not None
     codes = query.rows[seen, query.maps.indicators[d]].astype(np.int64)
     rows = query.natural[seen]
     rows[:, d] = np.nan
     others = query.with_rows(rows, None)
-    shares = np.empty((seen.size, table.shape[1]))
-    for block in others.posteriors():
-        shares[block.numbers] = block.average_components(table)
+    shares = level_probabilities(others, *place)
     means, deviations = conditional_moments(others, np.array([d]))
     of_code = np.log(shares[np.arange(seen.size), codes])
     best = shares.argmax(axis=1)
@@ -470,7 +468,11 @@ def _explain_block(
         log_conditional[cells] = log_density[numbers, None] - largest - np.log(totals)
         if part.tables:
             for m, place in enumerate(np.flatnonzero(seen.seen[0]).tolist()):
-                probabilities = shares[:, :, m].T @ part.tables[place]
+                if left_out.levels is None:
+                    probabilities = shares[:, :, m].T @ part.tables[place]
+                else:
+                    levels = left_out.levels(m)
+                    probabilities = np.einsum("kr,krl->rl", shares[:, :, m], levels)
                 probabilities *= query.weights_of(columns[m])
                 expected[numbers, columns[m]] = probabilities.argmax(axis=1)
                 spread[numbers, columns[m]] = probabilities.max(axis=1)

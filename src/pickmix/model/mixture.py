@@ -133,6 +133,10 @@ class MixtureModel:
             with use_threads(self.n_jobs):
                 log_joint = backend.log_joint_all(state.layout, state.model, source.gather(block))
             log_joint -= shift
+            inner = np.flatnonzero(self.family.has_inner_gaps(rows[block]))
+            if inner.size:
+                parameters = self.family.parameters(state.model, source.center)
+                log_joint[:, inner] += self.family.log_gap_terms(parameters, rows[block[inner]])
             if moments is not None:
                 log_joint += shift
             yield log_joint, log_base[block], backend
@@ -178,6 +182,11 @@ class MixtureModel:
             )
             components, bounds, _ = search(state, source, routes)
         bounds += log_base - float(np.log(self.weights.sum()))
+        inner = np.flatnonzero(self.family.has_inner_gaps(rows))
+        if inner.size:
+            # The search does not know what such rows lack; all components are evaluated.
+            components[inner] = self.top_components(rows[inner], 1)[0][:, 0]
+            bounds[inner] = self.score_samples(rows[inner])
         refuse_overflow(bounds)
         return components, bounds
 

@@ -1,4 +1,4 @@
-"""Rows of queries: observed cells, components that matter, and columns whose values are mapped."""
+"""Rows of queries: their observed cells, and the components that matter to them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array
-from scipy.special import ndtr, ndtri
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Pairs, Part, SeenRows
-from pickmix.families.distributions import Distribution, normal_quantiles
 from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.model.mixture import MixtureModel, parts_of
 
@@ -39,6 +37,17 @@ class Posterior(NamedTuple):
         shape = self.starts.shape[0], values.shape[0]
         shares = csr_array((self.weights, self.pairs.components, bounds), shape=shape)
         return np.asarray(shares @ values)
+
+    def average_levels(self, part: Part, target: int) -> np.ndarray:
+        """Probabilities (R, L) of the levels of a part's column."""
+        if not part.levels_depend:
+            return self.average_components(part.tables[target])
+        width = part.tables[target].shape[1]
+        pieces = [
+            piece.average(part.level_shares(piece.pairs.of(part.columns), target))
+            for piece in _cut(self, max(1, _BLOCK_NUMBERS // width))
+        ]
+        return np.concatenate(pieces)
 
     def choose(self, uniforms: np.ndarray) -> np.ndarray:
         """Components (R, n) drawn by uniforms (R, n)."""
@@ -95,14 +104,13 @@ class QueryRows:
         assert each is not None
         return each
 
-    def atom_table(self, column: int) -> np.ndarray | None:
-        """Probabilities (K, 1 + A) of no atom and of each; None of a column without atoms."""
+    def atom_part(self, column: int) -> tuple[Part, int] | None:
+        """The part, and the number in it, of which atom a column has; None if it has none."""
         place = None if self.maps is None else self.maps.indicators.get(int(column))
         if place is None:
             return None
         ((part, (target,), _),) = self.parts_of(np.array([place]))
-        table: np.ndarray = part.tables[target]
-        return np.asarray(table / table.sum(axis=1, keepdims=True))
+        return part, int(target)
 
     def kinds(self) -> np.ndarray:
         """Whether each column (D,) holds a "number", a "count" or a "level"."""
@@ -218,191 +226,3 @@ def _cut(whole: Posterior, most: int) -> Iterator[Posterior]:
             whole.best[rows],
         )
         first = last
-
-
-# Points of equal probability of a standard normal distribution, for products of two columns.
-_NODES = ndtri((np.arange(48) + 0.5) / 48)
-
-
-def _continuous(
-    query: QueryRows, block: Posterior, part: Part, target: int, column: int
-) -> tuple[ColumnMap, np.ndarray, np.ndarray, np.ndarray | None]:
-    """The map, means and deviations (P,) of scores, and probabilities (P, 1 + A) of atoms."""
-    each = query.map_of(column)
-    means, variances = part.moments(block.pairs.of(part.columns), np.array([target]))
-    table = query.atom_table(column)
-    shares = None if table is None else table[block.pairs.components]
-    # Cells that are given have no spread.
-    deviations = np.sqrt(np.maximum(variances[:, 0], 1e-24))
-    return each, means[:, 0] + query.centre[column], deviations, shares
-
-
-def mapped_moments(
-    query: QueryRows, block: Posterior, part: Part, target: int, column: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (R,) of a column's natural values."""
-    first, second = pair_moments(query, block, part, target, column)
-    mean = block.average(first)
-    return mean, block.average(second + np.square(first - mean[block.pairs.which]))
-
-
-def pair_moments(
-    query: QueryRows, block: Posterior, part: Part, target: int, column: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Means and variances (P,) of a column's natural values in the components of pairs."""
-    each = query.map_of(column)
-    if each.levels.size:
-        table = part.tables[target] / part.tables[target].sum(axis=1, keepdims=True)
-        means = table @ each.levels
-        variances = table @ np.square(each.levels) - np.square(means)
-        chosen = block.pairs.components
-        return means[chosen], np.maximum(variances, 0.0)[chosen]
-    each, centres, deviations, shares = _continuous(query, block, part, target, column)
-    first, second = each.moments(centres, deviations)
-    if shares is None:
-        return first, second
-    mean = shares[:, 0] * first + shares[:, 1:] @ each.atoms
-    second = shares[:, 0] * (second + np.square(first - mean))
-    second += (shares[:, 1:] * np.square(each.atoms - mean[:, None])).sum(axis=1)
-    return mean, second
-
-
-def mapped_covariances(
-    query: QueryRows, block: Posterior, part: Part, targets: np.ndarray, columns: np.ndarray
-) -> np.ndarray:
-    """Covariances (P, m, m) of natural values of a part's columns within components of pairs.
-
-    Given the component, whether a cell is an atom does not depend on other cells.
-    """
-    m = columns.shape[0]
-    found = np.zeros((block.weights.shape[0], m, m))
-    latent = None if part.tables else part.covariances(block.pairs.of(part.columns), targets)
-    parts = []
-    for i, (target, column) in enumerate(zip(targets.tolist(), columns.tolist(), strict=True)):
-        found[:, i, i] = pair_moments(query, block, part, target, column)[1]
-        if not part.tables:
-            parts.append(_continuous(query, block, part, target, column))
-    if latent is None:
-        return found
-    for i in range(m):
-        for j in range(i):
-            (first, a, s, p), (second, b, t, q) = parts[i], parts[j]
-            r = np.clip(latent[:, i, j] / (s * t), -1.0, 1.0)[:, None]
-            x = first.backward(a[:, None] + s[:, None] * _NODES)
-            # Given the one score, the other is normal.
-            inner = b[:, None] + t[:, None] * r * _NODES
-            rest = np.broadcast_to(t[:, None] * np.sqrt(np.maximum(1.0 - r * r, 1e-12)), x.shape)
-            y = second.moments(inner.ravel(), rest.ravel())[0].reshape(x.shape)
-            found[:, i, j] = (x * y).mean(axis=1) - x.mean(axis=1) * y.mean(axis=1)
-            for shares in (p, q):
-                if shares is not None:
-                    found[:, i, j] *= shares[:, 0]
-            found[:, j, i] = found[:, i, j]
-    return found
-
-
-def mapped_quantiles(
-    query: QueryRows, block: Posterior, part: Part, target: int, column: int, quantile: float
-) -> np.ndarray:
-    """Quantiles (R,) of a column's natural values: the least x with P(X <= x) >= quantile."""
-    each = query.map_of(column)
-    if each.levels.size:
-        sums = np.cumsum(block.average_components(part.tables[target]), axis=1)
-        places = (sums < quantile * sums[:, -1:]).sum(axis=1)
-        return np.asarray(each.levels[np.minimum(places, each.levels.shape[0] - 1)])
-    each, centres, deviations, shares = _continuous(query, block, part, target, column)
-    if shares is None:
-        scores = normal_quantiles(block.weights, centres, deviations, block.starts, quantile)
-        return each.rounded(each.backward(scores))
-    which, weights = block.pairs.which, block.weights * shares[:, 0]
-    total = np.add.reduceat(weights, block.starts)
-    masses = block.average(shares[:, 1:])
-    places = each.forward(each.atoms)[0]
-    below = [
-        np.add.reduceat(weights * ndtr((place - centres) / deviations), block.starts)
-        for place in places
-    ]
-    # P(X < atom) and P(X <= atom), (R, A).
-    before = np.cumsum(masses, axis=1) - masses
-    low = np.stack(below, axis=1) + before
-    high = low + masses
-    passed = np.where(high < quantile, masses, 0.0).sum(axis=1)
-    wanted = np.clip((quantile - passed) / total, 1e-12, 1.0 - 1e-12)
-    scores = normal_quantiles(weights / total[which], centres, deviations, block.starts, wanted)
-    found = each.rounded(each.backward(scores))
-    is_atom = (low < quantile) & (quantile <= high)
-    return np.where(is_atom.any(axis=1), each.atoms[is_atom.argmax(axis=1)], found)
-
-
-def mapped_modes(
-    query: QueryRows, part: Part, target: int, column: int, scores: np.ndarray, best: np.ndarray
-) -> np.ndarray:
-    """Modes (R,) in components `best`: the likeliest atom, or the value of the likeliest score."""
-    each = query.map_of(column)
-    if each.levels.size:
-        return np.asarray(each.levels[part.tables[target][best].argmax(axis=1)])
-    values, table = each.rounded(each.backward(scores)), query.atom_table(column)
-    if table is None:
-        return values
-    which = table[best].argmax(axis=1)
-    return np.where(which > 0, np.append(0.0, each.atoms)[which], values)
-
-
-class MappedDistribution(Distribution):
-    """The distribution of a column in the user's units, x * scale + offset, x = natural value."""
-
-    def __init__(
-        self,
-        scores: Distribution,
-        each: ColumnMap,
-        masses: np.ndarray,
-        scale: float,
-        offset: float,
-        step: float | None,
-    ) -> None:
-        self._scores, self._map, self._masses = scores, each, masses
-        self._atoms = each.levels if each.levels.size else each.atoms
-        self._scale, self._offset = scale, offset
-        self.step = step
-        self.n_components = scores.n_components
-
-    def simplified(self) -> Distribution:
-        parts = self._map, self._masses, self._scale, self._offset, self.step
-        return MappedDistribution(self._scores.simplified(), *parts)
-
-    def cumulative(self, values: np.ndarray) -> np.ndarray:
-        x = (values - self._offset) / self._scale
-        return self._up_to(x, x, "right")
-
-    def bounds(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        x = (values - self._offset) / self._scale
-        half = 0.5 * (self.step or 0.0) / self._scale
-        low, high = x - half, x + half
-        if self._map.support.size:
-            edges = 0.5 * (self._map.support[1:] + self._map.support[:-1])
-            edges = np.concatenate([[-np.inf], edges, [np.inf]])
-            place = np.searchsorted(edges[1:-1], x)
-            low, high = edges[place], edges[place + 1]
-        return self._up_to(low, x, "left"), self._up_to(high, x, "right")
-
-    def _up_to(self, edges: np.ndarray, x: np.ndarray, side: str) -> np.ndarray:
-        """Probabilities of atoms below x, or at it too, and of the rest below edges."""
-        sums = np.append(0.0, np.cumsum(self._masses))
-        atoms = sums[np.searchsorted(self._atoms, x, side=side)]  # type: ignore[call-overload]
-        if self._map.levels.size:
-            return np.asarray(np.clip(atoms, 0.0, 1.0))
-        # What lies beyond the range is on its ends.
-        inside = np.clip(edges, self._map.lowest, self._map.highest)
-        rest = self._scores.cumulative(self._map.forward(inside)[0])
-        rest = np.where(edges >= self._map.highest, 1.0, rest)
-        rest = np.where(edges < self._map.lowest, 0.0, rest) * (1.0 - sums[-1])
-        return np.asarray(np.clip(rest + atoms, 0.0, 1.0))
-
-    def densities(self, values: np.ndarray) -> np.ndarray | None:
-        if self._map.levels.size:
-            return None
-        scores, log_slopes = self._map.forward((values - self._offset) / self._scale)
-        heights = self._scores.densities(scores)
-        assert heights is not None
-        unit = (1.0 - self._masses.sum()) * np.exp(log_slopes) / self._scale
-        return np.asarray(heights * unit[:, None])
