@@ -121,6 +121,9 @@ class _NumberedRows:
     def gather(self, rows: np.ndarray) -> np.ndarray:
         return self._rows.gather(rows - self._first)
 
+    def gather_about(self, rows: np.ndarray, origin: np.ndarray) -> np.ndarray:
+        return self._rows.gather_about(rows - self._first, origin)
+
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         return self._rows.weights_of(rows - self._first)[0], rows.shape[0] * self._mean_weight
 

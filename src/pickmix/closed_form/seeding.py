@@ -190,6 +190,9 @@ class PlacedRows:
         places = self._family.row_positions(self._source.gather(rows))
         return places if self._scale is None else places / self._scale
 
+    def gather_about(self, rows: np.ndarray, origin: np.ndarray) -> np.ndarray:
+        return np.asarray(self.gather(rows) - origin, dtype=np.float32)
+
     def _project(self, rows: np.ndarray) -> np.ndarray:
         assert self._projection is not None
         if self._placed is not None:

@@ -87,6 +87,14 @@ class ArrayRows:
         values -= self.center
         return values
 
+    def gather_about(self, rows: np.ndarray, origin: np.ndarray) -> np.ndarray:
+        """Deviations of the given rows from an origin (D,), as (B, D) float32."""
+        values = self.data.take(rows, axis=0)
+        if values.dtype == np.float32:
+            return np.subtract(values, self.center + origin, out=values, casting="same_kind")
+        values -= self.center + origin
+        return values.astype(np.float32)
+
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
         """Some rows with other weights, copied."""
         nothing = np.zeros(self.n_features)

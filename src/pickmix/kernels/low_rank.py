@@ -1,16 +1,14 @@
 """Kernels of low-rank covariances, for both backends: the work is products of matrices.
 
-Log-joints of a block are products in float32 about the block's origin, with one shape per tile of
-rows, so that bits do not depend on threads. Where rounding may reach a hundredth of a nat, the
-components that matter to a row are evaluated again about their own locations, in float64.
+Tiles of rows and pieces of components are cut before they are given to threads, so that products
+have one shape each, and bits do not depend on threads.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -22,6 +20,7 @@ from pickmix.families.low_rank_layout import (
     em_step,
     whitened_step,
 )
+from pickmix.kernels.low_rank_blocks import Block, Component
 from pickmix.kernels.statistics import Rows, Statistics, Sums, Swept
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
@@ -31,10 +30,7 @@ _TILE = 256  # Rows evaluated together.
 _PIECE = 4096  # Rows of a component summed up together.
 _BLOCK = 16  # Components evaluated together, at most.
 _NEGLIGIBLE = 1e-4  # Posterior weight of a component that leaves no trace in statistics.
-_MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
-_MATTERS = 20.0  # Nats below the best component of a row.
 _NUMBERS = 2**18  # Numbers of rows in float64 at a time: what the cache holds.
-_EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
 
 
 @functools.cache
@@ -46,97 +42,6 @@ def _run(work: Callable[[int, int], None], n_items: int, size: float) -> None:
     """`threads.run` with one thread of BLAS each: sums have one order whatever their number."""
     with _blas().limit(limits=1, user_api="blas"):
         run(work, n_items, size)
-
-
-class _Component(NamedTuple):
-    """One component in float64."""
-
-    location: np.ndarray  # (D,)
-    inverse: np.ndarray  # (D,) 1 / s.
-    shares: np.ndarray  # (c,) f, 0 for spare directions.
-    columns: np.ndarray  # (D, c) C, with spare directions.
-    constant: float  # Log-joint at the location.
-    weight: float  # Logarithm of the weight.
-
-    @property
-    def n_real(self) -> int:
-        return int((self.shares > 0.0).sum())
-
-    @classmethod
-    def of(cls, layout: Layout, model: Model, k: int, weights: np.ndarray) -> _Component:
-        assert isinstance(layout, LowRankLayout)
-        inverse, shares, columns = layout.split(model.factor[k : k + 1])
-        n = int((shares[0, : layout.rank] >= 0.0).sum())
-        weight = float(weights[k])
-        constant = weight + float(model.log_normaliser[k])
-        return cls(
-            model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
-        )
-
-    def log_joints(self, rows: np.ndarray) -> np.ndarray:
-        """Log-joints (R,) of rows (R, D), about the location."""
-        if np.isnan(rows).any():
-            return self.given(rows).log_joints
-        n = self.n_real
-        away = rows - self.location
-        along = away @ self.columns[:, :n]
-        away *= self.inverse
-        squares = np.einsum("rd,rd->r", away, away) - np.square(along) @ self.shares[:n]
-        return np.asarray(self.constant - 0.5 * squares)
-
-    def given(self, rows: np.ndarray) -> _Given:
-        """What the seen cells of rows (R, D) say; others are NaN.
-
-        The factors z of a row have the precision M = I + L_S' diag(1 / psi_S) L_S, of which the
-        sums over seen cells are a product of matrices for all rows.
-        """
-        n, D = self.n_real, self.location.shape[0]
-        seen = ~np.isnan(rows)
-        away = np.where(seen, rows - self.location, 0.0)
-        shares = self.shares[:n]
-        weights = self.columns[:, :n] * np.sqrt(shares / (1.0 - shares))
-        precisions = np.square(self.inverse)
-        loadings = weights / precisions[:, None]
-        products = (loadings[:, :, None] * weights[:, None, :]).reshape(D, n * n)
-        precision = np.eye(n) + (seen.astype(np.float64) @ products).reshape(len(rows), n, n)
-        lower = np.linalg.cholesky(precision)
-        half = np.linalg.solve(lower, (away @ weights)[:, :, None])[:, :, 0]
-        factors = np.linalg.solve(lower.transpose(0, 2, 1), half[:, :, None])[:, :, 0]
-        distances = np.square(away) @ precisions - np.square(half).sum(axis=1)
-        logs = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
-        logs += seen @ (math.log(2.0 * math.pi) - np.log(precisions))
-        joint = self.weight - 0.5 * (logs + distances)
-        return _Given(joint, distances, seen, away, loadings, factors, precision)
-
-
-class _Given(NamedTuple):
-    """Rows of which some cells were seen, under one component."""
-
-    log_joints: np.ndarray  # (R,)
-    distances: np.ndarray  # (R,)
-    seen: np.ndarray  # (R, D)
-    away: np.ndarray  # (R, D) From the location; 0 where nothing was seen.
-    loadings: np.ndarray  # (D, n)
-    factors: np.ndarray  # (R, n) Expected, and their precision.
-    precision: np.ndarray  # (R, n, n)
-
-    def completed(
-        self, part: _Component, weights: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Expected rows (R, D), and weighted sums of what else their squares and T have."""
-        n, c, R = self.loadings.shape[1], part.columns.shape[1], self.seen.shape[0]
-        D, missing = part.location.shape[0], (~self.seen).astype(np.float64)
-        rows = self.away + missing * (self.factors @ self.loadings.T)
-        covariance = np.linalg.inv(self.precision)
-        weighted = (missing * weights[:, None]).T
-        spread = (weighted @ covariance.reshape(R, n * n)).reshape(D, n, n)
-        noise = weighted.sum(axis=1) / np.square(part.inverse)
-        squares = noise + np.einsum("dh,dhg,dg->d", self.loadings, spread, self.loadings)
-        cross = (self.loadings[:, :, None] * part.columns[:, None, :]).reshape(D, n * c)
-        along = covariance @ (missing @ cross).reshape(R, n, c)
-        along = (weighted @ along.reshape(R, n * c)).reshape(D, n, c)
-        directions = np.einsum("dh,dhc->dc", self.loadings, along) + noise[:, None] * part.columns
-        return rows, squares, directions
 
 
 def _by_component(components: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
@@ -155,7 +60,7 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
     def work(start: int, stop: int) -> None:
         for k, places in grouped[start:stop]:
-            component = _Component.of(layout, model, k, weights)
+            component = Component.of(layout, model, k, weights)
             for first in range(0, places.shape[0], size):
                 some = places[first : first + size]
                 flat[some] = component.log_joints(rows[which[some]])
@@ -173,10 +78,11 @@ def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
 
     def work(start: int, stop: int) -> None:
         for members in blocks[start:stop]:
-            block = _Block(layout, model, members, weights, np.float64)
+            block = Block(layout, model, members, weights, np.float64)
             for first in range(0, rows.shape[0], _TILE):
-                some = slice(first, first + _TILE)
-                out[members, some] = block.log_joints(rows[some], is_partial).T
+                some = rows[first : first + _TILE]
+                joint = block.log_joints(some - block.origin, is_partial, some.__getitem__)
+                out[members, first : first + _TILE] = joint
 
     _run(work, len(blocks), float(rows.shape[0]) * K * layout.n_products)
     return out
@@ -192,81 +98,12 @@ def condition_pairs(
     for k, places in _by_component(candidates.ravel()):
         if k < 0:
             continue
-        component = _Component.of(layout, model, k, weights)
+        component = Component.of(layout, model, k, weights)
         for first in range(0, places.shape[0], _TILE):
             row, column = np.divmod(places[first : first + _TILE], candidates.shape[1])
-            given = component.given(rows[row])
+            given = component.given(rows[row] - component.location)
             joint[row, column], squares[row, column] = given.log_joints, given.distances
     return joint, squares
-
-
-class _Block:
-    """The components of a block about its origin, by default in float32."""
-
-    def __init__(
-        self,
-        layout: LowRankLayout,
-        model: Model,
-        members: np.ndarray,
-        weights: np.ndarray,
-        dtype: Any = np.float32,
-    ) -> None:
-        self.dtype = dtype
-        self.largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
-        self._model = layout, model, members, weights
-        locations = model.location[members]
-        self.origin = locations.mean(axis=0)
-        away = locations - self.origin
-        inverse, shares, columns = layout.split(model.factor[members])
-        precisions = np.square(inverse)
-        component, place = np.nonzero(shares[:, : layout.rank] > 0.0)
-        # Directions (n, D) of all components.
-        along = columns[component, :, place] * np.sqrt(shares[component, place])[:, None]
-        self.n_projections = along.shape[0]
-        linear = np.concatenate([along, precisions * away])
-        self.projections = np.ascontiguousarray(linear.T, dtype=dtype)
-        self.precisions = np.ascontiguousarray(precisions.T, dtype=dtype)
-        self.shifts = np.einsum("nd,nd->n", along, away[component]).astype(dtype)
-        self.sums = np.zeros((self.n_projections, members.shape[0]), dtype=dtype)
-        self.sums[np.arange(self.n_projections), component] = 1.0
-        self.at_location = np.einsum("gd,gd->g", precisions, np.square(away))
-        self.constants = weights[members] + model.log_normaliser[members]
-
-    def part(self, g: int) -> _Component:
-        """One of the components by itself."""
-        layout, model, members, weights = self._model
-        return _Component.of(layout, model, int(members[g]), weights)
-
-    def log_joints(self, rows: np.ndarray, is_partial: bool) -> np.ndarray:
-        """Log-joints (R, G) of rows (R, D)."""
-        if is_partial and np.isnan(rows).any():
-            n = self.constants.shape[0]
-            return np.stack([self.part(g).log_joints(rows) for g in range(n)], axis=1)
-        y = np.empty(rows.shape, dtype=self.dtype)
-        np.subtract(rows, self.origin, out=y, casting="same_kind")
-        products = y @ self.projections
-        along = products[:, : self.n_projections]
-        along -= self.shifts
-        np.square(along, out=along)
-        np.square(y, out=y)
-        squares = y @ self.precisions
-        # Terms that cancel are no larger than these.
-        sizes = squares.max(axis=0).astype(np.float64) + self.at_location
-        squares -= 2.0 * products[:, self.n_projections :]
-        if self.n_projections:
-            squares -= along @ self.sums
-        out = squares.astype(np.float64)
-        out += self.at_location
-        out *= -0.5
-        out += self.constants
-        rough = np.flatnonzero(sizes > self.largest)
-        if rough.shape[0]:
-            near = out[:, rough] > out.max(axis=1, keepdims=True) - _MATTERS
-            for place, g in enumerate(rough.tolist()):
-                some = np.flatnonzero(near[:, place])
-                if some.shape[0]:
-                    out[some, g] = self.part(g).log_joints(rows[some])
-        return np.asarray(out)
 
 
 def sweep(
@@ -306,24 +143,34 @@ def sweep(
             b, first, last = tiles[number]
             members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
             if b != at:
-                at, block = b, _Block(layout, model, members, weights)
+                at, block = b, Block(layout, model, members, weights)
             here = order[first:last]
             assert block is not None
-            joint = block.log_joints(source.gather(numbers[here]), is_partial)
+            its = numbers[here]
+            joint = block.log_joints(
+                source.gather_about(its, block.origin),
+                is_partial,
+                lambda some, its=its: source.gather(its[some]),  # type: ignore[misc]
+            )
             if beta != 1.0:
                 joint *= beta
-            largest = joint.max(axis=1)
-            posterior = np.exp(joint - largest[:, None])
-            total = posterior.sum(axis=1)
+            largest = joint.max(axis=0)
+            posterior = (joint - largest).astype(np.float32)
+            np.exp(posterior, out=posterior)
+            below = np.cumsum(posterior, axis=0)
+            total = below[-1]
             log_sums[here] = largest + np.log(total)
             if greedy:
-                drawn[here] = members[joint.argmax(axis=1)]
+                drawn[here] = members[joint.argmax(axis=0)]
             else:
-                below = np.cumsum(posterior, axis=1)[:, :-1] <= (u[here] * total)[:, None]
-                drawn[here] = members[below.sum(axis=1)]
+                # Rounded, a number below the total may become the total.
+                target = np.minimum(u[here] * total, np.nextafter(total, np.float32(0.0)))
+                place = (below[:-1] <= target.astype(np.float32)).sum(axis=0)
+                drawn[here] = members[place]
             if wants_statistics:
-                row, place = np.nonzero(posterior > _NEGLIGIBLE * total[:, None])
-                found[number] = here[row], members[place], posterior[row, place] / total[row]
+                counted = np.flatnonzero(posterior > np.float32(_NEGLIGIBLE) * total)
+                place, row = np.divmod(counted, here.shape[0])
+                found[number] = here[row], members[place], posterior.ravel()[counted] / total[row]
 
     sizes = np.diff(partition.offsets)
     evaluations = int(np.diff(ends) @ sizes)
@@ -341,7 +188,13 @@ def sweep(
         )
         row_weights, total_weight = source.weights_of(numbers)
         sums = _sums_of_pairs(
-            layout, model, source.gather, numbers[row], k, weight * row_weights[row], partition
+            layout,
+            model,
+            source.gather_about,
+            numbers[row],
+            k,
+            weight * row_weights[row],
+            partition,
         )
         statistics = Statistics(partition.members, *sums, total_weight)
     return Swept(drawn, statistics, log_sums, evaluations)
@@ -350,7 +203,7 @@ def sweep(
 def _sums_of_pairs(
     layout: LowRankLayout,
     model: Model,
-    gather: Callable[[np.ndarray], np.ndarray],
+    gather: Callable[[np.ndarray, np.ndarray], np.ndarray],
     rows: np.ndarray,
     components: np.ndarray,
     weights: np.ndarray,
@@ -364,7 +217,7 @@ def _sums_of_pairs(
 
     def work(start: int, stop: int) -> None:
         for k, places in grouped[start:stop]:
-            part = _Component.of(layout, model, k, log_weight)
+            part = Component.of(layout, model, k, log_weight)
             _add_component(sums, int(place[k]), layout, part, gather, rows[places], weights[places])
 
     _run(work, len(grouped), float(rows.shape[0]) * layout.n_products)
@@ -381,41 +234,43 @@ def _add_component(
     sums: Sums,
     place: int,
     layout: LowRankLayout,
-    part: _Component,
-    gather: Callable[[np.ndarray], np.ndarray],
+    part: Component,
+    gather: Callable[[np.ndarray, np.ndarray], np.ndarray],
     rows: np.ndarray,
     weights: np.ndarray,
-    dtype: Any = np.float32,
 ) -> None:
     """Sums of the rows of one component, about its location."""
     mass, squares, mean, scatter, _ = sums
     D, c = layout.n_coordinates, part.columns.shape[1]
-    columns = part.columns.astype(dtype)
-    first, second, along = np.zeros(D), np.zeros(D), np.zeros((D, c))
+    second, along = np.zeros(D), np.zeros((D, c + 1))
     for start in range(0, rows.shape[0], _PIECE):
         some = slice(start, start + _PIECE)
-        values = gather(rows[some])
-        away, w = np.empty(values.shape, dtype=dtype), weights[some].astype(dtype)
+        away = gather(rows[some], part.location)
         # A sum is NaN if a value is.
-        if np.isnan(values.sum()):
-            given = part.given(values)
-            away[:], squared, crossed = given.completed(part, weights[some])
+        if np.isnan(away.sum()):
+            completed, squared, crossed = part.given(away).completed(part, weights[some])
+            away = completed.astype(away.dtype)
             second += squared
-            along += crossed
-        else:
-            np.subtract(values, part.location, out=away, casting="same_kind")
-        if c:
-            along += away.T @ ((away @ columns) * w[:, None])
-        first += w @ away
+            along[:, :c] += crossed
+        w = weights[some].astype(away.dtype)
+        weighted = np.empty((away.shape[0], c + 1), dtype=away.dtype)
+        weighted[:, c] = w
+        np.multiply(away @ part.columns.astype(away.dtype), w[:, None], out=weighted[:, :c])
+        along += away.T @ weighted
         second += w @ np.square(away, out=away)
     total = float(weights.sum())
     if not total > 0.0:
         return
+    first = along[:, c]
     mass[place], squares[place] = total, float(weights @ weights)
     mean[place] = part.location + first / total
     variances, _, directions = layout.split(scatter[place : place + 1])
     variances[0] = np.maximum(second - np.square(first) / total, 0.0)
-    directions[0, :, :c] = along
+    directions[0, :, :c] = along[:, :c]
+
+
+def _rows_about(rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    return lambda some, origin: rows[some] - origin
 
 
 def sums_of_all(
@@ -427,14 +282,14 @@ def sums_of_all(
 ) -> Sums:
     assert isinstance(layout, LowRankLayout)
     K = responsibilities.shape[0]
-    sums = _no_sums(K, layout)
+    sums, gather = _no_sums(K, layout), _rows_about(rows)
 
     def work(start: int, stop: int) -> None:
         for k in range(start, stop):
             w = weights * responsibilities[k]
             some = np.flatnonzero(w)
             part = _start_at(layout, rows, w, model, k)
-            _add_component(sums, k, layout, part, rows.__getitem__, some, w[some], np.float64)
+            _add_component(sums, k, layout, part, gather, some, w[some])
 
     _run(work, K, float(rows.shape[0]) * K * layout.n_products)
     return sums
@@ -442,13 +297,13 @@ def sums_of_all(
 
 def _start_at(
     layout: LowRankLayout, rows: np.ndarray, weights: np.ndarray, model: Model | None, k: int
-) -> _Component:
+) -> Component:
     """A component of a model; without one, at the row that counts most, without directions."""
     if model is not None:
-        return _Component.of(layout, model, k, log_weights(model))
+        return Component.of(layout, model, k, log_weights(model))
     D = layout.n_coordinates
     nothing = np.zeros(0), np.zeros((D, 0))
-    return _Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0, 0.0)
+    return Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0, 0.0)
 
 
 def pair_statistics(
@@ -465,14 +320,14 @@ def pair_statistics(
     row, place = np.nonzero(components >= 0)
     w = pair_weights[row, place] * weights[row]
     grouped = list(_by_component(components[row, place]))
-    sums = _no_sums(len(grouped), layout)
+    sums, gather = _no_sums(len(grouped), layout), _rows_about(rows)
 
     def work(start: int, stop: int) -> None:
         for slot in range(start, stop):
             k, places = grouped[slot]
             its, shares = row[places], w[places]
             part = _start_at(layout, rows[its], shares, model, k)
-            _add_component(sums, slot, layout, part, rows.__getitem__, its, shares, np.float64)
+            _add_component(sums, slot, layout, part, gather, its, shares)
 
     _run(work, len(grouped), float(row.shape[0]) * layout.n_products)
     members = np.array([k for k, _ in grouped], dtype=np.int32)

@@ -21,6 +21,9 @@ class Rows(Protocol):
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
 
+    def gather_about(self, rows: np.ndarray, origin: np.ndarray) -> np.ndarray:
+        """Deviations of the given rows from an origin (D,), as (B, D) float32."""
+
     def weights_of(self, rows: np.ndarray) -> tuple[np.ndarray, float]:
         """Weights of the given rows, (B,), and what as many rows weigh on average."""
 

@@ -1,0 +1,181 @@
+"""Components of low rank as they are evaluated: one by one in float64, or a block in products.
+
+A block's log-joints are products in float32 about its origin. Where rounding may reach a hundredth
+of a nat, the components that matter to a row are evaluated again about their own locations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pickmix.families.layout import Layout, Model
+from pickmix.families.low_rank_layout import LowRankLayout
+
+_MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
+_MATTERS = 20.0  # Nats below the best component of a row.
+_EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
+
+
+class Component(NamedTuple):
+    """One component in float64."""
+
+    location: np.ndarray  # (D,)
+    inverse: np.ndarray  # (D,) 1 / s.
+    shares: np.ndarray  # (c,) f, 0 for spare directions.
+    columns: np.ndarray  # (D, c) C, with spare directions.
+    constant: float  # Log-joint at the location.
+    weight: float  # Logarithm of the weight.
+
+    @property
+    def n_real(self) -> int:
+        return int((self.shares > 0.0).sum())
+
+    @classmethod
+    def of(cls, layout: Layout, model: Model, k: int, weights: np.ndarray) -> Component:
+        assert isinstance(layout, LowRankLayout)
+        inverse, shares, columns = layout.split(model.factor[k : k + 1])
+        n = int((shares[0, : layout.rank] >= 0.0).sum())
+        weight = float(weights[k])
+        constant = weight + float(model.log_normaliser[k])
+        return cls(
+            model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
+        )
+
+    def log_joints(self, rows: np.ndarray) -> np.ndarray:
+        """Log-joints (R,) of rows (R, D), about the location."""
+        n, away = self.n_real, rows - self.location
+        if np.isnan(away).any():
+            return self.given(away).log_joints
+        along = away @ self.columns[:, :n]
+        away *= self.inverse
+        squares = np.einsum("rd,rd->r", away, away) - np.square(along) @ self.shares[:n]
+        return np.asarray(self.constant - 0.5 * squares)
+
+    def given(self, away: np.ndarray) -> Given:
+        """What the seen cells of rows say, by deviations (R, D); others are NaN.
+
+        The factors z of a row have the precision M = I + L_S' diag(1 / psi_S) L_S, of which the
+        sums over seen cells are a product of matrices for all rows.
+        """
+        n, D = self.n_real, self.location.shape[0]
+        seen = ~np.isnan(away)
+        away = np.where(seen, away, 0.0).astype(np.float64, copy=False)
+        shares = self.shares[:n]
+        weights = self.columns[:, :n] * np.sqrt(shares / (1.0 - shares))
+        precisions = np.square(self.inverse)
+        loadings = weights / precisions[:, None]
+        products = (loadings[:, :, None] * weights[:, None, :]).reshape(D, n * n)
+        precision = np.eye(n) + (seen.astype(np.float64) @ products).reshape(len(away), n, n)
+        lower = np.linalg.cholesky(precision)
+        half = np.linalg.solve(lower, (away @ weights)[:, :, None])[:, :, 0]
+        factors = np.linalg.solve(lower.transpose(0, 2, 1), half[:, :, None])[:, :, 0]
+        distances = np.square(away) @ precisions - np.square(half).sum(axis=1)
+        logs = 2.0 * np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(axis=1)
+        logs += seen @ (math.log(2.0 * math.pi) - np.log(precisions))
+        joint = self.weight - 0.5 * (logs + distances)
+        return Given(joint, distances, seen, away, loadings, factors, precision)
+
+
+class Given(NamedTuple):
+    """Rows of which some cells were seen, under one component."""
+
+    log_joints: np.ndarray  # (R,)
+    distances: np.ndarray  # (R,)
+    seen: np.ndarray  # (R, D)
+    away: np.ndarray  # (R, D) From the location; 0 where nothing was seen.
+    loadings: np.ndarray  # (D, n)
+    factors: np.ndarray  # (R, n) Expected, and their precision.
+    precision: np.ndarray  # (R, n, n)
+
+    def completed(
+        self, part: Component, weights: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Expected rows (R, D), and weighted sums of what else their squares and T have."""
+        n, c, R = self.loadings.shape[1], part.columns.shape[1], self.seen.shape[0]
+        D, missing = part.location.shape[0], (~self.seen).astype(np.float64)
+        rows = self.away + missing * (self.factors @ self.loadings.T)
+        covariance = np.linalg.inv(self.precision)
+        weighted = (missing * weights[:, None]).T
+        spread = (weighted @ covariance.reshape(R, n * n)).reshape(D, n, n)
+        noise = weighted.sum(axis=1) / np.square(part.inverse)
+        squares = noise + np.einsum("dh,dhg,dg->d", self.loadings, spread, self.loadings)
+        cross = (self.loadings[:, :, None] * part.columns[:, None, :]).reshape(D, n * c)
+        along = covariance @ (missing @ cross).reshape(R, n, c)
+        along = (weighted @ along.reshape(R, n * c)).reshape(D, n, c)
+        directions = np.einsum("dh,dhc->dc", self.loadings, along) + noise[:, None] * part.columns
+        return rows, squares, directions
+
+
+class Block:
+    """The components of a block about its origin, by default in float32."""
+
+    def __init__(
+        self,
+        layout: LowRankLayout,
+        model: Model,
+        members: np.ndarray,
+        weights: np.ndarray,
+        dtype: Any = np.float32,
+    ) -> None:
+        self._largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
+        self._model = layout, model, members, weights
+        locations = model.location[members]
+        self.origin = locations.mean(axis=0)
+        away = locations - self.origin
+        inverse, shares, columns = layout.split(model.factor[members])
+        precisions = np.square(inverse)
+        component, place = np.nonzero(shares[:, : layout.rank] > 0.0)
+        # Directions (n, D) of all components, one after another.
+        along = columns.transpose(0, 2, 1)[component, place]
+        along *= np.sqrt(shares[component, place])[:, None]
+        self._n_directions = along.shape[0]
+        # What directions, squared, and linear parts add to the squares.
+        self._sums = np.zeros((members.shape[0], along.shape[0] + members.shape[0]), dtype=dtype)
+        self._sums[component, np.arange(along.shape[0])] = -1.0
+        np.fill_diagonal(self._sums[:, along.shape[0] :], -2.0)
+        self._linear = np.concatenate([along, precisions * away], dtype=dtype, casting="same_kind")
+        self._precisions = precisions.astype(dtype)
+        self._shifts = np.einsum("nd,nd->n", along, away[component]).astype(dtype)[:, None]
+        self._at_location = np.einsum("gd,gd->g", precisions, np.square(away))
+        self._constants = weights[members] + model.log_normaliser[members]
+
+    def _part(self, g: int) -> Component:
+        """One of the components by itself."""
+        layout, model, members, weights = self._model
+        return Component.of(layout, model, int(members[g]), weights)
+
+    def log_joints(
+        self, y: np.ndarray, is_partial: bool, rows: Callable[[np.ndarray], np.ndarray]
+    ) -> np.ndarray:
+        """Log-joints (G, R) of deviations y (R, D) from the origin, which are overwritten.
+
+        `rows` returns some of the R rows as they are.
+        """
+        if is_partial and np.isnan(y).any():
+            values, n = rows(np.arange(y.shape[0])), self._constants.shape[0]
+            return np.stack([self._part(g).log_joints(values) for g in range(n)])
+        products = self._linear @ y.T
+        along = products[: self._n_directions]
+        along -= self._shifts
+        np.square(along, out=along)
+        np.square(y, out=y)
+        squares = self._precisions @ y.T
+        # Terms that cancel are no larger than these.
+        sizes = squares.max(axis=1).astype(np.float64) + self._at_location
+        squares += self._sums @ products
+        out = squares.astype(np.float64)
+        out += self._at_location[:, None]
+        out *= -0.5
+        out += self._constants[:, None]
+        rough = np.flatnonzero(sizes > self._largest)
+        if rough.shape[0]:
+            near = out[rough] > out.max(axis=0) - _MATTERS
+            for g, is_near in zip(rough.tolist(), near, strict=True):
+                some = np.flatnonzero(is_near)
+                if some.shape[0]:
+                    out[g, some] = self._part(g).log_joints(rows(some))
+        return np.asarray(out)
