@@ -186,7 +186,7 @@ class MixtureState:
             self.masses[components],
             moments.squares[components] * self.model.decay[SQUARE_SCALE],
             moments.mean[components],
-            moments.scatter[components],
+            self.layout.take(moments.scatter, components),
             moments.counts[components],
         )
 

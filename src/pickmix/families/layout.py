@@ -77,6 +77,10 @@ class Layout(NamedTuple):
         """Multiply-adds of one evaluation, roughly."""
         return self.n_products + 3.0 * self.n_coordinates + 10.0 * len(self.offsets) + 10.0
 
+    def take(self, scatters: np.ndarray, components: np.ndarray) -> np.ndarray:
+        """Scatters (n, P) of components (n,) of (K, P), copied."""
+        return np.asarray(scatters[components])
+
     def mixed_scatters(
         self,
         shares: np.ndarray,

@@ -135,7 +135,7 @@ class LowRankGaussian(Family):
         failures = np.zeros(members.shape[0], dtype=np.bool_)
         for some in self.layout.pieces(members.shape[0]):
             k = members[some]
-            noise, q, d = self._components(moments.scatter[k], counts[k], prior)
+            noise, q, d = self._components(self.layout.narrow(moments.scatter, k), counts[k], prior)
             away = np.flatnonzero(k == prior.background)
             noise[away] = np.square(prior.reach) + self.floors
             q[away], d[away] = 0.0, ABSENT
@@ -169,7 +169,9 @@ class LowRankGaussian(Family):
         width = int(n_kept.max(initial=0))
         place, n_new = np.arange(width), max(0, width - raw.shape[1])
         raw, d = (np.pad(each, ((0, 0), (0, n_new)))[:, :width] for each in (raw, d))
-        columns = directions[:, :, :width] / np.sqrt(used)[:, :, None]
+        columns, directions = np.zeros((*used.shape, width)), directions[:, :, :width]
+        known = columns[:, :, : directions.shape[2]]
+        np.divide(directions, np.sqrt(used)[:, :, None], out=known)
         columns /= np.sqrt(np.where(raw > 0.0, raw, 1.0))[:, None, :]
         columns *= (place < n_old)[:, None, :]
         begun, lasting = np.flatnonzero(n_old[:, 0] < n_kept[:, 0]), place < n_kept
@@ -188,15 +190,16 @@ class LowRankGaussian(Family):
         self, model: Model, components: np.ndarray, noise: np.ndarray, q: np.ndarray, d: np.ndarray
     ) -> None:
         """Write covariances of components (n,) into a model."""
-        packed = np.zeros((components.shape[0], self.layout.n_products))
-        inverse, shares, columns = self.layout.split(packed)
-        known = np.maximum(d, 0.0)
-        inverse[:] = 1.0 / np.sqrt(noise)
-        width = d.shape[1]
-        shares[:, width : self.rank] = ABSENT
+        layout, width = self.layout, d.shape[1]
+        known, inverse = np.maximum(d, 0.0), 1.0 / np.sqrt(noise)
+        shares = np.full((components.shape[0], self.rank), ABSENT)
         shares[:, :width] = np.where(d == ABSENT, ABSENT, known / (1.0 + known))
-        np.multiply(q, inverse[:, :, None], out=columns[:, :, :width])
-        model.factor[components] = packed
+        packed = np.empty((components.shape[0], layout.n_coordinates * (width + 2)))
+        own = layout.split(packed)
+        own[0][:], own[1][:] = inverse, 0.0
+        own[1][:, : self.rank] = shares
+        np.multiply(q, inverse[:, :, None], out=own[2])
+        layout.put(model.factor, components, packed)
         half = np.log(noise).sum(axis=1) + np.log1p(known).sum(axis=1)
         half += noise.shape[1] * math.log(2.0 * math.pi)
         model.log_normaliser[components] = -0.5 * half

@@ -15,7 +15,8 @@ was swept with; only such of one model may be added.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import bisect
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -66,21 +67,53 @@ class LowRankLayout(Layout):
         return 0.0
 
     def split(self, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Views (n, D), (n, D) and (n, D, H) of packed numbers (n, P), direction by direction."""
+        """Views (n, D), (n, D) and (n, D, H) of packed numbers (n, P), direction by direction.
+
+        Of narrower ones, (n, D (w + 2)), there are w directions.
+        """
         D = self.n_coordinates
-        directions = packed[:, 2 * D :].reshape(packed.shape[0], self.rank, D)
+        directions = packed[:, 2 * D :].reshape(packed.shape[0], packed.shape[1] // D - 2, D)
         return packed[:, :D], packed[:, D : 2 * D], directions.transpose(0, 2, 1)
 
     def used(self, directions: np.ndarray) -> np.ndarray:
         """Directions (n, D, w) of moments without those that are zero for all n."""
-        least, most = 0, directions.shape[2]
-        while least < most:
-            middle = (least + most) // 2
-            if directions[:, :, middle].any():
-                least = middle + 1
-            else:
-                most = middle
-        return directions[:, :, :least]
+        n = _n_used(directions.shape[2], lambda place: bool(directions[:, :, place].any()))
+        return directions[:, :, :n]
+
+    def parts(
+        self, factors: np.ndarray, some: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """1 / s (n, D), f (n, c) and C (n, D, c) of components (n,) of a model's factors (K, P)."""
+        D = self.n_coordinates
+        shares = factors[some, D : D + self.rank]
+        c = int((shares >= 0.0).sum(axis=1).max(initial=0))
+        inverse, _, columns = self.split(factors[some, : (c + 2) * D])
+        return inverse, shares[:, :c], columns
+
+    def narrow(self, packed: np.ndarray, some: np.ndarray) -> np.ndarray:
+        """Packed moments (n, D (w + 2)) of components (n,), without directions that none has.
+
+        What most components leave empty is most of the memory of a high rank: it is not touched.
+        """
+        D = self.n_coordinates
+        shaped = packed.reshape(packed.shape[0], self.rank + 2, D)
+        n = _n_used(self.rank, lambda place: bool(shaped[some, place + 2].any()))
+        return np.asarray(shaped[some, : n + 2].reshape(some.shape[0], (n + 2) * D))
+
+    def put(self, packed: np.ndarray, some: np.ndarray, narrow: np.ndarray) -> None:
+        """Replace components (n,) of packed numbers (K, P) by narrow ones (n, D (w + 2))."""
+        n, D = narrow.shape[1] // self.n_coordinates, self.n_coordinates
+        shaped = packed.reshape(packed.shape[0], self.rank + 2, D)
+        while n < self.rank + 2 and shaped[some, n].any():
+            shaped[some, n] = 0.0
+            n += 1
+        packed[some, : narrow.shape[1]] = narrow
+
+    def take(self, scatters: np.ndarray, some: np.ndarray) -> np.ndarray:
+        narrow = self.narrow(scatters, some)
+        out = np.zeros((some.shape[0], self.n_products))
+        out[:, : narrow.shape[1]] = narrow
+        return out
 
     def pieces(self, n: int, first: int = 0) -> Iterator[slice]:
         """Ranges that cover first, ..., n - 1, of as many components as the cache holds."""
@@ -104,36 +137,37 @@ class LowRankLayout(Layout):
             if some.shape[0] == 1 and not away[some].any():
                 out[group] = scatters[some[0]]
             elif some.shape[0]:
-                self._mix(shares[some], scatters[some], away[some], out[group : group + 1])
+                its = self.narrow(scatters, some)
+                self._mix(shares[some], list(its), away[some], out[group : group + 1])
         return out
 
     def merged_scatters(
         self, share: np.ndarray, one: np.ndarray, other: np.ndarray, away: np.ndarray
     ) -> np.ndarray:
-        out = np.zeros_like(one)
+        out, every = np.zeros(one.shape), np.arange(one.shape[0])
+        one, other = self.narrow(one, every), self.narrow(other, every)
         for n, part in enumerate(share[:, 0].tolist()):
             shares = np.array([1.0 - part, part])
             apart = np.stack([-part * away[n], (1.0 - part) * away[n]])
-            self._mix(shares, np.stack([one[n], other[n]]), apart, out[n : n + 1])
+            self._mix(shares, [one[n], other[n]], apart, out[n : n + 1])
         return out
 
     def _mix(
-        self, shares: np.ndarray, scatters: np.ndarray, away: np.ndarray, out: np.ndarray
+        self, shares: np.ndarray, scatters: list[np.ndarray], away: np.ndarray, out: np.ndarray
     ) -> None:
         """Write the scatter of one group of components into out (1, P), exact but for its rank.
 
         The covariance of a group is F F' + diag psi with F of all loadings and distances; what is
         dropped of it stays in the variances.
         """
-        variances, reference, directions = self.split(scatters)
-        values = eigenvalues(self, scatters)
-        columns, noise = [], np.zeros(away.shape[1])
-        for n, share in enumerate(shares.tolist()):
-            some = np.flatnonzero(values[n] > 1.0)
-            scale = np.sqrt(share * (1.0 - 1.0 / values[n, some]))
-            columns.append(directions[n][:, some] * scale)
-            noise += share * np.where(reference[n] > 0.0, reference[n], variances[n])
-        total = shares @ (variances + np.square(away))
+        columns, noise, total = [], np.zeros(away.shape[1]), shares @ np.square(away)
+        for share, scatter in zip(shares.tolist(), scatters, strict=True):
+            (variances,), (reference,), (directions,) = self.split(scatter[None])
+            (values,) = eigenvalues(self, scatter[None])
+            some = np.flatnonzero(values > 1.0)
+            columns.append(directions[:, some] * np.sqrt(share * (1.0 - 1.0 / values[some])))
+            noise += share * np.where(reference > 0.0, reference, variances)
+            total += share * variances
         noise = np.maximum(noise, 1e-8 * total)
         loadings = np.concatenate([*columns, (np.sqrt(shares)[:, None] * away).T], axis=1)
         q, d = canonical(loadings, noise)
@@ -169,6 +203,11 @@ class LowRankLayout(Layout):
         directions[:, :, c:] = 0.0
         np.multiply(q, np.sqrt(values)[..., None, :], out=directions[:, :, :c])
         directions[:, :, :c] *= np.sqrt(noise)[..., None]
+
+
+def _n_used(most: int, is_used: Callable[[int], bool]) -> int:
+    """How many places of 0, ..., most - 1 are used; the used ones come first."""
+    return bisect.bisect_left(range(most), True, key=lambda place: not is_used(place))
 
 
 def eigenvalues(layout: LowRankLayout, scatters: np.ndarray) -> np.ndarray:

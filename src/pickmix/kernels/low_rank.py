@@ -376,29 +376,28 @@ def _blend_components(
     old: np.ndarray,
 ) -> None:
     k, mass = statistics.members[some], statistics.mass[some, None]
-    inverse, shares, columns = layout.split(model.factor[k])
-    c = int((shares[:, : layout.rank] >= 0.0).sum(axis=1).max(initial=0))
-    columns = columns[:, :, :c]
+    inverse, shares, columns = layout.parts(model.factor, k)
+    c = shares.shape[1]
     diagonal, _, along = layout.split(statistics.scatter[some])
     mean = statistics.mean[some]
     shift = mean - model.location[k]
     diagonal, scatter = diagonal / mass, along[:, :, :c] / mass[:, :, None]
     scatter -= shift[:, :, None] * (shift[:, None, :] @ columns)
-    out = moments.scatter[k] if old.any() else np.empty((k.shape[0], layout.n_products))
+    out = np.empty((k.shape[0], (c + 2) * layout.n_coordinates))
     if old.any():
+        before = layout.narrow(moments.scatter, k)
         kept, away = old[:, :, None], mean - moments.mean[k]
-        scatter = kept * layout.times(out, columns) + (1.0 - kept) * scatter
+        scatter = kept * layout.times(before, columns) + (1.0 - kept) * scatter
         scatter += kept * (1.0 - kept) * away[:, :, None] * (away[:, None, :] @ columns)
-        before = layout.split(out)[0]
-        diagonal = old * before + (1.0 - old) * (diagonal + old * np.square(away))
+        diagonal = old * layout.split(before)[0] + (1.0 - old) * (diagonal + old * np.square(away))
     if layout.monotone:
         for n in range(k.shape[0]):
-            some_columns = shares[n, :c] >= 0.0
+            some_columns = shares[n] >= 0.0
             loadings, noise = em_step(
                 scatter[n][:, some_columns],
                 diagonal[n],
                 columns[n][:, some_columns],
-                shares[n, :c][some_columns],
+                shares[n][some_columns],
             )
             q, d = canonical(loadings, noise)
             total = noise + np.square(loadings).sum(axis=1)
@@ -406,4 +405,4 @@ def _blend_components(
     else:
         noise = 1.0 / np.square(inverse)
         layout.write(out, diagonal, noise, *whitened_step(scatter, np.sqrt(noise)))
-    moments.scatter[k] = out
+    layout.put(moments.scatter, k, out)

@@ -126,9 +126,9 @@ class Block:
         locations = model.location[members]
         self.origin = locations.mean(axis=0)
         away = locations - self.origin
-        inverse, shares, columns = layout.split(model.factor[members])
+        inverse, shares, columns = layout.parts(model.factor, members)
         precisions = np.square(inverse)
-        component, place = np.nonzero(shares[:, : layout.rank] > 0.0)
+        component, place = np.nonzero(shares > 0.0)
         # Directions (n, D) of all components, one after another.
         along = columns.transpose(0, 2, 1)[component, place]
         along *= np.sqrt(shares[component, place])[:, None]
