@@ -271,6 +271,28 @@ class TestSampleGiven:
     def test_bad_conditions(self, places, tables, model, given, message):
         assert message in error_of("sample", model_of(places, tables, model), "--given", given)
 
+    def test_conditions(self, places, tables):
+        header, rows = printed_rows("sample", places / "model", "-n", 50, "--given", "5 < a <= 6")
+        first = np.array(rows, dtype=float)[:, header.index("a")]
+        assert first.min() > 5.0
+        assert first.max() <= 6.0
+        given = ["--given", 'species in {"Chin, strap"}', "--given", "mass>3700"]
+        header, rows = printed_rows("sample", tables / "model", "-n", 30, *given)
+        assert {row[0] for row in rows} == {"Chin, strap"}
+        assert all(float(row[1]) > 3700 for row in rows)
+
+    @pytest.mark.parametrize(
+        ("model", "given", "message"),
+        [
+            ("numbers", "a > x", "--given a must be about numbers, got '> x'"),
+            ("table", "species > b", "--given species must be a set of levels"),
+            ("table", "mass in 3", "--given must be NAME=VALUE, got 'mass in 3'"),
+            ("table", "born > May", "--given born must hold dates"),
+        ],
+    )
+    def test_bad_ranges(self, places, tables, model, given, message):
+        assert message in error_of("sample", model_of(places, tables, model), "--given", given)
+
     def test_a_column_twice(self, places):
         given = ["--given", "a=1", "--given", "a=2"]
         assert "must name each column once" in error_of("sample", places / "model", *given)

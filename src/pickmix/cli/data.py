@@ -336,7 +336,8 @@ class _OptionWording(Wording):
         return str(name)
 
     def parameter(self, parameter: str, column: Any) -> str:
-        return f"--{'kind' if parameter == 'schema' else parameter} {column}"
+        option = {"schema": "kind", "where": "given"}.get(parameter, parameter)
+        return f"--{option} {column}"
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ from pickmix.cli.output import (
 from pickmix.cli.saved import Chunk, SavedModel, load_model, model_argument, query_options, querying
 from pickmix.families.column_trees import TreeOfColumnsError
 from pickmix.inputs.columns import TypedColumn
-from pickmix.inputs.errors import aligned, warn_caller
+from pickmix.inputs.conditions import split_condition
+from pickmix.inputs.errors import InputError, aligned, warn_caller
 from pickmix.inputs.files import column_numbers
 from pickmix.inputs.kinds import as_fitted, as_numbers, settled
 from pickmix.inputs.text import (
@@ -221,7 +222,8 @@ def _show_unusual(cells: list[dict[str, Any]]) -> None:
     "--given",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A column that has this value in all rows; the others are drawn given it. May be given "
+    help="A column that has this value in all rows; the others are drawn given it. Or a condition, "
+    "in quotes: 'x > 0', '0 < x <= 5', 'x in [0, 5]', 'colour in {red, blue}'. May be given "
     "several times.",
 )
 @seed_option("Random seed.")
@@ -237,7 +239,7 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
     \b
     Example:
       pickmix sample pickmix-model -n 10000 --seed 1 --out made.csv
-      pickmix sample penguins -n 100 --given species=Adelie --given year=2008
+      pickmix sample penguins -n 100 --given species=Adelie --given 'mass > 4000'
     """
     output = Output(out)
     saved = load_model(model)
@@ -251,30 +253,33 @@ def sample(model: Path, n_rows: int, given: tuple[str, ...], seed: int, out: Pat
 
 
 def _draw(saved: SavedModel, n_rows: int, given: tuple[str, ...], seed: int) -> Columns:
-    conditions = dict(_condition(saved, text) for text in given)
-    if len(conditions) < len(given):
-        raise ValueError(f"--given must name each column once, got {', '.join(given)}")
+    values, where = _conditions(saved, given)
     if saved.is_table:
         known = saved.estimator.schema_
-        values = {
+        typed = {
             name: as_fitted(known[name], text_column([text])).value(0)
-            for name, text in conditions.items()
+            for name, text in values.items()
         }
-        table = saved.estimator.sample(n_rows, random_state=seed, given=values or None)
-        if values:
-            _warn_of_rare({name: [value] for name, value in values.items()}, saved.estimator)
+        table = saved.estimator.sample(n_rows, random_state=seed, given=typed or None, where=where)
+        if typed:
+            _warn_of_rare({name: [value] for name, value in typed.items()}, saved.estimator)
         columns = table if isinstance(table, dict) else {n: table[n] for n in table.column_names}
         return {name: np.asarray(column) for name, column in columns.items()}
     if given:
         saved.require_conditionals("sample --given")
         rows = np.full((n_rows, saved.estimator.n_features_in_), np.nan)
-        for name, text in conditions.items():
+        for name, text in values.items():
             if not is_number(text):
                 raise ValueError(f"--given {name} must be a number, got {text!r}")
             rows[:, saved.labels.index(name)] = float(text)
         numbers = np.flatnonzero(~np.isnan(rows[0]))
-        _warn_of_rare(rows[:1, numbers], saved.estimator, numbers.tolist())
-        rows = saved.estimator.sample_conditional(rows, random_state=seed)
+        if numbers.size:
+            _warn_of_rare(rows[:1, numbers], saved.estimator, numbers.tolist())
+        by_number = {saved.labels.index(name): text for name, text in where.items()}
+        try:
+            rows = saved.estimator.sample_conditional(rows, random_state=seed, where=by_number)
+        except InputError as error:
+            raise error.replaced(column=saved.labels[int(error.column)]) from error
         return dict(zip(saved.labels, rows.T, strict=True))
     saved.estimator.random_state = seed
     rows, components = saved.estimator.sample(n_rows)
@@ -301,6 +306,21 @@ def _warn_of_rare(given: Any, estimator: Any, columns: list[int] | None = None) 
     typical = marginal.score_samples(drawn[0] if isinstance(drawn, tuple) else drawn).min()
     if marginal.score_samples(given)[0] < typical - _FAR:
         warn_caller("The --given values are far from all rows of the fit; so may be the others.")
+
+
+def _conditions(saved: SavedModel, given: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """Values of columns by name, and other conditions."""
+    values, where = {}, {}
+    for text in given:
+        split = split_condition(text, saved.labels)
+        if split is None or split[1].startswith("="):
+            name, value = _condition(saved, text)
+            values[name] = value
+        else:
+            where[split[0]] = split[1]
+    if len(values.keys() | where.keys()) < len(given):
+        raise ValueError(f"--given must name each column once, got {', '.join(given)}")
+    return values, where
 
 
 def _condition(saved: SavedModel, text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -27,9 +27,11 @@ from pickmix.estimators.queries import DensityQueries, weighted_mean
 from pickmix.estimators.row_sources import by_chunks, read_fitted
 from pickmix.families.base import RandomSource
 from pickmix.inputs.arrays import check_noise, read_numbers
+from pickmix.inputs.conditions import Allowed
 from pickmix.inputs.open_rows import is_dask, is_source
 from pickmix.model.columns import Columns
 from pickmix.model.conditional import ConditionalMixtures, check_quantiles, impute_rows
+from pickmix.model.events import make_events
 from pickmix.model.explanation import Explanation, explain_rows
 from pickmix.model.merging import Merges, MergeTree, merge_model, score_levels
 from pickmix.model.mixture import MixtureModel
@@ -415,6 +417,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         n_draws: int,
         random_state: RandomSeed,
         noise: ArrayLike | None = None,
+        allowed: Mapping[int, Allowed] | None = None,
     ) -> Any:
         """As `impute`, of rows (N, D) and what makes an answer of filled ones."""
         check_choice("strategy", strategy, ("mean", "mode", "draw"))
@@ -428,19 +431,29 @@ class MixtureQueries(DensityQueries, abc.ABC):
         if with_gaps.size:
             part = None if covariances is None else covariances[with_gaps]
             query = QueryRows(self.model_, rows[with_gaps], part, terms.level_weights, terms.maps)
-            filled[:, with_gaps] = impute_rows(query, strategy, n_draws, random)
+            events = make_events(query, allowed or {}, terms)
+            filled[:, with_gaps] = impute_rows(query, strategy, n_draws, random, events)
         answers = [fill(complete, random) for complete in filled]
         if n_draws == 1:
             return answers[0]
         return np.stack(answers) if isinstance(answers[0], np.ndarray) else answers
 
-    def sample_conditional(self, X: Any, random_state: RandomSeed = None) -> Any:
+    def sample_conditional(
+        self, X: Any, random_state: RandomSeed = None, *, where: Mapping[Any, Any] | None = None
+    ) -> Any:
         """Fill in the missing cells by one draw each: `impute` with "draw".
 
         Parameters
         ----------
         X : array-like of shape (N, D), data frame or table
         random_state : int, RandomState, Generator or None, default=None
+        where : dict, default=None
+            Conditions that draws meet, on columns without values in X: ``{column: condition}``. A
+            condition is a text, ``"> 0"``, ``">= 0"``, ``"< 5"``, ``"<= 5"``, ``"= 0"``, ``"in (0,
+            5]"`` or ``"in {red, blue}"``, or a list of values. Draws are exact. No row is drawn
+            twice if given a component the columns with conditions are independent of each other;
+            else one condition is met at once and the others by drawing again, and conditions that
+            less than one row in a thousand then meets are refused.
 
         Returns
         -------
@@ -455,8 +468,13 @@ class MixtureQueries(DensityQueries, abc.ABC):
         >>> mixture.sample_conditional([[np.nan, 0.0], [1.0, np.nan]], random_state=0)
         array([[0., 0.],
                [1., 1.]])
+
+        >>> mixture.sample_conditional([[np.nan, np.nan]], random_state=0, where={0: "> 0"})
+        array([[1., 1.]])
         """
-        return self.impute(X, "draw", random_state=random_state)
+        terms, allowed = self._columns.narrowed(where)
+        filling = terms.filling(X)
+        return self._impute(terms, *filling, "draw", 1, random_state, allowed=allowed)
 
     def explain(
         self, X: Any, top: int | None = None, *, noise: ArrayLike | None = None

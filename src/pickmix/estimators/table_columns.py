@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pickmix.families.base import RandomSource
 from pickmix.inputs.columns import TypedColumn, TypedTable
+from pickmix.inputs.conditions import Allowed, Condition, parse_condition
 from pickmix.inputs.encoding import (
     decode,
     decode_column,
@@ -23,9 +25,10 @@ from pickmix.inputs.encoding import (
 )
 from pickmix.inputs.errors import InputError, listed, shown
 from pickmix.inputs.frames import open_table, read_typed, replace_columns, write_typed, zone_of
-from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, settled
+from pickmix.inputs.kinds import as_fitted, as_numbers, as_times, from_start, settled
 from pickmix.inputs.maps import maps_of
 from pickmix.inputs.schema import LEVEL_KINDS, UNITS, ColumnSchema, TableSchema
+from pickmix.inputs.text import text_column
 from pickmix.model.columns import Columns, ColumnTerms
 from pickmix.model.explanation import Explanation, rank_columns
 
@@ -116,6 +119,27 @@ class TableColumns(Columns):
         if not any(name in table.columns for name in self.all_labels):
             return np.full((table.n_rows, self.n_columns), np.nan)
         return _encode_given(self.schema, table)
+
+    def narrowed(self, where: Any) -> tuple[TableColumns, dict[int, Allowed]]:
+        if where is not None and not isinstance(where, Mapping):
+            raise ValueError(f"where must be a dict of conditions by column, got {where!r}.")
+        allowed, columns = {}, dict(self.schema.columns)
+        for name, text in (where or {}).items():
+            (number,), condition = self.find([name]), parse_condition(name, text)
+            schema = self.schema[name]
+            try:
+                if schema.kind in LEVEL_KINDS:
+                    allowed[int(number)], columns[name] = _narrowed_levels(schema, condition)
+                else:
+                    intervals = condition.intervals(partial(_read_values, schema))
+                    allowed[int(number)] = Allowed(intervals)
+            except InputError as error:
+                raise error.replaced(parameter="where", row=None) from error
+        return TableColumns(TableSchema([*columns.values()], self.schema.origin)), allowed
+
+    def rounded(self, column: int, values: np.ndarray) -> np.ndarray:
+        schema = self.schema.modelled[column]
+        return from_start(schema, decode_column(schema, values).values) / schema.scale
 
     def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
         names = self.labels(targets)
@@ -418,6 +442,34 @@ def _check_constant_given(schema: ColumnSchema, column: TypedColumn) -> None:
 def _refuse(schema: ColumnSchema, given: TypedColumn, wrong: np.ndarray, problem: str) -> None:
     if wrong.any():
         raise _wrong(schema.name, problem, given.value(int(wrong.argmax())))
+
+
+def _read_values(schema: ColumnSchema, values: Sequence[Any]) -> np.ndarray:
+    """Return coordinates (n,) of values in a condition, or places of levels."""
+    column = read_typed({schema.name: values}).columns[schema.name]
+    if all(isinstance(value, str) for value in values):
+        column = as_fitted(schema, text_column(values))
+    if column.missing.any():
+        raise _wrong(schema.name, "must hold values", list(values))
+    if schema.kind != "ordinal":
+        _check_given(schema, column)
+    if schema.kind == "category":
+        return level_places(schema, column)[0]
+    if schema.kind == "boolean":
+        return encode_column(schema, column)[0]
+    read = as_times if schema.kind == "date" else as_numbers
+    return from_start(schema, read(schema.name, column).values) / schema.scale
+
+
+def _narrowed_levels(schema: ColumnSchema, condition: Condition) -> tuple[Allowed, ColumnSchema]:
+    """Return the share of each code that is allowed, and a schema that decodes to such levels."""
+    if not condition.values:
+        raise _wrong(schema.name, f'must be a set of levels, such as "in {{{schema.levels[0]}}}"')
+    places = _read_values(schema, condition.values)
+    shares = np.where(np.isin(np.arange(len(schema.levels)), places), schema.shares, 0.0)
+    by_code = np.bincount(schema.codes, shares)
+    kept = np.where(by_code[list(schema.codes)] > 0.0, shares, schema.shares)
+    return Allowed(np.zeros((0, 2)), by_code), replace(schema, shares=tuple(kept.tolist()))
 
 
 def _encode_given(schema: TableSchema, table: TypedTable) -> np.ndarray:

@@ -26,6 +26,7 @@ from pickmix.inputs.inference import check_words, infer_schema
 from pickmix.inputs.maps import maps_of, spread_ties, without_scores
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.model.conditional import impute_rows
+from pickmix.model.events import make_events
 from pickmix.model.rows import QueryRows
 
 # Rows that choose between maps of numbers, a third of which judge; passes and rows per component of
@@ -360,6 +361,7 @@ class TableMixture(ClosedFormMixture):
         random_state: RandomSeed = None,
         *,
         given: Mapping[str, Any] | None = None,
+        where: Mapping[str, Any] | None = None,
     ) -> Any:
         """Draw rows, as a table of the kind that was fitted: column order, types, levels.
 
@@ -375,6 +377,10 @@ class TableMixture(ClosedFormMixture):
         given : dict, default=None
             Values of some columns, one or n_samples for each. The result has these values; the
             other columns are drawn given them.
+        where : dict, default=None
+            Conditions on other columns, ``{"rain": "> 0", "wind": "in [2, 5]", "sky": "in {clear,
+            fog}"}``: as in `sample_conditional`. They are about values of the table, so that of a
+            rounded column ``"> 0"`` excludes what is rounded to 0.
 
         Examples
         --------
@@ -384,19 +390,25 @@ class TableMixture(ClosedFormMixture):
         >>> mixture = TableMixture(2, random_state=0).fit(table)
         >>> mixture.sample(2, random_state=0, given={"sex": "m"})["sex"]
         array(['m', 'm'], dtype=object)
+        >>> mixture.sample(2, random_state=0, where={"height": "> 170"})["sex"]
+        array(['m', 'm'], dtype=object)
         """
         check_is_fitted(self)
         check_integer("n_samples", n_samples, 1)
-        random, columns = self._random(random_state), self._columns
+        random = self._random(random_state)
+        columns, allowed = self._columns.narrowed(where)
 
         def draw(rows: np.ndarray | None) -> np.ndarray:
+            if rows is None and allowed:
+                rows = np.full((n_samples, columns.n_columns), np.nan)
             if rows is None:
                 # They come grouped by component.
                 drawn = self.model_.sample(n_samples, random)[0]
                 drawn = np.asarray(drawn[random.permutation(n_samples)])
                 return drawn if columns.maps is None else columns.maps.backward(drawn)
             query = QueryRows(self.model_, rows, maps=columns.maps)
-            return np.asarray(impute_rows(query, "draw", 1, random)[0])
+            events = make_events(query, allowed, columns)
+            return np.asarray(impute_rows(query, "draw", 1, random, events)[0])
 
         return columns.sample(given or {}, n_samples, random, draw)
 

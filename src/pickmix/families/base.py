@@ -11,7 +11,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.families.distributions import Distribution, NormalMixture, normal_quantiles
+from pickmix.families.distributions import (
+    Distribution,
+    NormalMixture,
+    normal_between,
+    normal_quantiles,
+    normal_shares,
+)
 from pickmix.families.layout import Layout, Model, Moments
 
 NO_MASS = 1e-140  # Masses at or below this are none: their squares would leave float64.
@@ -472,6 +478,19 @@ class Part(abc.ABC):
         """One draw of columns (P, m) for each pair, about the centre."""
         means, variances = self.moments(pairs, targets)
         return np.asarray(means + np.sqrt(variances) * random.standard_normal(means.shape))
+
+    def interval_shares(self, pairs: Pairs, target: int, intervals: np.ndarray) -> np.ndarray:
+        """Probabilities (P, m) of closed intervals (m, 2) of a column of numbers or counts."""
+        means, variances = self.moments(pairs, np.array([target]))
+        return normal_shares(means, np.sqrt(variances), *intervals.T)
+
+    def draw_within(
+        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray, random: RandomSource
+    ) -> np.ndarray:
+        """One draw (P,) of a column for each pair, from its distribution between two ends (P,)."""
+        means, variances = self.moments(pairs, np.array([target]))
+        uniforms = np.asarray(random.uniform(size=low.shape[0]))
+        return normal_between(means[:, 0], np.sqrt(variances[:, 0]), low, high, uniforms)
 
     @abc.abstractmethod
     def leave_out(self, rows: SeenRows) -> LeftOut:

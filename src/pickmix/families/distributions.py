@@ -211,6 +211,35 @@ def _groups(marks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     return which, np.maximum(np.bincount(which, weights), 1e-300)
 
 
+def normal_shares(
+    means: np.ndarray, deviations: np.ndarray, low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Probabilities between two ends under normal distributions; arrays are broadcast.
+
+    >>> normal_shares(np.zeros(1), np.ones(1), np.array([-1.0, 9.0]), np.array([1.0, np.inf]))
+    array([6.82689492e-01, 1.12858841e-19])
+    """
+    a, b = (low - means) / deviations, (high - means) / deviations
+    # Tails on the left keep their digits.
+    flipped = a > 0.0
+    return np.asarray(ndtr(np.where(flipped, -a, b)) - ndtr(np.where(flipped, -b, a)))
+
+
+def normal_between(
+    means: np.ndarray,
+    deviations: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    uniforms: np.ndarray,
+) -> np.ndarray:
+    """Values (P,) between two ends that uniforms (P,) stand for under normal distributions."""
+    a, b = (low - means) / deviations, (high - means) / deviations
+    sign = np.where(a > 0.0, -1.0, 1.0)
+    first, last = ndtr(np.where(sign < 0.0, -b, a)), ndtr(np.where(sign < 0.0, -a, b))
+    places = sign * ndtri(first + uniforms * (last - first))
+    return np.asarray(np.clip(means + deviations * places, low, high))
+
+
 def normal_quantiles(
     weights: np.ndarray,
     means: np.ndarray,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln, pdtr, pdtrik, xlogy
 
 from pickmix.families.base import (
     Family,
@@ -160,6 +160,12 @@ class Poisson(Family):
         return [CountPart(np.arange(self.n_features), parameters["rates"])]
 
 
+def _below(ends: np.ndarray, rates: np.ndarray) -> np.ndarray:
+    """P(x < low) and P(x <= high) of ends (..., 2), which need not be whole."""
+    last = np.stack([np.ceil(ends[..., 0]) - 1.0, np.floor(ends[..., 1])], axis=-1)
+    return np.where(last < 0.0, 0.0, pdtr(np.maximum(last, 0.0), rates))
+
+
 class CountPart(Part):
     """Poisson counts of rates (K, d)."""
 
@@ -175,6 +181,21 @@ class CountPart(Part):
     def draw(self, pairs: Pairs, targets: np.ndarray, random: RandomSource) -> np.ndarray:
         rates, _ = self.moments(pairs, targets)
         return np.asarray(random.poisson(rates), dtype=np.float64)
+
+    def interval_shares(self, pairs: Pairs, target: int, intervals: np.ndarray) -> np.ndarray:
+        rates, _ = self.moments(pairs, np.array([target]))
+        return np.asarray(np.maximum(np.diff(_below(intervals, rates[:, :, None]))[:, :, 0], 0.0))
+
+    def draw_within(
+        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray, random: RandomSource
+    ) -> np.ndarray:
+        rates = self.moments(pairs, np.array([target]))[0][:, 0]
+        ends = _below(np.stack([low, high], axis=1), rates[:, None])
+        marks = ends[:, 0] + random.uniform(size=low.shape[0]) * (ends[:, 1] - ends[:, 0])
+        counts = np.nan_to_num(np.ceil(pdtrik(marks, rates)))
+        # Where the root was rounded up.
+        counts -= (counts > 0.0) & (pdtr(np.maximum(counts - 1.0, 0.0), rates) >= marks)
+        return np.asarray(np.clip(counts, np.maximum(np.ceil(low), 0.0), np.floor(high)))
 
     def leave_out(self, rows: SeenRows) -> LeftOut:
         seen = np.flatnonzero(rows.seen[0])

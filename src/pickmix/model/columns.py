@@ -14,6 +14,8 @@ import numpy as np
 
 from pickmix.families.base import Family, RandomSource
 from pickmix.inputs.arrays import check_noise, is_lazy_frame, read_numbers
+from pickmix.inputs.conditions import Allowed, parse_condition
+from pickmix.inputs.errors import InputError
 from pickmix.inputs.maps import ColumnMaps
 from pickmix.inputs.open_rows import is_dask, is_source
 
@@ -182,6 +184,25 @@ class Columns:
         for column, value in zip(columns, values, strict=True):
             rows[:, column] = value
         return self._checked(rows, "given")
+
+    def narrowed(self, where: Any) -> tuple[Columns, dict[int, Allowed]]:
+        """Columns whose draws meet conditions by column, and these conditions by number."""
+        if where is not None and not isinstance(where, Mapping):
+            raise ValueError(f"where must be a dict of conditions by column, got {where!r}.")
+        allowed = {}
+        for name, text in (where or {}).items():
+            condition = parse_condition(name, text)
+            try:
+                intervals = condition.intervals(lambda values: np.array(values, dtype=np.float64))
+            except (TypeError, ValueError) as error:
+                problem = {"parameter": "where", "column": name, "value": text}
+                raise InputError("must be about numbers", **problem) from error
+            allowed[self._find_one(name, "where")] = Allowed(intervals)
+        return self, allowed
+
+    def rounded(self, column: int, values: np.ndarray) -> np.ndarray:
+        """What draws (n,) of a column are in answers, in the same unit."""
+        return values
 
     def read_without(self, X: Any, targets: np.ndarray) -> np.ndarray:
         """Rows (N, D) with NaN in the target columns, from rows that may have them or not."""

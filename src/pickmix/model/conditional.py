@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from pickmix.checks import check_integer
 from pickmix.families.base import Pairs, Part, RandomSource
 from pickmix.model.columns import Columns
+from pickmix.model.events import Event, draw_where, make_events
 from pickmix.model.mapped import (
     add_level_covariances,
     mapped_covariances,
@@ -239,7 +240,13 @@ class ConditionalMixtures:
         gained = joint.natural_log_densities() - self._rows.natural_log_densities()
         return np.asarray(gained + log_units)
 
-    def sample(self, n_draws: int = 1, random_state: Any = None) -> Any:
+    def sample(
+        self,
+        n_draws: int = 1,
+        random_state: Any = None,
+        *,
+        where: Mapping[Any, Any] | None = None,
+    ) -> Any:
         """Draws (n, n_draws, d); of a `TableMixture`, a table of the kind that was fitted.
 
         The table has n * n_draws rows: the draws given row 0, then those given row 1, and so on.
@@ -249,11 +256,16 @@ class ConditionalMixtures:
         n_draws : int, default=1
         random_state : int, RandomState, Generator or None, default=None
             None means that of the mixture.
+        where : dict, default=None
+            Conditions on columns that are not given, also on others than `columns`, as in
+            `sample_conditional`.
         """
         check_integer("n_draws", n_draws, 1)
         random = self._make_random(random_state)
-        drawn = conditional_draws(self._rows, self.columns, n_draws, random)
-        return self._terms.draws(drawn, self.columns, random)
+        terms, allowed = self._terms.narrowed(where)
+        events = make_events(self._rows, allowed, terms)
+        drawn = conditional_draws(self._rows, self.columns, n_draws, random, events)
+        return terms.draws(drawn, self.columns, random)
 
     def _refuse_levels(self, query: str) -> None:
         self._terms.refuse_levels(query, self._rows.kinds(), self.columns)
@@ -330,12 +342,19 @@ def conditional_modes(query: QueryRows, columns: np.ndarray) -> np.ndarray:
 
 
 def conditional_draws(
-    query: QueryRows, columns: np.ndarray, n_draws: int, random: RandomSource
+    query: QueryRows,
+    columns: np.ndarray,
+    n_draws: int,
+    random: RandomSource,
+    events: Sequence[Event] = (),
 ) -> np.ndarray:
-    if query.maps is not None:
-        latent = _latent_draws(query, query.maps.latent(columns), n_draws, random)
-        return query.maps.backward(latent, columns)
-    return _latent_draws(query, columns, n_draws, random)
+    """Draws (n, n_draws, d) of columns, which meet the events."""
+    wanted = columns if query.maps is None else query.maps.latent(columns)
+    if events:
+        latent = draw_where(query, wanted, n_draws, random, events)
+    else:
+        latent = _latent_draws(query, wanted, n_draws, random)
+    return latent if query.maps is None else query.maps.backward(latent, columns)
 
 
 def _latent_draws(
@@ -356,7 +375,11 @@ def _latent_draws(
 
 
 def impute_rows(
-    query: QueryRows, strategy: str, n_draws: int = 1, random: RandomSource | None = None
+    query: QueryRows,
+    strategy: str,
+    n_draws: int = 1,
+    random: RandomSource | None = None,
+    events: Sequence[Event] = (),
 ) -> np.ndarray:
     """Rows (n_draws, n, D) with values instead of NaN: "mean", "mode" or "draw"."""
     missing = np.isnan(query.natural)
@@ -370,7 +393,7 @@ def impute_rows(
         values = conditional_modes(query, targets)[None]
     else:
         assert random is not None
-        values = conditional_draws(query, targets, n_draws, random).transpose(1, 0, 2)
+        values = conditional_draws(query, targets, n_draws, random, events).transpose(1, 0, 2)
     rows, places = np.nonzero(missing[:, targets])
     filled[:, rows, targets[places]] = values[:, rows, places]
     return filled

@@ -51,13 +51,17 @@ class Posterior(NamedTuple):
 
     def choose(self, uniforms: np.ndarray) -> np.ndarray:
         """Components (R, n) drawn by uniforms (R, n)."""
+        rows = np.arange(uniforms.shape[0])[:, None]
+        return np.asarray(self.pairs.components[self.choose_pairs(rows, uniforms)])
+
+    def choose_pairs(self, rows: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+        """Pairs of rows, drawn by uniforms; both arrays have one shape, or are broadcast."""
         cumulative = np.cumsum(self.weights)
         ends = np.append(self.starts[1:], self.weights.shape[0])
         before = cumulative[ends - 1] - np.add.reduceat(self.weights, self.starts)
-        marks = before[:, None] + uniforms * (cumulative[ends - 1] - before)[:, None]
+        marks = before[rows] + uniforms * (cumulative[ends - 1] - before)[rows]
         chosen = np.searchsorted(cumulative, marks, side="right")
-        chosen = np.clip(chosen, self.starts[:, None], ends[:, None] - 1)
-        return np.asarray(self.pairs.components[chosen])
+        return np.asarray(np.clip(chosen, self.starts[rows], ends[rows] - 1))
 
 
 class QueryRows:
