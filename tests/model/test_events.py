@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2, chi2_contingency
 
 from pickmix import FamilyMixture, GaussianMixture, TableMixture
-from pickmix.inputs.conditions import parse_condition, split_condition
+from pickmix.inputs.conditions import parse_conditions, split_condition
 from pickmix.inputs.errors import InputError
 
 N = 4000
@@ -173,4 +173,4 @@ def test_texts():
     assert split_condition("x in {a, b}", ["x"]) == ("x", "in {a, b}")
     assert split_condition("x>=3", ["x"]) == ("x", ">=3")
     assert split_condition("indoor=3", ["x"]) is None
-    assert parse_condition("x", "= a > b").values == ["a > b"]
+    assert parse_conditions({"x": "= a > b"})["x"].values == ["a > b"]

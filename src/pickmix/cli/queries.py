@@ -310,14 +310,10 @@ def _warn_of_rare(given: Any, estimator: Any, columns: list[int] | None = None) 
 
 def _conditions(saved: SavedModel, given: tuple[str, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Values of columns by name, and other conditions."""
-    values, where = {}, {}
-    for text in given:
-        split = split_condition(text, saved.labels)
-        if split is None or split[1].startswith("="):
-            name, value = _condition(saved, text)
-            values[name] = value
-        else:
-            where[split[0]] = split[1]
+    splits = [split_condition(text, saved.labels) for text in given]
+    where = dict(split for split in splits if split and not split[1].startswith("="))
+    texts = [t for t, split in zip(given, splits, strict=True) if not split or split[1][0] == "="]
+    values = dict(_condition(saved, text) for text in texts)
     if len(values.keys() | where.keys()) < len(given):
         raise ValueError(f"--given must name each column once, got {', '.join(given)}")
     return values, where

@@ -11,7 +11,7 @@ import numpy as np
 
 from pickmix.families.base import RandomSource
 from pickmix.inputs.columns import TypedColumn, TypedTable
-from pickmix.inputs.conditions import Allowed, Condition, parse_condition
+from pickmix.inputs.conditions import Allowed, Condition, parse_conditions
 from pickmix.inputs.encoding import (
     decode,
     decode_column,
@@ -121,18 +121,15 @@ class TableColumns(Columns):
         return _encode_given(self.schema, table)
 
     def narrowed(self, where: Any) -> tuple[TableColumns, dict[int, Allowed]]:
-        if where is not None and not isinstance(where, Mapping):
-            raise ValueError(f"where must be a dict of conditions by column, got {where!r}.")
         allowed, columns = {}, dict(self.schema.columns)
-        for name, text in (where or {}).items():
-            (number,), condition = self.find([name]), parse_condition(name, text)
-            schema = self.schema[name]
+        for name, condition in parse_conditions(where).items():
+            (number,), schema = self.find([name]), columns[name]
             try:
                 if schema.kind in LEVEL_KINDS:
                     allowed[int(number)], columns[name] = _narrowed_levels(schema, condition)
                 else:
-                    intervals = condition.intervals(partial(_read_values, schema))
-                    allowed[int(number)] = Allowed(intervals)
+                    read = partial(_read_values, schema)
+                    allowed[int(number)] = Allowed(condition.intervals(read))
             except InputError as error:
                 raise error.replaced(parameter="where", row=None) from error
         return TableColumns(TableSchema([*columns.values()], self.schema.origin)), allowed

@@ -13,10 +13,10 @@ import numpy as np
 from pickmix.checks import check_restored
 from pickmix.families.distributions import (
     Distribution,
+    Inverse,
     NormalMixture,
-    normal_between,
     normal_quantiles,
-    normal_shares,
+    normal_within,
 )
 from pickmix.families.layout import Layout, Model, Moments
 
@@ -479,18 +479,15 @@ class Part(abc.ABC):
         means, variances = self.moments(pairs, targets)
         return np.asarray(means + np.sqrt(variances) * random.standard_normal(means.shape))
 
-    def interval_shares(self, pairs: Pairs, target: int, intervals: np.ndarray) -> np.ndarray:
-        """Probabilities (P, m) of closed intervals (m, 2) of a column of numbers or counts."""
-        means, variances = self.moments(pairs, np.array([target]))
-        return normal_shares(means, np.sqrt(variances), *intervals.T)
+    def within(
+        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray
+    ) -> tuple[np.ndarray, Inverse]:
+        """Probabilities between two ends, about the centre, and values there by uniforms.
 
-    def draw_within(
-        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray, random: RandomSource
-    ) -> np.ndarray:
-        """One draw (P,) of a column for each pair, from its distribution between two ends (P,)."""
+        Ends are (m,) or (P, 1) and count as inside; results are (P, m) or (P, 1).
+        """
         means, variances = self.moments(pairs, np.array([target]))
-        uniforms = np.asarray(random.uniform(size=low.shape[0]))
-        return normal_between(means[:, 0], np.sqrt(variances[:, 0]), low, high, uniforms)
+        return normal_within(means, np.sqrt(variances), low, high)
 
     @abc.abstractmethod
     def leave_out(self, rows: SeenRows) -> LeftOut:

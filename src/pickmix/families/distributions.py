@@ -6,6 +6,7 @@ And quantiles of many such mixtures at a time.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import Self
 
 import numpy as np
@@ -21,6 +22,9 @@ _BLOCK_NUMBERS = 2_000_000
 # Steps to a quantile at most, and its error in standard deviations of the narrowest component; that
 # of a Newton step is about its square.
 _MOST_STEPS, _TOLERANCE, _NEWTON_TOLERANCE = 200, 1e-12, 1e-7
+
+
+Inverse = Callable[[np.ndarray], np.ndarray]
 
 
 class Distribution(abc.ABC):
@@ -211,33 +215,24 @@ def _groups(marks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
     return which, np.maximum(np.bincount(which, weights), 1e-300)
 
 
-def normal_shares(
+def normal_within(
     means: np.ndarray, deviations: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    """Probabilities between two ends under normal distributions; arrays are broadcast.
+) -> tuple[np.ndarray, Inverse]:
+    """Probabilities between two ends, and values there by uniforms; arrays are broadcast.
 
-    >>> normal_shares(np.zeros(1), np.ones(1), np.array([-1.0, 9.0]), np.array([1.0, np.inf]))
+    >>> normal_within(np.zeros(1), np.ones(1), np.array([-1.0, 9.0]), np.array([1.0, np.inf]))[0]
     array([6.82689492e-01, 1.12858841e-19])
     """
     a, b = (low - means) / deviations, (high - means) / deviations
     # Tails on the left keep their digits.
-    flipped = a > 0.0
-    return np.asarray(ndtr(np.where(flipped, -a, b)) - ndtr(np.where(flipped, -b, a)))
-
-
-def normal_between(
-    means: np.ndarray,
-    deviations: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    uniforms: np.ndarray,
-) -> np.ndarray:
-    """Values (P,) between two ends that uniforms (P,) stand for under normal distributions."""
-    a, b = (low - means) / deviations, (high - means) / deviations
     sign = np.where(a > 0.0, -1.0, 1.0)
-    first, last = ndtr(np.where(sign < 0.0, -b, a)), ndtr(np.where(sign < 0.0, -a, b))
-    places = sign * ndtri(first + uniforms * (last - first))
-    return np.asarray(np.clip(means + deviations * places, low, high))
+    first, last = ndtr(np.where(a > 0.0, -b, a)), ndtr(np.where(a > 0.0, -a, b))
+
+    def inverse(uniforms: np.ndarray) -> np.ndarray:
+        places = sign * ndtri(first + uniforms * (last - first))
+        return np.asarray(np.clip(means + deviations * places, low, high))
+
+    return last - first, inverse
 
 
 def normal_quantiles(

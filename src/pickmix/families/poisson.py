@@ -21,7 +21,7 @@ from pickmix.families.base import (
     check_not_negative,
     describe_wrong_cell,
 )
-from pickmix.families.distributions import CountMixture, Distribution, poisson_quantiles
+from pickmix.families.distributions import CountMixture, Distribution, Inverse, poisson_quantiles
 from pickmix.families.layout import (
     SCALE,
     Model,
@@ -160,12 +160,6 @@ class Poisson(Family):
         return [CountPart(np.arange(self.n_features), parameters["rates"])]
 
 
-def _below(ends: np.ndarray, rates: np.ndarray) -> np.ndarray:
-    """P(x < low) and P(x <= high) of ends (..., 2), which need not be whole."""
-    last = np.stack([np.ceil(ends[..., 0]) - 1.0, np.floor(ends[..., 1])], axis=-1)
-    return np.where(last < 0.0, 0.0, pdtr(np.maximum(last, 0.0), rates))
-
-
 class CountPart(Part):
     """Poisson counts of rates (K, d)."""
 
@@ -182,20 +176,24 @@ class CountPart(Part):
         rates, _ = self.moments(pairs, targets)
         return np.asarray(random.poisson(rates), dtype=np.float64)
 
-    def interval_shares(self, pairs: Pairs, target: int, intervals: np.ndarray) -> np.ndarray:
+    def within(
+        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray
+    ) -> tuple[np.ndarray, Inverse]:
         rates, _ = self.moments(pairs, np.array([target]))
-        return np.asarray(np.maximum(np.diff(_below(intervals, rates[:, :, None]))[:, :, 0], 0.0))
+        low, high = np.maximum(np.ceil(low), 0.0), np.floor(high)
+        below = np.where(low > 0.0, pdtr(np.maximum(low - 1.0, 0.0), rates), 0.0)
+        shares = np.maximum(
+            np.where(high < 0.0, 0.0, pdtr(np.maximum(high, 0.0), rates)) - below, 0.0
+        )
 
-    def draw_within(
-        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray, random: RandomSource
-    ) -> np.ndarray:
-        rates = self.moments(pairs, np.array([target]))[0][:, 0]
-        ends = _below(np.stack([low, high], axis=1), rates[:, None])
-        marks = ends[:, 0] + random.uniform(size=low.shape[0]) * (ends[:, 1] - ends[:, 0])
-        counts = np.nan_to_num(np.ceil(pdtrik(marks, rates)))
-        # Where the root was rounded up.
-        counts -= (counts > 0.0) & (pdtr(np.maximum(counts - 1.0, 0.0), rates) >= marks)
-        return np.asarray(np.clip(counts, np.maximum(np.ceil(low), 0.0), np.floor(high)))
+        def inverse(uniforms: np.ndarray) -> np.ndarray:
+            marks = below + uniforms * shares
+            counts = np.nan_to_num(np.ceil(pdtrik(marks, rates)))
+            # Where the root was rounded up.
+            counts -= (counts > 0.0) & (pdtr(np.maximum(counts - 1.0, 0.0), rates) >= marks)
+            return np.asarray(np.clip(counts, low, high))
+
+        return shares, inverse
 
     def leave_out(self, rows: SeenRows) -> LeftOut:
         seen = np.flatnonzero(rows.seen[0])

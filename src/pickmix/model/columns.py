@@ -14,7 +14,7 @@ import numpy as np
 
 from pickmix.families.base import Family, RandomSource
 from pickmix.inputs.arrays import check_noise, is_lazy_frame, read_numbers
-from pickmix.inputs.conditions import Allowed, parse_condition
+from pickmix.inputs.conditions import Allowed, parse_conditions
 from pickmix.inputs.errors import InputError
 from pickmix.inputs.maps import ColumnMaps
 from pickmix.inputs.open_rows import is_dask, is_source
@@ -187,16 +187,13 @@ class Columns:
 
     def narrowed(self, where: Any) -> tuple[Columns, dict[int, Allowed]]:
         """Columns whose draws meet conditions by column, and these conditions by number."""
-        if where is not None and not isinstance(where, Mapping):
-            raise ValueError(f"where must be a dict of conditions by column, got {where!r}.")
         allowed = {}
-        for name, text in (where or {}).items():
-            condition = parse_condition(name, text)
+        for name, condition in parse_conditions(where).items():
             try:
                 intervals = condition.intervals(lambda values: np.array(values, dtype=np.float64))
             except (TypeError, ValueError) as error:
-                problem = {"parameter": "where", "column": name, "value": text}
-                raise InputError("must be about numbers", **problem) from error
+                problem = "must be about numbers"
+                raise InputError(problem, parameter="where", column=name) from error
             allowed[self._find_one(name, "where")] = Allowed(intervals)
         return self, allowed
 

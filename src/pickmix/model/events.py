@@ -50,9 +50,7 @@ class Event(NamedTuple):
         }
 
     def _within(self, pairs: Pairs) -> np.ndarray:
-        """Probabilities (P, m) of the intervals."""
-        own = pairs.of(self.part.columns)
-        return self.part.interval_shares(own, self.target, self.intervals)
+        return self.part.within(pairs.of(self.part.columns), self.target, *self.intervals.T)[0]
 
     def probabilities(self, pairs: Pairs) -> np.ndarray:
         """Probabilities (P, m) of the intervals, or (P, L) of the levels, that are allowed."""
@@ -74,10 +72,10 @@ class Event(NamedTuple):
             every = every[:0] if self.atoms is None else np.flatnonzero(levels == 0)
         if every.size:
             some = Pairs(pairs.rows, pairs.which[every], pairs.components[every])
-            low, high = self.intervals[_choose(self._within(some), random)].T
-            own = some.of(self.part.columns)
-            values = self.part.draw_within(own, self.target, low, high, random)
-            drawn.append((self.column, every, values))
+            ends = self.intervals[_choose(self._within(some), random)].T[:, :, None]
+            inverse = self.part.within(some.of(self.part.columns), self.target, *ends)[1]
+            values = inverse(np.asarray(random.uniform(size=(every.size, 1))))
+            drawn.append((self.column, every, values[:, 0]))
         return drawn
 
     def holds(self, rows: np.ndarray, random: RandomSource) -> np.ndarray:
@@ -108,8 +106,8 @@ def make_events(query: QueryRows, allowed: Mapping[int, Allowed], terms: Columns
     events = []
     for column, (intervals, shares) in allowed.items():
         name, atoms = terms.all_labels[column], None
+        problem = "must be about a column without values"
         if not np.isnan(query.natural[:, column]).all():
-            problem = "must be about a column without values"
             raise InputError(problem, parameter="where", column=name)
         ((part, (target,), _),) = query.parts_of(np.array([column]))
         if part.tables and shares is None:
