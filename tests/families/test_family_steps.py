@@ -9,6 +9,7 @@ from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
 from pickmix.kernels import numba_kernels, numpy_kernels
 from pickmix.kernels.statistics import Statistics
+from pickmix.threads import use_threads
 
 
 def _em_step(state, rows):
@@ -51,6 +52,27 @@ def test_compiled_m_step_is_the_reference(name, shrinkage):
         results.append([*state.model, state.scales(), state.positions()])
     for expected, found in zip(*results, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@every_family
+@pytest.mark.parametrize("shrinkage", ["none", "few", "pooled"])
+def test_updates_in_pieces_are_those_at_once(name, shrinkage, monkeypatch):
+    """Also on threads, and where a component of a piece got nothing."""
+    monkeypatch.setattr("pickmix.threads.MINIMUM_WORK", 1)
+    mixture = known(name, 60)
+    results = []
+    for together in (K, 2):
+        monkeypatch.setattr("pickmix.closed_form.state._TOGETHER", together)
+        moments, _ = mixture.rough_moments(np.random.default_rng(2))
+        with use_threads(2):
+            state = mixture.state(numpy_kernels, shrinkage, moments).require_sound()
+            members = np.array([5, 0, 3, 4, 1], dtype=np.int32)
+            added = [array[members] for array in mixture.moments()]
+            added[0][1] = 0.0
+            state.absorb(Statistics(members, *added, total_weight=1.0), 0.2)
+        results.append([*state.model, *state.moments])
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @every_family

@@ -92,6 +92,24 @@ def test_repeated_rows_have_no_scatter(backend):
     assert found.scatter[found.mass > 1.0].max() < 1e-20
 
 
+def test_few_rows_keep_their_digits():
+    """Sums that lost digits are made again from weights that were kept, over several tiles."""
+    problem = make("diag", width=0.05, weights=np.random.default_rng(1).random(N) + 0.5)
+    chain = np.repeat(np.arange(K, dtype=np.int32), 12)
+    numbers, means = np.arange(chain.size), problem.state.moments.mean + problem.source.center
+    noise = 0.01 * np.random.default_rng(0).standard_normal((chain.size, means.shape[1]))
+    noise[:, 0] *= 0.03
+    problem.source.data[numbers] = means[chain] + noise
+    exact, found = (
+        by_component(problem.sweep(backend, chain, numbers).statistics)
+        for backend in BACKENDS.values()
+    )
+    own = exact[0] > 6.0
+    assert own.sum() > K // 2
+    np.testing.assert_allclose(found[0], exact[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[2][own], exact[2][own], rtol=0.01)
+
+
 @both_backends
 def test_draws_pass_through_the_posterior(backend):
     """A row moves to the component at which the running sum of weights passes its uniform."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -28,7 +29,11 @@ from pickmix.families.layout import (
     merge_pairs,
 )
 from pickmix.kernels.statistics import Statistics
+from pickmix.threads import run
 
+# Components updated at a time. Temporary arrays of so many stay in the cache; those of all
+# components would be new memory in every step.
+_TOGETHER = 4096
 _SMALLEST_SCALE = 1e-100  # Below this the lazy scale is folded into the masses.
 
 
@@ -95,9 +100,27 @@ class MixtureState:
         return self.layout.n_columns if most is None else min(most, self.layout.n_columns)
 
     def _maximise(self, members: np.ndarray) -> np.ndarray:
-        return self.family.maximise(
-            self.moments, members, self.prior, self.model, self.backend.COMPILED
-        )
+        failures = np.empty(members.shape[0], dtype=np.bool_)
+
+        def maximise(piece: slice) -> None:
+            failures[piece] = self.family.maximise(
+                self.moments, members[piece], self.prior, self.model, self.backend.COMPILED
+            )
+
+        self._run_pieces(maximise, members.shape[0])
+        return failures
+
+    def _run_pieces(self, work: Callable[[slice], None], n_members: int) -> None:
+        """Call `work` on pieces of so many components, on threads if they are many."""
+        if n_members <= _TOGETHER:
+            work(slice(0, n_members))
+            return
+
+        def run_range(start: int, stop: int) -> None:
+            for begin in range(_TOGETHER * start, min(_TOGETHER * stop, n_members), _TOGETHER):
+                work(slice(begin, min(begin + _TOGETHER, n_members)))
+
+        run(run_range, -(-n_members // _TOGETHER), 2.0 * n_members * self.layout.work())
 
     def require_sound(self) -> MixtureState:
         """Return the state, or raise if a component had no estimate when it was made."""
@@ -291,13 +314,24 @@ class MixtureState:
         if not statistics.total_weight > 0.0:
             return np.empty(0, dtype=np.int32)
         share = step_size / statistics.total_weight
-        if not np.minimum.reduce(statistics.mass, initial=np.inf) * share > NO_MASS:
-            statistics = statistics.at(np.flatnonzero(share * statistics.mass > NO_MASS))
         self.decay(step_size)
-        gains = self.backend.blend(
-            self.layout, self.moments, self.model, statistics, share, self.prior.needs_gains
-        )
-        if gains is not None:
-            self.prior.absorb(1.0 - step_size, *gains)
-        failures = self._maximise(statistics.members)
-        return statistics.members[failures] if failures.any() else statistics.members[:0]
+        needs_gains = self.prior.needs_gains
+        pieces: dict[int, tuple[np.ndarray, Any]] = {}
+
+        def blend(piece: slice) -> None:
+            added = statistics.at(piece)
+            if not np.minimum.reduce(added.mass, initial=np.inf) * share > NO_MASS:
+                added = added.at(np.flatnonzero(share * added.mass > NO_MASS))
+            gains = self.backend.blend(
+                self.layout, self.moments, self.model, added, share, needs_gains
+            )
+            pieces[piece.start] = added.members, gains
+
+        self._run_pieces(blend, statistics.members.shape[0])
+        # In a fixed order, whichever thread was first.
+        touched, gains = zip(*(pieces[start] for start in sorted(pieces)), strict=True)
+        if needs_gains:
+            self.prior.absorb(1.0 - step_size, *map(sum, zip(*gains, strict=True)))
+        members = np.concatenate(touched)
+        failures = self._maximise(members)
+        return members[failures] if failures.any() else members[:0]

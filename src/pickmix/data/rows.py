@@ -83,7 +83,10 @@ class ArrayRows:
 
     def gather(self, rows: np.ndarray) -> np.ndarray:
         """The given rows, centred, as (B, D) float64."""
-        values = self.data[rows].astype(np.float64, order="C", copy=False)
+        # `take` is several times as fast, but would copy other layouts as a whole.
+        is_plain = self.data.flags.c_contiguous
+        values = self.data.take(rows, axis=0) if is_plain else self.data[rows]
+        values = values.astype(np.float64, order="C", copy=False)
         values -= self.center
         return values
 

@@ -14,6 +14,7 @@ from pickmix.families.layout import LOG_FLOOR, LOG_SCALE, Layout, Model
 from pickmix.kernels.numba_kernels.multiply import DOUBLE
 
 TILE = 64  # Rows of a tile.
+KEPT_TILES = 4  # Tiles of a block whose posterior weights are kept until it is done.
 _LARGEST_TERMS = 8e4  # Largest terms of a log-joint that cancel: float32 then leaves 0.005.
 # A whitened coordinate may have terms this large: float32 then leaves 0.003 of it.
 _LARGEST_WHITENED = 4e4
@@ -63,7 +64,7 @@ class Tile(NamedTuple):
     features: np.ndarray
     levels: np.ndarray
     four: np.ndarray  # (4, TILE) Four rows of a product.
-    #: (G, TILE) Log-joints, and then posterior weights.
+    #: (KEPT_TILES, G, TILE) Log-joints, and then posterior weights; (G, TILE) in float64.
     values: np.ndarray
     exact_values: np.ndarray
     #: (TILE,) What is known of each row.
@@ -147,7 +148,7 @@ def make_workspace(layout: Layout, block_size: int) -> Workspace:
         features=single(n_tiled, TILE),
         levels=whole(n_columns, TILE),
         four=single(4, TILE),
-        values=single(block_size, TILE),
+        values=single(KEPT_TILES, block_size, TILE),
         exact_values=np.empty((block_size, TILE)),
         largest=single(TILE),
         floor=single(TILE),

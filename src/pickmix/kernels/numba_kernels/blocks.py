@@ -20,11 +20,12 @@ import math
 
 import numpy as np
 
-from pickmix.compiled import kernel, part
+from pickmix.compiled import kernel, part, prefetch_row
 from pickmix.families.base import NO_MASS
 from pickmix.kernels.numba_kernels.block_setup import (
     EXACT,
     FACTOR,
+    KEPT_TILES,
     PRODUCTS,
     TILE,
     choose_ways,
@@ -286,7 +287,7 @@ def _finish(layout, n, place, origin, way, totals, sums):
 @part()
 def _clear(place, n, totals, sums):
     mass, squares, mean, scatter, counts = sums
-    features, weights, _, moments, kept, weighted = totals
+    features, weights, _, _, _, _ = totals
     for g in range(n):
         mass[place + g] = 0.0
         squares[place + g] = 0.0
@@ -300,6 +301,12 @@ def _clear(place, n, totals, sums):
         weights[g, 1] = 0.0
         for p in range(features.shape[1]):
             features[g, p] = 0.0
+
+
+@part()
+def _clear_narrow(n, totals):
+    """Clear the sums of narrow components, which few blocks have."""
+    features, _, _, moments, kept, weighted = totals
     # What is behind the coordinates is multiplied too, and garbage there would be slow.
     for r in range(TILE):
         for c in range(kept.shape[1]):
@@ -381,6 +388,19 @@ def _find_best(weights, n, running, drawn):
             drawn[r] = g if better else drawn[r]
 
 
+@part()
+def _prefetch(model, members, start, stop):
+    """Fetch components ahead: those of a block are anywhere in memory."""
+    location, factor, _, _, _, log_normaliser, log_mass, _ = model
+    for place in range(start, stop):
+        k = members[place]
+        prefetch_row(location, k)
+        prefetch_row(log_mass, k)
+        if factor.shape[0] > 1:
+            prefetch_row(factor, k)
+            prefetch_row(log_normaliser, k)
+
+
 @kernel(_nrt=False)
 def sweep_blocks(
     layout,
@@ -417,7 +437,7 @@ def sweep_blocks(
     block, panels, tile, totals = work
     origin, common, shifts, _, linear, constants, tables, parameters, _ = block
     bands, way, wide, product_panels, factor_panels, exact_panels = panels
-    columns, exact_columns, features, levels, four, values, exact_values = tile[:7]
+    columns, exact_columns, features, levels, four, kept_values, exact_values = tile[:7]
     largest, floor, exact_floor, total, running, uniforms, weights, choice = tile[7:]
     feature_sums, weight_sums = totals[:2]
     for b in range(first_block, last_block):
@@ -425,6 +445,8 @@ def sweep_blocks(
         begin, end = ends[b] - ends[first_block], ends[b + 1] - ends[first_block]
         if wanted:
             _clear(place, n, totals, sums)
+        if b + 1 < last_block:
+            _prefetch(model, members, places[b + 1], places[b + 2])
         if begin == end:
             continue
         prepare(layout, model, members, place, n, beta, block)
@@ -433,8 +455,11 @@ def sweep_blocks(
         # Components that lost digits are summed up again, row by row.
         for _ in range(2):
             n_wide = pack(layout, n, block, panels)
+            if wanted and ways != PRODUCTS:
+                _clear_narrow(n, totals)
             for top in range(begin, end, TILE):
                 n_rows = min(TILE, end - top)
+                values = kept_values[min((top - begin) // TILE, KEPT_TILES - 1)]
                 exact = ways == EXACT
                 _load(layout[3], rows, row_weights, numbers, top, n_rows, key, exact, origin, tile)
                 _begin_values(
@@ -487,6 +512,19 @@ def sweep_blocks(
                     if levels.shape[0]:
                         _add_levels_of_rows(n, n_rows, levels, values, place, sums[4])
             if not wanted or _finish(layout, n, place, origin, way, totals, sums):
+                break
+            if ways == PRODUCTS and end - begin <= KEPT_TILES * TILE and not levels.shape[0]:
+                # Where components have few rows this is common. Their weights are known.
+                _clear_narrow(n, totals)
+                for g in range(n):
+                    weight_sums[g, 1] = weight_sums[g, 1] if way[g] == PRODUCTS else 0.0
+                for top in range(begin, end, TILE):
+                    n_rows = min(TILE, end - top)
+                    for r in range(n_rows):
+                        weights[r] = row_weights[top + r]
+                    values = kept_values[(top - begin) // TILE]
+                    _add_kept_rows(n, way, rows, top, n_rows, bands, values, weights, totals)
+                _finish(layout, n, place, origin, way, totals, sums)
                 break
             ways = max(ways, FACTOR)
             _clear(place, n, totals, sums)

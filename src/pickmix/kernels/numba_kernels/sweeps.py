@@ -78,7 +78,12 @@ def sweep(
     run(work_on, chunks.shape[0] - 1, 2.0 * evaluations * layout.work())
     statistics = None
     if wants_statistics:
-        statistics = merge(members, sums, layout, source.weights_of(numbers)[1])
+        total_weight = source.weights_of(numbers)[1]
+        if members is partition.members:
+            # No block was cut, so no component repeats.
+            statistics = Statistics(members, *sums, total_weight)
+        else:
+            statistics = merge(members, sums, layout, total_weight)
     return Swept(drawn, statistics, log_sums, evaluations)
 
 
