@@ -331,7 +331,8 @@ class MixtureState:
         # In a fixed order, whichever thread was first.
         touched, gains = zip(*(pieces[start] for start in sorted(pieces)), strict=True)
         if needs_gains:
-            self.prior.absorb(1.0 - step_size, *map(sum, zip(*gains, strict=True)))
+            mass, squares, freedom, scatter = map(sum, zip(*gains, strict=True))
+            self.prior.absorb(1.0 - step_size, mass, squares, freedom, np.asarray(scatter))
         members = np.concatenate(touched)
         failures = self._maximise(members)
         return members[failures] if failures.any() else members[:0]

@@ -67,7 +67,7 @@ class Statistics:
         """Everything but the members and the total weight."""
         return self.mass, self.squares, self.mean, self.scatter, self.counts
 
-    def at(self, places: np.ndarray) -> Statistics:
+    def at(self, places: np.ndarray | slice) -> Statistics:
         """The statistics at these places of `members`."""
         mass, squares, mean, scatter, counts = (each[places] for each in self.sums)
         some = self.members[places]

@@ -10,13 +10,16 @@ import math
 
 import numpy as np
 
-from pickmix.compiled import kernel, part
+from pickmix.compiled import kernel, part, prefetch_row
 from pickmix.kernels.statistics import renormalise
 from pickmix.selection.partitions import LEAST_QUANTILE, Tree, root
 from pickmix.selection.randomness import DRAW_BITS, HALF_WORD, TO_UNIT
 from pickmix.threads import run
 
 _FIRST_SPLITS = 15  # Nodes of a tree split one after another before the rest is handed to threads.
+_MANY_POINTS = 1024  # Selection among more begins with a sample of them.
+_SAMPLE, _MARGIN = 64, 7  # Points of a sample, and how far beside the quantile pivots are.
+_AHEAD = 8  # Points fetched ahead.
 _ALL = np.empty((0, 0), dtype=np.int32)  # Candidates: all components.
 _LANES = 16  # Distances compared together.
 _INFINITE = 0x7F800000 << 32  # The key of an infinite distance.
@@ -213,9 +216,41 @@ def _fill_normal(key, node, scales, direction):
 
 
 @part()
-def _select(values, order, first, last, cut):
-    """Reorder first..last so that the smallest values come before `cut` (Hoare's selection)."""
+def _put_first(values, order, low, high, pivot):
+    """Put what is below the pivot first, without branches; returns where the others begin."""
+    middle = low
+    for i in range(low, high + 1):
+        value, point = values[i], order[i]
+        values[i], order[i] = values[middle], order[middle]
+        values[middle], order[middle] = value, point
+        middle += 1 if value < pivot else 0
+    return middle
+
+
+@part()
+def _select(values, order, sample, first, last, cut):
+    """Reorder first..last so that the smallest values come before `cut` (Hoare's selection).
+
+    Among many, two pivots on both sides of the quantile of a sample leave few to select from
+    (Floyd and Rivest), and branches that cannot be predicted are for those.
+    """
     low, high = first, last - 1
+    if last - first > _MANY_POINTS:
+        apart = (last - first) // _SAMPLE
+        for i in range(_SAMPLE):
+            value, place = values[first + i * apart], i
+            while place > 0 and sample[place - 1] > value:
+                sample[place] = sample[place - 1]
+                place -= 1
+            sample[place] = value
+        quantile = (cut - first) * _SAMPLE // (last - first)
+        for shift in (_MARGIN, -_MARGIN):
+            pivot = sample[max(0, min(_SAMPLE - 1, quantile + shift))]
+            middle = _put_first(values, order, low, high, pivot)
+            if cut < middle:
+                high = middle - 1
+            else:
+                low = middle
     while low < high:
         pivot = values[(low + high) // 2]
         i, j = low, high
@@ -255,7 +290,9 @@ def _root(first_leaf, last_leaf, key):
 
 
 @part()
-def _split(first, last, first_leaf, last_leaf, points, order, values, key, scales, offsets, tree):
+def _split(
+    first, last, first_leaf, last_leaf, points, order, values, sample, key, scales, offsets, tree
+):
     """Split one subtree; returns the point and the leaf at which its second half begins."""
     directions, thresholds, children = tree
     middle = _second_half(first_leaf, last_leaf, key)
@@ -263,12 +300,14 @@ def _split(first, last, first_leaf, last_leaf, points, order, values, key, scale
     direction = directions[node]
     _fill_normal(key, node, scales, direction)
     for i in range(first, last):
+        if i + _AHEAD < last:
+            prefetch_row(points, order[i + _AHEAD])
         total = 0.0
         for d in range(direction.shape[0]):
             total += points[order[i], d] * direction[d]
         values[i] = total
     cut = first + (last - first) * (middle - first_leaf) // (last_leaf - first_leaf)
-    _select(values, order, first, last, cut)
+    _select(values, order, sample, first, last, cut)
     # Halfway between the two sides.
     below = values[first]
     for i in range(first, cut):
@@ -299,6 +338,7 @@ def split_pending(
     waiting (n, 4) is scratch memory. A subtree of m leaves is at most m - 1 deep, and each level
     leaves one half waiting.
     """
+    sample = np.empty(_SAMPLE)
     for task in range(start, stop):
         for column in range(4):
             waiting[0, column] = pending[task, column]
@@ -310,7 +350,7 @@ def split_pending(
             if end - begin < 2:
                 continue
             cut, middle = _split(
-                first, last, begin, end, points, order, values, key, scales, offsets, tree
+                first, last, begin, end, points, order, values, sample, key, scales, offsets, tree
             )
             if spare < 0:
                 _put(waiting, n_waiting, cut, last, middle, end)
