@@ -82,7 +82,7 @@ class MixtureState:
         self.n_components = moments.mass.shape[0]
         self.model = family.empty_model(self.n_components)
         with np.errstate(divide="ignore"):
-            np.log(moments.mass, out=self.model.log_mass)
+            self.model.log_mass[:] = family.layout.log_masses(moments)
             self.model.decay[LOG_FLOOR] = np.log(weight_floor)
         self.prior.pool(moments, moments.mass)
         all_components = np.arange(self.n_components, dtype=np.int32)
@@ -184,7 +184,7 @@ class MixtureState:
         other.n_components = moments.mass.shape[0]
         other.model = self.family.empty_model(other.n_components)
         with np.errstate(divide="ignore"):
-            np.log(moments.mass, out=other.model.log_mass)
+            other.model.log_mass[:] = self.layout.log_masses(moments)
         other.model.decay[LOG_FLOOR] = self.model.decay[LOG_FLOOR]
         other.failures = other._maximise(np.arange(other.n_components, dtype=np.int32))
         return other
@@ -277,13 +277,13 @@ class MixtureState:
         self.moments.squares[components] = taken.squares / own.decay[SQUARE_SCALE]
         self.prior.put(components, other.prior, which)
         with np.errstate(divide="ignore"):
-            own.log_mass[components] = np.log(self.moments.mass[components])
+            own.log_mass[components] = self.layout.log_masses(self.moments, components)
 
     def weigh(self, components: np.ndarray, mass: float) -> None:
         """Give components a mass, and parameters from their moments."""
         self.moments.mass[components] = mass / self.model.decay[SCALE]
         self.moments.squares[components] = mass * mass / self.model.decay[SQUARE_SCALE]
-        self.model.log_mass[components] = np.log(self.moments.mass[components])
+        self.model.log_mass[components] = self.layout.log_masses(self.moments, components)
         self._maximise(components.astype(np.int32))
 
     def decay(self, step_size: float) -> None:
@@ -303,7 +303,7 @@ class MixtureState:
             self.moments.mass[:] *= scale
             self.moments.squares[:] *= decay[SQUARE_SCALE]
             with np.errstate(divide="ignore"):
-                np.log(self.moments.mass, out=self.model.log_mass)
+                self.model.log_mass[:] = self.layout.log_masses(self.moments)
             decay[[SCALE, SQUARE_SCALE, LOG_SCALE]] = 1.0, 1.0, 0.0
 
     def absorb(self, statistics: Statistics, step_size: float) -> np.ndarray:

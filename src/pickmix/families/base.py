@@ -500,11 +500,12 @@ class Part(abc.ABC):
         variances: np.ndarray,
         starts: np.ndarray,
         share: float,
+        pairs: Pairs | None = None,
     ) -> np.ndarray:
         """Quantiles (R,) of mixtures of one column, about the centre.
 
         The components of mixture r are the pairs from starts[r] on, with weights (P,), and the
-        means and variances (P,) that `moments` returned.
+        means and variances (P,) that `moments` of the pairs returned.
         """
         return normal_quantiles(weights, means, np.sqrt(variances), starts, share)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Self
 
 import numpy as np
-from scipy.special import ndtr, ndtri, pdtr, pdtrik
+from scipy.special import gammaln, ndtr, ndtri, pdtr, pdtrik, stdtr, stdtrit
 
 # Mixtures of up to so many components are not simplified.
 _MANY = 1000
@@ -141,6 +141,34 @@ class NormalMixture(_Mixed):
         # A rounded value stands for all that round to it.
         half = 0.5 * self.step
         return self.cumulative(values - half), self.cumulative(values + half)
+
+
+class StudentMixture(_Mixed):
+    """A mixture of t distributions; locations, scales and degrees of freedom are (K,).
+
+    >>> mixture = StudentMixture(np.ones(1), np.zeros(1), np.ones(1), np.array([3.0]))
+    >>> mixture.cumulative(np.array([0.0]))
+    array([0.5])
+    """
+
+    def __init__(
+        self,
+        weights: np.ndarray,
+        means: np.ndarray,
+        scales: np.ndarray,
+        degrees: np.ndarray,
+    ) -> None:
+        self.weights, self.means = weights, means
+        self.scales, self.degrees = scales, degrees
+
+    def _below(self, values: np.ndarray) -> np.ndarray:
+        return np.asarray(stdtr(self.degrees, (values - self.means) / self.scales))
+
+    def densities(self, values: np.ndarray) -> np.ndarray:
+        squares = np.square((values[:, None] - self.means) / self.scales) / self.degrees
+        half = 0.5 * (self.degrees + 1.0)
+        heights = np.exp(gammaln(half) - gammaln(half - 0.5) - half * np.log1p(squares))
+        return np.asarray(self.weights * heights / (np.sqrt(np.pi * self.degrees) * self.scales))
 
 
 class CountMixture(_Mixed):
@@ -286,6 +314,34 @@ def normal_quantiles(
         if done.all():
             break
     return np.asarray(place * sign)
+
+
+def student_quantiles(
+    weights: np.ndarray,
+    means: np.ndarray,
+    scales: np.ndarray,
+    degrees: np.ndarray,
+    starts: np.ndarray,
+    quantile: float,
+) -> np.ndarray:
+    """Quantiles (R,) of R mixtures of t distributions, by bisection; see `normal_quantiles`.
+
+    >>> one, degrees = np.ones(1), np.array([3.0])
+    >>> student_quantiles(one, 5.0 * one, one, degrees, np.array([0]), 0.5)
+    array([5.])
+    """
+    which = _rows_of(starts, weights.shape[0])
+    own = means + stdtrit(degrees, quantile) * scales
+    low, high = np.minimum.reduceat(own, starts), np.maximum.reduceat(own, starts)
+    tolerance = _TOLERANCE * np.minimum.reduceat(scales, starts)
+    for _ in range(_MOST_STEPS):
+        middle = 0.5 * (low + high)
+        shares = stdtr(degrees, (middle[which] - means) / scales)
+        below = np.add.reduceat(weights * shares, starts) < quantile
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        if (high - low <= np.maximum(tolerance, 1e-15 * np.abs(high))).all():
+            break
+    return np.asarray(0.5 * (low + high))
 
 
 def poisson_quantiles(

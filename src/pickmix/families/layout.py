@@ -68,6 +68,10 @@ class Layout(NamedTuple):
         """Coordinates (i, j) of every product, (P,) each, j <= i."""
         return _pairs(self.first.tobytes())
 
+    def log_masses(self, moments: Moments, components: np.ndarray | None = None) -> np.ndarray:
+        """Logarithms (n,) of the weights of components, up to the decay."""
+        return np.asarray(np.log(moments.mass if components is None else moments.mass[components]))
+
     def products(self, points: np.ndarray) -> np.ndarray:
         """Products of the coordinates of points (n, C), as (n, P)."""
         rows, columns = self.pairs()

@@ -208,6 +208,7 @@ class CountPart(Part):
         variances: np.ndarray,
         starts: np.ndarray,
         share: float,
+        pairs: Pairs | None = None,
     ) -> np.ndarray:
         return poisson_quantiles(weights, means, starts, share)
 

@@ -18,6 +18,7 @@ from pickmix.families.gaussian import (
 from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
+from pickmix.families.student import StudentT
 from pickmix.families.tree import TreeCategorical
 
 #: The user's description of a family: a name, or groups of columns with a name each.
@@ -32,6 +33,7 @@ FAMILIES: dict[str, Callable[[np.ndarray, Floors], Family]] = {
     "tied": lambda rows, reg_covar: TiedGaussian(rows.shape[1], reg_covar),
     "diag": lambda rows, reg_covar: DiagonalGaussian(rows.shape[1], reg_covar),
     "spherical": lambda rows, reg_covar: SphericalGaussian(rows.shape[1], reg_covar),
+    "student_t": lambda rows, reg_covar: StudentT(rows.shape[1], reg_covar),
     "poisson": lambda rows, reg_covar: Poisson(rows.shape[1]),
     "categorical": lambda rows, reg_covar: Categorical.of_rows(rows),
 }
@@ -64,6 +66,10 @@ def make_family(
     else:
         groups = [_group(part) for part in description]
         _require_cover(groups, rows.shape[1])
+        if len(groups) > 1 and any(name == StudentT.name for name, _ in groups):
+            raise ValueError(
+                f"family {StudentT.name!r} is for all columns together, not for groups"
+            )
         family = Product(
             [
                 (_named(name, rows, _floors_of(reg_covar, columns), parents, columns), columns)

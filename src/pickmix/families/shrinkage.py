@@ -58,7 +58,7 @@ _MOST_LEVERAGE = 0.98  # A row that makes up this much of a covariance, or more,
 _WHOLE = 1.0 - 1e-9  # Leverage of a row without which there is no covariance.
 _LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
 FEWEST_ROWS = 0.5  # With fewer effective rows there is no component.
-_NOTHING = 1e4  # Decrease of its log-density then.
+NOTHING = 1e4  # Decrease of its log-density then.
 _FIRMNESS = 1e-10  # Added to targets, whose variances are about one.
 
 _BLOCK = 256  # Matrices decomposed at a time.
@@ -496,13 +496,25 @@ def without_row(
     >>> float(without_row(np.array(0.0), np.array(1.0), np.array(1e9), np.array(1.0))) < 1e-8
     True
     """
+    leverage, without = left_out_distances(distances, weights, counts, own, most)
+    fall = 0.5 * (np.log1p(-leverage) + (without - distances))
+    # Without its only row a component is not there.
+    return np.asarray(np.where(counts - weights > FEWEST_ROWS, fall, NOTHING))
+
+
+def left_out_distances(
+    distances: np.ndarray,
+    weights: np.ndarray,
+    counts: np.ndarray,
+    own: np.ndarray,
+    most: float = _MOST_LEVERAGE,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leverages b w d of rows, and their distances when components are estimated without them."""
     rest = np.maximum(counts - weights, _LEAST_REST)
     moved = np.square(counts / rest)
     shares = own * counts / np.square(np.maximum(counts - 1.0, _LEAST_REST)) * weights
     leverage = np.minimum(shares * distances, most)
-    fall = 0.5 * (np.log1p(-leverage) + distances * (moved / (1.0 - leverage) - 1.0))
-    # Without its only row a component is not there.
-    return np.asarray(np.where(counts - weights > FEWEST_ROWS, fall, _NOTHING))
+    return leverage, distances * (moved / (1.0 - leverage))
 
 
 def leave_one_out_scores(
@@ -543,7 +555,7 @@ def leave_one_out_scores(
         falls = without_row(distances, w, n, own + (1.0 - own) * kept, _WHOLE)
         densities = -0.5 * (log_determinants + distances) - falls
         # A row without which there is no covariance rules the choice out.
-        densities[own * n / np.square(n - 1.0) * w * distances >= _WHOLE] = -_NOTHING
+        densities[own * n / np.square(n - 1.0) * w * distances >= _WHOLE] = -NOTHING
         scores[part] = np.einsum("kml,km->kl", densities, weights[part])
     return np.asarray(scores / np.maximum(weights.sum(axis=1), 1e-300)[:, None])
 

@@ -12,7 +12,11 @@ T = TypeVar("T")
 
 
 def serves_layouts(function: Callable[P, T]) -> Callable[P, T]:
-    """A kernel that calls that of the same name in `layout.kernels`, if the layout names some."""
+    """A kernel that calls that of the same name in `layout.kernels`, if the layout names some.
+
+    Modules that extend a backend get it first.
+    """
+    backend = function.__module__.rpartition(".")[0]
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -20,7 +24,9 @@ def serves_layouts(function: Callable[P, T]) -> Callable[P, T]:
         if layout.kernels is None:
             return function(*args, **kwargs)
         module = importlib.import_module(f"pickmix.kernels.{layout.kernels}")
-        other: Callable[P, T] = getattr(module, function.__name__)
+        other: Callable[..., T] = getattr(module, function.__name__)
+        if getattr(module, "EXTENDS_BACKEND", False):
+            return other(importlib.import_module(backend), *args, **kwargs)
         return other(*args, **kwargs)
 
     return call

@@ -190,14 +190,15 @@ class ConditionalMixtures:
                         )
                 if all(mapped):
                     continue
-                means, variances = part.moments(block.pairs.of(part.columns), targets)
+                pairs = block.pairs.of(part.columns)
+                means, variances = part.moments(pairs, targets)
                 for m, column in enumerate(among):
                     if mapped[m]:
                         continue
                     centre = self._rows.centre[self.columns[column]]
                     for number, share in enumerate(wanted.tolist()):
                         quantiles[block.numbers, column, number] = centre + part.quantiles(
-                            block.weights, means[:, m], variances[:, m], block.starts, share
+                            block.weights, means[:, m], variances[:, m], block.starts, share, pairs
                         )
         return self._terms.values(quantiles, self.columns)
 

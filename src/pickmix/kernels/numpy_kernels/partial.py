@@ -114,9 +114,14 @@ def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarra
 
 
 def partial_sums(
-    layout: Layout, model: Model, members: np.ndarray, rows: np.ndarray, weights: np.ndarray
+    layout: Layout,
+    model: Model,
+    members: np.ndarray,
+    rows: np.ndarray,
+    weights: np.ndarray,
+    rest_weights: np.ndarray | None = None,
 ) -> Sums:
-    """Sums of completed rows (R, D), under weights (G, R)."""
+    """Sums of completed rows (R, D), under weights (G, R); others for covariances, if given."""
     G, C = members.shape[0], layout.n_coordinates
     with np.errstate(over="ignore", invalid="ignore"):
         found = condition(layout, model, members, rows)
@@ -126,7 +131,8 @@ def partial_sums(
     mean = np.where(mass[:, None] > 0.0, model.location[members] + shift, 0.0)
     away = found.completed - shift[:, None, :]
     # Masses of rows of each kind bring the covariances of what was not seen.
-    masses = np.stack([np.bincount(found.kinds, w, found.rest.shape[1]) for w in weights])
+    rest_weights = weights if rest_weights is None else rest_weights
+    masses = np.stack([np.bincount(found.kinds, w, found.rest.shape[1]) for w in rest_weights])
     spread = (weights[:, :, None] * away).transpose(0, 2, 1) @ away
     spread = spread + np.einsum("gu,guij->gij", masses, found.rest)
     i, j = layout.pairs()
