@@ -18,7 +18,7 @@ def check_dependence(dependence: object) -> None:
 
 @dataclass(eq=False, repr=False)
 class FamilyMixture(OnlineFitting):
-    """Mixture of counts, categories, Gaussians or groups of them, fitted by a few visits per row.
+    """Mixture of counts, categories, Gaussians, t's or groups, fitted by a few visits per row.
 
     ``p(x) = sum_k weights_[k] p(x; parameters_ of k)``. The fit is that of `GaussianMixture`: each
     row remembers one component and compares it with a block of others, so the cost of a visit does
@@ -27,8 +27,9 @@ class FamilyMixture(OnlineFitting):
     Parameters
     ----------
     family : str or list of (str, list of int), default="diag"
-        "full", "tied", "diag" or "spherical" (Gaussians), "poisson" (counts), "categorical" (levels
-        0, 1, 2, ...), or groups of columns that are independent given the component, as
+        "full", "tied", "diag" or "spherical" (Gaussians), "student_t" (heavy tails, of all columns
+        together), "poisson" (counts), "categorical" (levels 0, 1, 2, ...), or groups of columns
+        that are independent given the component, as
         ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``.
     n_components : int or "auto", default=1
         K, the number of components; "auto" chooses it, as in `GaussianMixture`.
@@ -53,9 +54,9 @@ class FamilyMixture(OnlineFitting):
     ----------
     weights_ : (K,) array
     parameters_ : dict of arrays
-        Parameters of the family: "means" and "covariances", "rates", or "probabilities" of all
-        levels, one column after another; for groups "full0_means", "categorical1_probabilities",
-        ...
+        Parameters of the family: "means" and "covariances", "means", "scales" (matrices) and
+        "degrees_of_freedom", "rates", or "probabilities" of all levels, one column after another;
+        for groups "full0_means", "categorical1_probabilities", ...
     column_parents_ : (D,) array
         The column that each depends on given the component, -1 if there is none. Only with
         `dependence`; parameters then have "conditionals" too: probabilities of all levels given

@@ -84,7 +84,7 @@ class StudentLayout(Layout):
 
     def log_masses(self, moments: Moments, components: np.ndarray | None = None) -> np.ndarray:
         shares = moments.counts[:, 0] if components is None else moments.counts[components, 0]
-        return super().log_masses(moments, components) + np.log(shares)
+        return np.asarray(super().log_masses(moments, components) + np.log(shares))
 
 
 @dataclass
@@ -92,9 +92,6 @@ class StudentPrior(ShrinkagePrior):
     """Scale matrices are shrunk as covariances are, degrees of freedom to common ones."""
 
     gap: float = float(log_gap(FIRST_DEGREES))
-
-    def allow_background(self, extent: np.ndarray) -> None:
-        """Tails take the outlying rows."""
 
     def pool(self, moments: Moments, masses: np.ndarray) -> None:
         super().pool(moments, masses)
