@@ -1,7 +1,7 @@
 """Kernels of Student-t components, around those of Gaussians of the backend in use.
 
-A component is t with scale matrix (F'F)^-1 and nu degrees of freedom: with q = |F (x - m)|^2 and
-the D cells that were seen of a row,
+A component is t with scale matrix (F'F)^-1 and nu degrees of freedom: with q = |F (x - m)|^2 of the
+D cells that were seen of a row,
 
     log p(x, k) = log w_k + c_k - (nu_k + D) / 2 log(1 + q / nu_k).
 
@@ -29,7 +29,7 @@ from pickmix.selection.randomness import uniforms
 EXTENDS_BACKEND = True  # Functions get the backend first.
 
 _PAIRS = 2**17  # Pairs of rows and components evaluated together.
-_NEGLIGIBLE = 1e-6  # Posterior weight of a component that leaves no trace in statistics.
+_NEGLIGIBLE = 1e-7  # Posterior weight of a component that leaves no trace in statistics.
 
 
 def _evaluate(
@@ -42,24 +42,23 @@ def _evaluate(
         log_mass=zeros, log_normaliser=zeros, decay=np.array([1.0, 1.0, 0.0, -np.inf])
     )
     some = np.arange(zeros.shape[0])[:, None] if which is None else np.maximum(which, 0)
-    degrees = model.tables[:, 0].take(some)
+    degrees, constant = model.tables[some, 0], log_weights(model)[some]
     if layout.is_partial(rows):
         # Of Gaussians, of the cells that were seen.
         joint, squares = backend.condition_pairs(plain, bare, rows, which)
         n_seen = _count_seen(rows)[:, None]
         if which is None:
             joint, squares, n_seen = joint.T, squares.T, n_seen.T
-        constant = joint + 0.5 * (squares + n_seen * LOG_2PI) + log_constant(degrees, n_seen)
-        constant += log_weights(model)[some]
-        half = 0.5 * (degrees + n_seen)
+        joint += 0.5 * (squares + n_seen * LOG_2PI) + log_constant(degrees, n_seen)
+        constant, half = constant + joint, 0.5 * (degrees + n_seen)
     else:
         if which is None:
             squares = backend.log_joint_all(plain, bare, rows)
         else:
             squares = backend.log_joint(plain, bare, rows, which)
         squares *= -2.0
-        constant = (log_weights(model) + model.log_normaliser).take(some)
-        half = (0.5 * (model.tables[:, 0] + layout.n_coordinates)).take(some)
+        constant += model.log_normaliser[some]
+        half = 0.5 * (degrees + layout.n_coordinates)
     joint = squares / degrees
     np.log1p(joint, out=joint)
     joint *= half
@@ -69,23 +68,33 @@ def _evaluate(
     return joint, squares
 
 
+def _some_of(model: Model, members: np.ndarray) -> Model:
+    return model._replace(
+        location=model.location[members],
+        factor=model.factor[members],
+        tables=model.tables[members],
+        log_normaliser=model.log_normaliser[members],
+        log_mass=model.log_mass[members],
+    )
+
+
 def _count_seen(rows: np.ndarray) -> np.ndarray:
     return np.asarray(np.count_nonzero(~np.isnan(rows), axis=1))
 
 
 def _precisions(
-    model: Model, components: np.ndarray, squares: np.ndarray, n_seen: np.ndarray
+    model: Model, components: np.ndarray, squares: np.ndarray, n_seen: np.ndarray | int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Expectations of u and log u for pairs (n,) that saw so many cells, (n,) or (1,)."""
-    degrees = model.tables[components, 0]
-    u = (degrees + n_seen) / (degrees + squares)
-    numbers, which = np.unique(n_seen, return_inverse=True)
-    half = 0.5 * (model.tables[:, 0] + numbers[:, None])
-    logs = np.log(u) + (digamma(half) - np.log(half))[which.reshape(-1), components]
-    # How far this is from what it was at the degrees of freedom in use counts as often as M-steps
-    # of EM are too short.
-    more = model.tables[components, 1] - 1.0
-    return u, logs + more * (logs + log_gap(model.tables[:, 0])[components] - (u - 1.0))
+    """Expectations of u and log u for pairs of rows that saw so many cells."""
+    degrees, more = model.tables.T[:, components]
+    both = degrees + n_seen
+    u = both / (degrees + squares)
+    logs = np.log(u)
+    logs += digamma(0.5 * both) - np.log(0.5 * both)
+    # What differs from the expectation at the degrees of freedom in use counts as often as steps of
+    # EM are too short.
+    logs += (more - 1.0) * (logs + log_gap(degrees) - (u - 1.0))
+    return u, logs
 
 
 def log_joint(
@@ -129,90 +138,72 @@ def sweep(
     wants_log_sums: bool = True,
     greedy: bool = False,
 ) -> Swept:
-    sizes = np.diff(partition.offsets)
-    places = partition.offsets[:-1, None] + np.arange(sizes.max())
-    inside = np.arange(sizes.max()) < sizes[:, None]
-    last = partition.members.shape[0] - 1
-    members = np.where(inside, partition.members[np.minimum(places, last)], -1).astype(np.int32)
-    K = model.location.shape[0]
-    block_of = np.empty(K, dtype=np.int64)
+    block_of = np.empty(model.location.shape[0], dtype=np.int64)
     block_of[partition.members] = partition.block_of_position()
     blocks = block_of[components]
     order = np.argsort(blocks, kind="stable")
-    u = None if greedy else uniforms(key, numbers, 1)
+    ends = np.searchsorted(blocks[order], np.arange(partition.n_blocks + 1))
+    u = None if greedy else uniforms(key, numbers, 1)[:, 0]
     row_weights, total_weight = source.weights_of(numbers)
     drawn, log_sums = np.empty_like(components), np.empty(numbers.shape[0])
-    parts: list[Statistics] = []
-    size = max(1, _PAIRS // members.shape[1])
-    for start in range(0, numbers.shape[0], size):
-        here = order[start : start + size]
-        rows, candidates = source.gather(numbers[here]), members[blocks[here]]
-        joint, squares = _evaluate(backend, layout, model, rows, candidates)
-        if beta != 1.0:
-            joint *= beta
-        largest = joint.max(axis=1)
-        posterior = np.exp(joint - largest[:, None])
-        total = posterior.sum(axis=1)
-        log_sums[here] = largest + np.log(total)
-        posterior /= total[:, None]
-        if u is None:
-            choice = joint.argmax(axis=1)
-        else:
-            choice = (np.cumsum(posterior, axis=1)[:, :-1] <= u[here]).sum(axis=1)
-        drawn[here] = candidates[np.arange(here.shape[0]), choice]
-        if wants_statistics:
-            row, place = np.nonzero(posterior > _NEGLIGIBLE)
-            weights = posterior[row, place] * row_weights[here][row]
-            pairs = row, candidates[row, place], weights
-            given = rows, *pairs, squares[row, place], total_weight
-            parts.append(_statistics(backend, layout, model, K, *given))
-    evaluations = int(sizes[blocks].sum())
+    parts: list[tuple[np.ndarray, Sums]] = []
+    for b in range(partition.n_blocks):
+        members = partition.members[partition.offsets[b] : partition.offsets[b + 1]]
+        some = _some_of(model, members)
+        size = max(1, _PAIRS // members.shape[0])
+        for start in range(ends[b], ends[b + 1], size):
+            here = order[start : min(start + size, ends[b + 1])]
+            rows = source.gather(numbers[here])
+            posterior, squares = _evaluate(backend, layout, some, rows, None)
+            if beta != 1.0:
+                posterior *= beta
+            largest = posterior.max(axis=0)
+            posterior -= largest
+            np.exp(posterior, out=posterior)
+            total = posterior.sum(axis=0)
+            log_sums[here] = largest + np.log(total)
+            posterior /= total
+            if u is None:
+                choice = posterior.argmax(axis=0)
+            else:
+                choice = (np.cumsum(posterior, axis=0)[:-1] <= u[here]).sum(axis=0)
+            drawn[here] = members[choice]
+            if wants_statistics:
+                posterior[posterior < _NEGLIGIBLE] = 0.0
+                posterior *= row_weights[here]
+                parts.append((members, _sums(backend, layout, some, rows, posterior, squares)))
     statistics = None
     if wants_statistics:
-        all_members = np.concatenate([part.members for part in parts])
-        statistics = merge(all_members, stack([part.sums for part in parts]), layout, total_weight)
-    return Swept(drawn, statistics, log_sums, evaluations)
+        all_members = np.concatenate([members for members, _ in parts])
+        statistics = merge(all_members, stack([sums for _, sums in parts]), layout, total_weight)
+    return Swept(drawn, statistics, log_sums, int(np.diff(ends) @ np.diff(partition.offsets)))
 
 
-def _statistics(
+def _sums(
     backend: ModuleType,
     layout: Layout,
     model: Model | None,
-    n_components: int,
     rows: np.ndarray,
-    row: np.ndarray,
-    components: np.ndarray,
-    weights: np.ndarray,
+    shares: np.ndarray,
     squares: np.ndarray | None,
-    total_weight: float,
-) -> Statistics:
-    """Statistics of pairs (n,) of a row and a component; without a model, those of a start."""
-    plain, is_partial = Layout(*layout), layout.is_partial(rows)
-    u, logs = np.ones_like(weights), np.full(weights.shape, -log_gap(FIRST_DEGREES))
+) -> Sums:
+    """Sums of all components with shares (K, B) of rows; without a model, those of a start."""
+    (K, B), plain, is_partial = shares.shape, Layout(*layout), layout.is_partial(rows)
+    u, logs = np.ones((1, 1)), np.full((1, 1), -log_gap(FIRST_DEGREES))
     if model is not None and squares is not None:
-        n_seen = _count_seen(rows)[row] if is_partial else np.array([layout.n_coordinates])
-        u, logs = _precisions(model, components, squares, n_seen)
-    if is_partial:
-        assert model is not None
-        members = np.unique(components)
-        parts = []
-        for k in members.tolist():
-            some = np.flatnonzero(components == k)
-            w = weights[None, some]
-            # The covariance of missing cells has a factor of 1 / u.
-            parts.append(partial_sums(plain, model, np.array([k]), rows[row[some]], w * u[some], w))
-        statistics = Statistics(members, *stack(parts), total_weight)
-    else:
-        pairs = components[:, None], (weights * u)[:, None]
-        ones = np.ones_like(weights)
-        statistics = backend.pair_statistics(
-            plain, n_components, rows[row], ones, *pairs, total_weight
-        )
-    members = statistics.members
-    in_order = np.argsort(members)
-    slot = in_order[np.searchsorted(members[in_order], components)]
-    counts = [np.bincount(slot, w, members.shape[0]) for w in (weights, weights * logs)]
-    return replace(statistics, counts=np.stack(counts, axis=1))
+        n_seen = _count_seen(rows) if is_partial else layout.n_coordinates
+        u, logs = _precisions(model, np.arange(K)[:, None], squares, n_seen)
+    counts = np.stack([shares.sum(axis=1), (shares * logs).sum(axis=1)], axis=1)
+    if not is_partial:
+        return *backend.sums_of_all(plain, rows, np.ones(B), shares * u)[:4], counts
+    assert model is not None
+    parts = []
+    for k in range(K):
+        some = np.flatnonzero(shares[k])
+        w = shares[[k]][:, some]
+        # The covariance of missing cells has a factor of 1 / u.
+        parts.append(partial_sums(plain, model, np.array([k]), rows[some], w * u[k, some], w))
+    return *stack(parts)[:4], counts
 
 
 def sums_of_all(
@@ -223,15 +214,8 @@ def sums_of_all(
     responsibilities: np.ndarray,
     model: Model | None = None,
 ) -> Sums:
-    K, B = responsibilities.shape
     squares = None if model is None else _evaluate(backend, layout, model, rows, None)[1]
-    parts = []
-    for some in np.array_split(np.arange(K), -(-K * B // _PAIRS)):
-        w = (responsibilities[some] * weights).ravel()
-        pairs = np.tile(np.arange(B), some.shape[0]), np.repeat(some, B).astype(np.int32), w
-        distances = None if squares is None else squares[some].ravel()
-        parts.append(_statistics(backend, layout, model, K, rows, *pairs, distances, 0.0).sums)
-    return stack(parts)
+    return _sums(backend, layout, model, rows, responsibilities * weights, squares)
 
 
 def pair_statistics(
@@ -245,13 +229,28 @@ def pair_statistics(
     total_weight: float,
     model: Model | None = None,
 ) -> Statistics:
-    row, place = np.nonzero(components >= 0)
-    squares = None
+    if layout.is_partial(rows):
+        assert model is not None
+        members, parts = np.unique(components[components >= 0]), []
+        for k in members.tolist():
+            row, place = np.nonzero(components == k)
+            one, w = _some_of(model, np.array([k])), weights[row] * pair_weights[row, place]
+            parts.append(sums_of_all(backend, layout, rows[row], w, np.ones((1, row.size)), one))
+        return Statistics(members, *stack(parts), total_weight)
+    u, logs = np.ones_like(pair_weights), np.full(pair_weights.shape, -log_gap(FIRST_DEGREES))
+    chosen = components >= 0
     if model is not None:
-        squares = _evaluate(backend, layout, model, rows, components)[1][row, place]
-    pairs = row, components[row, place], pair_weights[row, place] * weights[row]
-    given = layout, model, n_components, rows
-    return _statistics(backend, *given, *pairs, squares, total_weight)
+        squares = _evaluate(backend, layout, model, rows, components)[1][chosen]
+        found = _precisions(model, components[chosen], squares, layout.n_coordinates)
+        u[chosen], logs[chosen] = found
+    statistics: Statistics = backend.pair_statistics(
+        Layout(*layout), n_components, rows, weights, components, pair_weights * u, total_weight
+    )
+    members, w = statistics.members, (pair_weights * weights[:, None])[chosen]
+    order = np.argsort(members)
+    slot = order[np.searchsorted(members[order], components[chosen])]
+    counts = [np.bincount(slot, each, members.shape[0]) for each in (w, w * logs[chosen])]
+    return replace(statistics, counts=np.stack(counts, axis=1))
 
 
 def blend(
@@ -263,10 +262,10 @@ def blend(
     share: float,
     wants_gains: bool,
 ) -> tuple[np.ndarray, ...] | None:
-    plain, members = Layout(*layout), statistics.members
     gains: tuple[np.ndarray, ...] | None = backend.blend(
-        plain, moments, model, statistics, share, wants_gains
+        Layout(*layout), moments, model, statistics, share, wants_gains
     )
     # Weights of components are sums of weights, not of precisions.
-    model.log_mass[members] += np.log(moments.counts[members, 0])
+    members = statistics.members
+    model.log_mass[members] = layout.log_masses(moments, members)
     return gains
