@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 from pickmix import GaussianMixture, load, save
 from pickmix.estimators import fit_rows
@@ -134,6 +135,27 @@ def test_ties():
             GaussianMixture(4, **settings).fit(X[:1000]).score_samples(X[1000:])
         )
     assert scores["low_rank"] > scores["diag"] - 0.5
+
+
+def test_ties_in_every_component_come_with_a_background():
+    """Pictures with white borders: narrow columns are safe where a background is broad."""
+    X = load_digits().data[np.random.default_rng(0).permutation(1797)]
+    settings = {"covariance_type": "low_rank", "axes": "columns", "random_state": 0}
+    scores = {
+        rank: GaussianMixture(10, rank=rank, **settings).fit(X[:1400]).score(X[1400:])
+        for rank in (0, 5)
+    }
+    assert scores[5] > scores[0] > -30.0
+
+
+def test_constant_columns_do_not_hide_directions(rows, new):
+    added = np.zeros((400, 300))
+    alone = _mixture().fit(rows[:400])
+    beside = _mixture().fit(np.hstack([rows[:400], added]))
+    assert beside.ranks_.tolist() == alone.ranks_.tolist()
+    constant = 300 * 0.5 * np.log(2.0 * np.pi * beside.reg_covar)
+    reached = beside.score(np.hstack([new[:400], added])) + constant
+    assert reached == pytest.approx(alone.score(new[:400]), abs=0.1)
 
 
 def test_smaller_mixtures(rows, new, fitted, reached):

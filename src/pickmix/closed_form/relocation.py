@@ -176,7 +176,8 @@ class Relocation:
         )
         emptiest = int(np.argmin(staying))
         is_free = bool(staying[emptiest] < FEWEST_ROWS)
-        if gain <= self.margin:
+        wanted = prior.wants_background
+        if gain <= self.margin and not wanted:
             return False
         freed = emptiest
         if not is_free:
@@ -184,7 +185,7 @@ class Relocation:
             if not pairs.shape[0]:
                 return False
             cheapest = int(np.argmin(losses))
-            if gain <= float(losses[cheapest]) + self.margin:
+            if gain <= float(losses[cheapest]) + self.margin and not wanted:
                 return False
             kept, freed = pairs[cheapest].tolist()
             state.copy_from(np.array([kept]), wholes, np.array([cheapest]))
@@ -195,6 +196,9 @@ class Relocation:
         self.chains.chain[rows] = freed
         prior.background = freed
         state.weigh(np.array([freed]), max(rows.shape[0], 1) / n_rows)
+        if wanted:
+            # The last choice is the one that became possible.
+            state.take_prior(prior.choices()[-1])
         return True
 
     def _move_chains(

@@ -100,6 +100,11 @@ class Prior(abc.ABC):
         """Take moments as they are: those of parameters that have been shrunk already."""
         return
 
+    @property
+    def wants_background(self) -> bool:
+        """Whether narrower components are to be tried, which a background must make safe."""
+        return False
+
     def resume_background(self, component: int, moments: Moments) -> None:
         """Make a component the background that its moments describe."""
         self.background = component

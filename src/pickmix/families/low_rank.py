@@ -253,7 +253,8 @@ class LowRankGaussian(Family):
         distance = squares - np.square(u) @ f
         rest = np.maximum(count - weights, _LEAST_REST)
         moved = count / rest
-        values = unshrunk(d, np.asarray(self.n_features / max(count, 1.0)))
+        n_columns = float((1.0 - self.floors / noise).sum())
+        values = unshrunk(d, np.asarray(n_columns / max(count, 1.0)))
         unexplained = np.maximum(squares - np.square(u).sum(axis=1), 0.0)
         lean = (weights / rest * unexplained)[:, None] / np.maximum(values - 1.0, 1e-12)
         left = u / (1.0 + lean)

@@ -35,6 +35,9 @@ class LowRankPrior(Prior):
     log_variances: np.ndarray  # (D,) Typical logarithms of noise variances with their floors.
     freedoms: np.ndarray  # (D,) Their pseudo-rows.
     has_ties: bool = False  # Whether columns are constant in some components and not in others.
+    #: Whether a component has none of these. New rows that differ in them are for it, or for the
+    #: background.
+    has_broad: bool = True
     in_logarithms: bool = False  # Whether noise is shrunk to typical logarithms.
     background: int = -1
 
@@ -51,11 +54,15 @@ class LowRankPrior(Prior):
         for value in _PSEUDO_ROWS[max(here - 1, 0) : here + 2]:
             made.append(copy.copy(self))
             made[-1].pseudo_rows, made[-1].in_logarithms = value, False
-        if self.has_ties:
+        if self.has_ties and not self.wants_background:
             # A mean of variances is far above those of columns that hardly vary.
             made.append(copy.copy(self))
             made[-1].in_logarithms = True
         return made
+
+    @property
+    def wants_background(self) -> bool:
+        return self.has_ties and self.background < 0 and not self.has_broad
 
     def allow_background(self, extent: np.ndarray) -> None:
         self.reach = background_reach(extent)
@@ -87,9 +94,8 @@ class LowRankPrior(Prior):
             noise[some] = self.estimate(moments.scatter[members], counts[members])[0]
         self.noise = freedom @ noise / freedom.sum()
         is_tied = (noise < self.floors) & (self.noise > _TIED * self.floors)
-        # New rows that differ in these are for the background, or another broad component.
-        has_broad = self.background >= 0 or not is_tied.any(axis=1).all()
-        self.has_ties = bool(is_tied.mean() > _FEW_TIES) and has_broad
+        self.has_ties = bool(is_tied.mean() > _FEW_TIES)
+        self.has_broad = not is_tied.any(axis=1).all()
         if self.has_ties:
             self.log_variances, self.freedoms = typical_variances(
                 np.log(noise + self.floors), freedom, self.log_variances
@@ -107,7 +113,9 @@ class LowRankPrior(Prior):
         else:
             stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, LEAST_FREEDOM)[:, None]
             total = stretch * total
-            d = shrunk(stretch * raw, layout.n_coordinates / np.maximum(counts, 1.0)[:, None])
+            # A column that is constant in a component adds no noise to its directions.
+            n_columns = (total / np.maximum(total + self.floors, 1e-280)).sum(axis=1)
+            d = shrunk(stretch * raw, (n_columns / np.maximum(counts, 1.0))[:, None])
         ratios = d / np.where(raw > 0.0, raw, 1.0)
         explained = (np.square(layout.used(directions)) @ ratios[:, :, None])[:, :, 0]
         least = _LEAST_NOISE if self.shrinks else 1e-10
