@@ -196,11 +196,10 @@ class LowRankLayout(Layout):
         q: np.ndarray,
         values: np.ndarray,
     ) -> None:
-        """Write moments of components, of q (n, D, c), into out (n, P)."""
+        """Write moments of components, of q (n, D, c), into out (n, P), which is zero."""
         total, reference, directions = self.split(out)
         total[:], reference[:] = variances, noise
         c = q.shape[2]
-        directions[:, :, c:] = 0.0
         np.multiply(q, np.sqrt(values)[..., None, :], out=directions[:, :, :c])
         directions[:, :, :c] *= np.sqrt(noise)[..., None]
 

@@ -383,7 +383,7 @@ def _blend_components(
     shift = mean - model.location[k]
     diagonal, scatter = diagonal / mass, along[:, :, :c] / mass[:, :, None]
     scatter -= shift[:, :, None] * (shift[:, None, :] @ columns)
-    out = np.empty((k.shape[0], (c + 2) * layout.n_coordinates))
+    out = np.zeros((k.shape[0], (c + 2) * layout.n_coordinates))
     if old.any():
         before = layout.narrow(moments.scatter, k)
         kept, away = old[:, :, None], mean - moments.mean[k]
