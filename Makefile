@@ -35,10 +35,12 @@ run: $(VENV)/run.stamp numba-cache
 
 # Kernels are compiled by a process of their own, while the other core installs what tests need and checks
 # types and style: one that compiles a kernel may round differently from those that load it, and tests compare
-# bits between processes. Programs that JAX compiles are kept in the clone, not in the user's own cache. Two
-# processes, on one core each: threads of linear algebra would only get into each other's way.
+# bits between processes. Then it imports all tests, so that their bytecode is written once. Programs that
+# JAX compiles are kept in the clone, not in the user's own cache. Two processes, on one core each: threads of
+# linear algebra would only get into each other's way.
 test: $(VENV)/run.stamp numba-cache
-	@$(BIN)/pickmix compile > /dev/null & compiler=$$!; \
+	@{ $(BIN)/pickmix compile && until test -e $(VENV)/test.stamp; do sleep 1; done && \
+		{ $(BIN)/python -m pytest --collect-only --quiet || true; }; } > /dev/null & compiler=$$!; \
 		$(MAKE) --no-print-directory lint || { kill $$compiler; exit 1; }; wait $$compiler
 	XDG_CACHE_HOME=$(CURDIR)/.cache OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
 		$(BIN)/python -m pytest -n 2 --dist worksteal $(SELECTED)

@@ -22,6 +22,8 @@ def _jaxlib():
         return ""
 
 
+# Workers of a cluster are forks of a process that has imported Dask; read when that is imported.
+os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 # Known by all versions; read when JAX is imported.
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 if _jaxlib().startswith(_KNOWN_BY):
@@ -35,7 +37,7 @@ def pytest_collect_file():
     return [found for found in collected if not isinstance(found, DoctestModule)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster():
     """Start two workers in processes of their own. Those that a test kills are started again."""
     dask = pytest.importorskip("dask")
@@ -46,6 +48,8 @@ def cluster():
         # So long after a death it is seen whether that worker is back. If it has been killed again
         # just then, a LocalCluster forgets it for ever.
         "distributed.deploy.lost-worker-timeout": "1h",
+        # Workers look at their own stack a hundred times a second otherwise.
+        "distributed.worker.profile.enabled": False,
     }
     with (
         dask.config.set(settings),

@@ -253,14 +253,14 @@ def test_what_is_not_given_is_the_estimators_own(refused, places, model):
 @pytest.mark.parametrize(
     ("model", "max_steps", "name", "number"),
     [
-        ("gaussian", None, "n_components", 10),
+        ("gaussian", None, "n_components", 3),
         ("flow", 2000, "n_components", 128),
         ("sptn", 2000, "n_children", (128, 4)),
     ],
 )
 def test_the_example_is_affordable(refused, monkeypatch, model, max_steps, name, number):
     monkeypatch.setattr(fit_command, "EXAMPLE_ROWS", 2000)
-    monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 10)
+    monkeypatch.setattr(fit_command, "EXAMPLE_COMPONENTS", 3)
     result = run("fit", "--model", model)
     assert "to 2,000 rows of 2 columns by mhsaem: the embedded example" in result.stdout
     assert refused[0][0].max_steps == max_steps
@@ -268,8 +268,8 @@ def test_the_example_is_affordable(refused, monkeypatch, model, max_steps, name,
     assert refused[0][1].shape == (2000, 2)
     run("fit", "--model", model, "--max-steps", 77)
     assert refused[1][0].max_steps == 77
-    run("fit", "--model", model, f"--{name.removeprefix('n_')}", 3)
-    assert refused[2][0].get_params()[name] == 3
+    run("fit", "--model", model, f"--{name.removeprefix('n_')}", 5)
+    assert refused[2][0].get_params()[name] == 5
 
 
 def test_the_example_suits_networks_of_any_depth(refused, monkeypatch):

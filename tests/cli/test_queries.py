@@ -264,7 +264,7 @@ class TestStandardOutput:
         assert "\r" not in result.stdout
 
     def test_nobody_reads_to_the_end(self, places):
-        command = f"{sys.executable} -m pickmix sample {places / 'model'} -n 50000 --out -"
+        command = f"{sys.executable} -m pickmix sample {places / 'model'} -n 5000 --out -"
         ended = f"{{ {command}; echo $? >&2; }} | head -1"
         done = subprocess.run(["sh", "-c", ended], capture_output=True, text=True, check=True)
         assert len(done.stdout.splitlines()) == 1

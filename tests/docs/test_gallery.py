@@ -25,7 +25,7 @@ def test_the_gallery_has_examples():
 
 
 # `make docs` runs all of them; these take longest.
-LONG = ("plot_07_inpainting", "plot_08_vector_search")
+LONG = ("plot_04_gaps", "plot_07_inpainting", "plot_08_vector_search")
 
 
 @pytest.mark.parametrize(

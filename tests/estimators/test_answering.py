@@ -1,5 +1,7 @@
 """The imputer, the regressor and the classifier: laws, tables in and out, pipelines, files."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -10,12 +12,30 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import pickmix
 from pickmix import MixtureClassifier, MixtureImputer, MixtureRegressor
+from pickmix.estimators import answering
 from pickmix.estimators.answering import learn_scores, mean_of_scores
 
 SMALL = {"n_folds": 2, "random_state": 0}
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Little to choose from, and short fits: enough for what is about the interface."""
+    monkeypatch.setattr(answering, "LimitedMixture", partial(answering.LimitedMixture, max_iter=5))
+    monkeypatch.setattr(answering, "_WIDTHS", (0.0, 0.1))
+    monkeypatch.setattr(answering, "_ASKED_WIDTHS", (0.0,))
+
+
+@parametrize_with_checks(
+    [MixtureImputer(1, **SMALL), MixtureRegressor(1, **SMALL), MixtureClassifier(3, **SMALL)],
+    xfail_strict=True,
+)
+def test_scikit_learn_checks(estimator, check, quick):
+    check(estimator)
 
 
 def curve(n_rows, seed=0):
@@ -80,7 +100,7 @@ def test_rounded_targets_have_bounded_densities():
     assert model.log_density(X, np.rint(y)).max() <= np.log(np.sqrt(12.0 / (2.0 * np.pi))) + 1e-9
 
 
-def test_rows_without_a_target_count_and_rows_without_values_get_the_average():
+def test_rows_without_a_target_count_and_rows_without_values_get_the_average(quick):
     X, y = curve(400)
     y[200:] = np.nan
     model = MixtureRegressor(4, **SMALL).fit(X, y)
@@ -107,31 +127,22 @@ def test_few_labels_are_enough_where_rows_show_the_groups():
     np.testing.assert_allclose(model.predict_proba(new).sum(axis=1), 1.0)
 
 
-@pytest.fixture(scope="module")
-def numbered():
+def test_missing_labels_may_be_written_in_several_ways(quick):
     X, y = groups(60)
-    return MixtureClassifier(3, **SMALL).fit(X, np.where(np.arange(60) < 30, y, -1))
-
-
-@pytest.mark.parametrize(
-    ("labels", "missing", "settings"),
-    [
+    numbered = MixtureClassifier(3, **SMALL).fit(X, np.where(np.arange(60) < 30, y, -1))
+    for labels, missing, settings in (
         (np.array(["a", "b", "c"], dtype=object), None, {}),
         (np.array([0.0, 1.0, 2.0]), np.nan, {}),
         (np.array(["a", "b", "c"]), "?", {"missing_label": "?"}),
-    ],
-    ids=["None", "NaN", "?"],
-)
-def test_missing_labels_may_be_written_in_several_ways(numbered, labels, missing, settings):
-    X, y = groups(60)
-    given = labels[y]
-    given[30:] = missing
-    model = MixtureClassifier(3, **SMALL, **settings).fit(X, given)
-    assert model.classes_.tolist() == labels.tolist()
-    np.testing.assert_array_equal(model.predict_proba(X), numbered.predict_proba(X))
+    ):
+        given = labels[y]
+        given[30:] = missing
+        model = MixtureClassifier(3, **SMALL, **settings).fit(X, given)
+        assert model.classes_.tolist() == labels.tolist()
+        np.testing.assert_array_equal(model.predict_proba(X), numbered.predict_proba(X))
 
 
-def test_minus_one_is_a_class_if_there_is_but_one_other():
+def test_minus_one_is_a_class_if_there_is_but_one_other(quick):
     X, y = groups(200)
     model = MixtureClassifier(3, **SMALL).fit(X, np.where(y == 0, -1, 1))
     assert model.classes_.tolist() == [-1, 1]
@@ -171,7 +182,7 @@ def test_frames_in_and_out():
     assert np.abs(filled["size"] - truth["size"])[alone].mean() < 3.0
 
 
-def test_other_tables_get_the_same_cells():
+def test_other_tables_get_the_same_cells(quick):
     frame = table(150)[0].reset_index(drop=True)
     imputer = MixtureImputer(2, add_indicator=True, **SMALL)
     expected = imputer.fit_transform(frame)
@@ -184,7 +195,7 @@ def test_other_tables_get_the_same_cells():
             assert cells == expected[name].tolist()
 
 
-def test_indicators_and_names_and_set_output():
+def test_indicators_and_names_and_set_output(quick):
     X, _ = curve(200)
     X[:20, 1] = np.nan
     imputer = MixtureImputer(2, add_indicator=True, **SMALL)
@@ -222,7 +233,7 @@ def test_mean_of_scores_is_the_integral():
         assert found == pytest.approx(drawn, abs=5e-3)
 
 
-def test_pipelines_grids_and_column_transformers():
+def test_pipelines_grids_and_column_transformers(quick):
     X, y = curve(120)
     X[:12, 0] = np.nan
     frame = pd.DataFrame(X, columns=["a", "b"])
@@ -249,7 +260,7 @@ def test_tables_of_the_predictors():
 
 
 @pytest.mark.parametrize("model", [MixtureImputer, MixtureRegressor, MixtureClassifier])
-def test_saved_and_loaded(model, tmp_path):
+def test_saved_and_loaded(model, tmp_path, quick):
     frame, truth, _ = table(100)
     target = {MixtureRegressor: "size", MixtureClassifier: "kind"}.get(model)
     inputs = frame if target is None else frame.drop(columns=target)

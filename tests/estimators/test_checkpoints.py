@@ -14,7 +14,7 @@ from pickmix import FamilyMixture, GaussianMixture, Proposal, open_rows
 rng = np.random.default_rng(0)
 MEANS = rng.normal(size=(6, 3)) * 5.0
 MANY = MEANS[rng.integers(0, 6, 6000)] + rng.normal(size=(6000, 3))
-X = MANY[:1500]
+X = MANY[:600]
 
 
 class Killed(BaseException):
@@ -160,7 +160,7 @@ def test_other_parameters_or_rows_are_refused(tmp_path):
         GaussianMixture(6, random_state=0, checkpoint=tmp_path).fit(X + 1e-9)
     with pytest.raises(ValueError, match="sample_weight was None"):
         GaussianMixture(6, random_state=0, checkpoint=tmp_path).fit(
-            X, sample_weight=np.linspace(1.0, 2.0, 1500)
+            X, sample_weight=np.linspace(1.0, 2.0, 600)
         )
     with pytest.raises(ValueError, match="estimator was 'GaussianMixture', is 'FamilyMixture'"):
         FamilyMixture("full", 6, random_state=0, checkpoint=tmp_path).fit(X)

@@ -8,7 +8,7 @@ from pickmix.compiled import KERNELS
 from pickmix.estimators import compilation
 
 RNG = np.random.default_rng(0)
-X = 4.0 * RNG.normal(size=(99, 3))[RNG.integers(0, 99, 4000)] + RNG.normal(size=(4000, 3))
+X = 4.0 * RNG.normal(size=(99, 3))[RNG.integers(0, 99, 2000)] + RNG.normal(size=(2000, 3))
 GAPS = np.where(RNG.random(X.shape) < [0.0, 0.1, 0.1], np.nan, X)
 
 
@@ -20,7 +20,7 @@ def compiled():
 CASES = {
     "partition": ({"max_iter": 3}, X),
     "single precision": ({"max_iter": 2, "covariance_type": "diag"}, X.astype(np.float32)),
-    "small blocks": ({"n_components": 2000, "max_iter": 1}, X),
+    "small blocks": ({"n_components": 1000, "max_iter": 1}, X),
     "partial": ({"max_iter": 2}, GAPS),
     "em": ({"algorithm": "em", "max_steps": 3}, X),
     "partial em": ({"algorithm": "em", "max_steps": 3}, GAPS),

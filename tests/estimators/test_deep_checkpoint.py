@@ -1,15 +1,12 @@
 """Deep fits that are killed and go on: the same bits, whatever ended them; and rows from files."""
 
 import re
-import signal
-import subprocess
-import sys
-import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep_cases import rows
 from killing import Killed
 
 import pickmix
@@ -25,11 +22,6 @@ from pickmix.selection.randomness import Stream
 SETTINGS = {"batch_size": 50, "max_steps": 24, "evaluate_every": 10, "random_state": 0}
 SETTINGS |= {"hidden": 3, "init_params": "paper"}
 SHARED = {name: value for name, value in SETTINGS.items() if name != "hidden"}
-
-
-def rows(n_rows=200):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(n_rows, 2)) + 4.0 * rng.integers(0, 3, size=(n_rows, 1))
 
 
 def flow(**settings):
@@ -218,17 +210,17 @@ def test_without_a_random_state_the_seed_is_kept(tmp_path, kill):
 
 def test_another_call_is_refused_with_what_differs(tmp_path):
     X = rows()
-    flow(checkpoint=tmp_path, proposal=RandomPartition(block_size=2)).fit(X)
+    small(checkpoint=tmp_path, proposal=RandomPartition(block_size=2)).fit(X)
 
     def message(X=X, sample_weight=None, validation_data=None, **settings):
         settings = {"proposal": RandomPartition(block_size=2)} | settings
         with pytest.raises(ValueError, match="belongs to another fit") as error:
-            flow(checkpoint=tmp_path, **settings).fit(X, None, sample_weight, validation_data)
+            small(checkpoint=tmp_path, **settings).fit(X, None, sample_weight, validation_data)
         return str(error.value)
 
     assert "parameters.max_steps was 24, is 25." in message(max_steps=25)
-    found = message(hidden=4, learning_rate=0.5)
-    assert "parameters.hidden was 3, is 4; parameters.learning_rate was 0.001, is 0.5." in found
+    found = message(adam="dense", learning_rate=0.5)
+    assert "adam was 'row', is 'dense'; parameters.learning_rate was 0.001, is 0.5." in found
     assert "RandomPartition.block_size was 2, is 3" in message(proposal=RandomPartition(3))
     assert re.search(r"rows.array was 'array of shape .*checksum", message(X + 1.0))
     assert "sample_weight was None, is " in message(sample_weight=np.ones(200))
@@ -262,52 +254,6 @@ def test_max_time_ends_a_call_and_not_the_fit(tmp_path, monkeypatch):
         ends.append(resumed.n_steps_)
     assert len(ends) > 5
     assert_same_bits(resumed, expected)
-
-
-SCRIPT = """
-    import os, signal, sys
-    import numpy as np
-    from pickmix import SumProductTransformNetwork
-
-    def rate(step):
-        if step == 18:
-            os.kill(os.getpid(), int(sys.argv[2]))
-        return 1e-3
-
-    X = np.load(sys.argv[1])
-    SumProductTransformNetwork(
-        4, 2, 1, transforms=False, learning_rate=rate, checkpoint=sys.argv[3],
-        checkpoint_every=float(sys.argv[4]), **SHARED,
-    ).fit(X)
-"""
-
-
-def rate(step):
-    return 1e-3
-
-
-# As the one of the script is called.
-rate.__module__, rate.__qualname__ = "__main__", "rate"
-
-
-@pytest.mark.slow
-def test_a_terminated_process_goes_on_in_another(tmp_path):
-    number, every = signal.SIGTERM, 300.0
-    np.save(tmp_path / "X.npy", rows())
-    script = textwrap.dedent(SCRIPT).replace("SHARED", repr(SHARED))
-    arguments = [tmp_path / "X.npy", int(number), tmp_path / "checkpoints", every]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == -number, done.stderr
-    assert done.stderr == ""
-    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert names[-1:] == ["checkpoint-000001.pickmix"]
-    resumed = small(learning_rate=rate, checkpoint=tmp_path / "checkpoints").fit(rows())
-    assert_same_bits(resumed, small(learning_rate=rate).fit(rows()))
 
 
 class TestRowsFromElsewhere:

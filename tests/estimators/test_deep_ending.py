@@ -4,27 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep_cases import SETTINGS, flow, network, rows
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from pickmix import FlowMixture, Mixture, SumProductTransformNetwork
+from pickmix import Mixture
 from pickmix.fitting.loop import TRACE_DTYPE
-
-SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
-# The start that costs the least; test_deep_fit.py has the other.
-SETTINGS["init_params"] = "paper"
-
-
-def rows(n_rows=200):
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(n_rows, 2)) + 4.0 * rng.integers(0, 3, size=(n_rows, 1))
-
-
-def flow(**settings):
-    return FlowMixture(4, hidden=3, **SETTINGS | settings)
-
-
-def network(**settings):
-    return SumProductTransformNetwork(3, 2, 2, **SETTINGS | settings)
 
 
 class TestEnding:

@@ -96,8 +96,8 @@ class TestFits:
         """From a start that does not look at the rows, gradients of seen cells alone lead on."""
         gaps, held_out = with_gaps(clusters(600), 0.2), clusters(2000, seed=7)
         settings = {"init_params": "paper", "learning_rate": 0.02, "max_steps": 1}
-        before = network(**settings).fit(gaps).score(held_out)
-        after = network(**settings | {"max_steps": 800}).fit(gaps)
+        before = flat(**settings).fit(gaps).score(held_out)
+        after = flat(**settings | {"max_steps": 800}).fit(gaps)
         assert after.score(held_out) > before + 1.0
         # What is watched is the density of what was seen, in the data's units.
         assert after.lower_bound_ == pytest.approx(after.score(gaps), abs=0.2)

@@ -9,22 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep_cases import flow, rows, small
 
 from pickmix import FlowMixture, Mixture, RandomPartition, SumProductTransformNetwork
-
-SETTINGS = {"batch_size": 50, "max_steps": 40, "evaluate_every": 20, "random_state": 0}
-# The start that costs the least; test_deep_fit.py has the other.
-SETTINGS["init_params"] = "paper"
-
-
-def rows():
-    rng = np.random.default_rng(0)
-    return rng.normal(size=(200, 2)) + 4.0 * rng.integers(0, 3, size=(200, 1))
-
-
-def flow(**settings):
-    return FlowMixture(4, hidden=3, **SETTINGS | settings)
-
 
 SHARED = [
     ("algorithm", "saem", r"one of 'mhsaem', 'mcsaem', 'em', 'sgd', got 'saem'"),
@@ -91,94 +78,77 @@ NETWORK = [
 ]
 
 
+class Good:
+    def init(self, key, n_features):
+        return jax.random.normal(key, (n_features,))
+
+    def log_prob(self, params, x):
+        return -0.5 * jnp.sum((x - params) ** 2)
+
+
+def own():
+    return Mixture(Good(), 2)
+
+
+def sgd():
+    return flow(algorithm="sgd")
+
+
+def blocks():
+    return flow(proposal="partition")
+
+
 class TestRefused:
-    @pytest.mark.parametrize(("name", "value", "message"), [*FLOW, *SHARED])
-    def test_by_flows(self, name, value, message):
+    @pytest.mark.parametrize(
+        ("make", "name", "value", "message"),
+        [
+            *((flow, *case) for case in (*FLOW, *SHARED)),
+            *((SumProductTransformNetwork, *case) for case in (*NETWORK, SHARED[0])),
+            *((own, *case) for case in (FLOW[0], SHARED[0])),
+        ],
+    )
+    def test_values(self, make, name, value, message):
         with pytest.raises(ValueError, match=f"^{name} must (be|have|lie)? ?{message}"):
-            flow().set_params(**{name: value}).fit(rows())
-
-    @pytest.mark.parametrize(("name", "value", "message"), [*NETWORK, *SHARED[:1]])
-    def test_by_networks(self, name, value, message):
-        with pytest.raises(ValueError, match=f"^{name} must be {message}"):
-            SumProductTransformNetwork(2).set_params(**{name: value}).fit(rows())
-
-    @pytest.mark.parametrize(("name", "value", "message"), [FLOW[0], *SHARED[:1]])
-    def test_by_mixtures(self, name, value, message):
-        with pytest.raises(ValueError, match=f"^{name} must be {message}"):
-            Mixture(Good(), 2).set_params(**{name: value}).fit(rows())
+            make().set_params(**{name: value}).fit(rows())
 
     @pytest.mark.parametrize(
-        ("settings", "message"),
+        ("make", "settings", "message"),
         [
-            ({"init_params": "paper"}, "^n_components must be an integer with init_params='paper'"),
-            ({"linear": False}, "^n_components must be an integer with linear=False, got 'auto'"),
+            (FlowMixture, {"init_params": "paper"}, "n_components must be an integer with init_p"),
+            (FlowMixture, {"linear": False}, "n_components must be an integer with linear=False, "),
             (
+                FlowMixture,
                 {"n_components": 4, "linear": False, "init_params": "gaussian"},
-                "^init_params must not be 'gaussian' with linear=False",
+                "init_params must not be 'gaussian' with linear=False",
             ),
-            ({"n_components": "many"}, "^n_components must be one of 'auto', got 'many'"),
-        ],
-        ids=["start", "no affine map", "no Gaussians", "another word"],
-    )
-    def test_where_nothing_can_be_chosen(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            FlowMixture(**settings).fit(rows())
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"n_components": "auto"}, "^n_components must be an integer for a component without"),
-            ({"init_params": "gaussian"}, "^init_params must be 'auto', 'data' or 'paper' for a"),
-        ],
-        ids=["number", "start"],
-    )
-    def test_components_that_cannot_be_gaussians(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            Mixture(Good(), 2).set_params(**settings).fit(rows())
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"annealing": "anti"}, "^annealing must be None with algorithm='sgd', got 'anti'"),
+            (FlowMixture, {"n_components": "many"}, "n_components must be one of 'auto', got 'man"),
+            (own, {"n_components": "auto"}, "n_components must be an integer for a component with"),
+            (own, {"init_params": "gaussian"}, "init_params must be 'auto', 'data' or 'paper' for"),
+            (sgd, {"annealing": "anti"}, "annealing must be None with algorithm='sgd', got 'anti'"),
             (
+                sgd,
                 {"weight_update": "closed_form"},
-                "^weight_update must be 'auto' or 'gradient' with .* got 'closed_form'",
+                "weight_update must be 'auto' or 'gradient' with .* got 'closed_form'",
             ),
-        ],
-        ids=["annealing", "closed form"],
-    )
-    def test_by_gradients_of_the_likelihood(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            flow(algorithm="sgd", **settings).fit(rows())
-
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"n_samples": 3}, "^n_samples must be 1 with proposal='partition', .* got 3"),
-            ({"reuse_log_joint": True}, "^reuse_log_joint must be False with .* got True"),
+            (blocks, {"n_samples": 3}, "n_samples must be 1 with proposal='partition', .* got 3"),
+            (blocks, {"reuse_log_joint": True}, "reuse_log_joint must be False with .* got True"),
             (
+                blocks,
                 {"proposal": RandomPartition(block_size=2, relocate=True)},
-                "^proposal must have relocate=False or 'auto' .* got RandomPartition",
+                "proposal must have relocate=False or 'auto' .* got RandomPartition",
             ),
+            # Schedules are checked at every step.
+            (
+                flow,
+                {"annealing": lambda t: 1.0 if t < 5 else -1.0},
+                r"annealing must return values in \(0, inf\], got -1\.0 at step 5",
+            ),
+            (flow, {"learning_rate": lambda t: 1e-3 if t < 5 else -1.0}, "learning_rate must retu"),
         ],
-        ids=["draws", "reuse", "relocate"],
     )
-    def test_by_partitions(self, settings, message):
-        with pytest.raises(ValueError, match=message):
-            flow(**{"proposal": "partition"} | settings).fit(rows())
-
-    def test_blocks_of_one(self):
-        with pytest.raises(ValueError, match=r"block_size must lie in \[2, 4096\], got 1"):
-            flow(proposal=RandomPartition(block_size=1))
-
-    def test_schedules_are_checked_at_every_step(self):
-        message = r"^annealing must return values in \(0, inf\], got -1\.0 at step 5"
-        with pytest.raises(ValueError, match=message):
-            flow(annealing=lambda t: 1.0 if t < 5 else -1.0).fit(rows())
-
-    def test_rates_are_checked_at_every_step(self):
-        with pytest.raises(ValueError, match=r"^learning_rate must return"):
-            flow(learning_rate=lambda t: 1e-3 if t < 5 else -1.0).fit(rows())
+    def test_values_together(self, make, settings, message):
+        with pytest.raises(ValueError, match=f"^{message}"):
+            make().set_params(**settings).fit(rows())
 
     def test_a_refusal_leaves_the_former_model(self):
         fitted = flow().fit(rows())
@@ -190,14 +160,6 @@ class TestRefused:
     def test_a_model_that_memory_cannot_hold(self):
         with pytest.raises(MemoryError, match=r"needs .* GB .* Take fewer components, children"):
             FlowMixture(10**9, hidden=100).fit(rows())
-
-
-class Good:
-    def init(self, key, n_features):
-        return jax.random.normal(key, (n_features,))
-
-    def log_prob(self, params, x):
-        return -0.5 * jnp.sum((x - params) ** 2)
 
 
 class TestComponents:
@@ -245,11 +207,7 @@ class TestJax:
 
     def test_float64_is_used_inside_only(self):
         X = rows()
-        settings = SETTINGS | {"transforms": False}
-        single, double = (
-            SumProductTransformNetwork(4, 2, 1, dtype=dtype, **settings).fit(X)
-            for dtype in ("float32", "float64")
-        )
+        single, double = (small(dtype=dtype).fit(X) for dtype in ("float32", "float64"))
         assert jax.config.jax_enable_x64 is False
         assert jnp.ones(3).dtype == jnp.float32
         assert single.tables_[0].dtype == np.float32

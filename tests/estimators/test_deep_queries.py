@@ -54,7 +54,13 @@ def fitted(name):
     return FAMILIES[name].set_params(**SETTINGS).fit(X).set_params(dtype="float64")
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *list(FAMILIES)[:-1],
+        pytest.param("flow-of-one-column", marks=pytest.mark.slow),
+    ],
+)
 def model(request):
     return fitted(request.param)
 

@@ -1,5 +1,7 @@
 """Deep mixtures begin where a Gaussian mixture ends, and never end below that."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,19 +48,21 @@ class FullGaussian:
         return {"mean": mean, "factor": precision_cholesky}
 
 
+OWN = "own component"
 MAKE = {
     "flow": lambda **settings: FlowMixture(3, hidden=3, **STILL | settings),
     "network": lambda **settings: SumProductTransformNetwork(3, **STILL | settings),
-    "own component": lambda **settings: Mixture(FullGaussian(), 3, **STILL | settings),
+    OWN: lambda **settings: Mixture(FullGaussian(), 3, **STILL | settings),
 }
 
 
 class TestStart:
-    @pytest.mark.parametrize("name", MAKE)
-    def test_density_is_that_of_the_gaussian_mixture(self, name):
+    @pytest.mark.parametrize(("name", "heavy"), [*((name, 1.0) for name in MAKE), (OWN, 1e9)])
+    def test_density_is_that_of_the_gaussian_mixture(self, name, heavy):
         X = rows()
-        fitted = MAKE[name](validation_fraction=None).fit(X)
-        gaussian = GaussianMixture(3, random_state=0).fit(X)
+        weights = np.where(X[:, 0] < 0.3, heavy, 1.0)
+        fitted = MAKE[name](validation_fraction=None).fit(X, sample_weight=weights)
+        gaussian = GaussianMixture(3, random_state=0).fit(X, sample_weight=weights)
         expected = np.logaddexp.reduce(
             [
                 np.log(weight) + stats.multivariate_normal(mean, covariance).logpdf(X)
@@ -68,7 +72,8 @@ class TestStart:
             ]
         )
         np.testing.assert_allclose(fitted.score_samples(X), expected, atol=1e-6)
-        assert fitted.score(X) > GaussianMixture(1).fit(X).score(X) + 0.3
+        if heavy == 1.0:
+            assert fitted.score(X) > GaussianMixture(1).fit(X).score(X) + 0.3
 
     @pytest.mark.parametrize("name", ["flow", "network"])
     def test_a_fit_does_not_end_below_its_start(self, name):
@@ -77,16 +82,6 @@ class TestStart:
         fitted.fit(rows(), validation_data=rows(100, seed=1))
         assert fitted.best_validation_ == fitted.start_validation_
         assert fitted.trace_["validation"].max() < fitted.start_validation_
-
-    def test_sample_weights_reach_the_gaussians(self):
-        X = rows()
-        weight = (X[:, 0] < 0.3).astype(float) + 1e-9
-        fitted = FlowMixture(1, hidden=3, validation_fraction=None, **STILL)
-        fitted.fit(X, sample_weight=weight)
-        mean = np.average(X, axis=0, weights=weight)
-        drawn = fitted.sample(4000)[0]
-        error = drawn.std(axis=0) / np.sqrt(4000)
-        assert np.all(np.abs(drawn.mean(axis=0) - mean) < 4 * error)
 
 
 class TestBackground:
@@ -114,8 +109,15 @@ class TestBackground:
         frame = find_frame(X, "columns")
         assert fit_gaussians(X, None, 1, "full", frame, SETTINGS, True).n_components == 1
 
-    @pytest.mark.parametrize("kind", [FlowMixture, SumProductTransformNetwork])
-    def test_new_values_in_a_constant_column(self, kind):
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            pytest.param(FlowMixture, marks=pytest.mark.slow),
+            partial(SumProductTransformNetwork, n_layers=1),
+        ],
+    )
+    def test_new_values_in_a_constant_column(self, kind, monkeypatch):
+        monkeypatch.setattr(deep_gaussians, "_MOST_CHOSEN", 2)
         X, new = self.constant_column()
         settings = {"max_steps": 30, "evaluate_every": 10, "random_state": 0}
         fitted = kind(**settings).fit(X)

@@ -88,7 +88,7 @@ def test_score_with_weights(case):
 
 
 def test_no_array_of_rows_by_components():
-    N, K, D = 200_000, 200, 2
+    N, K, D = 100_000, 400, 2
     mixture, _ = known_mixture("diag", K, D, n_jobs=2)
     X = np.random.default_rng(0).normal(size=(N, D))
     mixture.score_samples(X[:10])

@@ -171,13 +171,13 @@ def test_mixtures_of_other_families(family, rows):
 
 
 def test_a_mixture_of_tables():
-    table = mixed_table(400, gaps=0.05)
-    mixture = TableMixture(9, random_state=0).fit(table)
+    table = mixed_table(200, gaps=0.05)
+    mixture = TableMixture(9, max_iter=10, tol=0.0, random_state=0).fit(table)
     assert mixture.merge_tree().n_components == 9
     smaller = mixture.reduce(3)
     assert isinstance(smaller, TableMixture)
     assert smaller.predict(table).max() == 2
-    assert mixture.predict_proba(table, level=3).shape == (400, 3)
+    assert mixture.predict_proba(table, level=3).shape == (200, 3)
     assert (mixture.predict(table, level=3) < 3).all()
     # Three merged components are at their optimum already.
     assert mixture.reduce(6, table).score(table) > mixture.reduce(6).score(table)

@@ -370,7 +370,7 @@ class TestDeep:
     @pytest.fixture(scope="class")
     @classmethod
     def flow(cls, rows):
-        return FlowMixture(2, hidden=3, linear=False, **cls.FEW).fit(rows)
+        return FlowMixture(2, n_layers=1, hidden=2, linear=False, **cls.FEW).fit(rows)
 
     def test_flows_saved_before_they_had_affine_maps(self, tmp_path, rows, flow):
         path = pickmix.save(flow, tmp_path / "model.npz")

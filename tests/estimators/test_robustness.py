@@ -44,11 +44,15 @@ class TestShiftAndScale:
         np.testing.assert_array_equal(far.predict(shifted), near.predict(X))
 
     @some_pairs
-    @pytest.mark.parametrize("scale", [1e-8, 1e8])
-    def test_scaled_with_its_regularisation(self, settings, covariance_type, scale):
+    def test_scaled_with_its_regularisation(self, settings, covariance_type):
         X = clusters()
         settings = settings | {"covariance_type": covariance_type}
         plain = fitted(X, **settings)
+        for scale in (1e-8, 1e8):
+            self.check_scaled(X, plain, settings, scale)
+
+    @staticmethod
+    def check_scaled(X, plain, settings, scale):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             scaled = fitted(scale * X, reg_covar=1e-6 * scale**2, **settings)
@@ -129,18 +133,18 @@ class TestDegenerateRows:
         np.testing.assert_allclose(mixture.score_samples(X), expected, rtol=1e-6)
 
     @every_algorithm
-    def test_thousand_duplicates_among_others(self, settings):
-        X = np.concatenate([clusters(), np.tile([20.0, 20.0], (1000, 1))])
+    def test_many_duplicates_among_others(self, settings):
+        X = np.concatenate([clusters(200), np.tile([20.0, 20.0], (500, 1))])
         # 27 passes, or 18 time constants of the averages, for the first covariance to fade away.
-        mixture = fitted(X, 4, **({"max_steps": 600} | settings))
+        mixture = fitted(X, 4, **({"max_steps": 300} | settings))
         assert_usable(mixture, X)
         # The duplicates have a component of their own, no wider than reg_covar.
         k = mixture.predict([[20.0, 20.0]])[0]
         np.testing.assert_allclose(mixture.means_[k], 20.0, atol=1e-6)
         np.testing.assert_allclose(diagonals(mixture)[k], 1e-6, rtol=1e-2)
-        assert mixture.weights_[k] == pytest.approx(1000 / 1400, abs=0.01)
-        assert (mixture.predict(X[400:]) == k).all()
-        assert not (mixture.predict(X[:400]) == k).any()
+        assert mixture.weights_[k] == pytest.approx(500 / 700, abs=0.01)
+        assert (mixture.predict(X[200:]) == k).all()
+        assert not (mixture.predict(X[:200]) == k).any()
 
     @some_pairs
     def test_as_many_components_as_rows(self, settings, covariance_type):

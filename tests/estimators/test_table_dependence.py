@@ -144,9 +144,9 @@ def test_files_marginals_and_merges(mixture, tmp_path):
 
 
 def test_rows_with_gaps_are_fitted():
-    table, random = make_table(1500, 8), np.random.default_rng(9)
+    table, random = make_table(500, 8), np.random.default_rng(9)
     for column in table.columns:
-        table.loc[random.random(1500) < 0.2, column] = None
+        table.loc[random.random(500) < 0.2, column] = None
     mixture = TableMixture(2, random_state=0).fit(table)
     assert mixture.dependence_
     flat = TableMixture(2, random_state=0, dependence=None).fit(table)

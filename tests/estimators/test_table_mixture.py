@@ -126,11 +126,12 @@ def test_all_kinds_of_tables_give_the_same_fit(with_gaps, tmp_path):
     pd = pytest.importorskip("pandas")
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
+    with_gaps = rows_of(with_gaps, slice(0, 100))
     frame = pd.DataFrame(with_gaps)
     arrow = pa.Table.from_pandas(frame)
     parquet.write_table(arrow, tmp_path / "t.parquet")
     frame.to_csv(tmp_path / "t.csv", index=False)
-    settings = {"n_components": 3, "random_state": 0, "max_iter": 2, "tol": 0.0}
+    settings = {"n_components": 2, "random_state": 0, "max_iter": 2, "tol": 0.0}
     expected = TableMixture(**settings).fit(with_gaps).score_samples(with_gaps)
     for source in (frame, arrow, tmp_path / "t.parquet", tmp_path / "t.csv"):
         mixture = TableMixture(**settings).fit(source)

@@ -66,7 +66,7 @@ def shapes_of_arguments(network, block_size):
     [
         ("flows", "mhsaem", None, True),
         ("trees", "partition", 4, True),
-        ("flows", "mhsaem", None, False),
+        pytest.param("flows", "mhsaem", None, False, marks=pytest.mark.slow),
     ],
 )
 def test_cost_of_one_more_component(name, algorithm, block_size, row_adam):

@@ -15,7 +15,7 @@ from pickmix.gradient.start import Gaussians, gaussian_start
 SHAPES = {
     "no transforms": ((3, 2), 2, 2, 5, False),
     "triangular, three layers": ((2, 2, 3), 2, 3, 5, "triangular"),
-    "rotations, three layers": ((2, 2, 3), 2, 3, 5, "rotations"),
+    "rotations": ((2, 3), 2, 2, 5, "rotations"),
 }
 N_ROWS = 400
 

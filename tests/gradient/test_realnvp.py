@@ -15,10 +15,10 @@ FLOWS = {
     "as in the paper": ({}, 5),
     "one layer": ({"n_layers": 1}, 3),
     "one coordinate": ({}, 1),
-    "three layers": ({"n_layers": 3, "hidden": 3}, 3),
-    "narrow": ({"hidden": 1, "identity_start": True}, 2),
-    "unbounded": ({"bounded_scale": False, "identity_start": True}, 5),
-    "tanh and relu": ({"translation_activation": "tanh", "scale_activation": "relu"}, 2),
+    "tanh and relu": (
+        {"hidden": 1, "translation_activation": "tanh", "scale_activation": "relu"},
+        2,
+    ),
     "elu and softplus": (
         {
             "n_layers": 3,
@@ -158,22 +158,6 @@ def test_the_start_is_the_identity_or_close_to_it():
     np.testing.assert_array_equal(no_change, 0.0)
     assert (np.asarray(near) != x).all()
     np.testing.assert_allclose(near, x, atol=1.0)
-
-
-@pytest.mark.parametrize("name", ["one coordinate", "tanh and relu", "narrow"])
-def test_densities_integrate_to_one(name):
-    arguments, n_features = FLOWS[name]
-    flow = RealNVP(**arguments)
-    # Smooth and negligible at the ends, so plain sums are as good as any quadrature; the kinks of
-    # relu cost some digits.
-    ticks = np.linspace(-15.0, 15.0, 601)
-    grid = np.stack(np.meshgrid(*[ticks] * n_features), axis=-1).reshape(-1, n_features)
-    with precision("float64"):
-        log_prob = quick_jit(jax.vmap(flow.log_prob, (None, 0)))(
-            random_params(flow, n_features), grid
-        )
-    total = np.exp(log_prob).sum() * (ticks[1] - ticks[0]) ** n_features
-    assert total == pytest.approx(1.0, abs=1e-4)
 
 
 def place_and_sample(flow, params, n_draws, seed=4):

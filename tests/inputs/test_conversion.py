@@ -154,12 +154,12 @@ def test_a_temporary_cache_goes_away_with_the_source(tmp_path, how, temporary):
     elif how == "forget the view":
         view = source.with_columns([0])
         del source
-        gc.collect()
+        gc.collect(1)
         np.testing.assert_array_equal(view.read(0, 100), ROWS[:, [1]].astype("f4"))
         del view
     else:
         del source
-    gc.collect()
+    gc.collect(1)
     assert files(temporary) == []
 
 

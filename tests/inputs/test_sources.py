@@ -244,7 +244,7 @@ class TestReadingAhead:
         if how == "close":
             reader.close()
         del reader
-        gc.collect()
+        gc.collect(1)
         assert not self.threads()
         assert len(source.starts) <= n_taken + 3
 
