@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from pickmix.estimators import detector
 from pickmix_experiments.anomalies import anomalies, read_set
 
 
@@ -21,6 +22,7 @@ def folder(tmp_path, monkeypatch):
         text = "file,dataset,A,B\n1_large,large,50.0,60.0\n2_small,small,50.0,100.0\n"
         (folder / f"published-{setting}.csv").write_text(text)
     monkeypatch.setenv("PICKMIX_DATA", str(tmp_path))
+    monkeypatch.setattr(detector, "_N_MIXTURES", 4)
     return folder
 
 

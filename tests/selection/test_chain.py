@@ -19,7 +19,7 @@ from pickmix.selection.proposals import (
 from pickmix.selection.randomness import StepRandomness, Stream
 
 K = 7
-N_CHAINS = 2_500
+N_CHAINS = 4_000
 BETAS = [1.0, 0.4, 1.6]
 # Three kinds of rows: spread out, nearly decided, and decided with a far second best.
 LOG_JOINTS = np.array(

@@ -68,7 +68,7 @@ class FlowMixture(DeepMixture):
     >>> rng = np.random.default_rng(0)
     >>> angle = rng.uniform(0, np.pi, 1000)
     >>> X = np.stack([np.cos(angle), np.sin(angle)], axis=1) + rng.normal(0, 0.1, (1000, 2))
-    >>> mixture = FlowMixture(n_components=4, max_steps=400, random_state=0).fit(X)
+    >>> mixture = FlowMixture(n_components=4, max_steps=100, random_state=0).fit(X)
     >>> bool(mixture.score(X) > -0.4)        # one Gaussian: -1.3, four of them: -0.5
     True
     """
