@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +30,6 @@ from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 
 _NEGLIGIBLE = 1e-17  # Weight of a row.
-_WORK_OF_A_BLOCK = 1_000_000  # Multiply-adds of a product that takes as long as a block by itself.
 _CALL_WORK = 3_000  # Multiply-adds in array operations that take as long as a call per component.
 _NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
@@ -187,8 +187,31 @@ def _sums_of_pairs(
     return sums
 
 
+class _Runs(NamedTuple):
+    """Blocks of one size, whose rows are in the order of the blocks."""
+
+    size: int  # Members of a block.
+    bounds: np.ndarray  # (n_blocks + 1,) The rows of block b are bounds[b] to bounds[b + 1].
+
+    def of_rows(self) -> np.ndarray:
+        """Place (R,) of the first member of each row's block."""
+        return np.repeat(self.size * np.arange(self.bounds.shape[0] - 1), np.diff(self.bounds))
+
+    def slices(self) -> Iterator[tuple[slice, slice]]:
+        """Members and rows of each block that has rows."""
+        for block, (first, last) in enumerate(itertools.pairwise(self.bounds.tolist())):
+            if last > first:
+                yield slice(block * self.size, (block + 1) * self.size), slice(first, last)
+
+    def pairs_of(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Pairs of one of the members (n,), as its place there, and a row of its block."""
+        first, last = self.bounds[:-1][members // self.size], self.bounds[1:][members // self.size]
+        which = np.repeat(np.arange(members.shape[0]), last - first)
+        return which, np.concatenate([np.arange(*run) for run in zip(first, last, strict=True)])
+
+
 class _BlockRows:
-    """The rows of a block: their log-joints and sums, by features if they are kept."""
+    """The rows of a block, or of blocks in turn: log-joints and sums, by features if kept."""
 
     def __init__(
         self,
@@ -197,9 +220,10 @@ class _BlockRows:
         source: Rows,
         numbers: np.ndarray,
         features: Features | None,
+        runs: _Runs | None,
     ) -> None:
         self.layout, self.model = layout, model
-        self.source, self.numbers = source, numbers
+        self.source, self.numbers, self.runs = source, numbers, runs
         self.values: np.ndarray | None = None
         if features is not None:
             whole = numbers.shape[0] == len(features.values) and (np.diff(numbers) == 1).all()
@@ -211,29 +235,54 @@ class _BlockRows:
         return self.source.gather(self.numbers)
 
     def log_joints(self, members: np.ndarray) -> np.ndarray:
-        """log p(x, k) (G, R)."""
+        """log p(x, k) (G, R) of the members of a block."""
         if self.values is None:
             return log_joints(self.layout, self.model, members, self.rows)
         theta, narrow = natural_parameters(self.layout, self.model, members, self.largest)
-        out = theta @ self.values.T
+        if self.runs is None:
+            out = theta @ self.values.T
+            if narrow.any():
+                out[narrow] = log_joints(self.layout, self.model, members[narrow], self.rows)
+            return np.asarray(out)
+        out = np.empty((self.runs.size, self.numbers.shape[0]))
+        for block, run in self.runs.slices():
+            out[:, run] = theta[block] @ self.values[run].T
         if narrow.any():
-            out[narrow] = log_joints(self.layout, self.model, members[narrow], self.rows)
-        return np.asarray(out)
+            chosen = np.flatnonzero(narrow)
+            which, row = self.runs.pairs_of(chosen)
+            candidates = members[chosen[which]][:, None]
+            exact = log_joint(self.layout, self.model, self.rows[row], candidates)[:, 0]
+            out[chosen[which] % self.runs.size, row] = exact
+        return out
 
     def sums(self, members: np.ndarray, weights: np.ndarray) -> Sums:
-        """Statistics of the members (G,) under weights (G, R)."""
+        """Statistics of the members (G,) under weights of each row in its block, (., R)."""
         if self.values is None:
             return _sums_of(self.layout, self.model, members, self.rows, weights)
-        squares = np.einsum("gr,gr->g", weights, weights)
-        sums, narrow = sums_of_products(self.layout, weights @ self.values, squares)
-        some = np.flatnonzero(narrow)
-        if some.shape[0]:
+        if self.runs is None:
+            products = weights @ self.values
+            squares = np.einsum("gr,gr->g", weights, weights)
+        else:
+            products = np.zeros((members.shape[0], self.values.shape[1]))
+            squares = np.zeros(members.shape[0])
+            for block, run in self.runs.slices():
+                here = weights[:, run]
+                np.matmul(here, self.values[run], out=products[block])
+                squares[block] = np.einsum("gr,gr->g", here, here)
+        sums, narrow = sums_of_products(self.layout, products, squares)
+        chosen = np.flatnonzero(narrow)
+        if chosen.shape[0]:
             # Few rows have weight in so narrow a component.
-            which, row = np.nonzero(weights[some] > _NEGLIGIBLE)
-            pair_weights = weights[some[which], row]
-            exact = _sums_of_pairs(self.layout, self.rows, row, pair_weights, which, some.shape[0])
+            if self.runs is None:
+                which, row = np.nonzero(weights[chosen] > _NEGLIGIBLE)
+                pair_weights = weights[chosen[which], row]
+            else:
+                which, row = self.runs.pairs_of(chosen)
+                pair_weights = weights[chosen[which] % self.runs.size, row]
+            n = chosen.shape[0]
+            exact = _sums_of_pairs(self.layout, self.rows, row, pair_weights, which, n)
             for all_sums, its in zip(sums, exact, strict=True):
-                all_sums[some] = its
+                all_sums[chosen] = its
         return sums
 
 
@@ -267,24 +316,19 @@ def sweep(
     features = None
     if source.patterns_of(numbers[:1]) is None:
         features = source.features(partial(Features.of, layout), layout.n_features)
-    for members, here, places in _blocks(layout, model, components, partition, features):
-        rows_here = _BlockRows(layout, model, source, numbers[here], features)
+    for members, here, runs in _blocks(model, components, partition, features):
+        rows_here = _BlockRows(layout, model, source, numbers[here], features, runs)
         # Evaluate: log-joints of all components of the block.
         joint = rows_here.log_joints(members)
-        if places is not None:
-            joint = np.take_along_axis(joint, places, axis=0)
         evaluations += joint.size
         # The posterior within the block, and a draw from it for every row.
         weights, log_sums[here], choice = _posterior(
             joint if beta == 1.0 else beta * joint, None if u is None else u[here]
         )
-        drawn[here] = members[choice if places is None else places[0] + choice]
+        drawn[here] = members[choice if runs is None else runs.of_rows() + choice]
         # Add the statistics, weighted by the posterior and not by the draw.
         if wants_statistics:
             weights *= row_weights[here]
-            if places is not None:
-                some, weights = weights, np.zeros((members.shape[0], n_rows))
-                np.put_along_axis(weights, places, some, axis=0)
             parts.append(rows_here.sums(members, weights))
     statistics = None
     if wants_statistics:
@@ -293,31 +337,22 @@ def sweep(
 
 
 def _blocks(
-    layout: Layout,
-    model: Model,
-    components: np.ndarray,
-    partition: Partition,
-    features: Features | None,
-) -> Iterator[tuple[np.ndarray, np.ndarray | slice, np.ndarray | None]]:
-    """Yield components, rows, and the places of each row's block among the components.
-
-    Without places, all components are the block of all rows.
-    """
-    n_blocks, n_rows, members = partition.n_blocks, components.shape[0], partition.members
+    model: Model, components: np.ndarray, partition: Partition, features: Features | None
+) -> Iterator[tuple[np.ndarray, np.ndarray | slice, _Runs | None]]:
+    """Yield components and rows of each block; all blocks of one size at once, as runs."""
+    n_blocks, members = partition.n_blocks, partition.members
     if n_blocks == 1:
         yield members, slice(None), None
         return
     block = np.empty(model.location.shape[0], dtype=np.int64)
     block[members] = partition.block_of_position()
     blocks, sizes = block[components], np.diff(partition.offsets)
-    work = members.shape[0] * n_rows * layout.n_features
-    together = features is not None and sizes.min() == sizes.max()
-    if together and work < _WORK_OF_A_BLOCK * n_blocks:
-        # All blocks together are one product of matrices.
-        yield members, slice(None), partition.offsets[blocks] + np.arange(sizes[0])[:, None]
-        return
     order = np.argsort(blocks, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(blocks, minlength=n_blocks))])
+    if features is not None and sizes.min() == sizes.max():
+        in_order = bool((blocks[1:] >= blocks[:-1]).all())
+        yield members, slice(None) if in_order else order, _Runs(int(sizes[0]), ends)
+        return
     for b in range(n_blocks):
         some = slice(partition.offsets[b], partition.offsets[b + 1])
         yield members[some], order[ends[b] : ends[b + 1]], None
