@@ -1,23 +1,16 @@
 """What pytest runs here: the code on the pages, each in a folder of its own."""
 
+import os
 import sys
 
 import pytest
 
+# Let JAX compile in a hurry; read when it is imported.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
 # Settings and extensions of Sphinx, and what it makes, are not pages.
 collect_ignore = ["conf.py", "conftest.py", "check_site.py"]
 collect_ignore_glob = ["_build/*", "_ext/*", "auto_examples/*", "reference/generated/*"]
-
-
-@pytest.fixture(autouse=True)
-def _quick_compilation(monkeypatch):
-    """Let JAX compile in a hurry, whether a page is the first to import it or not."""
-    monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
-    if "jax" in sys.modules:
-        sys.modules["jax"].config.update("jax_disable_most_optimizations", True)
-    yield
-    if "jax" in sys.modules:
-        sys.modules["jax"].config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(autouse=True)

@@ -25,8 +25,8 @@ SMALL = {"n_folds": 2, "random_state": 0}
 @pytest.fixture
 def quick(monkeypatch):
     """Little to choose from, and short fits: enough for what is about the interface."""
-    monkeypatch.setattr(answering, "LimitedMixture", partial(answering.LimitedMixture, max_iter=5))
-    monkeypatch.setattr(answering, "_WIDTHS", (0.0, 0.1))
+    monkeypatch.setattr(answering, "LimitedMixture", partial(answering.LimitedMixture, max_iter=2))
+    monkeypatch.setattr(answering, "_WIDTHS", (0.1,))
     monkeypatch.setattr(answering, "_ASKED_WIDTHS", (0.0,))
 
 

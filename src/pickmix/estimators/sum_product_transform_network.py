@@ -73,7 +73,7 @@ class SumProductTransformNetwork(DeepMixture):
     >>> import numpy as np
     >>> from pickmix import SumProductTransformNetwork
     >>> X = np.random.default_rng(0).normal(size=(500, 4)) @ np.diag([1, 1, 3, 3])
-    >>> network = SumProductTransformNetwork(4, 2, 2, max_steps=300, random_state=0).fit(X)
+    >>> network = SumProductTransformNetwork(4, 2, 2, max_steps=50, random_state=0).fit(X)
     >>> network.n_trees_, network.n_paths_, network.most_probable_trees(X).shape
     (64, 16, (500, 3))
     """
