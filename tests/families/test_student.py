@@ -304,6 +304,24 @@ def test_quantiles_of_random_mixtures():
         np.testing.assert_allclose(reached, quantile, rtol=1e-6)
 
 
+def test_parts_of_a_column_have_their_share_and_draws():
+    parameters = parameters_of()
+    (part,) = StudentT(D, 0.0).parts(parameters, np.zeros(D))
+    seen, values = np.array([[True, False, False]]), np.array([[6.0, 0.0, 0.0]])
+    rows = SeenRows(values, seen, np.zeros(1, dtype=int))
+    pairs = Pairs(rows, np.zeros(K, dtype=int), np.arange(K))
+    ends = np.array([-1.0, 3.0]), np.array([1.0, np.inf])
+    shares, inverse = part.within(pairs, 2, *ends)
+    mean, variance = part.moments(pairs, np.array([2]))
+    degrees = parameters["degrees_of_freedom"][:, None] + 1.0
+    column = stats.t(degrees, mean, np.sqrt(variance * (degrees - 2.0) / degrees))
+    np.testing.assert_allclose(shares, column.cdf(ends[1]) - column.cdf(ends[0]), atol=1e-12)
+    inside = inverse(np.full((K, 2), 0.3))
+    reached = (column.cdf(inside) - column.cdf(ends[0])) / shares
+    # Uniforms count from either end.
+    np.testing.assert_allclose(np.abs(reached - 0.5), 0.2, rtol=1e-7)
+
+
 def test_leaving_out_a_row_is_estimating_without_it():
     """Of one component of full weight, against EM steps with the other rows."""
     random = np.random.default_rng(6)

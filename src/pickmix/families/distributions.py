@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -244,9 +245,15 @@ def _groups(marks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def normal_within(
-    means: np.ndarray, deviations: np.ndarray, low: np.ndarray, high: np.ndarray
+    means: np.ndarray,
+    deviations: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    degrees: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Inverse]:
     """Probabilities between two ends, and values there by uniforms; arrays are broadcast.
+
+    With `degrees` of freedom, of t distributions.
 
     >>> normal_within(np.zeros(1), np.ones(1), np.array([-1.0, 9.0]), np.array([1.0, np.inf]))[0]
     array([6.82689492e-01, 1.12858841e-19])
@@ -254,10 +261,13 @@ def normal_within(
     a, b = (low - means) / deviations, (high - means) / deviations
     # Tails on the left keep their digits.
     sign = np.where(a > 0.0, -1.0, 1.0)
-    first, last = ndtr(np.where(a > 0.0, -b, a)), ndtr(np.where(a > 0.0, -a, b))
+    below, above = (
+        (ndtr, ndtri) if degrees is None else (partial(stdtr, degrees), partial(stdtrit, degrees))
+    )
+    first, last = below(np.where(a > 0.0, -b, a)), below(np.where(a > 0.0, -a, b))
 
     def inverse(uniforms: np.ndarray) -> np.ndarray:
-        places = sign * ndtri(first + uniforms * (last - first))
+        places = sign * above(first + uniforms * (last - first))
         return np.asarray(np.clip(means + deviations * places, low, high))
 
     return last - first, inverse

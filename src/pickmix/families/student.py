@@ -19,7 +19,13 @@ from pickmix.families.base import (
     SeenRows,
 )
 from pickmix.families.cholesky import unpack_symmetric
-from pickmix.families.distributions import Distribution, StudentMixture, student_quantiles
+from pickmix.families.distributions import (
+    Distribution,
+    Inverse,
+    StudentMixture,
+    normal_within,
+    student_quantiles,
+)
 from pickmix.families.gaussian import FullGaussian, check_positive_definite
 from pickmix.families.gaussian_parts import DensePart
 from pickmix.families.layout import Layout, Model, Moments
@@ -312,6 +318,14 @@ class StudentPart(DensePart):
         degrees = self._degrees(pairs)
         scales = np.sqrt(variances * (degrees - 2.0) / degrees)
         return student_quantiles(weights, means, scales, degrees, starts, share)
+
+    def within(
+        self, pairs: Pairs, target: int, low: np.ndarray, high: np.ndarray
+    ) -> tuple[np.ndarray, Inverse]:
+        means, variances = self.moments(pairs, np.array([target]))
+        degrees = self._degrees(pairs)[:, None]
+        scales = np.sqrt(variances * (degrees - 2.0) / degrees)
+        return normal_within(means, scales, low, high, degrees)
 
     def distribution(self, column: int, weights: np.ndarray) -> Distribution:
         scales = np.sqrt(self.matrices[:, column, column])
