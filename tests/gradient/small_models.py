@@ -11,7 +11,7 @@ from pickmix.gradient.components import ComponentMixture
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.sptn import SumProductTransform
 
-N_ROWS = 2000
+N_ROWS = 1000
 # Steps that a compiled chunk with M samples has room for.
 LENGTHS = {1: 40, 3: 20}
 K, D = 6, 2
