@@ -57,7 +57,7 @@ def assert_same(first, second):
         assert first == second
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(content=VALUES)
 def test_values_come_back(tmp_path_factory, content):
     path = tmp_path_factory.mktemp("archive") / "any.npz"

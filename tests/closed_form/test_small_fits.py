@@ -32,7 +32,7 @@ others += [{"init_params": name}
 weights = np.random.default_rng(0).random(X.shape[0])
 for covariance_type in ("full", "tied", "diag", "spherical"):
     for settings in kinds + others if covariance_type == "full" else kinds[::5]:
-        mixture = GaussianMixture(4, covariance_type=covariance_type, max_iter=4, random_state=0,
+        mixture = GaussianMixture(4, covariance_type=covariance_type, max_iter=2, random_state=0,
                                   **settings)
         mixture.fit(X, sample_weight=weights)
         assert mixture.compile_seconds_ == 0.0

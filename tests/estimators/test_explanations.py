@@ -20,7 +20,7 @@ def without(row, column):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_identity_and_expectations(family):
     case = make_case(family)
-    rows = np.concatenate([case.draw(8, 1, 0.0), case.draw(17, 2, 0.4)])
+    rows = np.concatenate([case.draw(8, 1, 0.0), case.draw(7, 2, 0.4)])
     rows[7] = np.nan
     if case.kinds[0] == "number":
         rows[3, 0] += 30.0

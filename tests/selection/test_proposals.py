@@ -54,7 +54,7 @@ def test_tables_follow_the_recursion(proposal, forgetting, backend):
 def test_draws_follow_the_table(backend):
     proposal = TableForgettingProposal()
     proposal.table_type = backend.Table
-    n = 30_000
+    n = 10_000
     proposal.start(n, K)
     rows = np.arange(n)
     states = np.tile(np.array([[2, 5, 2]], dtype=np.int32), (n, 1))
