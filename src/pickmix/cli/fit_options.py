@@ -259,7 +259,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "schema|--kind",
         None,
         "Kind of a column, if the one that was found is wrong: number, integer, ordinal, "
-        "count, boolean, category, date or skip. May be given several times.",
+        "periodic, count, boolean, category, date or skip. May be given several times.",
         multiple=True,
         metavar="NAME=KIND",
     ),

@@ -51,6 +51,9 @@ class TableMixture(ClosedFormMixture):
                about the variance of rounding, step^2 / 12, at least. Ties then do not make the
                density unbounded.
     ordinal    Numbers with few values: probabilities. Answers are numbers: means, quantiles.
+    periodic   Numbers that begin anew after a period, such as hours, days of the week, months and
+               whole degrees; never found, but given as "periodic" or "periodic 24". As "ordinal",
+               with circular means and fills; the last value is next to the first.
     count      Whole numbers that look like counts, of tables with at most 1000 rows or without
                `column_transform`: Poisson. The smallest is 0, the mean at most 10, and they spread
                and lean to the right at least as Poisson counts do. All other whole numbers are

@@ -303,7 +303,10 @@ def _decoded(
         return _decoded_levels(schema, coordinates.astype(np.int64), random)
     if schema.kind == "ordinal":
         levels = np.array(schema.levels)
-        values = levels[np.searchsorted(0.5 * (levels[1:] + levels[:-1]), coordinates)]
+        # After the last level of a period comes the first.
+        around = np.append(levels, levels[0] + schema.period if schema.period else np.inf)
+        places = np.searchsorted(0.5 * (around[1:] + around[:-1]), coordinates)
+        values = levels[places % levels.shape[0]]
         return values.astype(np.int64) if schema.whole else values, None
     if schema.kind == "date":
         if schema.knots:

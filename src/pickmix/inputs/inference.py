@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -57,6 +58,8 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:([.,' ])\d{3})(?:\1\d{3})*(?:[.,]\d+)?\
 _LARGE = 2**48
 # Most values that may be called "ordinal", and rows from which on counts are mapped like others.
 _MOST_ORDINAL, _FEWEST_MAPPED_COUNTS = 1000, 1000
+# Days of a week, months, hours, minutes and degrees.
+_PERIODS = (7.0, 12.0, 24.0, 60.0, 360.0)
 _LEAVE_OUT = "Leave it out: {exclude} or {skip}."
 
 
@@ -140,7 +143,12 @@ def _infer_column(
     mapped: bool | None,
     gaps_are_level: bool = False,
 ) -> ColumnSchema:
-    known = [known for known in KINDS if known != "ordinal" or mapped is not None]
+    known = [*KINDS, "periodic"]
+    if mapped is None:
+        known = [one for one in KINDS if one != "ordinal"]
+    period = None
+    if isinstance(kind, str) and kind.split()[:1] == ["periodic"] and "periodic" in known:
+        kind, period = "ordinal", kind.removeprefix("periodic").strip()
     if kind is not None and kind not in known:
         problem = f"must be one of {', '.join(known)}"
         raise InputError(problem, parameter="schema", column=name, value=kind)
@@ -194,7 +202,8 @@ def _infer_column(
             found = replace(found, levels=(*found.levels, None), codes=codes, shares=shares)
         return found
     if kind == "ordinal":
-        return _ordinal_column(common, column)
+        made = _ordinal_column(common, column)
+        return made if period is None else replace(made, period=_period(made, period))
     made = _date_column(common, column) if kind == "date" else _number_column(common, column)
     if mapped and kind in GAUSSIAN_KINDS:
         made = learn_map(made, from_start(made, column.observed))
@@ -378,6 +387,26 @@ def _ordinal_column(common: dict[str, Any], column: TypedColumn) -> ColumnSchema
         multiple=size.multiple,
         decimals=size.decimals,
     )
+
+
+def _period(column: ColumnSchema, given: str) -> float:
+    """Return the period that is given, or a usual one that the values of a column fit into."""
+    candidates: tuple[float, ...] = _PERIODS if column.step == 1.0 else (2.0 * math.pi, 24.0, 360.0)
+    try:
+        candidates = (float(given),) if given else candidates
+    except ValueError:
+        candidates = ()
+    width = column.highest - column.lowest
+    fitting = [p for p in candidates if width < p and (given or column.highest <= p)]
+    if not fitting:
+        raise InputError(
+            f"must have a period that is larger than all differences of values, here {width:g}",
+            parameter="schema",
+            column=column.name,
+            value=f"periodic {given}".strip(),
+            remedy='Give one, such as "periodic 24".',
+        )
+    return fitting[0]
 
 
 def _spread(values: np.ndarray) -> float:

@@ -49,6 +49,19 @@ class ColumnMap:
     support: np.ndarray  # What draws are rounded to; empty if that is anything.
     lowest: float
     highest: float
+    period: float = 0.0  # Of levels that begin anew after it.
+
+    def away(self, means: np.ndarray) -> np.ndarray:
+        """Return the shortest ways (n, L) from means (n,) to levels, around the circle."""
+        half = 0.5 * self.period
+        return np.asarray((self.levels - means[:, None] + half) % self.period - half)
+
+    def circular_moments(self, shares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return circular means (n,) by shares (n, L) of levels, and mean squares of ways there."""
+        turns = np.exp(2j * np.pi * self.levels / self.period)
+        means = np.angle(shares @ turns) * (self.period / (2.0 * np.pi))
+        means = self.lowest + (means - self.lowest) % self.period
+        return means, (shares * np.square(self.away(means))).sum(axis=1)
 
     @cached_property
     def _slopes(self) -> np.ndarray:
@@ -204,7 +217,7 @@ def _map_of(column: ColumnSchema) -> ColumnMap | None:
     none = np.zeros(0)
     if column.kind == "ordinal":
         levels = np.array(column.levels, dtype=np.float64)
-        return ColumnMap(levels, none, none, none, levels[0], levels[-1])
+        return ColumnMap(levels, none, none, none, levels[0], levels[-1], column.period)
     if not column.knots:
         return None
     knots = np.array(column.knots, dtype=np.float64)

@@ -80,6 +80,8 @@ class ColumnSchema:
     lenient: bool = False
     #: Texts, also of numbers, that mean a missing value.
     gap_words: tuple[str, ...] = ()
+    #: Of ordinals: after which values begin anew, such as hours after 24; 0 if they do not.
+    period: float = 0.0
     #: Of numbers and dates, counted from the origin: values with probabilities of their own, and
     #: the only values of draws, if not all are possible.
     atoms: tuple[float, ...] = ()
@@ -131,6 +133,7 @@ class ColumnSchema:
             named = [f"{level:.6g}" if is_number else str(level) for level in levels[:4]]
             rest = len(self.levels) - len(named)
             content = ", ".join(named) + (f", ... ({rest:,} more)" if rest else "")
+            content += f"; period {self.period:g}" if self.period else ""
         elif self.lowest is not None:
             ends = (self.lowest, self.highest)
             content = " to ".join(end if isinstance(end, str) else f"{end:.6g}" for end in ends)
@@ -198,7 +201,10 @@ class TableSchema:
     @property
     def kinds(self) -> dict[str, str]:
         """The kind of each column, as the parameter `schema` of an estimator takes them."""
-        return {name: column.kind for name, column in self.columns.items()}
+        return {
+            name: f"periodic {column.period:.17g}" if column.period else column.kind
+            for name, column in self.columns.items()
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -288,6 +294,11 @@ def _check_column(column: ColumnSchema) -> None:
         "levels of an ordinal": (
             kind != "ordinal" or _rises(column.levels),
             "numbers, each larger than the one before",
+        ),
+        "period": (
+            not column.period
+            or (is_number(column.period) and column.levels[-1] - column.levels[0] < column.period),
+            "a number larger than all differences of levels",
         ),
         "knots": (not column.knots or _is_map(column), "values and scores, both rising"),
         "atoms": (_rises(column.atoms) and (not column.atoms or column.knots), "rising numbers"),

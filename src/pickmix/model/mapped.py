@@ -38,6 +38,8 @@ def mapped_moments(
     query: QueryRows, block: Posterior, part: Part, target: int, column: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means and variances (R,) of a column's natural values."""
+    if query.map_of(column).period:
+        return query.map_of(column).circular_moments(block.average_levels(part, target))
     first, second = pair_moments(query, block, part, target, column)
     mean = block.average(first)
     return mean, block.average(second + np.square(first - mean[block.pairs.which]))
@@ -132,9 +134,14 @@ def mapped_quantiles(
     """Quantiles (R,) of a column's natural values: the least x with P(X <= x) >= quantile."""
     each = query.map_of(column)
     if each.levels.size:
-        sums = np.cumsum(block.average_levels(part, target), axis=1)
-        places = (sums < quantile * sums[:, -1:]).sum(axis=1)
-        return np.asarray(each.levels[np.minimum(places, each.levels.shape[0] - 1)])
+        masses = block.average_levels(part, target)
+        order = np.broadcast_to(np.arange(each.levels.shape[0]), masses.shape)
+        if each.period:
+            # From opposite of the circular mean.
+            order = np.argsort(each.away(each.circular_moments(masses)[0]), axis=1)
+        sums = np.cumsum(np.take_along_axis(masses, order, axis=1), axis=1)
+        places = np.minimum((sums < quantile * sums[:, -1:]).sum(axis=1), order.shape[1] - 1)
+        return np.asarray(each.levels[order[np.arange(places.shape[0]), places]])
     each, centres, deviations, shares = _continuous(query, block, part, target, column)
     if shares is None:
         scores = normal_quantiles(block.weights, centres, deviations, block.starts, quantile)
