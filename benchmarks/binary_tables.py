@@ -1,8 +1,8 @@
 """Binary tables of the circuits' benchmark: flat mixtures, with and without trees of columns.
 
-Three tables and their splits are those of `debd/*.npz` in the folder that PICKMIX_DATA names (DEBD, on
-which sum-product networks and other circuits are compared). For each number of components, and for
-"auto", `FamilyMixture("categorical")` is fitted to the training rows with dependence=None and
+Three tables and their splits are those of `debd/*.npz` in the folder that PICKMIX_DATA names (DEBD,
+on which sum-product networks and other circuits are compared). For each number of components, and
+for "auto", `FamilyMixture("categorical")` is fitted to the training rows with dependence=None and
 "tree"; the number is chosen by the validation rows. Measured: mean log-likelihood of validation and
 test rows in nats, seconds. Published values: LearnSPN nltcs -6.11, plants -12.98; ID-SPN -6.02,
 -12.54, jester -52.86; EiNet -6.02, -13.68, -52.56.
