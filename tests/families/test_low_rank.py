@@ -9,7 +9,7 @@ from pickmix import GaussianMixture, load, save
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.families.base import LeftOutPairs
-from pickmix.families.layout import Moments, merge_groups
+from pickmix.families.layout import Moments, merge_groups, moments_of_mass_one
 from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.low_rank_layout import canonical, orthonormal, shrunk, unshrunk
 from pickmix.kernels import numba_kernels, numpy_kernels
@@ -407,3 +407,15 @@ def test_what_is_refused_says_what_to_use(model):
         )
     with use_threads(1), pytest.raises(ValueError, match="rank must be"):
         GaussianMixture(1, covariance_type="low_rank", rank=-1).fit(_rows(model))
+
+
+def test_halves_have_no_negative_variances():
+    """A column may have less variance than its direction says, by rounding."""
+    family = LowRankGaussian(3, 1e-6, 1)
+    scatter = np.zeros((1, family.layout.n_products))
+    q = np.full((1, 3, 1), 3.0**-0.5)
+    family.layout.write(scatter, np.array([[5.0, 5.0, 0.0]]), np.ones((1, 3)), q, np.array([10.0]))
+    moments = moments_of_mass_one(mean=np.zeros((1, 3)), scatter=scatter)
+    prior = family.make_prior(moments, "pooled", 100.0)
+    one, other = family.split(family.empty_model(1), moments, prior, np.zeros((1, 3)))
+    assert one.scatter[0, 2] == other.scatter[0, 2] == 0.0

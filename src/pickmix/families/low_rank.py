@@ -300,7 +300,8 @@ class LowRankGaussian(Family):
         widest = (variances[none] / np.maximum(prior.noise, 1e-280)).argmax(axis=1)
         shift[none] = 0.0
         shift[none, widest] = _SPLIT_DISTANCE * np.sqrt(variances[none, widest])
-        variances -= np.square(shift)
+        # A constant column may be left with less than nothing by rounding.
+        variances[:] = np.maximum(variances - np.square(shift), 0.0)
         if self.rank:
             kept = 1.0 - _SPLIT_DISTANCE**2 * (1.0 - 1.0 / np.maximum(values, 1.0))
             directions[:, :, 0] *= np.sqrt(kept)[:, None]
