@@ -34,9 +34,9 @@ from pickmix.families.shrinkage import FEWEST_ROWS
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-_SPLIT_STEPS = 12  # EM steps of a split.
-_MANY_COMPONENTS = 150  # With more components half as many.
-_WIDE_STEPS = 6  # Where rows are wide.
+_SPLIT_STEPS = 8  # EM steps of a split.
+_FEWER_STEPS = 6  # Of many components, and where rows are wide.
+_MANY_COMPONENTS = 150
 _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns) rows per component.
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
@@ -309,9 +309,10 @@ class Relocation:
         few = self.chains.of_step(step, _SPLIT_ROWS * (state.surveyed_columns + _MORE_COLUMNS))
         if few.n_rows == chains.n_rows:
             few = chains
-        n_steps = _SPLIT_STEPS if state.n_components <= _MANY_COMPONENTS else _SPLIT_STEPS // 2
-        if state.family.most_surveyed is not None:
-            n_steps = _WIDE_STEPS
+        is_wide = state.family.most_surveyed is not None
+        n_steps = _SPLIT_STEPS
+        if is_wide or state.n_components > _MANY_COMPONENTS:
+            n_steps = _FEWER_STEPS
         for number in range(n_steps):
             done = self._sweep(
                 few if number < n_steps - _FULL_STEPS else chains,

@@ -367,6 +367,11 @@ class Family(abc.ABC):
         `centre` (D,), in the order of the user's columns, is the origin of what parts return.
         """
 
+    @property
+    def least_variance(self) -> float:
+        """The least variance that the M-step adds to the scatter of every coordinate."""
+        return 0.0
+
     def empty_model(self, n_components: int) -> Model:
         layout = self.layout
         C, K = layout.n_coordinates, n_components
@@ -379,7 +384,7 @@ class Family(abc.ABC):
             tables=np.zeros((K, layout.n_levels)),
             log_normaliser=np.zeros(n_factors),
             log_mass=np.zeros(K),
-            decay=np.array([1.0, 1.0, 0.0, -np.inf]),
+            decay=np.array([1.0, 1.0, 0.0, -np.inf, self.least_variance]),
         )
 
 

@@ -88,6 +88,10 @@ class Gaussian(Family):
     def check_parameters(self, parameters: Parameters, prefix: str = "") -> None:
         check_positive_definite(f"{prefix}covariances", parameters["covariances"], self.name)
 
+    @property
+    def least_variance(self) -> float:
+        return float(self.floors.min())
+
     def positions(self, model: Model) -> np.ndarray:
         return model.location
 

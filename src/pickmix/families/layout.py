@@ -144,12 +144,13 @@ class Model(NamedTuple):
     tables: np.ndarray  # (K, L) Log-probabilities of levels.
     log_normaliser: np.ndarray  # (K,) c, the log-density at the location, tables aside.
     log_mass: np.ndarray  # (K,) Logarithm of the weights, up to the decay.
-    #: (4,) Scale of masses, scale of squared weights, logarithm of the first, logarithm of the
-    #: weight floor. A step forgets by changing these numbers, not K of them.
+    #: (5,) Scale of masses, scale of squared weights, logarithm of the first, logarithm of the
+    #: weight floor, and the least variance that the M-step adds to every scatter. A step forgets by
+    #: changing these numbers, not K of them.
     decay: np.ndarray
 
 
-SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR = range(4)
+SCALE, SQUARE_SCALE, LOG_SCALE, LOG_FLOOR, LEAST_VARIANCE = range(5)
 
 
 class Moments(NamedTuple):

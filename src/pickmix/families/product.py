@@ -215,6 +215,11 @@ class Product(Family):
         positions = [group.family.row_positions(rows[:, group.positions]) for group in self.groups]
         return np.concatenate(positions, axis=1)
 
+    @property
+    def least_variance(self) -> float:
+        families = [group.family for group in self.groups]
+        return min((f.least_variance for f in families if f.layout.n_products), default=0.0)
+
     def positions(self, model: Model) -> np.ndarray:
         positions = [group.family.positions(group.model(model)) for group in self.groups]
         return np.concatenate(positions, axis=1)

@@ -39,7 +39,7 @@ def _evaluate(
     zeros, plain = np.zeros_like(model.log_mass), Layout(*layout)
     # Weights and normalisers of one leave the squares.
     bare = model._replace(
-        log_mass=zeros, log_normaliser=zeros, decay=np.array([1.0, 1.0, 0.0, -np.inf])
+        log_mass=zeros, log_normaliser=zeros, decay=np.array([1.0, 1.0, 0.0, -np.inf, 0.0])
     )
     some = np.arange(zeros.shape[0])[:, None] if which is None else np.maximum(which, 0)
     degrees, constant = model.tables[some, 0], log_weights(model)[some]

@@ -17,6 +17,8 @@ from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.kernels.statistics import Sums
 
 _LEAST_SHARE = 1e-9  # Of a sum of squares that is about the mean.
+_CONSTANT_SHARE = 1e-13  # The same of a coordinate that does not vary, at most.
+_NO_SHARE = 1e-4  # Of the least variance, which nothing depends on.
 _MOST_ERROR = 1e-5  # Of a log-joint in nats, by rounding.
 LEAST = -1e300  # Log-joint of a row that nothing explains.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
@@ -60,7 +62,11 @@ class Natural(NamedTuple):
 
 
 def natural_parameters(
-    layout: Layout, model: Model, members: np.ndarray, largest: np.ndarray
+    layout: Layout,
+    model: Model,
+    members: np.ndarray,
+    largest: np.ndarray,
+    most_error: float = _MOST_ERROR,
 ) -> Natural:
     """Natural parameters of components (G,); `largest` (F,) are the largest absolute features."""
     C, P = layout.n_coordinates, layout.n_products
@@ -92,11 +98,11 @@ def natural_parameters(
     np.maximum(model.tables[members], LEAST, out=theta[:, P + C : -1])
     theta[:, -1] = constant
     sizes = np.abs(theta[:, : P + C]) @ largest[: P + C]
-    return Natural(theta, _ROUNDING * (sizes + np.abs(constant)) > _MOST_ERROR)
+    return Natural(theta, _ROUNDING * (sizes + np.abs(constant)) > most_error)
 
 
 def sums_of_products(
-    layout: Layout, products: np.ndarray, squares: np.ndarray
+    layout: Layout, products: np.ndarray, squares: np.ndarray, least_variance: float
 ) -> tuple[Sums, np.ndarray]:
     """Mass, squares, mean, scatter and counts out of sums (G, F) of weighted features.
 
@@ -107,5 +113,15 @@ def sums_of_products(
     mean = products[:, P : P + C] / np.where(mass > 0.0, mass, 1.0)[:, None]
     i, j = layout.pairs()
     scatter = products[:, :P] - mass[:, None] * (mean.take(i, axis=1) * mean.take(j, axis=1))
-    narrow = (scatter[:, i == j] < _LEAST_SHARE * products[:, :P][:, i == j]).any(axis=1)
+    diagonal = np.flatnonzero(i == j)
+    variances, sums = scatter[:, diagonal], products[:, diagonal]
+    few_digits = variances < _LEAST_SHARE * sums
+    # A coordinate that does not vary has nothing but rounding errors, which may not matter.
+    constant = variances < _CONSTANT_SHARE * sums
+    constant &= _CONSTANT_SHARE * sums <= _NO_SHARE * least_variance * mass[:, None]
+    if constant.any():
+        without = np.zeros((mass.shape[0], C), dtype=np.bool_)
+        without[:, i[diagonal]] = constant
+        scatter[without.take(i, axis=1) | without.take(j, axis=1)] = 0.0
+    narrow = (few_digits & ~constant).any(axis=1)
     return (mass, squares, mean, scatter, products[:, P + C : -1].copy()), np.asarray(narrow)

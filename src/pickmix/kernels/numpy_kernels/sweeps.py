@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pickmix.families.layout import Layout, Model, Moments, log_weights
+from pickmix.families.layout import LEAST_VARIANCE, Layout, Model, Moments, log_weights
 from pickmix.kernels.numpy_kernels.features import (
     LEAST,
     Features,
@@ -31,6 +31,8 @@ from pickmix.selection.randomness import uniforms
 
 _NEGLIGIBLE = 1e-17  # Weight of a row.
 _CALL_WORK = 3_000  # Multiply-adds in array operations that take as long as a call per component.
+_LEAST_COMPONENTS = 6  # For which features of rows are made for one evaluation.
+_LITTLE_ERROR = 1e-9  # Of a log-joint in nats, by rounding.
 _NUMBERS = 500_000  # Numbers in an array of all components of a part and all rows of a block.
 
 
@@ -203,6 +205,13 @@ class _Runs(NamedTuple):
             if last > first:
                 yield slice(block * self.size, (block + 1) * self.size), slice(first, last)
 
+    def sums(self, values: np.ndarray) -> np.ndarray:
+        """Sums (n_blocks, G) of values (G, R) over the rows of each block."""
+        sums = np.zeros((self.bounds.shape[0] - 1, values.shape[0]))
+        some = np.flatnonzero(self.bounds[1:] > self.bounds[:-1])
+        sums[some] = np.add.reduceat(values, self.bounds[some], axis=1).T
+        return sums
+
     def pairs_of(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Pairs of one of the members (n,), as its place there, and a row of its block."""
         first, last = self.bounds[:-1][members // self.size], self.bounds[1:][members // self.size]
@@ -264,12 +273,12 @@ class _BlockRows:
             squares = np.einsum("gr,gr->g", weights, weights)
         else:
             products = np.zeros((members.shape[0], self.values.shape[1]))
-            squares = np.zeros(members.shape[0])
             for block, run in self.runs.slices():
-                here = weights[:, run]
-                np.matmul(here, self.values[run], out=products[block])
-                squares[block] = np.einsum("gr,gr->g", here, here)
-        sums, narrow = sums_of_products(self.layout, products, squares)
+                np.matmul(weights[:, run], self.values[run], out=products[block])
+            squares = self.runs.sums(np.square(weights)).ravel()
+        sums, narrow = sums_of_products(
+            self.layout, products, squares, float(self.model.decay[LEAST_VARIANCE])
+        )
         chosen = np.flatnonzero(narrow)
         if chosen.shape[0]:
             # Few rows have weight in so narrow a component.
@@ -396,7 +405,17 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
 
 def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
     """log p(x_i, k) of all components, (K, B), which the caller may overwrite."""
-    return log_joints(layout, model, np.arange(model.location.shape[0]), rows)
+    members = np.arange(model.location.shape[0])
+    features = None
+    if members.shape[0] >= _LEAST_COMPONENTS and not layout.is_partial(rows):
+        features = Features.of(layout, rows)
+    if features is None:
+        return log_joints(layout, model, members, rows)
+    theta, narrow = natural_parameters(layout, model, members, features.largest, _LITTLE_ERROR)
+    out = np.asarray(theta @ features.values.T)
+    if narrow.any():
+        out[narrow] = log_joints(layout, model, members[narrow], rows)
+    return out
 
 
 def sums_of_all(
