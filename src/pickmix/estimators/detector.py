@@ -174,9 +174,11 @@ class MixtureDetector(_FittedDetector):
         """
         self._check_parameters()
         random = check_randomness(self.random_state)
-        rows, *columns = self._learn_columns(X, random)
+        rows, family, floors, limits = self._learn_columns(X, random)
         seeds = random.randint(2**31 - 1, size=_N_MIXTURES).tolist()
-        parts = PartMixtures.fit(rows, *columns, self.n_components, seeds, self.n_jobs)
+        parts = PartMixtures.fit(
+            rows, family, floors, limits, self.n_components, seeds, self.n_jobs
+        )
         self.n_components_, self.scales_ = parts.n_components, parts.scales
         self._recent = rows[random.permutation(rows.shape[0])[:_MOST_RECENT]]
         reference = np.arange(rows.shape[0])
@@ -339,7 +341,7 @@ class MixtureDetector(_FittedDetector):
     def _calibrated(self, densities: np.ndarray) -> np.ndarray:
         """Final scores (N,) of log-densities (S, N)."""
         surprise = Tails(**self._tails).surprise(densities).max(axis=0)
-        return -Tails(**self._last_tail).surprise(-surprise[None])[0]
+        return np.asarray(-Tails(**self._last_tail).surprise(-surprise[None])[0])
 
     def _log_densities(self, rows: np.ndarray) -> np.ndarray:
         parts = self._part_mixtures

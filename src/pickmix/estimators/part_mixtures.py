@@ -95,9 +95,9 @@ class PartMixtures:
             if batch.shape[0]:
                 options = {"reg_covar": self.floors, "random_state": 0, "n_jobs": self.n_jobs}
                 mixture = FamilyMixture(self.family, self.n_components, **options)
-                known = {"_fitted_description": self.family, "column_limits_": self.limits}
-                known |= {"n_features_in_": batch.shape[1], "n_component_evaluations_": 0}
-                mixture.__dict__.update(fit, background_=None, **known)
+                mixture._learn_columns(self.limits[None])
+                mixture.n_features_in_ = batch.shape[1]
+                mixture.__dict__.update(fit, background_=None, n_component_evaluations_=0)
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     mixture.partial_fit(batch)
