@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 from commands import QUICK, as_csv, run_well
 
+from pickmix.estimators import detector
 from pickmix.inputs.files import write_table
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_detectors():
+    """Reports have detectors, of two mixtures here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(detector, "_N_MIXTURES", 2)
+        yield
 
 
 @pytest.fixture(scope="session")

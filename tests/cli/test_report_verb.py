@@ -58,7 +58,8 @@ def test_it_says_what_the_library_says(places, tmp_path):
     X = np.loadtxt(places / "numbers.csv", delimiter=",", skiprows=1, usecols=(1, 2))
     assert f"{model.score(X):.3f}" in found["verdict"]["headline"]
     assert found["columns"] == found["map"]["names"] == ["a", "b"]
-    rows, lowest = found["rows"], model.score_samples(X).argmin()
+    detector = pickmix.MixtureDetector(random_state=0).fit(X)
+    rows, lowest = found["rows"], detector.decision_scores_.argmax()
     assert rows["number"][found["unusual"][0]["row"]] == lowest + 1
     # The model remembers the column that names the rows.
     assert rows["idName"] == "who"

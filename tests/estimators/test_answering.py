@@ -25,7 +25,7 @@ SMALL = {"n_folds": 2, "random_state": 0}
 @pytest.fixture
 def quick(monkeypatch):
     """Little to choose from, and short fits: enough for what is about the interface."""
-    monkeypatch.setattr(answering, "LimitedMixture", partial(answering.LimitedMixture, max_iter=2))
+    monkeypatch.setattr(answering, "fit_family", partial(answering.fit_family, max_iter=2))
     monkeypatch.setattr(answering, "_WIDTHS", (0.1,))
     monkeypatch.setattr(answering, "_ASKED_WIDTHS", (0.0,))
 
@@ -250,7 +250,8 @@ def test_pipelines_grids_and_column_transformers(quick):
 
 def test_tables_of_the_predictors():
     frame, truth, _ = table()
-    inputs = frame[["size", "age"]]
+    # Categories of two and of three levels.
+    inputs = frame[["size", "age"]].assign(colour=np.resize(["red", "green", "blue"], len(frame)))
     model = MixtureClassifier(2, **SMALL).fit(inputs, truth["kind"])
     assert model.score(inputs, truth["kind"]) > 0.9
     regressor = MixtureRegressor(2, **SMALL).fit(frame[["kind", "age"]], truth["size"])

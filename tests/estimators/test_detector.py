@@ -8,7 +8,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import pickmix
 from pickmix import MixtureDetector
 from pickmix.estimators import detector as module
-from pickmix.estimators.detector import _is_member, _marks
+from pickmix.estimators import part_mixtures
+from pickmix.estimators.part_mixtures import _is_member, _marks
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,7 +23,7 @@ def _fewer_mixtures():
 def test_scikit_learn_checks(estimator, check, monkeypatch):
     # The checks are about the interface, whatever the number of mixtures and how long they learn.
     monkeypatch.setattr(module, "_N_MIXTURES", 2)
-    monkeypatch.setattr(module, "_MAX_ITER", 1)
+    monkeypatch.setattr(part_mixtures, "_MAX_ITER", 1)
     check(estimator)
 
 

@@ -21,6 +21,7 @@ from pickmix.inspection.components import (
     cluster_labels,
     component_table,
     describe_clusters,
+    detector_of,
     unusual_rows,
 )
 from pickmix.inspection.page import choose_shown
@@ -241,6 +242,36 @@ def test_the_lowest_come_first_with_the_reasons_of_explain():
     assert unusual_rows(mixture, X, 0) == []
     with pytest.raises(ValueError, match="n_rows"):
         unusual_rows(mixture, X, -1)
+
+
+def test_a_detector_finds_rows_that_have_a_component_of_their_own():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(400, 2)), rng.normal(9.0, 0.01, size=(4, 2))])
+    mixture = GaussianMixture(4, background=False, random_state=0).fit(X)
+    hidden = {400, 401, 402, 403}
+    assert not hidden & {row.row for row in unusual_rows(mixture, X, 4)}
+    detector = detector_of(mixture, X)
+    found = unusual_rows(mixture, X, 4, reasons=1, detector=detector)
+    assert {row.row for row in found} == hidden
+    assert found[0].score == detector.decision_scores_.max()
+    assert found[0].scale in detector.scales_
+    assert found[0].reasons[0].column in ("column 0", "column 1")
+    assert found[0].log_density == mixture.score_samples(X)[found[0].row]
+    # Too few rows, and codes of levels.
+    assert detector_of(mixture, X[:40]) is None
+    levels = rng.integers(3, size=(100, 2))
+    assert detector_of(FamilyMixture("categorical", 2, random_state=0).fit(levels), levels) is None
+
+
+def test_a_detector_reads_the_columns_of_the_model():
+    model, frame, group = people()
+    frame = frame.assign(number=np.arange(len(frame)))
+    frame.loc[5, "height"] = 190.0 if group[5] == 0 else 160.0
+    detector = detector_of(model, frame)
+    odd = unusual_rows(model, frame, 1, detector=detector)[0]
+    assert odd.row == 5
+    assert "number" not in detector.feature_names_in_
+    assert {"town", "height"} <= {reason.column for reason in odd.reasons}
 
 
 def test_a_table_speaks_its_own_terms():

@@ -5,6 +5,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 
 from pickmix import FamilyMixture, GaussianMixture
+from pickmix.model import scales
 from pickmix.model.scales import WIDTHS, ScaledMixture, Tails, levels_of, scale_names
 
 
@@ -39,6 +40,19 @@ def test_widened_densities_are_those_of_the_mixture_with_noise():
     spreads = np.sqrt(mixture.covariances_[:, 1, 1] + 0.1 * variances[1])
     expected = logsumexp(norm(means[:, 1], spreads).logpdf(X[:, 1:]), b=weights, axis=1)
     np.testing.assert_allclose(columns[1], expected, rtol=1e-6)
+
+
+def test_axes_give_what_covariances_give(monkeypatch):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(400, 4)) @ rng.normal(size=(4, 4)) * [1e-3, 1.0, 10.0, 1e3] + 50.0
+    model = GaussianMixture(20, random_state=0).fit(X).model_
+    X[0] *= 1e3
+    by_axes = ScaledMixture(model, by_column=False)
+    monkeypatch.setattr(scales, "_MOST_AXES", 0)
+    by_covariances = ScaledMixture(model, by_column=False)
+    assert (by_axes._axes is None, by_covariances._axes is None) == (False, True)
+    expected = by_covariances.log_densities(X)
+    np.testing.assert_allclose(by_axes.log_densities(X), expected, rtol=1e-9)
 
 
 def test_levels_and_rates_are_mixed_with_those_of_all_rows():

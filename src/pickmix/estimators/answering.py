@@ -6,7 +6,6 @@ left out; the answer is given by the mean of the mixtures that were judged.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
@@ -14,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_randomness
+from pickmix.estimators.family_fit import fit_family
 from pickmix.estimators.family_mixture import FamilyMixture
-from pickmix.families.base import Family
+from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.registry import make_family
 from pickmix.inputs.arrays import read_numbers
 from pickmix.inputs.encoding import encode
@@ -76,13 +75,11 @@ class Question:
         return limits
 
     def fit(self, chosen: np.ndarray, n_components: int, seed: int) -> MixtureModel:
-        settings: dict[str, Any] = {"random_state": seed, "n_jobs": self.n_jobs}
-        mixture = LimitedMixture(self.description, n_components, **settings)
-        mixture.known_limits = self.limits
-        with warnings.catch_warnings():
-            # Left-out rows judge the fit, converged or not.
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return mixture.fit(self.rows[chosen]).model_
+        rows = self.rows[chosen & ~np.isnan(self.rows).all(axis=1)]
+        family = make_family(self.description, self.limits[None], 1e-6)
+        result = fit_family(family, FitRows(rows, None), n_components, seed, n_jobs=self.n_jobs)
+        family = make_family(self.description, self.limits[None], 0.0)
+        return MixtureModel(family, result.weights, result.parameters, n_jobs=self.n_jobs)
 
     def content(self, model: MixtureModel) -> dict[str, Any]:
         """A mixture as arrays and lists, for `TableReader.mixture_`."""
@@ -108,19 +105,6 @@ class Question:
             return float(bounded.mean())
 
         return score
-
-
-class LimitedMixture(FamilyMixture):
-    """A mixture fitted to a part of rows, that knows the levels of all of them."""
-
-    known_limits: np.ndarray
-
-    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        floors = self._floors(rows.shape[1])
-        return make_family(self._description(), self.known_limits[None], floors)
-
-    def _learn_columns(self, rows: np.ndarray) -> None:
-        super()._learn_columns(self.known_limits[None])
 
 
 @dataclass(frozen=True)
@@ -153,7 +137,7 @@ def smooth(model: MixtureModel, widths: np.ndarray) -> MixtureModel:
             if name == "covariances":
                 values = values + (np.diag(width) if family.name == "full" else width)
             elif name == "probabilities":
-                share = np.repeat(width, family.layout.n_levels)
+                share = np.repeat(width, np.diff(family.layout.offsets))
                 values = (1.0 - share) * values + share * (weights @ values)
             parameters[full] = values
     return replace(model, parameters=parameters)

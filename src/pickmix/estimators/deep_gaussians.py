@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-import warnings
-from dataclasses import dataclass
-
 import numpy as np
 
 from pickmix.checks import check_randomness
-from pickmix.closed_form.fit import fit_mixture
-from pickmix.estimators.compilation import compile_kernels
+from pickmix.estimators.family_fit import fit_family
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.cholesky import factorise
 from pickmix.families.gaussian import GAUSSIANS
 from pickmix.families.shrinkage import background_reach
-from pickmix.fitting.settings import ClosedFormSettings, resolve
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Gaussians
 from pickmix.model.frame import Frame
-from pickmix.threads import use_threads
 
 # With "auto": the most components that are tried, and the rows that each must have on average.
 _MOST_CHOSEN = 128
@@ -32,13 +25,6 @@ _SHARE_LEFT_OUT = 0.2
 _FEWER = 4
 # Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
 _SPREADS = (1e-2, 1e2)
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class _Parameters(ClosedFormSettings):
-    """The parameters of `GaussianMixture`, by default its defaults."""
-
-    background: bool = True
 
 
 def fit_gaussians(
@@ -58,26 +44,10 @@ def fit_gaussians(
     """
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
-    data = FitRows(X / units, weights)
     number = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
-    parameters = _Parameters(reg_covar=settings.reg_covar)
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
-    resolved = resolve(
-        parameters,
-        family,
-        X.shape[0],
-        number,
-        start_is_given=False,
-        is_partial=data.is_partial,
-    )
-    source = data.source(family, resolved.compiled)
-    compile_kernels(resolved, source)
     draws = check_randomness(settings.gaussian_seed)
-    first, second = copy.deepcopy(draws).randint(2**31 - 1, size=2).tolist()
-    with use_threads(None), warnings.catch_warnings():
-        # What a start has not reached, the fit that follows may.
-        warnings.simplefilter("ignore")
-        result, _ = fit_mixture(source, family, resolved, [first * 2**31 + second], draws=draws)
+    result = fit_family(family, FitRows(X / units, weights), number, draws, background=True)
     packed = family.pack(result.parameters["covariances"])
     factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
     diagonal = form == "diag"

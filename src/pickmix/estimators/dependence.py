@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
-from typing import Any
-
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
+from pickmix.estimators.family_fit import fit_family
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.base import Family
 from pickmix.families.column_trees import choose_parents
-from pickmix.families.registry import Description
+from pickmix.families.registry import Description, make_family
 
 # Rows that choose, passes of the fit that they are compared with, and its components.
 _MOST_ROWS = 20_000
@@ -46,7 +43,8 @@ def find_parents(
     n_components = min(rows.shape[0] // _ROWS_PER_COMPONENT, most)
     mixture = None
     if n_components > 1:
-        mixture = _fitted(n_components, description, rows, weights, floors, n_jobs)
+        sample, alone = FitRows(rows, weights), make_family(description, rows, floors)
+        mixture = fit_family(alone, sample, n_components, 0, max_iter=_PASSES, n_jobs=n_jobs)
     for number in wanted:
         inner, columns = groups[number]
         prefix = "" if inner is family else f"{inner.name}{number}_"
@@ -56,24 +54,7 @@ def find_parents(
         n_levels = (largest + 1.0).astype(np.int64).tolist()
         known: tuple[np.ndarray, ...] = ()
         if mixture is not None:
-            known = mixture.weights_, mixture.parameters_[f"{prefix}probabilities"]
+            known = mixture.weights, mixture.parameters[f"{prefix}probabilities"]
         within = choose_parents(levels, n_levels, weights, *known)
         parents[columns] = np.where(within < 0, -1, columns[within])
     return parents
-
-
-def _fitted(
-    n_components: int,
-    description: Description,
-    rows: np.ndarray,
-    weights: np.ndarray | None,
-    floors: float | np.ndarray,
-    n_jobs: int | None,
-) -> Any:
-    from pickmix.estimators.family_mixture import FamilyMixture
-
-    mixture = FamilyMixture(description, n_components, random_state=0, reg_covar=floors)
-    mixture.set_params(max_iter=_PASSES, n_jobs=n_jobs)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return mixture.fit(rows, sample_weight=weights)

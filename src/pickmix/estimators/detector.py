@@ -12,7 +12,6 @@ from typing import Any, Self
 import narwhals
 import numpy as np
 from sklearn.base import BaseEstimator, OutlierMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import (
@@ -23,7 +22,7 @@ from pickmix.checks import (
     check_number,
     check_randomness,
 )
-from pickmix.estimators.answering import LimitedMixture
+from pickmix.estimators.part_mixtures import MOST_ROWS, PartMixtures
 from pickmix.estimators.row_sources import by_chunks, learn_names, open_for, read_chunks
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.estimators.table_mixture import TableMixture
@@ -39,48 +38,20 @@ from pickmix.inputs.schema import TableSchema
 from pickmix.model.columns import is_frame
 from pickmix.model.explanation import Explanation, explain_rows, rank_columns
 from pickmix.model.rows import QueryRows
-from pickmix.model.scales import ScaledMixture, Tails, scale_names
+from pickmix.model.scales import Tails
 
-# Chosen on sets of ADBench, most of all on those of up to 7,000 rows: see docs/howto/anomalies.md.
 _N_MIXTURES = 8
-_LEAST_SHARE, _LARGEST_SHARE = 0.25, 0.5  # Of the rows, that each mixture is fitted to,
-_PREFERRED_ROWS = 256  # as many as these if that is between the two,
-_MOST_ROWS = 4000  # and never more than these.
-_MOST_SAMPLED = 2 * _N_MIXTURES * _MOST_ROWS  # Rows that mixtures are drawn from.
-_ROWS_PER_COMPONENT = 15
-_MOST_COMPONENTS = 32
-_MOST_NUMBERS = 200_000  # In the parameters of a mixture.
-_MAX_ITER = 10  # Passes of a fit. More find a better density and not more anomalies.
-_N_BY_COLUMN = 2  # Mixtures that single columns are scored by.
+_MOST_SAMPLED = 2 * _N_MIXTURES * MOST_ROWS  # Rows that mixtures are drawn from.
 _MOST_REFERENCE = 20_000  # Rows that tail probabilities are estimated from.
 _MOST_RECENT = 2000  # Rows of a stream that are kept for that.
 _LAST_ROWS = 10  # Rows that the tail of the final score is fitted to.
-_ROWS_AT_ONCE = 50_000
-# Rows equal to more than a thousandth of all others count as separate ones.
-_LEAST_COPIES, _COPIES_SHARE = 8, 1000
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-# What a fitted mixture is made of again.
-_KEPT = (
-    "weights_",
-    "parameters_",
-    "column_limits_",
-    "background_",
-    "n_features_in_",
-    "n_rows_seen_",
-    "n_steps_",
-    "lower_bound_",
-    "n_component_evaluations_",
-    "_fitted_description",
-    "_effective_counts",
-    "_passes",
-)
 
 
 class _FittedDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
-    _fits: list[dict[str, Any]]
     schema_: TableSchema
     offset_: float
-    _scaled: list[ScaledMixture] | None = None
+    _parts: dict[str, Any]
+    _cached: PartMixtures | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -166,9 +137,9 @@ class MixtureDetector(_FittedDetector):
         return tags
 
     def __getstate__(self) -> Any:
-        # Made again from the fits when they are needed.
+        # It is made again when it is needed.
         state: Any = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_scaled"}
+        return {name: value for name, value in state.items() if name != "_cached"}
 
     @property
     def _takes_sources(self) -> bool:
@@ -203,17 +174,24 @@ class MixtureDetector(_FittedDetector):
         """
         self._check_parameters()
         random = check_randomness(self.random_state)
-        rows = self._learn_columns(X, random)
-        self._fit_mixtures(rows, random)
+        rows, family, floors, limits = self._learn_columns(X, random)
+        seeds = random.randint(2**31 - 1, size=_N_MIXTURES).tolist()
+        parts = PartMixtures.fit(
+            rows, family, floors, limits, self.n_components, seeds, self.n_jobs
+        )
+        self.n_components_, self.scales_ = parts.n_components, parts.scales
         self._recent = rows[random.permutation(rows.shape[0])[:_MOST_RECENT]]
-        if rows.shape[0] <= _MOST_REFERENCE:
-            scores = self._calibrate(rows)
+        reference = np.arange(rows.shape[0])
+        if rows.shape[0] > _MOST_REFERENCE:
+            reference = random.permutation(rows.shape[0])[:_MOST_REFERENCE]
+        if rows.shape[0] < _MOST_SAMPLED:
+            scores = self._calibrate(parts, rows, reference)
         else:
-            self._calibrate(rows[random.permutation(rows.shape[0])[:_MOST_REFERENCE]])
-        if self.novelty or rows.shape[0] > _MOST_REFERENCE:
+            # There may be more rows than these.
+            self._calibrate(parts, rows[reference], np.arange(reference.shape[0]))
             scores = self.score_samples(X)
-        if not self.novelty:
-            self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
+            if not self.novelty:
+                self.offset_ = float(np.percentile(scores, 100.0 * self.contamination))
         self._set_labels(scores)
         return self
 
@@ -232,36 +210,31 @@ class MixtureDetector(_FittedDetector):
         -------
         self
         """
-        if not hasattr(self, "_fits"):
+        if not hasattr(self, "_parts"):
             return self.fit(X)
         self._check_parameters()
         rows = self._read(X)
         if is_dask(X) or (self._takes_sources and is_source(X)):
             raise TypeError("partial_fit takes one batch at a time: an array, a frame or a table.")
-        marks = _marks(rows)
-        for number, fit in enumerate(self._fits):
-            batch = rows[_is_member(marks, number, self._share)]
-            batch = batch[~np.isnan(batch).all(axis=1)]
-            if batch.shape[0]:
-                mixture = self._mixture(fit)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    mixture.partial_fit(batch)
-                self._fits[number] = {name: getattr(mixture, name) for name in _KEPT}
         # The older half of what was kept goes first, a random part of it.
         n_kept = max(_MOST_RECENT - rows.shape[0], _MOST_RECENT // 2)
         random = check_randomness(self.random_state)
         kept = np.sort(random.permutation(self._recent.shape[0])[:n_kept])
         newest = rows[-(_MOST_RECENT - min(n_kept, kept.shape[0])) :]
         self._recent = np.concatenate([self._recent[kept], newest])
-        self._scaled = None
-        self._calibrate(self._recent)
+        parts = self._part_mixtures.learn(rows)
+        self._calibrate(parts, self._recent, np.arange(self._recent.shape[0]))
         self._set_labels(self._scores(rows))
         return self
 
-    def _learn_columns(self, X: Any, random: np.random.RandomState) -> np.ndarray:
-        """Learn what the columns of X are, and return its rows, or some of very many."""
-        for name in ("schema_", "feature_names_in_", "_scaled"):
+    def _learn_columns(
+        self, X: Any, random: np.random.RandomState
+    ) -> tuple[np.ndarray, Description, Any, np.ndarray]:
+        """Learn what the columns of X are.
+
+        Returns its rows, or some of very many, the family, floors of variances, and limits.
+        """
+        for name in ("schema_", "feature_names_in_"):
             self.__dict__.pop(name, None)
         if self._is_table(X):
             table = read_typed(X)
@@ -271,8 +244,8 @@ class MixtureDetector(_FittedDetector):
             rows, _ = encode(self.schema_, table)
             shell = TableMixture()
             shell.schema_ = self.schema_
-            self._describe(rows, shell._description(), shell._floors(0))
-            return _some_of(rows, random)
+            limits = np.nanmax(rows, axis=0)
+            return _some_of(rows, random), shell._description(), shell._floors(0), limits
         if is_dask(X):
             raise TypeError("X must be rows in memory or in files, got a Dask collection.")
         if is_source(X):
@@ -289,8 +262,7 @@ class MixtureDetector(_FittedDetector):
         if not self._scale.any():
             raise ValueError("X must have a column with more than one value, got none.")
         rows = self._encode(rows)
-        self._describe(rows, "full", 1e-6)
-        return rows
+        return rows, "full", 1e-6, np.nanmax(rows, axis=0)
 
     def _is_table(self, X: Any) -> bool:
         """Whether X may have columns of other kinds than numbers."""
@@ -325,10 +297,6 @@ class MixtureDetector(_FittedDetector):
                 source.close()
         return np.concatenate(parts)
 
-    def _describe(self, rows: np.ndarray, family: Description, floors: Any) -> None:
-        self._family, self._floors = family, floors
-        self._limits = np.nanmax(rows, axis=0)
-
     def _encode(self, rows: np.ndarray) -> np.ndarray:
         """Rows (N, D) of numbers in units of the standard deviation, without constant columns."""
         varies = self._scale > 0.0
@@ -341,113 +309,46 @@ class MixtureDetector(_FittedDetector):
             return TableColumns(self.schema_).read(X)[0]
         return self._encode(read_numbers(self, X).astype(np.float64))
 
-    def _fit_mixtures(self, rows: np.ndarray, random: np.random.RandomState) -> None:
-        rows = rows[~np.isnan(rows).all(axis=1)]
-        N, D = rows.shape
-        self._share = float(np.clip(_PREFERRED_ROWS / N, _LEAST_SHARE, _LARGEST_SHARE))
-        self._share = min(self._share, _MOST_ROWS / N)
-        marks = _marks(rows)
-        self._fits = []
-        seeds = random.randint(2**31 - 1, size=_N_MIXTURES)
-        most = max(1, min(_MOST_COMPONENTS, 2 * _MOST_NUMBERS // (D * (D + 1))))
-        self.n_components_ = max(1, min(most, int(N * self._share) // _ROWS_PER_COMPONENT))
-        if self.n_components != "auto":
-            self.n_components_ = min(int(self.n_components), max(1, int(N * self._share) // 4))
-        self.scales_ = scale_names(self.n_components_)
-        for number, seed in enumerate(seeds.tolist()):
-            part = rows[_members_with_values(rows, _is_member(marks, number, self._share))]
-            mixture = self._mixture({})
-            mixture.random_state = seed
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                mixture.fit(part)
-            self._fits.append({name: getattr(mixture, name) for name in _KEPT})
-
-    def _mixture(self, fitted: dict[str, Any]) -> LimitedMixture:
-        mixture = LimitedMixture(
-            self._family,
-            self.n_components_,
-            reg_covar=self._floors,
-            max_iter=_MAX_ITER,
-            n_jobs=self.n_jobs,
-            random_state=0,
-        )
-        mixture.known_limits = self._limits
-        mixture.__dict__.update(fitted)
-        if fitted:
-            mixture._chain = np.empty(0, dtype=np.int32)
-        return mixture
-
     # Scores.
 
-    def _scaled_mixtures(self) -> list[ScaledMixture]:
-        if self._scaled is not None:
-            return self._scaled
-        models = [self._mixture(fit).model_ for fit in self._fits]
-        return [ScaledMixture(model, number < _N_BY_COLUMN) for number, model in enumerate(models)]
+    @property
+    def _part_mixtures(self) -> PartMixtures:
+        if self._cached is None:
+            self._cached = PartMixtures(**self._parts)
+        return self._cached
 
-    def _outside(self, rows: np.ndarray) -> np.ndarray:
-        """Which mixtures score which rows, (B, N): those that were fitted without them."""
-        marks = _marks(rows, copies=False)
-        outside = np.stack([~_is_member(marks, b, self._share) for b in range(_N_MIXTURES)])
-        outside[:, ~outside.any(axis=0) | self.novelty] = True
-        return outside
+    def _calibrate(
+        self, parts: PartMixtures, rows: np.ndarray, reference: np.ndarray
+    ) -> np.ndarray:
+        """Take mixtures and learn the distributions of their scores; return scores of the rows.
+
+        Those of the rows `reference` at all scales count, and then their smallest.
+        """
+        self._cached = parts
+        self._parts = {name: value for name, value in vars(parts).items() if name != "scaled"}
+        kinds = [parts.LEFT_OUT, parts.ALL] if self.novelty else [parts.LEFT_OUT]
+        left_out, *others = parts.log_densities(rows, *kinds)
+        # What is known to be normal says how scales compare, and new rows how far they go.
+        scored = others[0] if self.novelty else left_out
+        self._tails = vars(Tails.of(scored[:, reference]))
+        surprise = Tails(**self._tails).surprise(left_out).max(axis=0)
+        share = min(0.1, _LAST_ROWS / reference.shape[0])
+        self._last_tail = vars(Tails.of(-surprise[None, reference], share))
+        calibrated = self._calibrated(left_out)
+        self.offset_ = float(np.percentile(calibrated, 100.0 * self.contamination))
+        return self._calibrated(scored) if self.novelty else calibrated
+
+    def _calibrated(self, densities: np.ndarray) -> np.ndarray:
+        """Final scores (N,) of log-densities (S, N)."""
+        surprise = Tails(**self._tails).surprise(densities).max(axis=0)
+        return np.asarray(-Tails(**self._last_tail).surprise(-surprise[None])[0])
 
     def _log_densities(self, rows: np.ndarray) -> np.ndarray:
-        """Log-densities (S, N) at all scales, of mixtures that were fitted without the rows."""
-        N, n_scales = rows.shape[0], len(self.scales_)
-        total = np.full((n_scales - 1, N), -np.inf) if self.novelty else np.zeros((n_scales - 1, N))
-        n_scored = np.zeros(N)
-        by_column = np.zeros(N)
-        outside = self._outside(rows)
-        for number, mixture in enumerate(self._scaled_mixtures()):
-            if number < _N_BY_COLUMN:
-                by_column += mixture.column_log_densities(rows).sum(axis=0) / _N_BY_COLUMN
-            scored = np.flatnonzero(outside[number])
-            if not scored.size:
-                continue
-            scores = mixture.log_densities(rows[scored])
-            n_scored[scored] += 1.0
-            if self.novelty:
-                total[:, scored] = np.logaddexp(total[:, scored], scores)
-            else:
-                total[:, scored] += scores
-        total = total - np.log(n_scored) if self.novelty else total / n_scored
-        return np.concatenate([total, by_column[None]])
-
-    def _calibrate(self, rows: np.ndarray) -> np.ndarray:
-        """Learn the distributions of scores at all scales, and of the smallest; return these."""
-        if self._scaled is None:
-            self._scaled = self._scaled_mixtures()
-        scores = self._log_densities(rows)
-        self._tails = vars(Tails.of(scores))
-        if self.novelty:
-            # What is known to be normal says how scales compare, and new rows how far they go.
-            left_out = self._left_out()
-            scores = left_out._log_densities(rows)
-        surprise = Tails(**self._tails).surprise(scores).max(axis=0)
-        share = min(0.1, _LAST_ROWS / surprise.shape[0])
-        self._last_tail = vars(Tails.of(-surprise[None], share))
-        calibrated = -Tails(**self._last_tail).surprise(-surprise[None])[0]
-        self.offset_ = float(np.percentile(calibrated, 100.0 * self.contamination))
-        return np.asarray(calibrated)
-
-    def _left_out(self) -> MixtureDetector:
-        """The same detector, that scores rows by mixtures that were fitted without them."""
-        other = MixtureDetector()
-        other.__dict__.update(self.__dict__ | {"novelty": False})
-        return other
-
-    def _surprise(self, rows: np.ndarray) -> np.ndarray:
-        """Surprise (S, N) of rows at all scales."""
-        return Tails(**self._tails).surprise(self._log_densities(rows))
+        parts = self._part_mixtures
+        return parts.log_densities(rows, parts.ALL if self.novelty else parts.LEFT_OUT)[0]
 
     def _scores(self, rows: np.ndarray) -> np.ndarray:
-        parts = []
-        for first in range(0, rows.shape[0], _ROWS_AT_ONCE):
-            surprise = self._surprise(rows[first : first + _ROWS_AT_ONCE]).max(axis=0)
-            parts.append(-Tails(**self._last_tail).surprise(-surprise[None])[0])
-        return np.concatenate(parts)
+        return self._calibrated(self._log_densities(rows))
 
     def _set_labels(self, scores: np.ndarray) -> None:
         self.decision_scores_, self.threshold_ = -scores, -self.offset_
@@ -515,9 +416,9 @@ class MixtureDetector(_FittedDetector):
         else:
             rows, units, in_terms = terms.explaining(X)
         units = np.broadcast_to(units, rows.shape)
-        scales = self._surprise(rows).argmax(axis=0)
-        parts = self._outside(rows).argmax(axis=0)
-        mixtures = self._scaled_mixtures()
+        scales = Tails(**self._tails).surprise(self._log_densities(rows)).argmax(axis=0)
+        mixtures = self._part_mixtures.scaled
+        parts = self._part_mixtures.outside(rows).argmax(axis=0)
         weights = None if terms is None else terms.level_weights
         pieces = []
         cases = parts * len(self.scales_) + scales
@@ -579,47 +480,3 @@ def _some_of(rows: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     if rows.shape[0] <= _MOST_SAMPLED:
         return rows
     return rows[random.permutation(rows.shape[0])[:_MOST_SAMPLED]]
-
-
-def _marks(rows: np.ndarray, copies: bool = True) -> np.ndarray:
-    """A pseudo-random number (N,) of each row, the same for equal rows.
-
-    With `copies`, those beyond the first few have other ones: a row that is equal to many is not
-    left out with all of them.
-    """
-    # Equal numbers, and gaps, have equal bits.
-    cells = np.where(np.isnan(rows), np.nan, rows + 0.0).view(np.uint64)
-    marks = np.zeros(rows.shape[0], dtype=np.uint64)
-    for column in range(rows.shape[1]):
-        marks = _mixed((marks + _GOLDEN) ^ cells[:, column])
-    if not copies:
-        return marks
-    order = np.argsort(marks, kind="stable")
-    starts = np.flatnonzero(np.diff(marks[order], prepend=~marks[order[:1]]))
-    numbers = np.arange(marks.shape[0])
-    numbers[order] = numbers - np.repeat(starts, np.diff(starts, append=marks.shape[0]))
-    together = max(_LEAST_COPIES, rows.shape[0] // _COPIES_SHARE)
-    group = (numbers // together).astype(np.uint64)
-    return np.where(group > 0, _mixed(marks + group * _GOLDEN), marks)
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea and Flood 2014)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(numbers ^ (numbers >> np.uint64(31)))
-
-
-def _is_member(marks: np.ndarray, number: int, share: float) -> np.ndarray:
-    """Whether rows (N,) are in the part of a mixture."""
-    mixed = _mixed(marks + np.uint64((number + 1) * 0xD1342543DE82EF95 % 2**64))
-    return (mixed >> np.uint64(11)) < np.uint64(share * 2**53)
-
-
-def _members_with_values(rows: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Members (N,) of a part, and more where it is too small, or has a column without values."""
-    if np.count_nonzero(members) < 4:
-        return np.ones_like(members)
-    for column in np.flatnonzero(np.isnan(rows[members]).all(axis=0)):
-        members[np.flatnonzero(~np.isnan(rows[:, column]))[:_ROWS_PER_COMPONENT]] = True
-    return members

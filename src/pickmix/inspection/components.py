@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from pickmix.checks import check_integer
+from pickmix.estimators.detector import MixtureDetector
 from pickmix.families.base import Part
-from pickmix.inspection.view import RowScores, View, spread_of, view_of
+from pickmix.inspection.view import Rows, RowScores, View, spread_of, view_of
 from pickmix.model.columns import LEVEL_KINDS, ColumnTerms
 
 # Components at near positions that are compared with each one.
@@ -23,6 +26,8 @@ _MOST_PAIRS, _FEW_COORDINATES = 20_000, 10
 MOST_CLUSTERS = 10
 # Columns of a cluster that are named, and how different they must be to be worth a word.
 _MOST_TRAITS, _WORTH = 4, 0.25
+# Rows that a detector needs, and columns with which it takes a few seconds at most.
+_FEWEST_DETECTED, _MOST_DETECTED = 50, 100
 
 
 @dataclass(frozen=True)
@@ -242,7 +247,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class UnusualRow:
-    """A row of low log-density."""
+    """A row of low log-density, or of a high score of a detector."""
 
     #: Its number among the rows that were read, from 0.
     row: int
@@ -251,15 +256,55 @@ class UnusualRow:
     component: int
     #: The most surprising cell first; empty for models that cannot explain.
     reasons: tuple[Reason, ...]
+    #: Of a detector: the score, and the scale at which the row is most unusual.
+    score: float = math.nan
+    scale: str = ""
+
+
+def detector_of(model: Any, X: Any) -> MixtureDetector | None:
+    """A detector fitted to the rows that a model is shown with; None where it does not suit them.
+
+    It is for tables whose words are read as it reads them, and for arrays of numbers and counts.
+    """
+    view = view_of(model)
+    rows, estimator, kinds = view.read(X), view.estimator, None
+    if len(rows) < _FEWEST_DETECTED or len(view.columns) > _MOST_DETECTED:
+        return None
+    if rows.table is None:
+        suits = {column.kind for column in view.columns} <= {"number", "count"}
+    else:
+        suits = not len(estimator.missing_values) and not len(estimator.gap_levels)
+        kinds = {n: kind for n, kind in (estimator.schema or {}).items() if n in view.names}
+    if not suits:
+        return None
+    # Columns may have one value in these rows, or be of a kind that a detector does not know.
+    with contextlib.suppress(ValueError):
+        return MixtureDetector(schema=kinds or None, random_state=0).fit(_plain(view, rows))
+    return None
+
+
+def _plain(view: View, rows: Rows) -> Any:
+    """What a detector reads: numbers, or the columns of a table that the model has."""
+    if rows.table is None:
+        return rows.values
+    known = {name: rows.table.columns[name] for name in view.names if name in rows.table.columns}
+    return replace(rows.table, columns=known)
 
 
 def unusual_rows(
-    model: Any, X: Any, n_rows: int = 10, *, reasons: int = 5, scores: RowScores | None = None
+    model: Any,
+    X: Any,
+    n_rows: int = 10,
+    *,
+    reasons: int = 5,
+    scores: RowScores | None = None,
+    detector: MixtureDetector | None = None,
 ) -> list[UnusualRow]:
     """The rows of lowest log-density, the lowest first, with explanations.
 
     Rows without any value are left out. Rows with gaps have the log-density of fewer columns, so
-    they tend to come later than complete ones.
+    they tend to come later than complete ones. With a `detector` that was fitted to these rows,
+    they are those that it finds most unusual, and it explains them.
     """
     check_integer("n_rows", n_rows, 0)
     check_integer("reasons", reasons, 1)
@@ -267,14 +312,28 @@ def unusual_rows(
     rows = view.read(X)
     scores = view.score(rows) if scores is None else scores
     seen = np.flatnonzero(~np.isnan(scores.rows).all(axis=1))
-    lowest = seen[np.argsort(scores.log_density[seen], kind="stable")[:n_rows]]
+    usual = scores.log_density if detector is None else -detector.decision_scores_
+    lowest = seen[np.argsort(usual[seen], kind="stable")[:n_rows]]
     why: list[tuple[Reason, ...]] = [()] * lowest.shape[0]
-    if lowest.size and view.is_closed_form:
-        explanation = view.explain(rows.take(lowest), reasons)
-        why = [_reasons(explanation, row, view.names) for row in range(lowest.shape[0])]
+    scales = [""] * lowest.shape[0]
+    if lowest.size and (detector is not None or view.is_closed_form):
+        if detector is None:
+            explanation = view.explain(rows.take(lowest), reasons)
+        else:
+            explanation = detector.explain(_plain(view, rows.take(lowest)), reasons)
+            scales = list(explanation.scales)
+        names = view.names if rows.table is None else explanation.names
+        why = [_reasons(explanation, row, names) for row in range(lowest.shape[0])]
     return [
-        UnusualRow(row, float(scores.log_density[row]), int(scores.component[row]), cells)
-        for row, cells in zip(lowest.tolist(), why, strict=True)
+        UnusualRow(
+            row,
+            float(scores.log_density[row]),
+            int(scores.component[row]),
+            cells,
+            math.nan if detector is None else -float(usual[row]),
+            scale,
+        )
+        for row, cells, scale in zip(lowest.tolist(), why, scales, strict=True)
     ]
 
 

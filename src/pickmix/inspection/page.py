@@ -22,6 +22,7 @@ from pickmix.inspection.components import (
     cluster_labels,
     component_table,
     describe_clusters,
+    detector_of,
     unusual_rows,
 )
 from pickmix.inspection.plane import choose_plane, component_moments, coordinates
@@ -76,7 +77,8 @@ def collect(
     view, rows, ids = subject.view, subject.rows, subject.ids
     estimator, name, scores = view.estimator, type(view.estimator).__name__, view.score(rows)
     table = component_table(view, rows, scores=scores)
-    unusual = unusual_rows(view, rows, n_unusual, scores=scores)
+    detector = detector_of(view, rows) if n_unusual else None
+    unusual = unusual_rows(view, rows, n_unusual, scores=scores, detector=detector)
     calibrated, spread = None, []
     if view.can_draw:
         columns = list(range(len(view.columns)))[:_MOST_COLUMNS]
@@ -100,10 +102,6 @@ def collect(
     shown = choose_shown(table, unusual, len(view.columns))
     at = shown.rows
     chosen = rows.take(at)
-    no_reasons = (
-        f"A {name} does not say which cells make a row unusual. Mixtures in closed form do: "
-        "GaussianMixture, FamilyMixture, TableMixture."
-    )
     return {
         "title": title or f"{name} of {len(table):,} components",
         "made": datetime.datetime.now().astimezone().isoformat(timespec="minutes"),
@@ -143,12 +141,36 @@ def collect(
                 "row": shown.place[row.row],
                 "density": plain(row.log_density, 5),
                 "component": row.component,
+                "score": plain(row.score, 3),
+                "scale": row.scale,
                 "reasons": [_reason(reason) for reason in row.reasons],
             }
             for row in unusual
         ],
-        "unusualWhy": "" if view.is_closed_form else no_reasons,
+        "unusualBy": _unusual_by(view, detector is not None, held_out),
     }
+
+
+def _unusual_by(view: View, detected: bool, held_out: bool | None) -> str:
+    """Which scores the unusual rows are chosen by."""
+    reasons = "Each cell is compared with what the other cells of its row suggest."
+    if detected:
+        return (
+            "Rows with the highest scores of a MixtureDetector that was fitted to the rows of this "
+            "report. A row is scored by small mixtures that were fitted without it, at several "
+            "scales, so that unusual rows cannot hide in a component of their own. The score is "
+            "minus the logarithm of the share of these rows that are as unusual. " + reasons
+        )
+    lowest = "Rows with the lowest log-density under this mixture, of those looked at."
+    if not held_out:
+        lowest += " If it was fitted to them, some may have a component of their own, and hide."
+    name = type(view.estimator).__name__
+    return f"{lowest} " + (
+        reasons
+        if view.is_closed_form
+        else f"A {name} does not say which cells make a row unusual. Mixtures in closed form do: "
+        "GaussianMixture, FamilyMixture, TableMixture."
+    )
 
 
 def _about(view: View, rows: Rows) -> list[list[str]]:

@@ -180,8 +180,8 @@ def score_levels(
 ) -> Iterator[np.ndarray]:
     """Yield log-densities (G, R) of the rows when `levels` (G,) components are left, rising.
 
-    Every node of the tree is evaluated once, so all levels cost about as much as the mixture and
-    its merges. Where components share parameters, each level is a mixture of its own.
+    Every node of these levels is evaluated once, so all levels cost about as much as the mixture
+    and its merges. Where components share parameters, each level is a mixture of its own.
     """
     if model.family.has_shared_parts:
         tree = merges.tree()
@@ -189,7 +189,8 @@ def score_levels(
         yield np.stack([mixture.score_samples(rows) for mixture in smaller])
         return
     sums = LevelSums(merges.children, levels)
-    moments = _made_sound(model.family, merges.moments)
+    moments = Moments(*(part[sums.nodes] for part in merges.moments))
+    moments = _made_sound(model.family, moments)
     for log_joint, log_base, _ in model.log_joint_blocks(rows, moments=moments):
         scores = sums(log_joint)
         refuse_overflow(scores)
@@ -412,10 +413,13 @@ class LevelSums:
             left, right = (left + at_left) // 2, (right - at_right) // 2
         places, members = map(np.concatenate, zip(*covers, strict=True))
         shape = (2 * self.size, 2 * K - 1)
-        self.covering = csr_array((np.ones(places.shape[0]), (places, members)), shape=shape)
+        covering = csr_array((np.ones(places.shape[0]), (places, members)), shape=shape)
+        #: Nodes (M,) that are left at one of the levels at least.
+        self.nodes = np.unique(members)
+        self.covering = covering[:, self.nodes]
 
     def __call__(self, log_joint: np.ndarray) -> np.ndarray:
-        """Log-densities (G, R) at all levels from log-joints (2 K - 1, R) of all nodes."""
+        """Log-densities (G, R) at all levels from log-joints (M, R) of `nodes`."""
         largest = log_joint.max(axis=0)
         sums = self.covering @ np.exp(log_joint - largest)
         for above, below in self._ways_down():

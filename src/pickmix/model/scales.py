@@ -8,20 +8,31 @@ the mixture has not seen, so that scales can be compared.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pickmix.checks import refuse_overflow
 from pickmix.families.layout import Layout, Moments, merge_groups
 from pickmix.model.conditional import conditional_moments
-from pickmix.model.merging import group_components, merge_model, score_levels, with_moments
+from pickmix.model.merging import (
+    LevelSums,
+    Merges,
+    group_components,
+    merge_model,
+    score_levels,
+    with_moments,
+)
 from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows, log_sum_exp
 
 WIDTHS = (0.01, 0.1, 1.0)  # Variances added to those of components, in units of all rows'.
 _LEVELS = (1, 4, 16)  # Numbers of components that are left, beside all of them.
 _COLUMN_WIDTH = 0.1  # Of the scale of single columns.
+_MOST_AXES = 256  # Columns up to which axes of components pay.
+_NUMBERS = 500_000  # In arrays of rows, nodes and columns.
 _TAIL = 0.1  # Share of the rows that the exponential tail is fitted to.
 _KNOTS = 91  # Quantiles that stand for the distribution above it.
 _LEAST_EXCESS = 0.05  # Of the tail, in units of the distance from there to the median.
@@ -64,10 +75,7 @@ class ScaledMixture:
         self.model = model
         self.levels = levels_of(model.n_components)
         self._merges = merge_model(model)
-        self._by_width = [
-            replace(self._merges, moments=_widened(model, self._merges.moments, width))
-            for width in WIDTHS
-        ]
+        self._axes = _Axes(model, self._merges, self.levels) if _Axes.suit(model) else None
         self._columns: list[tuple[MixtureModel, Moments]] = []
         for column in range(model.n_columns if by_column else 0):
             marginal = model.marginal(np.array([column]))
@@ -111,7 +119,16 @@ class ScaledMixture:
         answers[..., with_gaps] *= 0.5
         return answers
 
+    @functools.cached_property
+    def _by_width(self) -> list[Merges]:
+        return [
+            replace(self._merges, moments=_widened(self.model, self._merges.moments, width))
+            for width in WIDTHS
+        ]
+
     def _log_densities(self, rows: np.ndarray) -> np.ndarray:
+        if self._axes is not None:
+            return self._axes.log_densities(rows)
         scores = [
             np.concatenate(list(score_levels(self.model, merges, rows, self.levels)), axis=1)
             for merges in self._by_width
@@ -137,12 +154,67 @@ class ScaledMixture:
         return with_moments(model, _widened(model, model.moments(centre), WIDTHS[width]), centre)
 
 
+class _Axes:
+    """Nodes of a merge tree of Gaussians by their principal axes, which all widths share.
+
+    In units in which all rows have variances of 1, a covariance with variances v along its axes has
+    v + h along the same axes when it is widened by h. So one product of rows and axes serves all.
+    """
+
+    def __init__(self, model: MixtureModel, merges: Merges, levels: np.ndarray) -> None:
+        self._sums = LevelSums(merges.children, levels)
+        moments = Moments(*(part[self._sums.nodes] for part in merges.moments))
+        i, j = model.family.layout.pairs()
+        whole = _whole(model, merges.moments).scatter[0, i == j]
+        self._scale = np.sqrt(whole)
+        covariances = np.empty((moments.mass.shape[0], whole.shape[0], whole.shape[0]))
+        scatter = moments.scatter / (self._scale[i] * self._scale[j])
+        covariances[:, i, j] = covariances[:, j, i] = scatter
+        variances, self._axes = np.linalg.eigh(covariances)
+        # (M, W, D), for all widths.
+        widened = np.maximum(variances, 0.0)[:, None] + np.array(WIDTHS)[:, None]
+        self._precisions = 1.0 / widened
+        self._centre, means = model.centre(), (moments.mean / self._scale)[:, None]
+        self._means = means @ self._axes
+        volumes = np.log(2.0 * np.pi * widened).sum(axis=2) + np.log(whole).sum()
+        self._constants = np.log(moments.mass)[:, None] - 0.5 * volumes
+
+    @staticmethod
+    def suit(model: MixtureModel) -> bool:
+        """Whether components are Gaussians with covariances of their own, of some columns."""
+        layout = model.family.layout
+        is_full = not layout.first.any() and layout.n_levels == 0 and layout.kernels is None
+        return is_full and not model.family.has_shared_parts and layout.n_columns <= _MOST_AXES
+
+    def log_densities(self, rows: np.ndarray) -> np.ndarray:
+        """Log-densities (G, W, N) as (G * W, N)."""
+        M, D = self._means.shape[0], rows.shape[1]
+        n_levels = self._sums.n_levels
+        out = np.empty((n_levels, len(WIDTHS), rows.shape[0]))
+        n_rows = max(16, _NUMBERS // (M * D))
+        for first in range(0, rows.shape[0], n_rows):
+            block = slice(first, first + n_rows)
+            away = ((rows[block] - self._centre) / self._scale) @ self._axes
+            away -= self._means
+            with np.errstate(over="ignore"):
+                squares = np.square(away, out=away).transpose(0, 2, 1)
+                log_joint = self._constants[:, :, None] - 0.5 * (self._precisions @ squares)
+            for width in range(len(WIDTHS)):
+                scores = self._sums(log_joint[:, width])
+                refuse_overflow(scores)
+                out[:, width, block] = scores
+        return out.reshape(-1, rows.shape[0])
+
+
 def _widened(model: MixtureModel, moments: Moments, width: float) -> Moments:
     """Moments of a mixture, or of its merges, widened by the variances of the whole."""
+    return widen(model.family.layout, moments, _whole(model, moments), width)
+
+
+def _whole(model: MixtureModel, moments: Moments) -> Moments:
     components = Moments(*(part[: model.n_components] for part in moments))
-    layout = model.family.layout
-    whole = merge_groups(layout, components, np.zeros(model.n_components, dtype=np.int64))
-    return widen(layout, moments, whole, width)
+    labels = np.zeros(model.n_components, dtype=np.int64)
+    return merge_groups(model.family.layout, components, labels)
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,24 @@ function reasonText([column, observed, expected, spread, , isLevel, unit]) {
 
 function unusualRow(odd, place) {
   const reasons = odd.reasons;
-  const head = ['column', 'observed', 'expected', 'spread', 'log p(observed | others)'];
+  const head = ['column', 'observed', 'expected', 'spread', 'surprise, nats'];
+  const score = odd.score === null ? '' : ` · score ${format(odd.score, 3)}`;
   const cells = DATA.columns.slice(0, 8).map((name, d) => `${name} ${shown(cell(ROWS.cells[d], odd.row))}`).join(' · ');
   return el('details', { class: 'odd', open: place < 3, 'data-row': odd.row },
     el('summary', {}, el('strong', {}, ROWS.id ? ROWS.id[odd.row] : `Row ${format(ROWS.number[odd.row])}`),
-      el('span', { class: 'label' }, ROWS.id ? ` row ${format(ROWS.number[odd.row])}` : '', ` · log-density ${format(odd.density, 4)} · `),
+      el('span', { class: 'label' }, ROWS.id ? ` row ${format(ROWS.number[odd.row])}` : '', score, ` · log-density ${format(odd.density, 4)} · `),
       reasons.length ? reasonText(reasons[0]) : cells),
     el('div', {},
       reasons.length ? el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `Reasons for ${rowName(odd.row)}` },
         el('table', { class: 'plain' },
           el('thead', {}, el('tr', {}, ...head.map((name, i) => el('th', { scope: 'col', class: i ? 'n' : null }, name)))),
-          el('tbody', {}, ...reasons.map(([column, observed, expected, spread, log, isLevel, unit]) => el('tr', {},
+          el('tbody', {}, ...reasons.map(([column, observed, expected, spread, , isLevel, unit, surprise, together]) => el('tr', {},
             el('th', { scope: 'row' }, column),
             el('td', { class: 'n' }, shown(observed)),
             el('td', { class: 'n' }, soFar(expected)),
             el('td', { class: 'n' }, isLevel ? `p = ${format(spread, 3)}` : `± ${format(spread, 3)}${unit ? ` ${unit}` : ''}`),
-            el('td', { class: 'n' }, format(log, 4))))))) : el('p', {}, cells),
-      el('p', { class: 'note' }, 'Its most probable component is ',
+            el('td', { class: 'n' }, `${format(surprise, 3)}${together ? ` with ${together}` : ''}`)))))) : el('p', {}, cells),
+      el('p', { class: 'note' }, odd.scale ? `Most unusual at this scale: ${odd.scale}. ` : '', 'Its most probable component is ',
         el('button', {
           type: 'button', class: 'link',
           onclick: () => {
@@ -40,7 +41,6 @@ function startUnusual() {
     byId('unusual-note').textContent = 'No rows were asked for.';
     return;
   }
-  byId('unusual-note').textContent = DATA.unusualWhy
-    || 'Rows with the lowest log-density of those looked at. Each cell is compared with what the other cells of its row suggest.';
+  byId('unusual-note').textContent = DATA.unusualBy;
   byId('unusual-rows').append(...DATA.unusual.map(unusualRow));
 }
