@@ -39,7 +39,7 @@ from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family
 from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
-from pickmix.fitting.loop import GrowthProgress, Outcome
+from pickmix.fitting.loop import Outcome, Progress
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -376,8 +376,8 @@ class ClosedFormMixture(
             growth = Growth.of_records(checkpoints.notes.get("growth")) if checkpoints else None
             if automatic:
                 if growth is None:
-                    with GrowthProgress(int(self.verbose)) as progress:
-                        growth = grow(family, source, settings, numbers[0], most, progress.tell)
+                    with Progress(int(self.verbose), unit="round", desc="components") as bar:
+                        growth = grow(family, source, settings, numbers[0], most, bar.tell)
                     if checkpoints is not None:
                         checkpoints.notes["growth"] = growth.trace.tolist()
                     if settings.max_time is not None:
