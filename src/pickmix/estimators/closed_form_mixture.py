@@ -25,7 +25,6 @@ from pickmix.closed_form.starts import GivenStart, Start, WarmStart
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.dependence import find_parents
 from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.known_parts import fit_labelled
 from pickmix.estimators.mixture_queries import MixtureQueries
@@ -35,6 +34,7 @@ from pickmix.estimators.task_callbacks import (
     CallbackSupportMixin,
     with_tasks,
 )
+from pickmix.estimators.trials import find_parents
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family

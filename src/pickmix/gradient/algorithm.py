@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.adam import Adam, dense_update, row_update, sum_duplicates
+from pickmix.gradient.candidates import Blocks, trees_of_block
 from pickmix.gradient.network import Network, Tables, draw_columns
-from pickmix.gradient.partitions import Blocks, trees_of_block
 from pickmix.gradient.settings import StepSettings
 
 # Weight of a child of the root at least, relative to equal ones.

@@ -1,13 +1,19 @@
-"""Which covariances, and which axes of low-rank ones: short fits compared on other rows."""
+"""What short fits to some rows choose before a fit: covariances, axes, and pairs of categories."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
+from pickmix.estimators.fit_rows import FitRows
 from pickmix.estimators.row_sources import is_large
+from pickmix.families.base import Family
+from pickmix.families.column_trees import choose_parents
+from pickmix.families.registry import Description
 from pickmix.inputs.arrays import read_numbers
 from pickmix.selection.partitions import RandomPartition
 
@@ -20,6 +26,11 @@ _HELD_OUT = 5  # Every so many of them is not fitted to.
 _STEPS = 8
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
 _LEAST_VARIANCE = 1e-8  # Of an axis, relative to the largest.
+# Rows that choose pairs of categories, passes of the fit that they are compared with, and its
+# components.
+_PAIRED_ROWS = 20_000
+_PAIRED_PASSES = 20
+_PAIRED_COMPONENTS, _ROWS_PER_COMPONENT = 6, 100
 
 
 def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -> None:
@@ -135,3 +146,63 @@ class _Trial:
         made.principal_axes_ = axes
         made._fit(self.rows, None, chosen=True)
         self.fitted[name], self.scores[name] = made, float(made.score(self.new))
+
+
+def find_parents(
+    description: Description,
+    family: Family,
+    data: FitRows,
+    floors: float | np.ndarray,
+    most_components: int | None,
+    n_jobs: int | None,
+) -> np.ndarray:
+    """The column that each column (D,) depends on given the component, -1 if there is none.
+
+    The pairs of categories are joined that a mixture of few components, in which they are
+    independent, explains worst.
+    """
+    parents = np.full(data.rows.shape[1], -1, dtype=np.int64)
+    everything = np.arange(data.rows.shape[1])
+    groups = family.column_groups() or [(family, everything)]
+    wanted = [n for n, (inner, _) in enumerate(groups) if inner.name == "categorical"]
+    wanted = [n for n in wanted if groups[n][1].shape[0] > 1]
+    if not wanted:
+        return parents
+    order = np.random.default_rng(0).permutation(data.rows.shape[0])[:_PAIRED_ROWS]
+    rows = data.rows[order].astype(np.float64)
+    weights = None if data.weights is None else data.weights[order]
+    most = min(most_components or _PAIRED_COMPONENTS, _PAIRED_COMPONENTS)
+    n_components = min(rows.shape[0] // _ROWS_PER_COMPONENT, most)
+    mixture = None
+    if n_components > 1:
+        mixture = _fitted(n_components, description, rows, weights, floors, n_jobs)
+    for number in wanted:
+        inner, columns = groups[number]
+        prefix = "" if inner is family else f"{inner.name}{number}_"
+        levels = rows[:, columns]
+        # Those of the sample. A column without a value in it has one.
+        largest = np.nanmax(levels, axis=0, initial=0.0, where=~np.isnan(levels))
+        n_levels = (largest + 1.0).astype(np.int64).tolist()
+        known: tuple[np.ndarray, ...] = ()
+        if mixture is not None:
+            known = mixture.weights_, mixture.parameters_[f"{prefix}probabilities"]
+        within = choose_parents(levels, n_levels, weights, *known)
+        parents[columns] = np.where(within < 0, -1, columns[within])
+    return parents
+
+
+def _fitted(
+    n_components: int,
+    description: Description,
+    rows: np.ndarray,
+    weights: np.ndarray | None,
+    floors: float | np.ndarray,
+    n_jobs: int | None,
+) -> Any:
+    from pickmix.estimators.family_mixture import FamilyMixture
+
+    mixture = FamilyMixture(description, n_components, random_state=0, reg_covar=floors)
+    mixture.set_params(max_iter=_PAIRED_PASSES, n_jobs=n_jobs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return mixture.fit(rows, sample_weight=weights)
