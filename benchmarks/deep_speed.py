@@ -37,6 +37,7 @@ from pickmix.gradient.sptn import SumProductTransform
 from pickmix_experiments.runner import cpu_count
 
 N, D, B, M = 10_000, 30, 100, 1
+NOISE = 1e-4
 RATE = 1e-3
 CHUNK = 100
 CHILDREN, LAYERS = 32, 2
@@ -65,7 +66,7 @@ def make_inputs(
         log_q=jnp.zeros((n_steps, B, M), dtype),
         log_q_current=jnp.zeros((n_steps, B), dtype),
         uniforms=jnp.asarray(rng.random((n_steps, B, M)), dtype),
-        noise=jnp.zeros((n_steps, 0), dtype),
+        noise=jnp.asarray(rng.normal(0.0, NOISE, (n_steps, B, D)), dtype),
         beta=jnp.ones(n_steps, dtype),
         rate=jnp.full(n_steps, RATE, dtype),
         gamma=jnp.full(n_steps, 0.01, dtype),
@@ -106,7 +107,7 @@ def make_runner(network: Network, algorithm: str, clock: str = "wall") -> Callab
     """Return a function that makes some steps and returns the seconds that one took."""
     now = CLOCKS[clock]
     data, state, batches = make_inputs(network)
-    chunk = make_chunk(network, StepSettings(algorithm, n_samples=M), False)
+    chunk = make_chunk(network, StepSettings(algorithm, n_samples=M, noise=NOISE), False)
 
     def run(n_steps: int) -> float:
         nonlocal state
@@ -122,7 +123,13 @@ def make_runner(network: Network, algorithm: str, clock: str = "wall") -> Callab
 
 
 def flows(n_components: int) -> ComponentMixture:
+    """The paper's flows."""
     return ComponentMixture(RealNVP(), n_components, D)
+
+
+def default_flows(n_components: int) -> ComponentMixture:
+    """Flows behind an affine map, as `FlowMixture` makes them."""
+    return ComponentMixture(RealNVP(linear=True, gaussian_share=0.01), n_components, D)
 
 
 def sptn(n_partitions: int, transforms: str) -> SumProductTransform:
@@ -132,7 +139,7 @@ def sptn(n_partitions: int, transforms: str) -> SumProductTransform:
 def evaluations_of(network: Network, algorithm: str) -> int:
     """Flows or transforms that a step evaluates: those of M + 1 trees per row, or all."""
     per_tree = network.n_slots
-    everything = sum(n_rows for n_rows, _ in network.shapes)
+    everything = sum(n_rows for n_rows, _ in compress(network.shapes, network.learns))
     return B * (everything if algorithm == "sgd" else (M + 1) * per_tree)
 
 
@@ -150,6 +157,9 @@ def make_cases(clock: str) -> tuple[dict[str, Case], str]:
         add(f"flows {k} mhsaem", "flows", flows(k), "mhsaem", f"{k}")
         if k <= 1024:
             add(f"flows {k} sgd", "flows", flows(k), "sgd", f"{k}")
+            for algorithm in ("mhsaem", "sgd"):
+                name = f"default flows {k} {algorithm}"
+                add(name, "flows, default", default_flows(k), algorithm, f"{k}")
     for b in (1, 2, 8):
         for transforms in ("triangular", "rotations"):
             network = sptn(b, transforms)
@@ -198,6 +208,9 @@ def make_ratios(cases: dict[str, Case]) -> list[tuple[str, float, str]]:
             "<= 2",
         ),
     ]
+    for k, target in ((1024, ">= 70"), (128, ">= 9")):
+        speed_up = ratio(f"default flows {k} sgd", f"default flows {k} mhsaem")
+        rows.append((f"flows, default, K = {k}: SGD / MHSAEM-U", speed_up, target))
     for b in (1, 2, 8):
         triangular, rotations = f"triangular {b} mhsaem", f"rotations {b} mhsaem"
         label = f"SPTN, s^l = 1024, b = {b}"

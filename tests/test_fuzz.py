@@ -83,8 +83,9 @@ def fitted(mixture, X):
     try:
         return mixture.fit(X)
     except (ValueError, TypeError) as error:
-        assert 10 < len(str(error)) < MOST_LETTERS
-        return None
+        message = str(error)
+    assert 10 < len(message) < MOST_LETTERS
+    return None
 
 
 @pytest.fixture(autouse=True)
@@ -188,9 +189,11 @@ def test_table_mixtures(tmp_path_factory, table, parameters):
     explained = mixture.explain(table.head(3), top=2)
     assert len(explained.ranked) == min(3, len(table))
     if len(kept) > 1:
-        target = list(kept)[0]
+        target = next(iter(kept))
         predicted = mixture.predict_columns(table.head(4), [target])
-        assert len(next(iter(predicted.values())) if isinstance(predicted, dict) else predicted) == min(4, len(table))
+        assert len(
+            next(iter(predicted.values())) if isinstance(predicted, dict) else predicted
+        ) == min(4, len(table))
     folder = tmp_path_factory.mktemp("saved") / "model"
     pickmix.save(mixture, folder)
     np.testing.assert_array_equal(pickmix.load(folder).score_samples(table), scores)

@@ -7,7 +7,7 @@ import pytest
 from commands import error_of, run_well
 
 from pickmix import TableMixture
-from pickmix.cli.synthesize import _with_more_components
+from pickmix.cli.tables import _with_more_components
 from pickmix.inputs.frames import read_typed
 
 

@@ -7,8 +7,8 @@ from quick_jit import quick_compile
 
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.algorithm import Batch, Root, State, make_chunk
+from pickmix.gradient.candidates import Blocks
 from pickmix.gradient.components import ComponentMixture
-from pickmix.gradient.partitions import Blocks
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.settings import StepSettings
 from pickmix.gradient.sptn import SumProductTransform

@@ -23,9 +23,9 @@ from step_inputs import (
 from pickmix import RandomPartition
 from pickmix.data.rows import Batches
 from pickmix.gradient.algorithm import Batch, select_in_blocks
+from pickmix.gradient.candidates import Partitions
 from pickmix.gradient.compilation import precision
 from pickmix.gradient.components import ComponentMixture
-from pickmix.gradient.partitions import Partitions
 from pickmix.gradient.realnvp import RealNVP
 from pickmix.gradient.settings import StepSettings
 from pickmix.gradient.sptn import SumProductTransform

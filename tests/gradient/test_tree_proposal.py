@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pickmix.gradient.proposals import TreeProposal
+from pickmix.gradient.candidates import TreeProposal
 from pickmix.selection.proposals import TableProposal, UniformProposal
 
 N_CHOICES = (5, 2, 3, 2)

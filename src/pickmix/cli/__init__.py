@@ -22,8 +22,8 @@ _COMMANDS = {
     "predict": ("predict", "predict columns from the others, with quantiles"),
     "impute": ("queries", "fill in the missing cells of a table"),
     "explain": ("queries", "the most unusual rows, and the cells that make them so"),
-    "detect": ("detect", "flag the unusual rows of a table, with reasons; needs no model"),
-    "synthesize": ("synthesize", "draw rows like those of a table, and compare; needs no model"),
+    "detect": ("tables", "flag the unusual rows of a table, with reasons; needs no model"),
+    "synthesize": ("tables", "draw rows like those of a table, and compare; needs no model"),
     "report": ("report", "one HTML file about a saved mixture: how good it is, what it has"),
     "compile": ("fit", "compile kernels before the first fit, for images and CI"),
 }

@@ -240,7 +240,7 @@ class _Fit:
             evaluate_every=settings.evaluate_every,
             plateau=settings.plateau(-math.inf if warm is None else warm.lower_bound),
             progress=Progress(
-                limits.last_step, 0 if ended else int(settings.verbose), done - steps_before
+                0 if ended else int(settings.verbose), done - steps_before, total=limits.last_step
             ),
             callbacks=self.callbacks,
             snapshot=lambda: self.snapshot(engine.state),

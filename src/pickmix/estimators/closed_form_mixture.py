@@ -25,7 +25,6 @@ from pickmix.closed_form.starts import GivenStart, Start, WarmStart
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.compilation import compile_kernels
-from pickmix.estimators.dependence import find_parents
 from pickmix.estimators.fit_rows import FitRows, LargeTable, check_enough_rows
 from pickmix.estimators.known_parts import fit_labelled
 from pickmix.estimators.mixture_queries import MixtureQueries
@@ -35,11 +34,12 @@ from pickmix.estimators.task_callbacks import (
     CallbackSupportMixin,
     with_tasks,
 )
+from pickmix.estimators.trials import find_parents
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
 from pickmix.families.registry import Description, describe_family, make_family
 from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
-from pickmix.fitting.loop import GrowthProgress, Outcome
+from pickmix.fitting.loop import Outcome, Progress
 from pickmix.fitting.settings import (
     ClosedFormSettings,
     FitSettings,
@@ -376,8 +376,8 @@ class ClosedFormMixture(
             growth = Growth.of_records(checkpoints.notes.get("growth")) if checkpoints else None
             if automatic:
                 if growth is None:
-                    with GrowthProgress(int(self.verbose)) as progress:
-                        growth = grow(family, source, settings, numbers[0], most, progress.tell)
+                    with Progress(int(self.verbose), unit="round", desc="components") as bar:
+                        growth = grow(family, source, settings, numbers[0], most, bar.tell)
                     if checkpoints is not None:
                         checkpoints.notes["growth"] = growth.trace.tolist()
                     if settings.max_time is not None:

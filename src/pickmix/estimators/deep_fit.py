@@ -238,7 +238,7 @@ class DeepTraining:
             passes_before=passes_before,
             evaluate_every=settings.evaluate_every,
             plateau=plateau,
-            progress=Progress(settings.max_steps, 0 if has_ended else settings.verbose, done),
+            progress=Progress(0 if has_ended else settings.verbose, done, total=settings.max_steps),
             callbacks=check_callbacks(settings.callbacks),
             snapshot=lambda: self.show(_snapshot(frame, engine)),
             remember=engine.remember,

@@ -20,10 +20,10 @@ from pickmix.checks import (
 )
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
-from pickmix.estimators.covariance_choice import choose_covariances
 from pickmix.estimators.known_parts import fit_around
 from pickmix.estimators.online import OnlineFitting
 from pickmix.estimators.row_sources import is_large
+from pickmix.estimators.trials import choose_covariances
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise, unpack_symmetric
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite

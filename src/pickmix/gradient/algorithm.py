@@ -18,8 +18,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.adam import Adam, dense_update, row_update, sum_duplicates
+from pickmix.gradient.candidates import Blocks, trees_of_block
 from pickmix.gradient.network import Network, Tables, draw_columns
-from pickmix.gradient.partitions import Blocks, trees_of_block
 from pickmix.gradient.settings import StepSettings
 
 # Weight of a child of the root at least, relative to equal ones.
@@ -70,11 +70,12 @@ class Batch(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Diagnostics: summed acceptance, whether the step was refused, chain states (B, M, S)."""
+    """Diagnostics of a step, or of a chunk of L steps."""
 
-    acceptance: jax.Array
-    refused: jax.Array
-    states: jax.Array
+    #: Summed over rows. Step by step (L,): the last bits of a sum over a chunk would depend on L.
+    acceptances: jax.Array
+    refused: jax.Array  # Whether the step was refused, or how many of a chunk.
+    states: jax.Array  # Of the chains, (B, M, S) or (L, B, M, S).
 
 
 # -- S-step ---------------------------------------------------------------------------------
@@ -345,19 +346,7 @@ def _update_root(
 # -- many steps in one call -----------------------------------------------------------------
 
 
-class Summary(NamedTuple):
-    """Diagnostics of a chunk: acceptance by steps (L,), refused steps, chain states (L, B, M, S).
-
-    Acceptance is summed step by step later: the last bits of a sum over a chunk would depend on
-    its length.
-    """
-
-    acceptances: jax.Array
-    refused: jax.Array
-    states: jax.Array
-
-
-Chunk = Callable[[jax.Array, State, Batch, jax.Array], tuple[State, Summary]]
+Chunk = Callable[[jax.Array, State, Batch, jax.Array], tuple[State, Info]]
 
 
 @lru_cache(maxsize=64)
@@ -372,27 +361,27 @@ def make_chunk(network: Network, settings: StepSettings, returns_states: bool) -
 
     def chunk(
         data: jax.Array, state: State, batches: Batch, n_steps: jax.Array
-    ) -> tuple[State, Summary]:
-        def body(number: jax.Array, carry: tuple[State, Summary]) -> tuple[State, Summary]:
+    ) -> tuple[State, Info]:
+        def body(number: jax.Array, carry: tuple[State, Info]) -> tuple[State, Info]:
             state, summary = carry
             batch = jax.tree.map(lambda values: values[number], batches)
             state, info = step(network, settings, data, state, batch)
             states = summary.states
             if returns_states:
                 states = states.at[number].set(info.states)
-            return state, Summary(
-                summary.acceptances.at[number].set(info.acceptance),
+            return state, Info(
+                summary.acceptances.at[number].set(info.acceptances),
                 summary.refused + info.refused,
                 states,
             )
 
         shape = (*batches.rows.shape, settings.n_samples, network.n_slots)
-        none = Summary(
+        none = Info(
             jnp.zeros(batches.rows.shape[:1], data.dtype),
             jnp.zeros((), jnp.int32),
             jnp.zeros(shape if returns_states else (), jnp.int32),
         )
-        end: tuple[State, Summary] = jax.lax.fori_loop(0, n_steps, body, (state, none))
+        end: tuple[State, Info] = jax.lax.fori_loop(0, n_steps, body, (state, none))
         return end
 
     return partial(jax.jit, donate_argnames="state")(chunk)

@@ -15,10 +15,9 @@ from pickmix.data.rows import Batches
 from pickmix.fitting.loop import Counters
 from pickmix.gradient.adam import Adam
 from pickmix.gradient.algorithm import Batch, Root, State, evaluate, make_chunk
+from pickmix.gradient.candidates import Blocks, Partitions, TreeProposal
 from pickmix.gradient.compilation import kept_programs, precision
 from pickmix.gradient.network import Network, cast
-from pickmix.gradient.partitions import Blocks, Partitions
-from pickmix.gradient.proposals import TreeProposal
 from pickmix.gradient.queries import Fitted
 from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Start

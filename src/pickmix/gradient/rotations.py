@@ -114,12 +114,7 @@ def _forward(angles: jax.Array, x: jax.Array) -> tuple[jax.Array, _Pair]:
     return y, (angles, y)
 
 
-def _backward(saved: _Pair, gradient: jax.Array) -> _Pair:
-    angles, y = saved
-    return pull_back(angles, y, gradient)[:2]
-
-
-rotate.defvjp(_forward, _backward)
+rotate.defvjp(_forward, lambda saved, gradient: pull_back(saved[0], saved[1], gradient)[:2])
 
 
 def rotate_back(angles: jax.Array, y: jax.Array) -> jax.Array:

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -226,8 +226,7 @@ def shown_values(column: ColumnTerms, *values: float) -> list[str]:
 # Unusual rows.
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """A cell that is a surprise, given the other cells of its row, in the user's terms."""
 
     column: str
@@ -338,15 +337,16 @@ def unusual_rows(
 
 
 def _reasons(explanation: Any, row: int, names: Sequence[str]) -> tuple[Reason, ...]:
-    observed, expected = (
-        [value.item() if isinstance(value, np.generic) else value for value in cells]
-        for cells in (explanation.values[row], explanation.expected[row])
-    )
+    def plain(value: Any) -> Any:
+        value = value.item() if isinstance(value, np.generic) else value
+        # Booleans are levels, with the names that Python gives them.
+        return str(value) if isinstance(value, bool) else value
+
     return tuple(
         Reason(
             names[column],
-            observed[column],
-            expected[column],
+            plain(explanation.values[row, column]),
+            plain(explanation.expected[row, column]),
             float(explanation.spread[row, column]),
             float(explanation.log_conditional[row, column]),
             explanation.kinds[column] in LEVEL_KINDS,

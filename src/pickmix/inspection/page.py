@@ -143,7 +143,7 @@ def collect(
                 "component": row.component,
                 "score": plain(row.score, 3),
                 "scale": row.scale,
-                "reasons": [_reason(reason) for reason in row.reasons],
+                "reasons": plain(row.reasons),
             }
             for row in unusual
         ],
@@ -275,13 +275,6 @@ def _centres(column: Any, values: np.ndarray) -> Any:
     if column.start is not None:
         return cells([None if date == "NaT" else date for date in column.dates(values)])
     return plain(values, 5)
-
-
-def _reason(reason: Any) -> list[Any]:
-    values = {"observed": reason.observed, "expected": reason.expected}
-    # Booleans are levels, with the names that Python gives them.
-    named = {name: str(value) for name, value in values.items() if isinstance(value, bool)}
-    return list((plain(reason) | named).values())
 
 
 # Rows and the map.

@@ -7,13 +7,17 @@ in their last bits. The compiled one runs on as many threads as `pickmix.threads
 
 from __future__ import annotations
 
+import functools
 import importlib
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from pickmix.families.layout import Layout
 
+P = ParamSpec("P")
+T = TypeVar("T")
 # Smaller problems run in NumPy: a fit of some hundred sweeps then takes a few seconds.
 MOST_COMPONENTS = 256
 _MOST_WORK = 16e6  # Multiply-adds of a sweep.
@@ -35,3 +39,24 @@ def needs_compiled(
     if is_partial:
         work *= _PARTIAL_WORK
     return n_components > MOST_COMPONENTS or work > _MOST_WORK
+
+
+def serves_layouts(function: Callable[P, T]) -> Callable[P, T]:
+    """A kernel that calls that of the same name in `layout.kernels`, if the layout names some.
+
+    Modules that extend a backend get it first.
+    """
+    backend = function.__module__.rpartition(".")[0]
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        layout: Any = args[0]
+        if layout.kernels is None:
+            return function(*args, **kwargs)
+        module = importlib.import_module(f"pickmix.kernels.{layout.kernels}")
+        other: Callable[..., T] = getattr(module, function.__name__)
+        if getattr(module, "EXTENDS_BACKEND", False):
+            return other(importlib.import_module(backend), *args, **kwargs)
+        return other(*args, **kwargs)
+
+    return call

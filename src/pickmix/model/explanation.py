@@ -16,6 +16,7 @@ import numpy as np
 
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
+from pickmix.inputs.errors import aligned
 from pickmix.model.columns import LEVEL_KINDS
 from pickmix.model.conditional import conditional_moments, level_probabilities
 from pickmix.model.rows import QueryRows, log_sum_exp
@@ -104,16 +105,9 @@ class Explanation:
             texts = [f"{cell:.6g}" if isinstance(cell, float) else str(cell) for cell in cells]
             shown = f"{self.surprise[i, column]:.2f}{self.beside(i, column)}"
             lines.append((self.names[column], texts[0], texts[1], spread, shown))
-        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-        texts = [
-            "  ".join(
-                [line[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-            ).rstrip()
-            for line in lines
-        ]
         scale = f" ({self.scales[i]})" if self.scales else ""
-        return "\n".join([f"row {i}: log p(row) = {self.log_density[i]:.3f}{scale}", *texts])
+        head = f"row {i}: log p(row) = {self.log_density[i]:.3f}{scale}"
+        return "\n".join([head, *aligned(lines, 1)])
 
     def beside(self, i: int, column: int) -> str:
         """Text that names the columns that are unusual together with one of row i, if any."""

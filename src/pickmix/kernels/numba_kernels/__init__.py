@@ -1,5 +1,6 @@
 """The kernels in Numba: `numpy_kernels` documents them."""
 
+from pickmix.kernels import serves_layouts
 from pickmix.kernels.numba_kernels.choices import (
     accept_or_stay,
     group_rows,
@@ -18,7 +19,6 @@ from pickmix.kernels.numba_kernels.sweeps import (
     sums_of_all,
     sweep,
 )
-from pickmix.kernels.own_kernels import serves_layouts
 
 COMPILED = True
 

@@ -1,5 +1,6 @@
 """The kernels in NumPy: what to read first, and what the compiled ones must equal."""
 
+from pickmix.kernels import serves_layouts
 from pickmix.kernels.numpy_kernels.choices import (
     Neighbours,
     Table,
@@ -19,7 +20,6 @@ from pickmix.kernels.numpy_kernels.sweeps import (
     sums_of_all,
     sweep,
 )
-from pickmix.kernels.own_kernels import serves_layouts
 
 COMPILED = False
 

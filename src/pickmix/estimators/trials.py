@@ -1,4 +1,4 @@
-"""Which covariances, and which axes of low-rank ones: short fits compared on other rows."""
+"""What short fits to some rows choose before a fit: covariances, axes, and pairs of categories."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from pickmix.estimators.family_fit import fit_family
+from pickmix.estimators.fit_rows import FitRows
 from pickmix.estimators.row_sources import is_large
+from pickmix.families.base import Family
+from pickmix.families.column_trees import choose_parents
+from pickmix.families.registry import Description, make_family
 from pickmix.inputs.arrays import read_numbers
 from pickmix.selection.partitions import RandomPartition
 
@@ -20,6 +25,11 @@ _HELD_OUT = 5  # Every so many of them is not fitted to.
 _STEPS = 8
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
 _LEAST_VARIANCE = 1e-8  # Of an axis, relative to the largest.
+# Rows that choose pairs of categories, passes of the fit that they are compared with, and its
+# components.
+_PAIRED_ROWS = 20_000
+_PAIRED_PASSES = 20
+_PAIRED_COMPONENTS, _ROWS_PER_COMPONENT = 6, 100
 
 
 def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -> None:
@@ -135,3 +145,48 @@ class _Trial:
         made.principal_axes_ = axes
         made._fit(self.rows, None, chosen=True)
         self.fitted[name], self.scores[name] = made, float(made.score(self.new))
+
+
+def find_parents(
+    description: Description,
+    family: Family,
+    data: FitRows,
+    floors: float | np.ndarray,
+    most_components: int | None,
+    n_jobs: int | None,
+) -> np.ndarray:
+    """The column that each column (D,) depends on given the component, -1 if there is none.
+
+    The pairs of categories are joined that a mixture of few components, in which they are
+    independent, explains worst.
+    """
+    parents = np.full(data.rows.shape[1], -1, dtype=np.int64)
+    everything = np.arange(data.rows.shape[1])
+    groups = family.column_groups() or [(family, everything)]
+    wanted = [n for n, (inner, _) in enumerate(groups) if inner.name == "categorical"]
+    wanted = [n for n in wanted if groups[n][1].shape[0] > 1]
+    if not wanted:
+        return parents
+    order = np.random.default_rng(0).permutation(data.rows.shape[0])[:_PAIRED_ROWS]
+    rows = data.rows[order].astype(np.float64)
+    weights = None if data.weights is None else data.weights[order]
+    most = min(most_components or _PAIRED_COMPONENTS, _PAIRED_COMPONENTS)
+    n_components = min(rows.shape[0] // _ROWS_PER_COMPONENT, most)
+    mixture = None
+    if n_components > 1:
+        sample, alone = FitRows(rows, weights), make_family(description, rows, floors)
+        passes = _PAIRED_PASSES
+        mixture = fit_family(alone, sample, n_components, 0, max_iter=passes, n_jobs=n_jobs)
+    for number in wanted:
+        inner, columns = groups[number]
+        prefix = "" if inner is family else f"{inner.name}{number}_"
+        levels = rows[:, columns]
+        # Those of the sample. A column without a value in it has one.
+        largest = np.nanmax(levels, axis=0, initial=0.0, where=~np.isnan(levels))
+        n_levels = (largest + 1.0).astype(np.int64).tolist()
+        known: tuple[np.ndarray, ...] = ()
+        if mixture is not None:
+            known = mixture.weights, mixture.parameters[f"{prefix}probabilities"]
+        within = choose_parents(levels, n_levels, weights, *known)
+        parents[columns] = np.where(within < 0, -1, columns[within])
+    return parents
