@@ -147,7 +147,7 @@ class TestFit:
         def fail(*args, **kwargs):
             raise ValueError("nothing to see\nin detail")
 
-        monkeypatch.setattr("pickmix.inspection.report.leave_report", fail)
+        monkeypatch.setattr("pickmix.inspection.report.make_page", fail)
         out = tmp_path / "model"
         result = run_well("fit", places / "numbers.csv", *QUICK, "--no-plot", "--out", out)
         assert "note: no report.html: nothing to see" in result.stderr.splitlines()

@@ -408,22 +408,19 @@ def _draw(model: Any, rows: FitRows, sample: Any, log_likelihood: float, folder:
 def _leave_report(model: Any, rows: FitRows, path: Path) -> bool:
     """Leave a report beside the model. Whatever may be wrong with it, the model is there."""
     # Here and not above: fits without a report need none of this.
-    from pickmix.inspection.report import leave_report
+    from pickmix.inspection.report import affordable_rows, make_page, subject_of
+    from pickmix.inspection.view import View
 
-    looked_at, fitted = rows.content, None
-    if rows.held_out is not None:
+    looked_at, fitted, ids, numbers = rows.content, None, rows.ids, rows.held_out_numbers
+    if rows.held_out is not None and numbers is not None:
         looked_at, fitted = rows.held_out, rows.content
+        ids = ids and [ids[number] for number in numbers.tolist()]
     try:
-        leave_report(
-            model,
-            looked_at,
-            path,
-            names=rows.names,
-            ids=rows.ids,
-            id_name=rows.id or "id",
-            numbers=rows.held_out_numbers,
-            fitted=fitted,
-        )
+        view = View(model, None if rows.is_table else rows.names)
+        named = ids, rows.id or "id"
+        most = affordable_rows(model)
+        subject = subject_of(view, looked_at, most, *named, numbers=numbers, fitted=fitted)
+        make_page(subject, path, title=None, held_out=fitted is not None, n_unusual=10)
     except (ValueError, TypeError, OSError, ArithmeticError, MemoryError) as error:
         click.echo(f"note: no report.html: {first_line(error)}", err=True)
         return False

@@ -19,6 +19,7 @@ from pickmix.inspection.report import (
     make_page,
     subject_of,
 )
+from pickmix.inspection.view import View
 
 
 @click.command()
@@ -98,10 +99,10 @@ def report(
     with notes():
         with querying(saved, **data) as chunks:
             kept, id_name, n_rows = _choose(chunks, most or affordable_rows(saved.estimator))
-        numbers, names = kept["numbers"], None if saved.is_table else saved.labels
-        subject = subject_of(
-            saved.estimator, kept["rows"], numbers, n_rows, kept.get("ids"), id_name, names
-        )
+        rows, numbers = kept["rows"], kept["numbers"]
+        view = View(saved.estimator, None if saved.is_table else saved.labels)
+        named = kept.get("ids"), id_name
+        subject = subject_of(view, rows, len(rows), *named, numbers=numbers, n_rows=n_rows)
         target = None if out == STANDARD else out
         shape = None
         if column_shape is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pickmix.checks import check_randomness
@@ -103,39 +105,33 @@ def choose_gaussians(
     Numbers of components are powers of two. The second mixture has a quarter of the components.
     Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
     """
+
+    def fit(kept: Any, number: int) -> Gaussians:
+        some = None if weights is None else weights[kept]
+        return fit_gaussians(X[kept], some, number, form, frame, settings, True)
+
+    def search(kept: Any, others: np.ndarray) -> tuple[int, dict[int, Gaussians]]:
+        """The best number of components by other rows (V, D), and mixtures of 1, 2, 4, ..."""
+        mixtures: dict[int, Gaussians] = {}
+        rows, most = (
+            frame.to_model(others),
+            min(_MOST_CHOSEN, X[kept].shape[0] // _ROWS_PER_COMPONENT),
+        )
+        best, highest, falls, number = 1, -np.inf, 0, 1
+        while falls < _FALLS and (number == 1 or number <= most):
+            mixtures[number] = fit(kept, number)
+            value = float(np.logaddexp.reduce(mixtures[number].log_joint(rows), axis=1).mean())
+            falls = 0 if value > highest else falls + 1
+            best, highest = (number, value) if value > highest else (best, highest)
+            number *= 2
+        return best, mixtures
+
+    every, best = slice(None), 1
     if validation is not None:
-        mixtures = _search(X, weights, validation, form, frame, settings)
-        best = max(mixtures, key=lambda number: mixtures[number][0])
-        numbers = dict.fromkeys([best, max(1, best // _FEWER)])
-        return [mixtures[number][1] for number in numbers]
-    best, n_left_out = 1, int(_SHARE_LEFT_OUT * X.shape[0])
+        best, mixtures = search(every, validation)
+        return [mixtures[number] for number in dict.fromkeys([best, max(1, best // _FEWER)])]
+    n_left_out = int(_SHARE_LEFT_OUT * X.shape[0])
     if n_left_out:
         order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
-        kept = np.sort(order[n_left_out:])
-        kept_weights = None if weights is None else weights[kept]
-        mixtures = _search(X[kept], kept_weights, X[order[:n_left_out]], form, frame, settings)
-        best = max(mixtures, key=lambda number: mixtures[number][0])
-    return [fit_gaussians(X, weights, best, form, frame, settings, True)]
-
-
-def _search(
-    X: np.ndarray,
-    weights: np.ndarray | None,
-    validation: np.ndarray,
-    form: str,
-    frame: Frame,
-    settings: Settings,
-) -> dict[int, tuple[float, Gaussians]]:
-    """Score on validation rows, and mixture, by the number of components 1, 2, 4, ..."""
-    mixtures: dict[int, tuple[float, Gaussians]] = {}
-    rows = frame.to_model(validation)
-    best, falls, number = -np.inf, 0, 1
-    most = min(_MOST_CHOSEN, X.shape[0] // _ROWS_PER_COMPONENT)
-    while falls < _FALLS and (number == 1 or number <= most):
-        gaussians = fit_gaussians(X, weights, number, form, frame, settings, True)
-        value = float(np.logaddexp.reduce(gaussians.log_joint(rows), axis=1).mean())
-        mixtures[number] = (value, gaussians)
-        falls = 0 if value > best else falls + 1
-        best = max(best, value)
-        number *= 2
-    return mixtures
+        best, _ = search(np.sort(order[n_left_out:]), X[order[:n_left_out]])
+    return [fit(every, best)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -169,7 +169,13 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         n_children = self._check()
         random = checks.check_randomness(self.random_state)
         X, weights = _read_table(self, X, sample_weight, columns)
-        validation_rows = _read_validation(self, validation_data)
+        name, validation_rows = "validation_data", None
+        if is_large(validation_data):
+            validation_rows, _ = _read(
+                self, name, validation_data, open_fitted, self, validation_data
+            )
+        elif validation_data is not None:
+            validation_rows = _check_seen(self, validation_data, name)
         seeds = [int(random.randint(2**31 - 1)) for _ in range(2)]
         former = self._former(X.shape[1], n_children) if self.warm_start else None
         n_rows_seen = 0.0 if former is None else float(getattr(self, "n_rows_seen_", 0.0))
@@ -461,10 +467,7 @@ def _read_table(
     """
     if columns is None and not is_large(X):
         return _check(estimator, X, sample_weight)
-    _refuse_dask("X", X)
-    source = open_for(X, columns)
-    # A source that the user has opened is the user's to close.
-    rows = _read(estimator, "X", source, closes=source is not X)
+    rows, source = _read(estimator, "X", X, open_for, X, columns)
     rows, weights = _check(estimator, rows, sample_weight)
     learn_names(estimator, source.n_columns, source.names)
     return rows, weights
@@ -515,17 +518,6 @@ def _refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
         )
 
 
-def _read_validation(estimator: Any, validation_data: Any) -> np.ndarray | None:
-    """Validation rows (V, D) with the columns that an estimator has learnt, if there are any."""
-    if validation_data is None:
-        return None
-    if not is_large(validation_data):
-        return _check_seen(estimator, validation_data, "validation_data")
-    _refuse_dask("validation_data", validation_data)
-    source = open_fitted(estimator, validation_data)
-    return _read(estimator, "validation_data", source, closes=source is not validation_data)
-
-
 def _refuse_dask(parameter: str, data: Any) -> None:
     """Refuse rows that are on a cluster."""
     if is_dask(data):
@@ -535,12 +527,17 @@ def _refuse_dask(parameter: str, data: Any) -> None:
         )
 
 
-def _read(estimator: Any, parameter: str, source: RowSource, closes: bool) -> np.ndarray:
-    """All rows of a source, without infinite values."""
+def _read(
+    estimator: Any, parameter: str, data: Any, opener: Callable[..., RowSource], *args: Any
+) -> tuple[np.ndarray, RowSource]:
+    """All rows of data that are not in memory, without infinite values, and their source."""
+    _refuse_dask(parameter, data)
+    source = opener(*args)
     try:
         rows = read_all(source, "deep fits need their rows in memory")
         refuse_bad(source, 0, rows, parameter, allow_nan=estimator._takes_missing())
     finally:
-        if closes:
+        # A source that the user has opened is the user's to close.
+        if source is not data:
             source.close()
-    return rows
+    return rows, source

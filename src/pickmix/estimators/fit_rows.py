@@ -181,8 +181,7 @@ class LargeTable:
         n_chunks, size = chunks.offsets.shape[0] - 1, chunks.chunks_per_run
         results: list[Sampled] = []
         sums = Pairwise(Facts.plus)
-        progress = PassProgress(shared.n_rows, verbose, label="first look")
-        try:
+        with PassProgress(shared.n_rows, verbose, label="first look") as progress:
             for first in range(0, n_chunks, size):
                 run = range(first, min(first + size, n_chunks))
                 sampled, facts = chunks.run(shared, run, [None] * len(run))
@@ -194,8 +193,6 @@ class LargeTable:
                 results += sampled
                 sums.put(facts, len(run))
                 progress.advance(1, int(chunks.offsets[run.stop]))
-        finally:
-            progress.close()
         return results, sums.total()
 
     def close(self) -> None:

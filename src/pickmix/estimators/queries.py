@@ -35,12 +35,17 @@ _MOST_COMPONENTS, _MOST_COLUMNS, _MOST_POINTS = 5, 5, 200
 _WIDTH, _HEIGHT = 240, 84
 
 
-class NotebookCard:
-    """Shows a fitted estimator as a card of HTML; others are shown as by scikit-learn.
+class DensityQueries:
+    """Queries of an estimator that has `score_samples`, `top_components` and `_n_parameters`.
 
-    The card loads nothing: no script, link or picture. All text is escaped.
+    In notebooks, once fitted, it is a card of HTML; others are shown as by scikit-learn. The card
+    loads nothing: no script, link or picture. All text is escaped.
     ``sklearn.set_config(display="text")`` turns it off, as it does for scikit-learn's estimators.
     """
+
+    score_samples: Callable[[ArrayLike], np.ndarray]
+    top_components: Callable[[ArrayLike, int], tuple[np.ndarray, np.ndarray]]
+    _n_parameters: Callable[[], int]
 
     def _repr_html_inner(self) -> str:
         # scikit-learn's `_repr_html_` is a property that returns this method, or raises.
@@ -55,14 +60,6 @@ class NotebookCard:
         if get_config()["display"] == "diagram":
             bundle["text/html"] = self._repr_html_inner()
         return bundle
-
-
-class DensityQueries(NotebookCard):
-    """Queries of an estimator that has `score_samples`, `top_components` and `_n_parameters`."""
-
-    score_samples: Callable[[ArrayLike], np.ndarray]
-    top_components: Callable[[ArrayLike, int], tuple[np.ndarray, np.ndarray]]
-    _n_parameters: Callable[[], int]
 
     def score(
         self, X: ArrayLike, y: object = None, sample_weight: ArrayLike | None = None

@@ -56,8 +56,6 @@ class VisitedRows(NamedTuple):
 
     #: Distinct rows (n,), in order; then numbers past the end of the table.
     rows: jax.Array
-    #: How many are distinct.
-    n_rows: jax.Array
     #: Sums over the visits, (n, P).
     gradient: jax.Array
 
@@ -76,7 +74,7 @@ def sum_duplicates(rows: jax.Array, gradient: jax.Array, table_rows: int) -> Vis
     place = jnp.zeros_like(group).at[order].set(group, unique_indices=True)
     total = jax.ops.segment_sum(gradient, place, num_segments=most)
     distinct = jnp.full(most, table_rows, rows.dtype).at[group].set(ordered)
-    return VisitedRows(distinct, jnp.sum(is_new & (ordered < table_rows)), total)
+    return VisitedRows(distinct, total)
 
 
 def row_update(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,16 +98,10 @@ def report(
     check_column_shape(column_shape, len(view.columns))
     most = affordable_rows(model) if max_rows is None else max_rows
     id_name, named = _read_ids(X, ids)
-    rows = _choose_rows(view, _without_ids(view, X, ids), most)
-    fitted = None if X_fit is None else _choose_rows(view, _without_ids(view, X_fit, ids), most)
-    if named is not None:
-        if len(named) != rows.n_data:
-            raise ValueError(
-                f"ids must hold one value for each of {rows.n_data:,} rows, got {len(named):,}."
-            )
-        named = _texts(named[number] for number in rows.numbers.tolist())
+    rows, fitted = (None if each is None else _without_ids(view, each, ids) for each in (X, X_fit))
+    subject = subject_of(view, rows, most, named, id_name, fitted=fitted)
     page = make_page(
-        Subject(view, rows, named, id_name, fitted),
+        subject,
         target,
         title=title,
         held_out=held_out,
@@ -128,35 +122,6 @@ def check_column_shape(shape: Any, n_columns: int, name: str = "column_shape") -
             f"{name} must be a height and a width whose product is the number of columns, "
             f"{n_columns:,}, got {shape!r}."
         )
-
-
-def leave_report(
-    model: Any,
-    rows: Any,
-    target: Path,
-    *,
-    names: list[str] | None = None,
-    ids: Sequence[Any] | None = None,
-    id_name: str = "id",
-    numbers: np.ndarray | None = None,
-    fitted: Any = None,
-) -> Path:
-    """Write the report of a fit beside its model.
-
-    `rows` is what it was fitted to: an array, a source of rows or a table. Columns of an array have
-    these `names`. If it was fitted to `fitted`, `rows` were held out, and have these `numbers` in
-    the data, as `ids` have.
-    """
-    view = View(model, names if getattr(model, "_takes_sources", True) else None)
-    most = affordable_rows(model)
-    chosen = _choose_rows(view, rows, most)
-    if numbers is not None:
-        chosen = replace(chosen, numbers=numbers[chosen.numbers])
-    named = None if ids is None else _texts(ids[number] for number in chosen.numbers.tolist())
-    others = None if fitted is None else _choose_rows(view, fitted, most)
-    subject = Subject(view, chosen, named, id_name, others)
-    make_page(subject, target, title=None, held_out=fitted is not None, n_unusual=10)
-    return target
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
@@ -197,18 +162,32 @@ def affordable_rows(model: Any) -> int:
 
 
 def subject_of(
-    model: Any,
-    rows: Any,
-    numbers: np.ndarray,
-    n_rows: int,
-    ids: Any = None,
+    view: View,
+    X: Any,
+    most: int,
+    ids: Sequence[Any] | None = None,
     id_name: str = "id",
-    names: list[str] | None = None,
+    *,
+    numbers: np.ndarray | None = None,
+    n_rows: int | None = None,
+    fitted: Any = None,
 ) -> Subject:
-    """A subject out of rows that were chosen already, with their numbers among `n_rows`."""
-    view = View(model, names)
-    chosen = replace(view.read(rows), numbers=np.asarray(numbers), n_data=n_rows)
-    return Subject(view, chosen, None if ids is None else _texts(ids), id_name)
+    """A mixture, and at most so many rows that stand for those of X, whose names are `ids`.
+
+    If X is a part of `n_rows` rows of data, `numbers` are those of its rows. `fitted` are rows of
+    the fit, if X are others.
+    """
+    rows = _choose_rows(view, X, most)
+    if ids is not None:
+        if len(ids) != rows.n_data:
+            raise ValueError(
+                f"ids must hold one value for each of {rows.n_data:,} rows, got {len(ids):,}."
+            )
+        ids = ["" if ids[n] is None else str(ids[n]) for n in rows.numbers.tolist()]
+    if numbers is not None:
+        rows = replace(rows, numbers=numbers[rows.numbers], n_data=n_rows or rows.n_data)
+    others = None if fitted is None else _choose_rows(view, fitted, most)
+    return Subject(view, rows, ids, id_name, others)
 
 
 def _choose_rows(view: View, X: Any, most: int) -> Rows:
@@ -253,7 +232,3 @@ def _without_ids(view: View, X: Any, ids: Any) -> Any:
         return X
     # pandas and polars both take a list of names.
     return X[[name for name in X.columns if name != ids]]
-
-
-def _texts(ids: Iterable[Any]) -> list[str]:
-    return ["" if value is None else str(value) for value in ids]
