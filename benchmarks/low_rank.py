@@ -10,8 +10,8 @@
 ReLU are tied at zero), fits to four fifths of the rows and prints nats per row of the others, with
 processor seconds. "generated" fits 200 clusters of low rank, and compares with the truth. "visits"
 prints microseconds of one thread for the visit of a row, with 100 components in blocks of 25.
-"digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides a
-fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All but
+"digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides
+a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All but
 "visits" add lines to benchmarks/results/low_rank_NAME.csv.
 """
 
