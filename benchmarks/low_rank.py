@@ -4,26 +4,33 @@
     python benchmarks/low_rank.py generated [ROWS [COLUMNS]]
     python benchmarks/low_rank.py visits
     python benchmarks/low_rank.py digits
+    python benchmarks/low_rank.py gaps
 
 "embeddings" takes an archive with an array X (N, D), adds noise of deviation 0.05 (values after a
 ReLU are tied at zero), fits to four fifths of the rows and prints nats per row of the others, with
 processor seconds. "generated" fits 200 clusters of low rank, and compares with the truth. "visits"
 prints microseconds of one thread for the visit of a row, with 100 components in blocks of 25.
-"digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged.
+"digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides
+a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All but
+"visits" add lines to benchmarks/results/low_rank_NAME.csv.
 """
 
 from __future__ import annotations
 
+import csv
+import os
 import resource
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 from scipy.ndimage import zoom
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_digits
 from sklearn.decomposition import FactorAnalysis
+from sklearn.impute import KNNImputer
 from sklearn.mixture import GaussianMixture as SklearnMixture
 
 from pickmix import GaussianMixture
@@ -37,6 +44,22 @@ from pickmix.selection.randomness import StepRandomness
 
 N_COMPONENTS = 50
 TRUE_CLUSTERS, TRUE_RANK = 200, 8
+RESULTS = Path(__file__).parent / "results"
+
+
+def record(name: str, **values: object) -> None:
+    """Print a line and add it to the file of a study, with the load of the machine."""
+    line = {
+        key: round(value, 3) if isinstance(value, float) else value for key, value in values.items()
+    } | {"load": round(os.getloadavg()[0], 1)}
+    print(", ".join(f"{key} {value}" for key, value in line.items()), flush=True)
+    path = RESULTS / f"low_rank_{name}.csv"
+    is_new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, line, lineterminator="\n")
+        if is_new:
+            writer.writeheader()
+        writer.writerow(line)
 
 
 class PlainFactorAnalysers:
@@ -129,10 +152,13 @@ def embeddings(path: str, wanted: list[str]) -> None:
         seconds = time.process_time() - began
         values = method.score(new), method.score(train)  # type: ignore[attr-defined]
         n_iter = getattr(method, "n_iter_", getattr(method, "n_iter", 0))
-        print(
-            f"{name:20} new {values[0]:8.2f}  fitted {values[1]:8.2f}  {seconds:7.1f} CPU s, "
-            f"{n_iter} iterations",
-            flush=True,
+        record(
+            "embeddings",
+            method=name,
+            new=float(values[0]),
+            fitted=float(values[1]),
+            cpu_seconds=seconds,
+            iterations=n_iter,
         )
 
 
@@ -159,11 +185,19 @@ def generated(n_rows: int, n_columns: int) -> None:
     cpu, wall = time.process_time() - began, time.perf_counter() - clock
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     new = X[n_rows:].astype(np.float64)
-    print(
-        f"{n_rows:,} x {n_columns:,}: new {mixture.score(new):.2f}, truth {truth.score(new):.2f}; "
-        f"{cpu:.0f} CPU s, {wall:.0f} s, {memory:.1f} GiB with {X.nbytes / 2**30:.1f} of rows; "
-        f"ranks {np.bincount(mixture.ranks_).argmax()} mostly, {mixture.n_iter_} passes, "
-        f"{mixture.outcome_}"
+    record(
+        "generated",
+        rows=n_rows,
+        columns=n_columns,
+        new=float(mixture.score(new)),
+        truth=float(truth.score(new)),
+        cpu_seconds=cpu,
+        seconds=wall,
+        peak_gib=memory,
+        rows_gib=X.nbytes / 2**30,
+        usual_rank=int(np.bincount(mixture.ranks_).argmax()),
+        passes=mixture.n_iter_,
+        outcome=mixture.outcome_,
     )
 
 
@@ -206,15 +240,65 @@ def digits() -> None:
         for kind in ({"covariance_type": "diag"}, {"covariance_type": "low_rank", "rank": 5}):
             mixture = GaussianMixture(10, random_state=0, **kind).fit(X[:1400])
             scores = mixture.score_samples(X[1400:])
-            print(f"{name:9} {kind} mean {scores.mean():.1f}, median {np.median(scores):.1f}")
+            record(
+                "digits",
+                pictures=name,
+                covariances=kind["covariance_type"],
+                mean=float(scores.mean()),
+                median=float(np.median(scores)),
+            )
+
+
+def gaps() -> None:
+    """Clusters of low rank in 100 columns: complete, with a fifth of the cells hidden, and filled.
+
+    Densities are those of complete new rows, errors those of hidden cells of these.
+    """
+    K, D, H, n = 20, 100, 5, 6000
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        means, loadings = random.normal(size=(K, D)), 0.5 * random.normal(size=(K, D, H))
+        noise, labels = random.uniform(0.3, 1.0, (K, D)), random.integers(K, size=n + 2000)
+        X = means[labels] + np.sqrt(noise)[labels] * random.normal(size=(labels.size, D))
+        X += np.einsum("ndh,nh->nd", loadings[labels], random.normal(size=(labels.size, H)))
+        seen = np.where(random.random(X.shape) < 0.2, np.nan, X)
+        column_means = np.nanmean(seen[:n], axis=0)
+        nearest = KNNImputer(n_neighbors=10)
+        tables = {
+            "complete": X[:n],
+            "a fifth missing": seen[:n],
+            "filled by means": np.where(np.isnan(seen[:n]), column_means, seen[:n]),
+            "filled by 10 neighbours": nearest.fit_transform(seen[:n]),
+        }
+        hidden = np.isnan(seen[n:])
+        for name, rows in tables.items():
+            began = time.process_time()
+            mixture = GaussianMixture(K, covariance_type="low_rank", axes="columns", random_state=0)
+            mixture.fit(rows)
+            seconds = time.process_time() - began
+            error = (mixture.impute(seen[n:]) - X[n:])[hidden]
+            record(
+                "gaps",
+                seed=seed,
+                rows=name,
+                new=float(mixture.score(X[n:])),
+                error=float(np.sqrt(np.square(error).mean())),
+                cpu_seconds=seconds,
+            )
+        for name, values in (
+            ("means", np.where(hidden, column_means, X[n:])),
+            ("10 neighbours", nearest.transform(seen[n:])),
+        ):
+            error = (values - X[n:])[hidden]
+            print(f"seed {seed}, {name} alone: error {np.sqrt(np.square(error).mean()):.3f}")
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if sys.argv[1] == "embeddings":
         embeddings(sys.argv[2], sys.argv[3:])
-    elif sys.argv[1] in ("visits", "digits"):
-        {"visits": visits, "digits": digits}[sys.argv[1]]()
+    elif sys.argv[1] in ("visits", "digits", "gaps"):
+        {"visits": visits, "digits": digits, "gaps": gaps}[sys.argv[1]]()
     else:
         sizes = [int(size) for size in sys.argv[2:4]]
         generated(*(sizes + [200_000, 1000][len(sizes) :]))

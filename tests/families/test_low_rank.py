@@ -114,6 +114,27 @@ def test_components_too_narrow_for_float32_are_evaluated_by_themselves(model):
     np.testing.assert_allclose(swept.log_sums, exact, atol=0.02)
 
 
+def test_rounding_does_not_hide_a_narrow_component_behind_broad_ones(model):
+    noise = np.full((K, D), 1e4)
+    noise[0] = 1e-6
+    parameters = model.parameters | {"noise_variances": noise}
+    parameters["means"] = 300.0 * parameters["means"]
+    mixed = MixtureModel(model.family, model.weights, parameters)
+    rows = mixed.sample(200, np.random.default_rng(0))[0]
+    state, source, _ = mixed.frozen(rows)
+    swept = numpy_kernels.sweep(
+        state.layout,
+        state.model,
+        source,
+        np.arange(200),
+        np.zeros(200, dtype=np.int32),
+        Partition.of_blocks(np.arange(K), K),
+        np.uint64(3),
+    )
+    exact = mixed.score_samples(rows) + state.log_total()
+    np.testing.assert_allclose(swept.log_sums, exact, atol=0.02)
+
+
 def test_threads_do_not_change_bits(model):
     rows = np.repeat(_rows(model, 400), 10, axis=0)
     rows += np.random.default_rng(0).normal(size=rows.shape)

@@ -21,40 +21,21 @@ from pickmix.checks import (
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.known_parts import fit_around
-from pickmix.estimators.online import OnlineFitting
+from pickmix.estimators.low_rank_covariances import LOW_RANK, LowRankCovariances
 from pickmix.estimators.row_sources import is_large
 from pickmix.estimators.trials import choose_covariances
 from pickmix.families.base import Family
 from pickmix.families.cholesky import factorise, unpack_symmetric
 from pickmix.families.gaussian import GAUSSIANS, Gaussian, check_positive_definite
-from pickmix.families.low_rank import MOST_NUMBERS, LowRankGaussian, ranks
+from pickmix.families.low_rank import LowRankGaussian
 from pickmix.inputs.errors import warn_caller
 
-LOW_RANK = "low_rank"
-_MOST_RANK = 96  # Of "auto".
 _WIDE = 32  # Columns from which a fit of full covariances may warn that they are too many.
 INIT_PARAMS = ("auto", "k-means++", "kmeans", "random", "random_from_data", "paper")
 
 
-class _LowRankCovariances:
-    """Covariances (K, D, D) of a mixture that holds loadings; others hold the array."""
-
-    def __get__(self, mixture: Any, owner: type) -> Any:
-        if mixture is None:
-            return self
-        if "loadings_" not in vars(mixture):
-            raise AttributeError("covariances_ is there after a fit.")
-        K, D, _ = mixture.loadings_.shape
-        if K * D * D > MOST_NUMBERS:
-            raise AttributeError(
-                f"covariances_ would hold {K * D * D:,} numbers. Use covariance(k) for one "
-                "component, or loadings_ and noise_variances_ for all."
-            )
-        return np.stack([mixture.covariance(k) for k in range(K)])
-
-
 @dataclass(eq=False, repr=False)
-class GaussianMixture(OnlineFitting):
+class GaussianMixture(LowRankCovariances):
     """Gaussian mixture that is fitted by visiting only a few components per row.
 
     p(x) = sum_k weights_[k] N(x; means_[k], covariances_[k]). The fit is a stochastic form of EM:
@@ -80,7 +61,7 @@ class GaussianMixture(OnlineFitting):
         `covariance_scores_` says why. Up to 16 columns it is "full".
     rank : int or "auto", default="auto"
         For "low_rank": the most columns that the loadings of a component have; components whose
-        rows show fewer directions have fewer. "auto" is 48, or D / 2 if that is less.
+        rows show fewer directions have fewer. "auto" is 96, or D / 2 if that is less.
     axes : {"auto", "columns", "principal"}, default="auto"
         For "low_rank": whether the noise is independent in columns, or along the principal axes of
         rows about their components, which suits images. "auto" compares both as above, where rows
@@ -253,7 +234,6 @@ class GaussianMixture(OnlineFitting):
 
     _init_params = INIT_PARAMS
     _family_parameter = "covariance_type"
-    covariances_ = _LowRankCovariances()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -336,22 +316,11 @@ class GaussianMixture(OnlineFitting):
             axes=getattr(self, "principal_axes_", None),
         )
 
-    def _most_rank(self, n_columns: int) -> int:
-        """The largest rank of a component in D columns."""
-        if not isinstance(self.rank, str):
-            return min(int(self.rank), n_columns - 1)
-        number = 1 if isinstance(self.n_components, str) else int(self.n_components)
-        affordable = max(2, MOST_NUMBERS // (number * n_columns))
-        return max(1, min(_MOST_RANK, n_columns // 2, affordable))
-
     def _fitted_family(self) -> Family:
         if self._is_low_rank():
             rank, axes = self.loadings_.shape[2], getattr(self, "principal_axes_", None)
             return LowRankGaussian(self.means_.shape[1], 0.0, rank, axes=axes)
         return super()._fitted_family()
-
-    def _is_low_rank(self) -> bool:
-        return (self._fitted_description or self._description()) == LOW_RANK
 
     def _description(self) -> str:
         # "auto" is resolved before a fit.
@@ -423,13 +392,6 @@ class GaussianMixture(OnlineFitting):
         packed = family.pack(self.covariances_)
         return family.unpack_factor(factorise(packed, family.n_features, 0.0)[0])
 
-    @property
-    def ranks_(self) -> np.ndarray:
-        """Ranks (K,) of the loadings of low-rank covariances."""
-        if not hasattr(self, "loadings_"):
-            raise AttributeError('ranks_ is of covariance_type="low_rank", after a fit.')
-        return ranks(self.loadings_)
-
     def covariance(self, component: int) -> np.ndarray:
         """The covariance of one component, as a matrix.
 
@@ -465,41 +427,6 @@ class GaussianMixture(OnlineFitting):
         if family.products == "diagonal":
             return np.diag(chosen)
         return np.asarray(unpack_symmetric(chosen[None], D)[0])
-
-    def factors(self, X: Any) -> np.ndarray:
-        """Expected factors of rows, under the most probable component of each.
-
-        For `covariance_type="low_rank"`: a row of component k is
-        means_[k] + loadings_[k] @ z + noise, with standard normal factors z. These are E[z | x].
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D)
-            NaN is a missing value.
-
-        Returns
-        -------
-        factors : array of shape (N, H)
-            Zero beyond the rank of the component, which `predict` names.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from pickmix import GaussianMixture
-        >>> random = np.random.default_rng(0)
-        >>> X = random.normal(size=(500, 1)) * np.ones(20) + 0.1 * random.normal(size=(500, 20))
-        >>> mixture = GaussianMixture(1, covariance_type="low_rank", random_state=0).fit(X)
-        >>> z = mixture.factors(X)
-        >>> z.shape, bool(abs(np.corrcoef(z[:, 0], X.mean(axis=1))[0, 1]) > 0.99)
-        ((500, 1), True)
-        """
-        check_is_fitted(self)
-        if not self._is_low_rank():
-            raise ValueError(
-                'factors is for covariance_type="low_rank": other covariances have no loadings.'
-            )
-        rows = self._read(X, None)[0]
-        return self.model_.expected_factors(rows)
 
     def to_sklearn(self) -> SklearnMixture:
         """The same mixture as a fitted `sklearn.mixture.GaussianMixture`.

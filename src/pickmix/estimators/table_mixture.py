@@ -207,6 +207,12 @@ class TableMixture(ClosedFormMixture):
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _fit(self, X: Any, sample_weight: Any, *args: Any, **options: Any) -> None:
+        if self.covariance_type in ("low_rank", "auto"):
+            raise ValueError(
+                f"covariance_type={self.covariance_type!r} is for GaussianMixture, which takes "
+                'numbers only. For tables of many columns use "diag", or fit a GaussianMixture to '
+                "the columns that hold numbers."
+            )
         check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
         check_number("reg_covar", self.reg_covar, 0.0)
         check_integer("max_levels", self.max_levels, 2)

@@ -22,7 +22,7 @@ _MOST_AXES = 1000  # Columns beyond which axes are not tried.
 _ROWS = 6_000  # Of trials, at most.
 _AXES_ROWS = 20_000  # Of principal axes.
 _HELD_OUT = 5  # Every so many of them is not fitted to.
-_STEPS = 8
+_STEPS = 30
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
 _LEAST_VARIANCE = 1e-8  # Of an axis, relative to the largest.
 # Rows that choose pairs of categories, passes of the fit that they are compared with, and its

@@ -242,31 +242,32 @@ def _add_component(
     """Sums of the rows of one component, about its location."""
     mass, squares, mean, scatter, _ = sums
     D, c = layout.n_coordinates, part.columns.shape[1]
-    second, along = np.zeros(D), np.zeros((D, c + 1))
+    second, along = np.zeros(D), np.zeros((c + 1, D))
     for start in range(0, rows.shape[0], _PIECE):
         some = slice(start, start + _PIECE)
         away = gather(rows[some], part.location)
-        # A sum is NaN if a value is.
-        if np.isnan(away.sum()):
-            completed, squared, crossed = part.given(away).completed(part, weights[some])
-            away = completed.astype(away.dtype)
-            second += squared
-            along[:, :c] += crossed
         w = weights[some].astype(away.dtype)
         weighted = np.empty((away.shape[0], c + 1), dtype=away.dtype)
         weighted[:, c] = w
+        first = w @ away
+        # A sum is NaN if a value is.
+        if np.isnan(first.sum()):
+            completed, squared, crossed = part.given(away).completed(part, weights[some])
+            away = completed.astype(away.dtype)
+            second += squared
+            along[:c] += crossed.T
         np.multiply(away @ part.columns.astype(away.dtype), w[:, None], out=weighted[:, :c])
-        along += away.T @ weighted
+        along += weighted.T @ away
         second += w @ np.square(away, out=away)
     total = float(weights.sum())
     if not total > 0.0:
         return
-    first = along[:, c]
+    first = along[c]
     mass[place], squares[place] = total, float(weights @ weights)
     mean[place] = part.location + first / total
     variances, _, directions = layout.split(scatter[place : place + 1])
     variances[0] = np.maximum(second - np.square(first) / total, 0.0)
-    directions[0, :, :c] = along[:, :c]
+    directions[0, :, :c] = along[:c].T
 
 
 def _rows_about(rows: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -17,6 +17,7 @@ from pickmix.families.low_rank_layout import LowRankLayout
 
 _MOST_ERROR = 0.01  # Of a log-joint in nats, by rounding.
 _MATTERS = 20.0  # Nats below the best component of a row.
+_ROUNDINGS = 4.0  # In units of the precision, of terms that cancel.
 _EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
 
 
@@ -121,7 +122,8 @@ class Block:
         weights: np.ndarray,
         dtype: Any = np.float32,
     ) -> None:
-        self._largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / np.finfo(dtype).eps
+        self._eps = float(np.finfo(dtype).eps)
+        self._largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / self._eps
         self._model = layout, model, members, weights
         locations = model.location[members]
         self.origin = locations.mean(axis=0)
@@ -166,14 +168,17 @@ class Block:
         squares = self._precisions @ y.T
         # Terms that cancel are no larger than these.
         sizes = squares.max(axis=1).astype(np.float64) + self._at_location
+        rough = np.flatnonzero(sizes > self._largest)
+        errors = (squares[rough] + self._at_location[rough, None]) * (_ROUNDINGS * self._eps)
         squares += self._sums @ products
         out = squares.astype(np.float64)
         out += self._at_location[:, None]
         out *= -0.5
         out += self._constants[:, None]
-        rough = np.flatnonzero(sizes > self._largest)
         if rough.shape[0]:
-            near = out[rough] > out.max(axis=0) - _MATTERS
+            least = out.copy()
+            least[rough] -= errors
+            near = out[rough] + errors > least.max(axis=0) - _MATTERS
             for g, is_near in zip(rough.tolist(), near, strict=True):
                 some = np.flatnonzero(is_near)
                 if some.shape[0]:
