@@ -110,12 +110,7 @@ def report(
             shape = [int(size) for size in sizes] if all(map(str.isdecimal, sizes)) else sizes
             check_column_shape(shape, len(subject.view.columns), "--column-shape")
         page = make_page(
-            subject,
-            target,
-            title=title,
-            held_out=held_out,
-            n_unusual=unusual,
-            column_shape=shape,
+            subject, target, title=title, held_out=held_out, n_unusual=unusual, column_shape=shape
         )
     if target is None:
         click.echo(page, nl=False)

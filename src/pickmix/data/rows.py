@@ -28,10 +28,7 @@ class ArrayRows:
     """
 
     def __init__(
-        self,
-        data: np.ndarray,
-        weights: np.ndarray | None = None,
-        center: np.ndarray | None = None,
+        self, data: np.ndarray, weights: np.ndarray | None = None, center: np.ndarray | None = None
     ) -> None:
         self.data = data
         self.n_rows, self.n_features = data.shape

@@ -107,16 +107,14 @@ def choose_gaussians(
     """
 
     def fit(kept: Any, number: int) -> Gaussians:
-        some = None if weights is None else weights[kept]
-        return fit_gaussians(X[kept], some, number, form, frame, settings, True)
+        masses = None if weights is None else weights[kept]
+        return fit_gaussians(X[kept], masses, number, form, frame, settings, True)
 
     def search(kept: Any, others: np.ndarray) -> tuple[int, dict[int, Gaussians]]:
         """The best number of components by other rows (V, D), and mixtures of 1, 2, 4, ..."""
         mixtures: dict[int, Gaussians] = {}
-        rows, most = (
-            frame.to_model(others),
-            min(_MOST_CHOSEN, X[kept].shape[0] // _ROWS_PER_COMPONENT),
-        )
+        rows = frame.to_model(others)
+        most = min(_MOST_CHOSEN, X[kept].shape[0] // _ROWS_PER_COMPONENT)
         best, highest, falls, number = 1, -np.inf, 0, 1
         while falls < _FALLS and (number == 1 or number <= most):
             mixtures[number] = fit(kept, number)

@@ -25,12 +25,7 @@ from pickmix.kernels import needs_compiled
 from pickmix.selection.partitions import RandomPartition, SearchSet
 from pickmix.selection.proposals import Proposal
 from pickmix.selection.randomness import MOST_DRAWS
-from pickmix.selection.schedules import (
-    ConstantStep,
-    Schedule,
-    resolve_annealing,
-    resolve_step_size,
-)
+from pickmix.selection.schedules import ConstantStep, Schedule, resolve_annealing, resolve_step_size
 
 ALGORITHMS = ("em", "saem", "ssaem", "tsaem", "mcsaem", "mhsaem")
 PROPOSALS = ("auto", "partition", "uniform", "optimal", "table", "table-forgetting")

@@ -232,11 +232,7 @@ class Partitions:
             if slot == 0 and self.network.location_draws:
                 points, shuffle = self._locations(tables), self.shuffle
             partition = draw_partition(
-                points,
-                self.block_size,
-                shuffle,
-                random.child(slot),
-                numba_kernels,
+                points, self.block_size, shuffle, random.child(slot), numba_kernels
             )
             block_of[slot, partition.members] = partition.block_of_position()
             _fill(members[slot], partition)

@@ -97,10 +97,7 @@ def pull_back(
             second[:, n_columns:] * first[:, :n_columns]
             - first[:, n_columns:] * second[:, :n_columns]
         )
-        back = (
-            c[:, None] * first + s[:, None] * second,
-            c[:, None] * second - s[:, None] * first,
-        )
+        back = (c[:, None] * first + s[:, None] * second, c[:, None] * second - s[:, None] * first)
         return back, product.sum(axis=1)
 
     halves = _exchanged(both, angles.shape[0])

@@ -21,12 +21,7 @@ from pickmix.selection.proposals import (
     UniformProposal,
 )
 from pickmix.selection.randomness import MOST_DRAWS
-from pickmix.selection.schedules import (
-    Schedule,
-    resolve_annealing,
-    resolve_rate,
-    resolve_step_size,
-)
+from pickmix.selection.schedules import Schedule, resolve_annealing, resolve_rate, resolve_step_size
 
 if TYPE_CHECKING:
     import jax

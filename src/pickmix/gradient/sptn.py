@@ -22,14 +22,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 
 from pickmix.gradient.compilation import DType
-from pickmix.gradient.network import (
-    LOCATION_DRAWS,
-    Network,
-    Scalar,
-    Tables,
-    draw_columns,
-    flatten,
-)
+from pickmix.gradient.network import LOCATION_DRAWS, Network, Scalar, Tables, draw_columns, flatten
 from pickmix.gradient.start import fit_below
 from pickmix.gradient.transforms import (
     Arrays,
@@ -256,11 +249,7 @@ class SumProductTransform(Network):
         return self.upward(tables, x, beta)[0][0].T
 
     def upward(
-        self,
-        tables: Tables,
-        x: jax.Array,
-        beta: Scalar = 1.0,
-        combine: Combine = logsumexp,
+        self, tables: Tables, x: jax.Array, beta: Scalar = 1.0, combine: Combine = logsumexp
     ) -> list[jax.Array]:
         """Log-values (slots, paths * s, B) of the children of each layer's sum nodes.
 
@@ -541,11 +530,7 @@ class PartialSumProduct(SumProductTransform):
         return jnp.pad(seen, ((0, 0), (0, 1)))[:, self.layers[-1].coordinates]
 
     def upward(
-        self,
-        tables: Tables,
-        x: jax.Array,
-        beta: Scalar = 1.0,
-        combine: Combine = logsumexp,
+        self, tables: Tables, x: jax.Array, beta: Scalar = 1.0, combine: Combine = logsumexp
     ) -> list[jax.Array]:
         seen = ~jnp.isnan(x)
         last = len(self.kinds) - 1

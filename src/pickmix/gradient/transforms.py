@@ -10,13 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pickmix.gradient.network import Unflatten
-from pickmix.gradient.rotations import (
-    angles_of,
-    n_pairs,
-    rotate,
-    rotate_back,
-    rotation_mask,
-)
+from pickmix.gradient.rotations import angles_of, n_pairs, rotate, rotate_back, rotation_mask
 
 #: Named parameters of the transforms of some rows.
 Params = dict[str, jax.Array]

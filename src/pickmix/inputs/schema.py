@@ -30,15 +30,9 @@ _STORAGES |= {"date": ("time",), "boolean": ("boolean", "number")}
 _ORIGINS = ("dict", "pandas", "polars", "pyarrow")
 # Fields of `inputs/maps.py`.
 _NUMBERS = ("atoms", "knots", "support", "ends")
-# Types of fields in JSON, and their names in messages.
-_FIELD_TYPES: dict[str, tuple[Any, str]] = dict.fromkeys(
-    ("name", "kind", "storage", "unit"), (str, "text")
-)
-_FIELD_TYPES |= dict.fromkeys(
-    ("levels", "codes", "shares", "gap_words", *_NUMBERS), (list | tuple, "a list")
-)
-_FIELD_TYPES |= dict.fromkeys(("whole", "lenient", "is_smooth"), (bool, "true or false"))
-_FIELD_TYPES |= dict.fromkeys(("multiple", "decimals", "origin"), (int, "a whole number"))
+# What fields are in JSON by the types of their defaults, and the names of that in messages.
+_FIELD_TYPES: dict[type, tuple[Any, str]] = {str: (str, "text"), tuple: (list | tuple, "a list")}
+_FIELD_TYPES |= {bool: (bool, "true or false"), int: (int, "a whole number")}
 
 
 @dataclass(frozen=True)
@@ -111,9 +105,11 @@ class ColumnSchema:
             raise _damaged(None, "columns", "a dict for each column", values)
         known = {entry.name for entry in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
-        for name, (kind, expected) in _FIELD_TYPES.items():
-            if not isinstance(plain.get(name, getattr(cls, name, None)), kind):
-                raise _damaged(plain.get("name"), name, expected, plain.get(name))
+        for each in fields(cls):
+            default = "" if each.name in ("name", "kind", "storage") else each.default
+            kind, expected = _FIELD_TYPES.get(type(default), (object, ""))
+            if not isinstance(plain.get(each.name, each.default), kind):
+                raise _damaged(plain.get("name"), each.name, expected, plain.get(each.name))
         for name in ("levels", "codes", "shares", "gap_words"):
             plain[name] = tuple(plain.get(name, ()))
         for name in _NUMBERS:
