@@ -11,8 +11,8 @@ ReLU are tied at zero), fits to four fifths of the rows and prints nats per row 
 processor seconds. "generated" fits 200 clusters of low rank, and compares with the truth. "visits"
 prints microseconds of one thread for the visit of a row, with 100 components in blocks of 25.
 "digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides
-a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All but
-"visits" add lines to benchmarks/results/low_rank_NAME.csv.
+a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All
+add lines to benchmarks/results/low_rank_NAME.csv.
 """
 
 from __future__ import annotations
@@ -226,8 +226,12 @@ def visits() -> None:
             state.absorb(swept.statistics, 1.0)
             times.append((middle - began, time.process_time() - middle))
         visit, step_m = 1e6 * np.min(times, axis=0) / chain.size
-        print(
-            f"{D} columns, rank {H}: sweep {visit:.2f}, M-step {step_m:.2f} us per row", flush=True
+        record(
+            "visits",
+            columns=D,
+            rank=H,
+            sweep_us_per_row=float(visit),
+            m_step_us_per_row=float(step_m),
         )
 
 

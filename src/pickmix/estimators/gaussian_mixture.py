@@ -61,7 +61,8 @@ class GaussianMixture(LowRankCovariances):
         `covariance_scores_` says why. Up to 16 columns it is "full".
     rank : int or "auto", default="auto"
         For "low_rank": the most columns that the loadings of a component have; components whose
-        rows show fewer directions have fewer. "auto" is 96, or D / 2 if that is less.
+        rows show fewer directions have fewer. "auto" is 96, or less: D / 2, or what makes 3 * 10^7
+        loadings in all.
     axes : {"auto", "columns", "principal"}, default="auto"
         For "low_rank": whether the noise is independent in columns, or along the principal axes of
         rows about their components, which suits images. "auto" compares both as above, where rows

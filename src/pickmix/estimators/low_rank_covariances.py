@@ -12,6 +12,7 @@ from pickmix.families.low_rank import MOST_NUMBERS, ranks
 
 LOW_RANK = "low_rank"
 _MOST_RANK = 96  # Of "auto".
+_MOST_LOADINGS = 3 * 10**7  # Of "auto", in all: a fit holds some ten times as many numbers.
 
 
 class _Matrices:
@@ -87,5 +88,5 @@ class LowRankCovariances(OnlineFitting):
         if not isinstance(self.rank, str):
             return min(int(self.rank), n_columns - 1)
         number = 1 if isinstance(self.n_components, str) else int(self.n_components)
-        affordable = max(2, MOST_NUMBERS // (number * n_columns))
+        affordable = max(2, _MOST_LOADINGS // (number * n_columns))
         return max(1, min(_MOST_RANK, n_columns // 2, affordable))

@@ -13,6 +13,7 @@ from pickmix.estimators.row_sources import is_large
 from pickmix.families.base import Family
 from pickmix.families.column_trees import choose_parents
 from pickmix.families.registry import Description, make_family
+from pickmix.families.shrinkage import background_reach
 from pickmix.inputs.arrays import read_numbers
 from pickmix.selection.partitions import RandomPartition
 
@@ -88,6 +89,8 @@ class _Trial:
             share = self.rows.shape[0] / rows.shape[0]
             self.n_components = max(1, round(mixture.n_components * share))
         self.fitted: dict[str, Any] = {}
+        #: Log-densities of new rows in a background, which a whole fit may have.
+        self.broad = _background_log_joints(self.rows, self.new)
 
     def best_type(self) -> str:
         """The covariance type under which held-out rows are most probable."""
@@ -144,7 +147,19 @@ class _Trial:
         )
         made.principal_axes_ = axes
         made._fit(self.rows, None, chosen=True)
-        self.fitted[name], self.scores[name] = made, float(made.score(self.new))
+        self.fitted[name] = made
+        self.scores[name] = float(np.logaddexp(made.score_samples(self.new), self.broad).mean())
+
+
+def _background_log_joints(rows: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Log-joints of new rows (n,) with a background of the weight of one of the rows (N, D)."""
+    seen = ~np.isnan(rows)
+    centre = np.where(seen, rows, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    extent = np.where(seen, np.abs(rows - centre), 0.0).max(axis=0)
+    deviations = background_reach(extent) + 1e-100
+    terms = np.square((new - centre) / deviations) + 2.0 * np.log(deviations)
+    terms = np.where(np.isnan(new), 0.0, terms + np.log(2.0 * np.pi))
+    return np.asarray(-0.5 * terms.sum(axis=1) - np.log(rows.shape[0]))
 
 
 def find_parents(
