@@ -440,3 +440,15 @@ def test_halves_have_no_negative_variances():
     prior = family.make_prior(moments, "pooled", 100.0)
     one, other = family.split(family.empty_model(1), moments, prior, np.zeros((1, 3)))
     assert one.scatter[0, 2] == other.scatter[0, 2] == 0.0
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_columns_without_spread_or_with_too_much(missing):
+    rows = np.column_stack([np.full(30, 0.125), np.arange(30.0) % 7, np.arange(30.0) % 4])
+    rows[3, 1] = np.nan if missing else rows[3, 1]
+    mixture = GaussianMixture(2, covariance_type="low_rank", axes="columns", random_state=0)
+    assert np.isfinite(mixture.fit(rows).score(rows))
+    with pytest.raises(ValueError, match="Increase reg_covar"):
+        mixture.set_params(reg_covar=0.0).fit(rows)
+    with pytest.raises(ValueError, match="Divide the columns by their standard deviations"):
+        mixture.fit(np.column_stack([rows[:, 1], 1e40 * rows[:, 2]]))

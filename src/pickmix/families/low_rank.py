@@ -32,6 +32,8 @@ from pickmix.families.shrinkage import FEWEST_ROWS
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
 _COLUMNS_OF_TOL = 4
 _SPARE = 2  # Directions beyond the rank that are followed.
+# Variances between these are in the range of float32, inverted and squared.
+_LEAST_VARIANCE, _LARGEST_VARIANCE = 1e-36, 1e30
 _FIRST_DIRECTIONS = 32  # Followed at first; more if all turn out to be there.
 _FREE_DIRECTIONS = 48  # Of a component, as moves of components count its parameters.
 _FIRST_PSEUDO_ROWS = 2.0  # Of noise variances, before they have been chosen.
@@ -110,6 +112,12 @@ class LowRankGaussian(Family):
     def make_prior(self, moments: Moments, shrinkage: str, n_rows: float) -> LowRankPrior:
         shares, D = moments.mass / moments.mass.max(), self.n_features
         noise = shares @ moments.scatter[:, :D] / shares.sum()
+        if not noise.max() < _LARGEST_VARIANCE:
+            raise ValueError(
+                'covariance_type="low_rank" computes in float32, for columns with standard '
+                f"deviations below {_LARGEST_VARIANCE**0.5:.0e}, got {noise.max() ** 0.5:.2g}. "
+                "Divide the columns by their standard deviations."
+            )
         return LowRankPrior(
             n_rows,
             noise,
@@ -139,7 +147,7 @@ class LowRankGaussian(Family):
             away = np.flatnonzero(k == prior.background)
             noise[away] = np.square(prior.reach) + self.floors
             q[away], d[away] = 0.0, ABSENT
-            sound = np.isfinite(noise).all(axis=1) & (noise > 1e-290).all(axis=1)
+            sound = np.isfinite(noise).all(axis=1) & (noise > _LEAST_VARIANCE).all(axis=1)
             failures[some] = ~sound
             if not sound.all():
                 k, noise, q, d = k[sound], noise[sound], q[sound], d[sound]

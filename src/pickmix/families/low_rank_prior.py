@@ -17,6 +17,7 @@ LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
 _LEAST_NOISE = 1e-4  # Of a column's variance in a component.
 #: Pseudo-rows to choose from. Fewer than the first let a few rows cost everything.
 _PSEUDO_ROWS = (0.125, 0.5, 2.0, 8.0, 24.0, 64.0)
+_NO_NOISE = 1e-12  # Relative to the largest pooled noise: none.
 _TIED = 1e3  # A column varies if its pooled noise is so many times its floor.
 _FEW_TIES = 0.01  # Of variances.
 
@@ -131,9 +132,11 @@ class LowRankPrior(Prior):
             logs = np.log(noise + self.floors)
             used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
             return np.asarray(np.maximum(used, self.floors))
+        # The size of a component relative to the pooled noise, by columns that vary, shrunk to 1 by
+        # two pseudo-rows.
         known = np.maximum(self.noise, 1e-280)
-        # The size of a component relative to the pooled noise, shrunk to 1 by two pseudo-rows.
-        sizes = (noise / known).mean(axis=1, keepdims=True)
+        varies = known >= _NO_NOISE * known.max()
+        sizes = (noise[:, varies] / known[varies]).mean(axis=1, keepdims=True)
         target = (freedom * sizes + 2.0) / (freedom + 2.0) * known
         used = (freedom * noise + self.pseudo_rows * target) / (freedom + self.pseudo_rows)
         return np.asarray(used + self.floors)
