@@ -5,14 +5,16 @@
     python benchmarks/low_rank.py visits
     python benchmarks/low_rank.py digits
     python benchmarks/low_rank.py gaps
+    python benchmarks/low_rank.py tables FILE.npz ...
 
 "embeddings" takes an archive with an array X (N, D), adds noise of deviation 0.05 (values after a
 ReLU are tied at zero), fits to four fifths of the rows and prints nats per row of the others, with
 processor seconds. "generated" fits 200 clusters of low rank, and compares with the truth. "visits"
 prints microseconds of one thread for the visit of a row, with 100 components in blocks of 25.
 "digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides
-a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. All
-add lines to benchmarks/results/low_rank_NAME.csv.
+a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. "tables"
+compares rank 5 with diagonal covariances on arrays X (without rows of y = 1). All add lines to
+benchmarks/results/low_rank_NAME.csv.
 """
 
 from __future__ import annotations
@@ -297,10 +299,33 @@ def gaps() -> None:
             print(f"seed {seed}, {name} alone: error {np.sqrt(np.square(error).mean()):.3f}")
 
 
+def tables(paths: list[str]) -> None:
+    for path in paths:
+        with np.load(path, allow_pickle=True) as archive:
+            X = np.asarray(archive["X"], dtype=np.float64)
+            if "y" in archive:
+                X = X[archive["y"] == 0]
+        X = X[np.random.default_rng(0).permutation(len(X))[:5000]]
+        line: dict[str, object] = {"table": Path(path).stem, "rows": len(X), "columns": X.shape[1]}
+        for kind in ({"covariance_type": "diag"}, {"covariance_type": "low_rank", "rank": 5}):
+            began, n = time.process_time(), 4 * len(X) // 5
+            mixture = GaussianMixture(max(2, len(X) // 250), random_state=0, **kind).fit(X[:n])
+            seconds, scores = time.process_time() - began, mixture.score_samples(X[n:])
+            name = kind["covariance_type"]
+            line |= {
+                f"{name}_mean": float(scores.mean()),
+                f"{name}_median": float(np.median(scores)),
+                f"{name}_cpu_seconds": seconds,
+            }
+        record("tables", **line)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if sys.argv[1] == "embeddings":
         embeddings(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1] == "tables":
+        tables(sys.argv[2:])
     elif sys.argv[1] in ("visits", "digits", "gaps"):
         {"visits": visits, "digits": digits, "gaps": gaps}[sys.argv[1]]()
     else:

@@ -208,6 +208,17 @@ def test_the_choice_is_by_rows_held_out(rows):
     assert GaussianMixture(2, covariance_type="auto").fit(rows[:, :5]).covariance_type_ == "full"
 
 
+def test_no_row_decides_the_choice_alone(rows):
+    """Held-out rows that differ where others are equal count as a background would have them."""
+    added = np.zeros((400, 10))
+    added[np.arange(10), np.arange(10)] = 50.0
+    wide = np.hstack([rows[:400], added])
+    settings = {"covariance_type": "low_rank", "max_steps": 3, "random_state": 0}
+    mixture = GaussianMixture(K, **settings).fit(wide)
+    assert len(mixture.covariance_scores_) == 2
+    assert min(mixture.covariance_scores_.values()) > -1e3
+
+
 def test_full_covariances_of_more_numbers_than_rows_are_named():
     rows = np.random.default_rng(0).normal(size=(60, 40))
     with pytest.warns(UserWarning, match='"auto" compares both'):
