@@ -233,7 +233,7 @@ def test_a_transform_is_auto_or_none(table):
 def test_uneven_columns_of_some_values_are_levels_if_left_out_rows_pay():
     rng = np.random.default_rng(0)
     fine = rng.random(2400) < 0.5
-    # Which of 60 amounts is paid depends on the yes or no, and neighbours do not say it.
+    # The last digit of an amount depends on the yes or no, and neighbours do not say it.
     amounts = 2 * rng.zipf(1.5, size=2400).clip(1, 30) + fine
     table = {"fine": fine, "amount": amounts, "height": rng.normal(70.0, 9.0, 2400).round()}
     kinds = TableMixture(2, random_state=0).fit(table).schema_.kinds

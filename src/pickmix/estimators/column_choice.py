@@ -24,6 +24,8 @@ _PASSES, _ROWS_PER_COMPONENT = 20, 60
 _LEVEL_ROWS, _FEWEST_LEVEL_ROWS, _LEVEL_PASSES = 20_000, 2_000, 10
 _ROWS_PER_LEVEL_COMPONENT, _MOST_LEVELS = 600, 150
 _LEVEL_CELLS, _MOST_TRIED, _MOST_FAILURES = 300_000, 5, 2
+_FEWEST_COMPONENTS = 8  # With fewer, starts matter more than columns.
+_LEAST_GAIN = 0.01  # Nats per row, and at least a standard error.
 
 
 def choose_scores(
@@ -105,7 +107,13 @@ def choose_levels(
             if column.name in names and column.kind == "integer":
                 # An atom has a probability already.
                 log_units[~np.isnan(latent[:, d]), d] += np.log(column.step or 1.0)
-        settings = (_LEVEL_PASSES, _ROWS_PER_LEVEL_COMPONENT, n_jobs, dependence)
+        settings = (
+            _LEVEL_PASSES,
+            _ROWS_PER_LEVEL_COMPONENT,
+            n_jobs,
+            dependence,
+            _FEWEST_COMPONENTS,
+        )
         mixture = _fitted(describe(candidate), latent[fitting], *settings)
         scores = mixture.score_samples(latent[~fitting])
         return np.asarray(scores + log_units[~fitting].sum(axis=1))
@@ -116,7 +124,7 @@ def choose_levels(
         candidate = TableSchema(columns, schema.origin)
         values = score(candidate)
         gains = values - best
-        if gains.mean() > gains.std() / np.sqrt(gains.shape[0]):
+        if gains.mean() > max(_LEAST_GAIN, gains.std() / np.sqrt(gains.shape[0])):
             schema, best = candidate, values
             continue
         n_failures += 1
@@ -138,8 +146,9 @@ def _fitted(
     rows_each: int,
     n_jobs: int | None,
     dependence: str | None = None,
+    least: int = 1,
 ) -> FamilyMixture:
-    n_components = max(1, rows.shape[0] // rows_each)
+    n_components = max(least, rows.shape[0] // rows_each)
     mixture = FamilyMixture(description, n_components, random_state=0, dependence=dependence)
     mixture.set_params(max_iter=n_passes, n_jobs=n_jobs)
     with warnings.catch_warnings():
