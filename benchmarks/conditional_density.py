@@ -6,9 +6,9 @@ the target given the others is the ratio of two densities. Published values of r
 same splits are about: concrete -3.0, energy -1.2, kin8nm 1.1, power-plant -2.8.
 
 Targets of few values or with atoms have probabilities instead (`kind`, `atoms`), which are not
-comparable with densities: with `--number`, targets are of kind "number" without atoms.
+comparable with densities.
 
-    PICKMIX_DATA=... python benchmarks/conditional_density.py [--seeds 5] [--number] [--quick]
+    PICKMIX_DATA=... python benchmarks/conditional_density.py [--seeds 5] [--quick]
 """
 
 from __future__ import annotations

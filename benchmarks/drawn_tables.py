@@ -63,6 +63,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "dependence=None": {"dependence": None},
     "column_transform=None": {"column_transform": None},
     "n_components=1000": {"n_components": 1000},
+    # Columns of adult that would be levels.
+    "adult without levels": {
+        "schema": dict.fromkeys(
+            ("age", "capital.gain", "capital.loss", "hours.per.week"), "integer"
+        )
+    },
 }
 MEASURES = ("c2st", "c2st_test", "shape", "trend", "downstream", "near")
 FACTS = ("K", "fit_s", "draw_s", "memory")
