@@ -64,7 +64,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "column_transform=None": {"column_transform": None},
     "n_components=1000": {"n_components": 1000},
     # Columns of adult that would be levels.
-    "adult without levels": {
+    "without levels": {
         "schema": dict.fromkeys(
             ("age", "capital.gain", "capital.loss", "hours.per.week"), "integer"
         )
