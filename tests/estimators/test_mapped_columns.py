@@ -228,3 +228,16 @@ def test_a_transform_is_auto_or_none(table):
     plain = TableMixture(2, column_transform=None, random_state=0).fit(table)
     assert plain.schema_.kinds["rating"] == "integer"
     assert plain.schema_["rain"].atoms == ()
+
+
+def test_uneven_columns_of_some_values_are_levels_if_left_out_rows_pay():
+    rng = np.random.default_rng(0)
+    fine = rng.random(2400) < 0.5
+    # The last digit of an amount depends on the yes or no, and neighbours do not say it.
+    amounts = 2 * rng.zipf(1.5, size=2400).clip(1, 30) + fine
+    table = {"fine": fine, "amount": amounts, "height": rng.normal(70.0, 9.0, 2400).round()}
+    kinds = TableMixture(2, random_state=0).fit(table).schema_.kinds
+    assert kinds == {"fine": "boolean", "amount": "ordinal", "height": "integer"}
+    given = {"amount": "integer"}
+    mixture = TableMixture(2, random_state=0, schema=given).fit(table)
+    assert mixture.schema_.kinds["amount"] == "integer"

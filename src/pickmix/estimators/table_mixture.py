@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
+from pickmix.estimators.column_choice import choose_levels, choose_scores
 from pickmix.estimators.family_mixture import FamilyMixture, check_dependence
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.families.gaussian import GAUSSIANS
@@ -23,16 +22,12 @@ from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
 from pickmix.inputs.inference import check_words, infer_schema
-from pickmix.inputs.maps import maps_of, spread_ties, without_scores
+from pickmix.inputs.maps import maps_of, spread_ties
 from pickmix.inputs.schema import GAUSSIAN_KINDS, LEVEL_KINDS, TableSchema
 from pickmix.model.conditional import impute_rows
 from pickmix.model.events import make_events
 from pickmix.model.rows import QueryRows
 
-# Rows that choose between maps of numbers, a third of which judge; passes and rows per component of
-# the fits that are judged.
-_MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
-_JUDGED_PASSES, _ROWS_PER_COMPONENT = 20, 60
 # Covariances of columns with a much smaller step have no Cholesky factor.
 _LEAST_FLOOR = 1e-12
 
@@ -107,10 +102,12 @@ class TableMixture(ClosedFormMixture):
         more level. Draws have such gaps, and `impute` keeps them.
     column_transform : {"auto", None}, default="auto"
         With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average
-        and half of them in 5, is "ordinal". In others, values that very many rows share (1 % or
-        more, and five times as many as values near them) are *atoms* with probabilities of their
-        own, and the rest is mapped to a standard normal distribution by a monotone function, of
-        which densities have the derivative, unless short fits find numbers as they are better.
+        and half of them in 5, is "ordinal"; in tables of 2,000 rows and more also a rounded one
+        with at most 150, if short fits find that better. In others, values that very many rows
+        share (1 % or more, and five times as many as values near them) are *atoms* with
+        probabilities of their own, and the rest is mapped to a standard normal distribution by a
+        monotone function, of which densities have the derivative, unless short fits find numbers as
+        they are better.
         Draws keep to the range of the fitted table, and where values repeat to the values in it.
         None takes numbers as they are.
     dependence : {"tree", None}, default="tree"
@@ -233,63 +230,47 @@ class TableMixture(ClosedFormMixture):
                 raise ValueError(f"schema must be a dict of names and kinds, got {self.schema!r}.")
             if isinstance(self.exclude, str) or not isinstance(self.exclude, Sequence):
                 raise ValueError(f"exclude must be a list of names, got {self.exclude!r}.")
-            fitted.schema_ = self._infer_schema(table, self.exclude)
+            schema = self._infer_schema(table, self.exclude)
+            if self.column_transform is not None:
+                schema = choose_levels(
+                    schema,
+                    table,
+                    lambda kinds: self._infer_schema(table, self.exclude, kinds),
+                    self._describe_columns,
+                    self.dependence,
+                    self.n_jobs,
+                )
+            fitted.schema_ = schema
         rows, _ = encode(fitted.schema_, table)
         if fitted.schema_ is not getattr(self, "schema_", None):
-            fitted.schema_ = self._choose_maps(fitted.schema_, rows)
+            fitted.schema_ = choose_scores(fitted.schema_, rows, self.covariance_type, self.n_jobs)
         maps = maps_of(fitted.schema_)
         if maps is not None:
             rows, _ = maps.forward(spread_ties(fitted.schema_, rows))
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
         self.__dict__.update(fitted.__dict__)
 
-    def _infer_schema(self, table: TypedTable, exclude: Sequence[str]) -> TableSchema:
+    def _infer_schema(
+        self, table: TypedTable, exclude: Sequence[str], kinds: Mapping[str, str] | None = None
+    ) -> TableSchema:
         words = check_words("missing_values", self.missing_values)
         levels = check_words("gap_levels", self.gap_levels)
         mapped = self.column_transform is not None
-        return infer_schema(table, self.schema, exclude, self.max_levels, mapped, words, levels)
-
-    def _choose_maps(self, schema: TableSchema, rows: np.ndarray) -> TableSchema:
-        """Normal scores, or numbers as they are, by rows that short fits have not seen.
-
-        Scores suit skewed and bounded columns, and make curves of straight lines.
-        """
-        numbers = [d for d, column in enumerate(schema.modelled) if column.knots]
-        if not numbers:
-            return schema
-        plain = without_scores(schema)
-        seen = rows[~np.isnan(rows[:, numbers]).all(axis=1)]
-        seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:_MOST_JUDGED]]
-        n_fitted = seen.shape[0] * 2 // 3
-        if n_fitted < _FEWEST_JUDGED:
-            return plain
-        judged = []
-        for candidate in (schema, plain):
-            maps = maps_of(candidate)
-            assert maps is not None
-            spread, log_slopes = maps.forward(spread_ties(candidate, seen))
-            scores, log_slopes = spread[:, numbers], log_slopes[:, numbers].sum(axis=1)
-            with_numbers = ~np.isnan(scores).all(axis=1)
-            fitting = np.arange(seen.shape[0]) < n_fitted
-            n_components = max(1, n_fitted // _ROWS_PER_COMPONENT)
-            mixture = FamilyMixture(self.covariance_type, n_components, random_state=0)
-            mixture.set_params(max_iter=_JUDGED_PASSES, n_jobs=self.n_jobs)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                mixture.fit(scores[with_numbers & fitting])
-            held_out = with_numbers & ~fitting
-            judged.append(mixture.score(scores[held_out]) + log_slopes[held_out].mean())
-        return schema if judged[0] >= judged[1] else plain
+        given = {**(kinds or {}), **(self.schema or {})}
+        return infer_schema(table, given, exclude, self.max_levels, mapped, words, levels)
 
     def _description(self) -> Description:
+        return self._describe_columns(self.schema_)
+
+    def _describe_columns(self, schema: TableSchema) -> Description:
         groups = (
             (self.covariance_type, GAUSSIAN_KINDS),
             ("categorical", (*LEVEL_KINDS, "ordinal")),
             ("poisson", ("count",)),
         )
-        columns = list(enumerate(self.schema_.modelled))
+        columns = list(enumerate(schema.modelled))
         places = {family: [d for d, c in columns if c.kind in kinds] for family, kinds in groups}
-        maps = maps_of(self.schema_)
+        maps = maps_of(schema)
         if maps is not None:
             places["categorical"] += range(maps.n_natural, maps.n_latent)
         return [(family, numbers) for family, numbers in places.items() if numbers]

@@ -235,9 +235,9 @@ def _map_of(column: ColumnSchema) -> ColumnMap | None:
 # What rows say
 
 
-def is_ordinal(values: np.ndarray) -> bool:
+def is_ordinal(values: np.ndarray, most: int = _MOST_LEVELS) -> bool:
     """Whether numbers (N,) have few values, each many times."""
-    most = min(_MOST_LEVELS, values.shape[0] // _ROWS_PER_LEVEL)
+    most = min(most, values.shape[0] // _ROWS_PER_LEVEL)
     counts = np.unique(values, return_counts=True)[1]
     return bool(2 <= counts.shape[0] <= most and np.median(counts) >= _LEAST_MEDIAN)
 

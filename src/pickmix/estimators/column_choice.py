@@ -1,0 +1,156 @@
+"""How a table's numbers are modelled, by what short fits say of rows that they have not seen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from pickmix.estimators.family_mixture import FamilyMixture
+from pickmix.families.registry import Description
+from pickmix.inputs.columns import TypedTable
+from pickmix.inputs.encoding import encode
+from pickmix.inputs.maps import is_ordinal, maps_of, spread_ties, without_scores
+from pickmix.inputs.schema import TableSchema
+
+# Rows that choose between maps of numbers, a third of which judge; passes and rows per component of
+# the fits that are judged.
+_MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
+_PASSES, _ROWS_PER_COMPONENT = 20, 60
+# The same for columns of rounded numbers, or levels. Levels need many rows per component to pay.
+# Tables of many columns take fewer rows. The most uneven columns are tried first.
+_LEVEL_ROWS, _FEWEST_LEVEL_ROWS, _LEVEL_PASSES = 20_000, 2_000, 10
+_ROWS_PER_LEVEL_COMPONENT, _MOST_LEVELS = 600, 150
+_LEVEL_CELLS, _MOST_TRIED, _MOST_FAILURES = 300_000, 5, 2
+_FEWEST_COMPONENTS = 8  # With fewer, starts matter more than columns.
+_LEAST_GAIN = 0.01  # Nats per row, and at least a standard error.
+
+
+def choose_scores(
+    schema: TableSchema, rows: np.ndarray, covariance_type: str, n_jobs: int | None
+) -> TableSchema:
+    """Normal scores, or numbers as they are, of natural rows (N, D).
+
+    Scores suit skewed and bounded columns, and make curves of straight lines.
+    """
+    numbers = [d for d, column in enumerate(schema.modelled) if column.knots]
+    if not numbers:
+        return schema
+    plain = without_scores(schema)
+    seen = rows[~np.isnan(rows[:, numbers]).all(axis=1)]
+    seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:_MOST_JUDGED]]
+    n_fitted = seen.shape[0] * 2 // 3
+    if n_fitted < _FEWEST_JUDGED:
+        return plain
+    judged = []
+    for candidate in (schema, plain):
+        maps = maps_of(candidate)
+        assert maps is not None
+        spread, log_slopes = maps.forward(spread_ties(candidate, seen))
+        scores, log_slopes = spread[:, numbers], log_slopes[:, numbers].sum(axis=1)
+        with_numbers = ~np.isnan(scores).all(axis=1)
+        fitting = np.arange(seen.shape[0]) < n_fitted
+        mixture = _fitted(
+            covariance_type,
+            scores[with_numbers & fitting],
+            _PASSES,
+            _ROWS_PER_COMPONENT,
+            n_jobs,
+        )
+        held_out = with_numbers & ~fitting
+        judged.append(mixture.score(scores[held_out]) + log_slopes[held_out].mean())
+    return schema if judged[0] >= judged[1] else plain
+
+
+def choose_levels(
+    schema: TableSchema,
+    table: TypedTable,
+    infer: Callable[[dict[str, str]], TableSchema],
+    describe: Callable[[TableSchema], Description],
+    dependence: str | None,
+    n_jobs: int | None,
+) -> TableSchema:
+    """Columns of rounded numbers with at most 150 values as levels, if left-out rows pay for it.
+
+    `infer` makes a schema with kinds of columns that are not given. One column is judged after the
+    other. A rounded number has the probability of its step, as a level has.
+    """
+    n_rows = min(_LEVEL_ROWS, _LEVEL_CELLS // len(schema.columns))
+    order = np.random.default_rng(0).permutation(table.n_rows)[:n_rows]
+    if order.shape[0] < _FEWEST_LEVEL_ROWS:
+        return schema
+    part = table.take(order)
+    names = [
+        name
+        for name, column in schema.columns.items()
+        if column.kind == "integer" and is_ordinal(table.columns[name].observed, _MOST_LEVELS)
+    ]
+    names = sorted(names, key=lambda name: -_unevenness(table.columns[name].observed))[:_MOST_TRIED]
+    changed = infer(dict.fromkeys(names, "ordinal"))
+    names = [name for name in names if changed[name].kind == "ordinal"]
+    if not names:
+        return schema
+    # The last level of each column must be among the fitted rows.
+    codes = np.nan_to_num(encode(changed, part)[0], nan=-1.0)
+    fitting = np.arange(order.shape[0]) < order.shape[0] * 2 // 3
+    fitting[codes.argmax(axis=0)] = True
+
+    def score(candidate: TableSchema) -> np.ndarray:
+        maps = maps_of(candidate)
+        assert maps is not None
+        rows, log_units = encode(candidate, part)
+        latent, log_slopes = maps.forward(spread_ties(candidate, rows))
+        log_units += log_slopes
+        for d, column in enumerate(candidate.modelled):
+            if column.name in names and column.kind == "integer":
+                # An atom has a probability already.
+                log_units[~np.isnan(latent[:, d]), d] += np.log(column.step or 1.0)
+        settings = (
+            _LEVEL_PASSES,
+            _ROWS_PER_LEVEL_COMPONENT,
+            n_jobs,
+            dependence,
+            _FEWEST_COMPONENTS,
+        )
+        mixture = _fitted(describe(candidate), latent[fitting], *settings)
+        scores = mixture.score_samples(latent[~fitting])
+        return np.asarray(scores + log_units[~fitting].sum(axis=1))
+
+    best, n_failures = score(schema), 0
+    for name in names:
+        columns = [changed[n] if n == name else column for n, column in schema.columns.items()]
+        candidate = TableSchema(columns, schema.origin)
+        values = score(candidate)
+        gains = values - best
+        if gains.mean() > max(_LEAST_GAIN, gains.std() / np.sqrt(gains.shape[0])):
+            schema, best = candidate, values
+            continue
+        n_failures += 1
+        if n_failures == _MOST_FAILURES:
+            break
+    return schema
+
+
+def _unevenness(values: np.ndarray) -> float:
+    """Return how much the shares of neighbouring values (N,) differ, in total."""
+    counts = np.unique(values, return_counts=True)[1]
+    return float(np.abs(np.diff(counts)).sum() / values.shape[0])
+
+
+def _fitted(
+    description: Description,
+    rows: np.ndarray,
+    n_passes: int,
+    rows_each: int,
+    n_jobs: int | None,
+    dependence: str | None = None,
+    least: int = 1,
+) -> FamilyMixture:
+    n_components = max(least, rows.shape[0] // rows_each)
+    mixture = FamilyMixture(description, n_components, random_state=0, dependence=dependence)
+    mixture.set_params(max_iter=n_passes, n_jobs=n_jobs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return mixture.fit(rows)
