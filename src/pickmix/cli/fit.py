@@ -7,7 +7,7 @@ import copy
 import importlib.util
 import time
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,11 @@ def fit(
         if rows.held_out is not None:
             n_held = len(rows.held_out)
             lines.append(("held out, per row", f"{held_out_score:.4f}  ({n_held:,} rows)"))
+        changed = [
+            name for name, kind in rows.kinds.items() if estimator.schema_.kinds[name] != kind
+        ]
+        if changed:
+            lines.append(("columns taken as levels", ", ".join(changed)))
         show_table(lines)
         place.tell(written, is_early)
         if 0 < n_drawn < rows.shape[0]:
@@ -192,6 +197,8 @@ class FitRows:
     #: Rows that are kept out of the fit, and their numbers in the data.
     held_out: np.ndarray | TypedTable | None = None
     held_out_numbers: np.ndarray | None = None
+    #: Kinds of the columns of a table before the fit, as they were shown.
+    kinds: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_table(self) -> bool:
@@ -356,6 +363,7 @@ def _prepare(
             # The fit warns of the same.
             warnings.simplefilter("ignore")
             schema = estimator._infer_schema(rows.content, ())
+        rows.kinds = schema.kinds
         if not quiet:
             click.echo(str(schema))
     if not quiet:
