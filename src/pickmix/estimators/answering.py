@@ -40,6 +40,8 @@ _MOST_JUDGED = 5_000
 _KNOTS = 64
 _LITTLE = 0.01  # Nats of a row that chance may give.
 _SEARCHED = 2  # Folds that choose K.
+HIDDEN = 0.2  # Share of the cells that are hidden to judge an imputer.
+TAIL_SHARE, TAIL_WIDTH = 0.02, 0.1  # Of what is spread wider in y by a regressor, and how much.
 
 Judge = Callable[[MixtureModel], float]
 
