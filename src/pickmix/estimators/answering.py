@@ -29,7 +29,6 @@ from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
 
 _CANDIDATES = (1, 4, 16, 48, 128)
-_BY_CLASS = -1  # Tried as well where a class is asked for: one component for each.
 _ROWS_PER_COMPONENT = 8
 # Added to variances, in units of those of the columns; shares of the overall levels.
 _WIDTHS = (0.0, 0.003, 0.01, 0.03, 0.1, 0.3)
@@ -72,9 +71,9 @@ class Question:
         return [(name, columns) for name, columns in groups if columns]
 
     @property
-    def asks_for_class(self) -> bool:
-        """Whether what is asked for is the last column alone, and levels."""
-        return bool(self.n_levels[-1]) and not self.asked[:, :-1].any()
+    def n_classes(self) -> int:
+        """How many there are where a class, the last column alone, is asked for; else 1."""
+        return 1 if self.asked[:, :-1].any() else max(1, int(self.n_levels[-1]))
 
     @property
     def limits(self) -> np.ndarray:
@@ -83,36 +82,11 @@ class Question:
         return limits
 
     def fit(self, chosen: np.ndarray, n_components: int, seed: int) -> MixtureModel:
-        """A mixture of chosen rows; of _BY_CLASS components one for each class, begun there."""
         rows = self.rows[chosen & ~np.isnan(self.rows).all(axis=1)]
         family = make_family(self.description, self.limits[None], 1e-6)
-        start = None
-        if n_components == _BY_CLASS:
-            start = self._by_class(rows, self.fit(chosen, 1, seed))
-            n_components = start.n_components
-        data = FitRows(rows, None)
-        result = fit_family(family, data, n_components, seed, start, n_jobs=self.n_jobs)
+        result = fit_family(family, FitRows(rows, None), n_components, seed, n_jobs=self.n_jobs)
         family = make_family(self.description, self.limits[None], 0.0)
         return MixtureModel(family, result.weights, result.parameters, n_jobs=self.n_jobs)
-
-    def _by_class(self, rows: np.ndarray, single: MixtureModel) -> MixtureModel:
-        """A single component again for each class, about the mean of the rows of the class."""
-        C = int(self.n_levels[-1])
-        # The mean of all counts as one more row.
-        of_class = (rows[:, [-1]] == np.arange(C)).astype(np.float64)
-        weights = of_class.sum(axis=0) + 1.0
-        model = union([single] * C, (weights / weights.sum()).tolist())
-        for number, (inner, columns) in enumerate(single.family.column_groups() or ()):
-            if inner.name != "categorical":
-                means = model.parameters[f"{inner.name}{number}_means"]
-                cells = rows[:, columns]
-                means += of_class.T @ np.nan_to_num(cells)
-                means /= 1.0 + of_class.T @ ~np.isnan(cells)
-            else:
-                # The class is the last column.
-                shares = model.parameters[f"{inner.name}{number}_probabilities"]
-                shares[:, -C:] = 0.9 * np.eye(C) + 0.1 * shares[:, -C:]
-        return model
 
     def content(self, model: MixtureModel) -> dict[str, Any]:
         """A mixture as arrays and lists, for `TableReader.mixture_`."""
@@ -205,10 +179,7 @@ def answer(
     fewest = asked.shape[0] - int(np.bincount(folds[folds >= 0]).max())
     if n_components == "auto":
         most = max(1, fewest // _ROWS_PER_COMPONENT)
-        candidates = [K for K in _CANDIDATES if most >= K]
-        n_classes = int(question.n_levels[-1])
-        if question.asks_for_class and most >= n_classes:
-            candidates.insert(1, _BY_CLASS)
+        candidates = [K for K in sorted({*_CANDIDATES, question.n_classes}) if most >= K]
     else:
         candidates = [int(n_components)]
         if candidates[0] > fewest:
@@ -236,8 +207,7 @@ def answer(
     rest = range(few.stop, n_folds)
     if not rest:
         return best
-    K = best.n_components
-    return _smoothed(question, [*best.fits, *fit(K, rest)], judges)
+    return _smoothed(question, [*best.fits, *fit(best.n_components, rest)], judges)
 
 
 def _smoothed(question: Question, fits: list[MixtureModel], judges: list[Judge]) -> Answer:

@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from pickmix.closed_form.fit import FitResult, fit_mixture
-from pickmix.closed_form.starts import WarmStart
 from pickmix.estimators.compilation import compile_kernels
 from pickmix.estimators.fit_rows import FitRows
 from pickmix.families.base import Family
 from pickmix.fitting.settings import ClosedFormSettings, resolve
 from pickmix.inputs.arrays import refuse_empty_columns
-from pickmix.model.mixture import MixtureModel
 from pickmix.threads import use_threads
 
 
@@ -30,12 +28,11 @@ def fit_family(
     data: FitRows,
     n_components: int,
     seed: Any,
-    start: MixtureModel | None = None,
     **parameters: Any,
 ) -> FitResult:
     """The fit that an estimator with these parameters makes, whether it converges or not.
 
-    `seed` is a number or a generator, which is not used up. Components of a `start` stay near it.
+    `seed` is a number or a generator, which is not used up.
     """
     refuse_empty_columns(data.rows)
     given = _Parameters(**parameters)
@@ -44,7 +41,7 @@ def fit_family(
         family,
         data.rows.shape[0],
         n_components,
-        start_is_given=start is not None,
+        start_is_given=False,
         is_partial=data.is_partial,
     )
     source = data.source(family, settings.compiled)
@@ -55,10 +52,4 @@ def fit_family(
         warnings.simplefilter("ignore")
         compile_kernels(settings, source)
         numbers = [first * 2**31 + second]
-        begin = None
-        if start is not None:
-            moments = family.moments_of(start.parameters, source.center)
-            squares = start.weights / data.rows.shape[0]
-            moments = moments._replace(mass=start.weights, squares=squares)
-            begin = WarmStart(moments, np.empty(0, dtype=np.int32))
-        return fit_mixture(source, family, settings, numbers, start=begin, draws=draws)[0]
+        return fit_mixture(source, family, settings, numbers, draws=draws)[0]

@@ -216,8 +216,7 @@ class MixtureClassifier(ClassifierMixin, _Predictor):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        K of each mixture; "auto" tries 1, 4, 16, 48 and 128, and one component for each class that
-        is begun with its labelled rows.
+        K of each mixture; "auto" tries 1, 4, 16, 48 and 128, and the number of classes.
     missing_label : int, str or None, default=-1
         This label means that none is known, as NaN and None do; unless it and another one are all
         that there are: then both are classes. None: only NaN and None.
