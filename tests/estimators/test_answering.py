@@ -149,6 +149,16 @@ def test_minus_one_is_a_class_if_there_is_but_one_other(quick):
     assert model.score(X, np.where(y == 0, -1, 1)) > 0.9
 
 
+def test_the_number_of_classes_is_tried():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 40)
+    X = rng.normal(size=(120, 4)) + 6.0 * np.eye(4)[y]
+    few = np.where(np.arange(120) % 8 == 0, y, -1)
+    model = MixtureClassifier(**SMALL).fit(X, few)
+    assert model.n_components_ == 3
+    assert model.score(X, y) > 0.98
+
+
 def table(n_rows=400, seed=0):
     """A table with gaps of all kinds, and the same without them."""
     rng = np.random.default_rng(seed)

@@ -39,6 +39,8 @@ _MOST_JUDGED = 5_000
 _KNOTS = 64
 _LITTLE = 0.01  # Nats of a row that chance may give.
 _SEARCHED = 2  # Folds that choose K.
+HIDDEN = 0.2  # Share of the cells that are hidden to judge an imputer.
+TAIL_SHARE, TAIL_WIDTH = 0.02, 0.1  # Of what is spread wider in y by a regressor, and how much.
 
 Judge = Callable[[MixtureModel], float]
 
@@ -67,6 +69,11 @@ class Question:
         levels = np.flatnonzero(self.n_levels).tolist()
         groups = [(self.covariance_type, numbers), ("categorical", levels)]
         return [(name, columns) for name, columns in groups if columns]
+
+    @property
+    def n_classes(self) -> int:
+        """How many there are where a class, the last column alone, is asked for; else 1."""
+        return 1 if self.asked[:, :-1].any() else max(1, int(self.n_levels[-1]))
 
     @property
     def limits(self) -> np.ndarray:
@@ -172,7 +179,7 @@ def answer(
     fewest = asked.shape[0] - int(np.bincount(folds[folds >= 0]).max())
     if n_components == "auto":
         most = max(1, fewest // _ROWS_PER_COMPONENT)
-        candidates = [K for K in _CANDIDATES if most >= K]
+        candidates = [K for K in sorted({*_CANDIDATES, question.n_classes}) if most >= K]
     else:
         candidates = [int(n_components)]
         if candidates[0] > fewest:
@@ -200,8 +207,7 @@ def answer(
     rest = range(few.stop, n_folds)
     if not rest:
         return best
-    K = best.n_components
-    return _smoothed(question, [*best.fits, *fit(K, rest)], judges)
+    return _smoothed(question, [*best.fits, *fit(best.n_components, rest)], judges)
 
 
 def _smoothed(question: Question, fits: list[MixtureModel], judges: list[Judge]) -> Answer:

@@ -72,9 +72,9 @@ class MixtureDetector(_FittedDetector):
     n_components : int or "auto", default="auto"
         Most components of each mixture. "auto": one for 15 rows, 32 at most.
     novelty : bool, default=False
-        Whether the fit has normal rows only. Rows are then scored by all mixtures, also by those
-        that were fitted to them: what equals a fitted row is rather normal. `contamination` is then
-        the share of new normal rows that are flagged.
+        Whether the rows of the fit are known to be normal. Set it then: the rows do not tell. They
+        are scored by all mixtures, also by those that were fitted to them, as what equals a normal
+        row is rather normal. `contamination` is then the largest share of new normal rows to flag.
     schema : dict, default=None
         Kinds of columns of tables that were found wrongly, as in `TableMixture`.
     exclude : sequence of str, default=()
@@ -428,7 +428,7 @@ class MixtureDetector(_FittedDetector):
             query = QueryRows(model, rows[some], None, weights)
             names = [""] * rows.shape[1] if terms is None else terms.all_labels
             pieces.append((some, explain_rows(query, names, None, units[some])))
-        explanation = _joined(pieces, rows.shape)
+        explanation = _joined(pieces)
         explanation = replace(explanation, scales=tuple(self.scales_[scale] for scale in scales))
         if terms is None:
             return self._in_numbers(explanation, X, top)
@@ -463,17 +463,13 @@ class MixtureDetector(_FittedDetector):
         )
 
 
-def _joined(pieces: list[tuple[np.ndarray, Explanation]], shape: tuple[int, ...]) -> Explanation:
-    """Explanations of some of N rows each as one of all."""
-    first = pieces[0][1]
-    fields = ("values", "log_density", "log_conditional", "expected", "spread", "ranked")
-    joined: dict[str, Any] = {}
-    for name in (*fields, "surprise", "groups"):
-        part = getattr(first, name)
-        joined[name] = np.empty((shape[0], *part.shape[1:]), dtype=part.dtype)
-        for some, piece in pieces:
-            joined[name][some] = getattr(piece, name)
-    return replace(first, **joined)
+def _joined(pieces: list[tuple[np.ndarray, Explanation]]) -> Explanation:
+    """Explanations of some of the rows each as one of all."""
+    order = np.argsort(np.concatenate([rows for rows, _ in pieces]))
+    parts = [vars(piece) for _, piece in pieces]
+    arrays = [name for name, value in parts[0].items() if isinstance(value, np.ndarray)]
+    joined: dict[str, Any] = {n: np.concatenate([p[n] for p in parts])[order] for n in arrays}
+    return replace(pieces[0][1], **joined)
 
 
 def _some_of(rows: np.ndarray, random: np.random.RandomState) -> np.ndarray:

@@ -24,7 +24,11 @@ class _Parameters(ClosedFormSettings):
 
 
 def fit_family(
-    family: Family, data: FitRows, n_components: int, seed: Any, **parameters: Any
+    family: Family,
+    data: FitRows,
+    n_components: int,
+    seed: Any,
+    **parameters: Any,
 ) -> FitResult:
     """The fit that an estimator with these parameters makes, whether it converges or not.
 

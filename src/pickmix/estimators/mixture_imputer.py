@@ -11,7 +11,14 @@ from sklearn.base import OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import RandomSeed, check_choice, check_flag, check_generator, check_integer
-from pickmix.estimators.answering import Question, TableReader, answer, from_scores, mean_of_scores
+from pickmix.estimators.answering import (
+    HIDDEN,
+    Question,
+    TableReader,
+    answer,
+    from_scores,
+    mean_of_scores,
+)
 from pickmix.estimators.table_columns import TableColumns
 from pickmix.inputs.arrays import read_numbers
 from pickmix.inputs.frames import read_typed
@@ -19,7 +26,6 @@ from pickmix.model.conditional import impute_rows
 from pickmix.model.rows import Posterior, QueryRows
 
 STRATEGIES = ("mean", "median", "mode", "draw")
-_HIDDEN = 0.2  # Share of the cells that are hidden to judge a fit.
 
 
 @dataclass(eq=False, repr=False)
@@ -89,7 +95,7 @@ class MixtureImputer(OneToOneFeatureMixin, TransformerMixin, TableReader):  # ty
         seen = ~np.isnan(rows)
         # Other cells of the row must tell something.
         order = np.where(seen, random.random_sample(rows.shape), 2.0)
-        asked = seen & ((order < _HIDDEN) | (order == order.min(axis=1, keepdims=True)))
+        asked = seen & ((order < HIDDEN) | (order == order.min(axis=1, keepdims=True)))
         asked[(seen & ~asked).sum(axis=1) == 0] = False
         if not asked.any():
             asked = seen

@@ -12,12 +12,18 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from pickmix.checks import RandomSeed, check_flag, check_integer
-from pickmix.estimators.answering import Question, TableReader, answer, smooth, union
+from pickmix.estimators.answering import (
+    TAIL_SHARE,
+    TAIL_WIDTH,
+    Question,
+    TableReader,
+    answer,
+    smooth,
+    union,
+)
 from pickmix.inputs.kinds import find_step
 from pickmix.model.conditional import check_quantiles
 from pickmix.model.mixture import MixtureModel
-
-_TAIL_SHARE, _TAIL_WIDTH = 0.02, 0.1
 
 
 class _Predictor(TableReader):
@@ -128,8 +134,8 @@ class MixtureRegressor(RegressorMixin, _Predictor):  # type: ignore[misc]
         question, model = self._fit_target(read, scaled, floor=floor)
         # The same weights given x, and more spread of y.
         tail = np.zeros(question.rows.shape[1])
-        tail[-1] = _TAIL_WIDTH
-        model = union([model, smooth(model, tail)], [1.0 - _TAIL_SHARE, _TAIL_SHARE])
+        tail[-1] = TAIL_WIDTH
+        model = union([model, smooth(model, tail)], [1.0 - TAIL_SHARE, TAIL_SHARE])
         self.fitted_ = question.content(model)
         return self
 
@@ -210,7 +216,7 @@ class MixtureClassifier(ClassifierMixin, _Predictor):  # type: ignore[misc]
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        K of each mixture; "auto" tries 1, 4, 16, 48 and 128.
+        K of each mixture; "auto" tries 1, 4, 16, 48 and 128, and the number of classes.
     missing_label : int, str or None, default=-1
         This label means that none is known, as NaN and None do; unless it and another one are all
         that there are: then both are classes. None: only NaN and None.

@@ -45,7 +45,8 @@ def report(
     It answers the first questions: how good is the mixture, how did the fit end, what to try next,
     what are the clusters and components and how are they related, what do columns hold, how well
     are they predicted by the others, do they look as the mixture says, and which rows are the most
-    unusual.
+    unusual: those that a `MixtureDetector` finds among the rows, or those of the lowest log-density
+    where it cannot; the page says which.
 
     Parameters
     ----------
