@@ -1,13 +1,15 @@
 """Tables with text, dates and gaps on the command line: fit, score, assign."""
 
 import gzip
+import re
 import warnings
 
 import commands
 import numpy as np
+import pandas as pd
 import pyarrow
 import pytest
-from commands import as_csv, error_of, printed_rows, run_well
+from commands import as_csv, error_of, printed_rows, run_well, summary_of
 from pyarrow import parquet
 from sklearn.exceptions import ConvergenceWarning
 
@@ -229,3 +231,16 @@ def test_texts_that_look_like_dates_are_told(tmp_path):
     told = [line for line in result.stderr.splitlines() if "looks like a date" in line]
     assert len(told) == 1
     assert told[0].startswith("note: Column 'day' is a category, though '01/01/2024' looks")
+
+
+def test_columns_that_the_fit_takes_as_levels_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    fine = rng.random(2400) < 0.5
+    # The last digit of an amount depends on the yes or no, and neighbours do not say it.
+    amounts = 2 * rng.zipf(1.5, size=2400).clip(1, 30) + fine
+    pd.DataFrame({"fine": fine, "amount": amounts}).to_csv(tmp_path / "fines.csv", index=False)
+    options = ("--components", 2, "--no-report", "--out", tmp_path / "model")
+    result = run_well("fit", tmp_path / "fines.csv", *options)
+    assert re.search(r"^amount +integer", result.stdout, re.MULTILINE)
+    assert summary_of(result.stdout)["columns taken as levels"] == "amount"
+    assert pickmix.load(tmp_path / "model").schema_.kinds["amount"] == "ordinal"
