@@ -18,6 +18,7 @@ from pickmix.gradient.rotations import (
     rotate,
     rotate_back,
     rotation_mask,
+    sine_cosine,
 )
 
 
@@ -106,3 +107,13 @@ def test_ways_back_and_gradients(n, n_real):
             expected = objective(layer, place, column)
             for gradient in (gradients[0], pulled[0]):
                 assert gradient[layer, place, column] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 1e-6), ("float64", 1e-15)])
+def test_sines_have_the_precision_of_their_type(dtype, error):
+    with precision(dtype):
+        angles = np.linspace(-25.0, 25.0, 100_001).astype(dtype)
+        sine, cosine = sine_cosine(jnp.asarray(angles))
+        exact = angles.astype(np.float64)
+        np.testing.assert_allclose(sine, np.sin(exact), rtol=0, atol=error)
+        np.testing.assert_allclose(cosine, np.cos(exact), rtol=0, atol=error)
