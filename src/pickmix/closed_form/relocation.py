@@ -34,7 +34,7 @@ from pickmix.families.shrinkage import FEWEST_ROWS
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
-_SPLIT_STEPS = 8  # EM steps of a split.
+_SPLIT_STEPS = 12  # EM steps of a split.
 _FEWER_STEPS = 6  # Of many components, and where rows are wide.
 _MANY_COMPONENTS = 150
 _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns) rows per component.
