@@ -50,9 +50,10 @@ def expected():
     return bits(network().fit(rows()))
 
 
-# Amid the first fit; after its end, the 23rd checkpoint; amid the second one.
+# Amid the first fit; after its end, the 23rd checkpoint; amid the second one. Four Gaussians and a
+# background, one and a background.
 @pytest.mark.slow
-@pytest.mark.parametrize(("n_written", "folders"), [(8, [4]), (28, [4, 1])])
+@pytest.mark.parametrize(("n_written", "folders"), [(8, [5]), (28, [5, 2])])
 def test_killed_and_resumed_gives_the_same_bits(
     n_written, folders, expected, tmp_path, kill, capfd
 ):

@@ -94,7 +94,8 @@ class TestLearning:
         mixture = SumProductTransformNetwork("auto", 1, 1, **SMALL)
         mixture.partial_fit(draw(400, 0)[0])
         n_chosen = mixture.weights_.shape[0]
-        assert n_chosen in (2, 4, 8, 16)
+        # With a background, unless the Gaussians of the start have one.
+        assert {n_chosen, n_chosen - 1} & {2, 4, 8, 16}
         mixture.partial_fit(draw(400, 1)[0])
         assert mixture.weights_.shape == (n_chosen,)
         held_out, density = draw(1000, 2)
