@@ -72,7 +72,7 @@ class Question:
 
     @property
     def n_classes(self) -> int:
-        """How many there are where a class, the last column alone, is asked for; else 1."""
+        """The number of classes where only the last column, a class, is predicted; else 1."""
         return 1 if self.asked[:, :-1].any() else max(1, int(self.n_levels[-1]))
 
     @property

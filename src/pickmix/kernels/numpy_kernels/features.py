@@ -17,8 +17,8 @@ from pickmix.families.layout import Layout, Model, log_weights
 from pickmix.kernels.statistics import Sums
 
 _LEAST_SHARE = 1e-9  # Of a sum of squares that is about the mean.
-_CONSTANT_SHARE = 1e-13  # The same of a coordinate that does not vary, at most.
-_NO_SHARE = 1e-4  # Of the least variance, which nothing depends on.
+_CONSTANT_SHARE = 1e-13  # The same of a coordinate that is taken for constant, at most,
+_NO_SHARE = 1e-4  # if its variance is at most this share of the least variance.
 _MOST_ERROR = 1e-5  # Of a log-joint in nats, by rounding.
 LEAST = -1e300  # Log-joint of a row that nothing explains.
 _ROUNDING = 4.0 * np.finfo(np.float64).eps
