@@ -2,6 +2,7 @@
 
 import gzip
 import re
+import shlex
 import warnings
 
 import commands
@@ -150,6 +151,17 @@ class TestFit:
         line = error_of("fit", tables / "people.csv", *options, "--out", tmp_path / "m")
         assert message in line
         assert not (tmp_path / "m").exists()
+
+    def test_remedies_can_be_pasted(self, tmp_path):
+        texts = [f"text {i} of many" for i in range(100)]
+        names = {"Full, name": texts, "wild species": texts, "a": [i % 17 for i in range(100)]}
+        write_table(tmp_path / "rows.csv", names)
+        options = ["fit", tmp_path / "rows.csv", *QUICK, "--no-report", "--out", tmp_path / "m"]
+        line = error_of(*options)
+        assert """--kind 'Full, name=skip'""" in line
+        remedy = line.rsplit("without all of them: ", 1)[1].rstrip(". \n")
+        run_well(*options, *shlex.split(remedy))
+        assert pickmix.load(tmp_path / "m").feature_names_in_.tolist() == ["a"]
 
     def test_numbers_with_gaps_are_fitted_in_chunks(self, tmp_path):
         rng = np.random.default_rng(1)

@@ -6,6 +6,8 @@ import contextlib
 import csv
 import functools
 import glob
+import io
+import shlex
 import shutil
 import sys
 import tempfile
@@ -329,11 +331,16 @@ def _keep_standard_input(folder: Path) -> Path:
 
 class _OptionWording(Wording):
     first_row = 1
-    kind, exclude, separator = "--kind {column}={kind}", "--exclude {column}", ","
     columns, cache, comma, point = "--columns", "--cache", "--decimal ,", "--decimal ."
 
-    def literal(self, name: Any) -> str:
-        return str(name)
+    # Both can be pasted into a shell.
+    def kind(self, column: Any, kind: str) -> str:
+        return f"--kind {shlex.quote(f'{column}={kind}')}"
+
+    def exclude(self, columns: Iterable[Any]) -> str:
+        names = io.StringIO()
+        csv.writer(names, lineterminator="").writerow(columns)
+        return f"--exclude {shlex.quote(names.getvalue())}"
 
     def parameter(self, parameter: str, column: Any) -> str:
         option = {"schema": "kind", "where": "given"}.get(parameter, parameter)

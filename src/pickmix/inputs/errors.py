@@ -51,22 +51,26 @@ class Wording:
 
     first_row = 0
     #: Settings that a remedy may ask for, by their key in its text.
-    kind = 'schema={{{column}: "{kind}"}}'
-    exclude, separator = "exclude=[{column}]", ", "
     columns, cache, comma, point = "columns=", "cache=", "decimal=','", "decimal='.'"
 
     def literal(self, name: Any) -> str:
         return json.dumps(name, ensure_ascii=False) if len(str(name)) <= _LONGEST else "name"
+
+    def kind(self, column: Any, kind: str) -> str:
+        return f'schema={{{self.literal(column)}: "{kind}"}}'
+
+    def exclude(self, columns: Iterable[Any]) -> str:
+        return f"exclude=[{', '.join(map(self.literal, columns))}]"
 
     def parameter(self, parameter: str, column: Any) -> str:
         """Name an entry of a parameter that has one for each column."""
         return f"{parameter}[{shown(column) if parameter == 'given' else self.literal(column)}]"
 
     def settings(self, column: Any) -> dict[str, str]:
-        name, kinds = self.literal(column), ("skip", "number", "date", "category")
-        settings = {kind: self.kind.format(column=name, kind=kind) for kind in kinds}
+        kinds = "skip", "number", "date", "category"
+        settings = {kind: self.kind(column, kind) for kind in kinds}
         settings |= {key: getattr(self, key) for key in ("columns", "cache", "comma", "point")}
-        return settings | {"exclude": self.exclude.format(column=name)}
+        return settings | {"exclude": self.exclude((column,))}
 
 
 class Described(Exception):
@@ -127,8 +131,7 @@ class Described(Exception):
             text += f", got {got}"
         text = f"{text}. {remedy}" if remedy else f"{text}."
         if self.also:
-            names = words.separator.join(map(words.literal, (self.column, *self.also)))
-            remedy = words.exclude.format(column=names)
+            remedy = words.exclude((self.column, *self.also))
             text += f" {listed(self.also)} cannot be used either; without all of them: {remedy}."
         return text
 
