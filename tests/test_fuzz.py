@@ -1,7 +1,11 @@
-"""Random tables and settings: a usable mixture, or an error that says what to do."""
+"""Random tables, settings and damage: a usable mixture, or an error that says what to do."""
 
+import copy
 import datetime
+import json
+import multiprocessing
 import os
+import time
 import warnings
 
 import numpy as np
@@ -12,7 +16,14 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
-from pickmix import FamilyMixture, GaussianMixture, MixtureDetector, TableMixture
+from pickmix import (
+    FamilyMixture,
+    FlowMixture,
+    GaussianMixture,
+    MixtureDetector,
+    SumProductTransformNetwork,
+    TableMixture,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -25,6 +36,8 @@ fuzz = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+# Deep fits compile for seconds, and a killed process has to start.
+fuzz_few = settings(fuzz, max_examples=max(1, N_CASES // 20))
 MOST_LETTERS = 3000  # Of a message.
 
 COLUMNS = {
@@ -208,3 +221,126 @@ def test_detectors(X, novelty):
     check_log_densities(detector.score_samples(X), len(X))
     assert set(detector.predict(X)) <= {-1, 1}
     assert len(detector.explain(X[:2], top=1).ranked) == 2
+
+
+@fuzz_few
+@given(numbers(), st.sampled_from([FlowMixture, SumProductTransformNetwork]), st.integers(1, 3))
+def test_deep_mixtures(tmp_path_factory, X, estimator, n_components):
+    size = {"children": (2,), "partitions": 1} if estimator is SumProductTransformNetwork else {}
+    size = size or {"n_components": n_components}
+    mixture = fitted(estimator(**size, max_steps=20, random_state=0), X)
+    if mixture is None:
+        return
+    scores = mixture.score_samples(X)
+    check_log_densities(scores, len(X))
+    assert np.isfinite(mixture.sample(5, random_state=0)[0]).all()
+    np.testing.assert_allclose(mixture.predict_proba(X).sum(axis=1), 1.0, atol=1e-6)
+    folder = tmp_path_factory.mktemp("saved") / "model"
+    pickmix.save(mixture, folder)
+    np.testing.assert_array_equal(pickmix.load(folder).score_samples(X), scores)
+
+
+def some_table(n=60):
+    rng = np.random.default_rng(0)
+    kinds = ("normal", "zeros", "counts", "text", "dates", "flags")
+    return pd.DataFrame({kind: (COLUMNS | OTHERS)[kind](rng, n) for kind in kinds})
+
+
+@pytest.fixture(scope="module")
+def saved_arrays(tmp_path_factory):
+    """Arrays of saved models, with the rows of their fits."""
+    table, kept = some_table(), []
+    X = np.random.default_rng(1).normal(size=(60, 3))
+    for mixture, rows in (
+        (TableMixture(3, max_iter=20, random_state=0), table),
+        (GaussianMixture(3, covariance_type="low_rank", max_iter=20, random_state=0), X),
+        (FamilyMixture("student_t", 2, max_iter=20, random_state=0), X),
+        (MixtureDetector(random_state=0), table),
+    ):
+        file = tmp_path_factory.mktemp("saved") / "model.npz"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pickmix.save(mixture.fit(rows), file)
+        with np.load(file) as arrays:
+            kept.append((dict(arrays), rows))
+    return kept
+
+
+ODD_VALUES = (None, -1, 0, 10**30, 1.5, "", "number", [], {}, True, [1, 2], {"array": "weights_"})
+ODD_ARRAYS = (
+    lambda values: values[:0],
+    lambda values: values[..., None],
+    lambda values: values.astype("U8"),
+    lambda values: np.zeros_like(values),
+    lambda values: np.full(values.shape, np.nan),
+    lambda values: -np.abs(np.nan_to_num(values)) - 1.0,
+    lambda values: np.repeat(values, 2, axis=0) if values.ndim else values,
+    lambda values: values.astype(np.float32)[::-1] if values.ndim else values,
+)
+
+
+def replace_somewhere(data, value, rng):
+    """Replace a random entry of nested lists and dicts."""
+    while True:
+        keys = list(data) if isinstance(data, dict) else list(range(len(data)))
+        key = keys[rng.integers(len(keys))]
+        inner = data[key]
+        if not isinstance(inner, dict | list) or not inner or rng.random() < 0.1:
+            data[key] = value
+            return
+        data = inner
+
+
+@fuzz
+@given(st.integers(0, 2**32))
+def test_damaged_models(tmp_path_factory, saved_arrays, seed):
+    rng = np.random.default_rng(seed)
+    arrays, rows = saved_arrays[rng.integers(len(saved_arrays))]
+    arrays = dict(arrays)
+    if rng.random() < 0.5:
+        description = json.loads(bytes(arrays["model"]))
+        value = copy.deepcopy(ODD_VALUES[rng.integers(len(ODD_VALUES))])
+        replace_somewhere(description, value, rng)
+        arrays["model"] = np.frombuffer(json.dumps(description).encode(), np.uint8)
+    else:
+        names = [name for name, values in arrays.items() if values.dtype.kind in "fi"]
+        name = names[rng.integers(len(names))]
+        arrays[name] = ODD_ARRAYS[rng.integers(len(ODD_ARRAYS))](arrays[name])
+    file = tmp_path_factory.mktemp("damaged") / "model.npz"
+    np.savez(file, **arrays)
+    try:
+        pickmix.load(file).score_samples(rows)
+    except (ValueError, OSError) as error:
+        assert len(str(error)) < MOST_LETTERS
+
+
+def save_in_turns(mixtures, path):
+    while True:
+        for mixture in mixtures:
+            pickmix.save(mixture, path)
+
+
+@pytest.mark.parametrize("name", ["model", "model.npz"])
+def test_killed_saves(tmp_path, name):
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    mixtures = [GaussianMixture(k, max_iter=5, random_state=0).fit(X) for k in (2, 5)]
+    scores = [mixture.score(X) for mixture in mixtures]
+    path = tmp_path / name
+    pickmix.save(mixtures[0], path)
+    processes = multiprocessing.get_context("spawn")
+    rng = np.random.default_rng(0)
+    for _ in range(max(1, N_CASES // 20)):
+        process = processes.Process(target=save_in_turns, args=(mixtures, path))
+        before = path.stat().st_mtime_ns
+        process.start()
+        while path.stat().st_mtime_ns == before:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.1))
+        process.kill()
+        process.join()
+        assert pickmix.load(path).score(X) in scores
+    # What killed processes leave behind is removed when it is old: another may be writing it.
+    for leftover in tmp_path.rglob("*.tmp"):
+        os.utime(leftover, (0, 0))
+    pickmix.save(mixtures[1], path)
+    assert not list(tmp_path.rglob("*.tmp"))

@@ -113,15 +113,18 @@ class PartMixtures:
     def scales(self) -> list[str]:
         return scale_names(self.n_components)
 
-    @functools.cached_property
-    def scaled(self) -> list[ScaledMixture]:
-        """The mixtures at all scales."""
+    def models(self) -> list[MixtureModel]:
         family = make_family(self.family, self.limits[None], 0.0)
-        models = [
+        return [
             MixtureModel(family, fit["weights_"], fit["parameters_"], n_jobs=self.n_jobs)
             for fit in self.fits
         ]
-        return [ScaledMixture(model, number < _N_BY_COLUMN) for number, model in enumerate(models)]
+
+    @functools.cached_property
+    def scaled(self) -> list[ScaledMixture]:
+        """The mixtures at all scales."""
+        models = enumerate(self.models())
+        return [ScaledMixture(model, number < _N_BY_COLUMN) for number, model in models]
 
     def outside(self, rows: np.ndarray) -> np.ndarray:
         """Which mixtures were fitted without which rows, (B, N); all where none was."""

@@ -264,7 +264,17 @@ def _make(path: Path, content: dict[str, Any]) -> Any:
         _check_closed_form(model)
     elif hasattr(model, "fitted_"):
         _check_closed_form(model.mixture_)
+    elif hasattr(model, "_parts"):
+        _check_detector(model)
     return model
+
+
+def _check_detector(model: Any) -> None:
+    parts = model._part_mixtures
+    check_array_parameter("limits", parts.limits, (np.size(parts.limits),))
+    for fitted in parts.models():
+        check_fitted_weights(fitted.weights)
+        _check_parameters(fitted)
 
 
 def _check_closed_form(model: Any) -> None:
@@ -284,6 +294,10 @@ def _check_closed_form(model: Any) -> None:
             f"n_features_in_ must be the number of columns of the family, {n_columns}, got "
             f"{model.n_features_in_!r}."
         )
+    _check_parameters(fitted)
+
+
+def _check_parameters(fitted: Any) -> None:
     shapes = fitted.family.parameter_shapes(fitted.n_components)
     if set(fitted.parameters) != set(shapes):
         raise ValueError(f"parameters must be {sorted(shapes)}, got {sorted(fitted.parameters)}.")
