@@ -226,7 +226,7 @@ def test_detectors(X, novelty):
 @fuzz_few
 @given(numbers(), st.sampled_from([FlowMixture, SumProductTransformNetwork]), st.integers(1, 3))
 def test_deep_mixtures(tmp_path_factory, X, estimator, n_components):
-    size = {"children": (2,), "partitions": 1} if estimator is SumProductTransformNetwork else {}
+    size = {"n_children": (2,), "n_partitions": 1, "n_layers": 1} if estimator is SumProductTransformNetwork else {}
     size = size or {"n_components": n_components}
     mixture = fitted(estimator(**size, max_steps=20, random_state=0), X)
     if mixture is None:

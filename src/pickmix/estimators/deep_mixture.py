@@ -435,8 +435,16 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         return self.model_.top_components(self._read(X), m)
 
-    def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    def sample(
+        self, n_samples: int = 1, random_state: checks.RandomSeed = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows from the fitted mixture.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState, Generator or None, default=None
+            None means that of the estimator.
 
         Returns
         -------
@@ -448,7 +456,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         require_jax()
         check_is_fitted(self)
         checks.check_integer("n_samples", n_samples, 1)
-        return self.model_.sample(n_samples, checks.check_randomness(self.random_state))
+        seed = self.random_state if random_state is None else random_state
+        return self.model_.sample(n_samples, checks.check_randomness(seed))
 
     def _n_parameters(self) -> int:
         return self.model_.n_parameters
