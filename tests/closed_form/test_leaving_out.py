@@ -4,13 +4,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pickmix.closed_form.chains import Chains
 from pickmix.closed_form.evaluation import left_out_log_sums
 from pickmix.closed_form.state import MixtureState
+from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.categorical import Categorical
 from pickmix.families.gaussian import FullGaussian
 from pickmix.families.layout import Moments
 from pickmix.families.product import Product
 from pickmix.kernels import numba_kernels, numpy_kernels
+from pickmix.selection.randomness import StepRandomness
 
 K, D, N = 4, 2, 240
 ALL = np.tile(np.arange(K), (N, 1))
@@ -35,7 +38,7 @@ def maximise(state):
 def brute_force(state, rows, row_weights, candidates):
     """log sum_k of p(x, k): moments and matrices without the row, densities by SciPy."""
     counts, matrices = state.effective_rows(), covariances_of(state)
-    kept = state.prior.sample_shares(counts)
+    kept = state.prior.sample_shares(np.arange(K), counts)
     masses, means = state.floored_masses, state.model.location
     values = []
     for x, row_weight, considered in zip(rows, row_weights, candidates, strict=True):
@@ -162,3 +165,37 @@ def test_levels_beside_numbers_are_fitted_to_the_others(backend, gaps):
             same = np.count_nonzero(level[others] == level[i]) + pseudo * shares[level[i]]
             expected += np.log(same / (np.count_nonzero(others) + pseudo))
         assert values[i] == pytest.approx(expected, rel=1e-8)
+
+
+def test_rows_for_a_background_are_those_that_it_explains_better(monkeypatch):
+    """By all components, and by the cells near rows where components are very many."""
+    rng = np.random.default_rng(3)
+    places = rng.uniform(-50.0, 50.0, size=(300, D))
+    labels = np.repeat(np.arange(300), 10)
+    X = places[labels] + rng.normal(size=(3000, D))
+    X[::100] = rng.uniform(-200.0, 200.0, size=(30, D))
+    moments = Moments(
+        np.full(300, 1.0 / 300),
+        np.full(300, 1.0 / 300 / 3000),
+        places,
+        np.tile([1.0, 0.0, 1.0], (300, 1)),
+        np.zeros((300, 0)),
+    )
+    family = FullGaussian(D, 0.0)
+    prior = family.make_prior(moments, "pooled", 3000.0)
+    state = MixtureState(family, moments, numba_kernels, prior, 0.0)
+    state.prior.allow_background(np.abs(X).max(axis=0))
+    chain = np.random.default_rng(4).integers(300, size=3000).astype(np.int32)
+    chains = Chains(
+        ArrayRows(X), np.where(np.arange(3000) % 2, labels, chain), Batches(3000, 3000, 0)
+    )
+    source = chains.source
+    values = left_out_log_sums(state, source.gather(np.arange(3000)), np.ones(3000))
+    background = family.background_log_densities(state.prior, source.gather(np.arange(3000)))
+    gains = np.log(1e-3) + background - values
+    assert 0 < (gains > 0.0).sum() < 100
+    for most in (300, 299):
+        monkeypatch.setattr("pickmix.closed_form.chains._MOST_COMPARED", most)
+        gain, found = chains.rows_for_background(state, 1e-3, StepRandomness(0, 0))
+        assert gain == pytest.approx(np.maximum(gains, 0.0).sum(), rel=1e-3)
+        np.testing.assert_array_equal(np.sort(found), np.flatnonzero(gains > 0.0))

@@ -366,8 +366,9 @@ def test_a_row_falls_by_about_what_the_others_make_of_it(factor_rows):
         rows - whole.model_.centre(),
         some,
         np.ones(some.size),
+        np.full(some.size, 60.0),
     )
-    falls = family.left_out_falls(state.model, prior, np.array([60.0]), pairs)
+    falls = family.left_out_falls(state.model, prior, pairs)
     known = whole.score_samples(rows[some]) - np.array(
         [fitted(np.delete(rows, i, axis=0)).score_samples(rows[i : i + 1])[0] for i in some]
     )

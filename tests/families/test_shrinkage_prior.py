@@ -199,7 +199,7 @@ class TestVariances:
         K, n, D = 12, 30, 5
         rows = drawn(np.eye(D)[None].repeat(K, axis=0), n, 4)
         prior, _ = asked(family, rows)
-        own = prior.sample_shares(np.full(K, float(n)))
+        own = prior.sample_shares(np.arange(K), np.full(K, float(n)))
         expected, found = [], []
         for k in range(K):
             away = rows[k] - rows[k].mean(axis=0)

@@ -343,10 +343,10 @@ def test_leaving_out_a_row_is_estimating_without_it():
     state = fit(rows)
     here = numpy_kernels.log_joint_all(state.layout, state.model, rows)[0]
     zeros, ones = np.zeros(60, dtype=int), np.ones(60)
-    pairs = LeftOutPairs(zeros, here, rows, np.arange(60), ones)
+    pairs = LeftOutPairs(zeros, here, rows, np.arange(60), ones, 60.0 * ones)
     prior = family.make_prior(state.moments, "pooled", 60.0)
     prior.pseudo_rows[:] = 0.0
-    falls = family.left_out_falls(state.model, prior, np.array([60.0]), pairs)
+    falls = family.left_out_falls(state.model, prior, pairs)
     expected = []
     for i in range(0, 60, 3):
         other = fit(np.delete(rows, i, axis=0))

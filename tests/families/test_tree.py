@@ -349,8 +349,10 @@ def test_leaving_out_a_row_is_what_the_others_give():
     for k in (0, 20, 21, 22):
         rows, n = groups[k], len(groups[k])
         codes = family.coordinates(rows)
-        pairs = LeftOutPairs(np.full(n, k), np.zeros(n), codes, np.arange(n), np.ones(n))
-        falls = family.left_out_falls(model, prior, mass, pairs)
+        pairs = LeftOutPairs(
+            np.full(n, k), np.zeros(n), codes, np.arange(n), np.ones(n), np.full(n, mass[k])
+        )
+        falls = family.left_out_falls(model, prior, pairs)
         expected = np.empty(n)
         for i in range(n):
             others, fewer = counts.copy(), mass.copy()

@@ -139,3 +139,9 @@ def test_blocks_of_given_members(n, size, n_blocks):
 def test_settings_are_checked(settings, message):
     with pytest.raises(ValueError, match=message):
         RandomPartition(**settings)
+
+
+def test_members_of_some_blocks():
+    partition = Partition(np.array([4, 0, 3, 1, 2]), np.array([0, 2, 3, 5]))
+    found = partition.members_of(np.array([[2, 0], [1, -1]]))
+    np.testing.assert_array_equal(found, [[1, 2, 4, 0], [3, -1, -1, -1]])

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from pickmix.closed_form.evaluation import left_out_log_sums
+from pickmix.closed_form.search import draw_routes, near_components
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
 from pickmix.families.base import HeldOutRows
@@ -21,6 +22,7 @@ _HELD_OUT = 8  # Rows per column from which the shrinkage of a component is esti
 _PARTIAL_HELD_OUT = 8000  # The least number for all components together, where rows are partial.
 _BLOCK_ROWS = 65536
 _FAR_ROWS = 256
+_MOST_COMPARED = 10_000  # Components, all of which are compared with a background.
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,6 @@ class Chains:
         """
         block_of = _block_of(partition, state.n_components)
         sizes = np.diff(partition.offsets)
-        within = np.arange(sizes.max()) < sizes[:, None]
-        places = np.minimum(
-            partition.offsets[:-1, None] + np.arange(sizes.max()), partition.members.shape[0] - 1
-        )
-        candidates = np.where(within, partition.members[places], -1).astype(np.int32)
         components = relabelling.into[self.chain]
         numbers = np.flatnonzero(components >= 0)
         sums = np.zeros(partition.n_blocks)
@@ -147,16 +144,23 @@ class Chains:
             some = numbers[start : start + _BLOCK_ROWS]
             blocks = block_of[components[some]]
             weights = self.source.weights_of(some)[0]
+            candidates = partition.members_of(blocks[:, None])
             values = left_out_log_sums(
-                state, self.source.gather(some), weights / self.mean_weight, candidates[blocks]
+                state, self.source.gather(some), weights / self.mean_weight, candidates
             )
             sums += np.bincount(blocks, weights * values, partition.n_blocks)
             totals += np.bincount(blocks, weights, partition.n_blocks)
         return sums, totals, int(sizes[block_of[components[numbers]]].sum())
 
-    def rows_for_background(self, state: MixtureState, weight: float) -> tuple[float, np.ndarray]:
-        """Gain of a background of this weight, and the rows (n,) that it explains best."""
-        gain = 0.0
+    def rows_for_background(
+        self, state: MixtureState, weight: float, random: StepRandomness
+    ) -> tuple[float, np.ndarray]:
+        """Gain of a background of this weight, and the rows (n,) that it explains best.
+
+        Of very many components those nearest to a row stand for all.
+        """
+        gain, near = 0.0, None
+        routes = draw_routes(state, random) if state.n_components > _MOST_COMPARED else None
         found = [np.empty(0, dtype=np.int64)]
         for start in range(0, self.n_rows, _BLOCK_ROWS):
             numbers = np.arange(start, min(start + _BLOCK_ROWS, self.n_rows))
@@ -168,7 +172,9 @@ class Chains:
             # The component of its chain may not be the one that explains a row best.
             for first in range(0, far.shape[0], _FAR_ROWS):
                 some = far[first : first + _FAR_ROWS]
-                gains = there[some] - left_out_log_sums(state, rows[some], weights[some])
+                if routes is not None:
+                    near = near_components(state, rows[some], routes)
+                gains = there[some] - left_out_log_sums(state, rows[some], weights[some], near)
                 gain += float(weights[some] @ np.maximum(gains, 0.0))
                 found.append(numbers[some[gains > 0.0]])
         return gain, np.concatenate(found)

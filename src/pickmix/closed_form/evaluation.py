@@ -67,7 +67,7 @@ def _likeness(
         joint = np.ascontiguousarray(backend.log_joint_all(layout, model, rows).T)
     else:
         joint = backend.log_joint(layout, model, rows, candidates)
-    likeness = joint - log_weights(model)[some]
+    likeness = joint - log_weights(model, some)
     which = np.arange(joint.shape[1])[None] if candidates is None else candidates
     for level, first in zip(rows.T[layout.n_coordinates :], layout.offsets[:-1], strict=True):
         likeness -= model.tables[which, (level.astype(np.int64) + first)[:, None]]
@@ -93,17 +93,19 @@ def left_out_log_sums(
     if candidates is None:
         all_components = np.arange(state.n_components, dtype=np.int32)
         candidates = np.broadcast_to(all_components, (rows.shape[0], state.n_components))
-    counts = state.effective_rows()
+    counts = state.effective_rows(candidates)
     if candidates.shape[1] == 1:
-        every = np.arange(rows.shape[0])
-        pairs = LeftOutPairs(candidates[:, 0], likeness[:, 0], rows, every, row_weights)
-        falls = state.family.left_out_falls(state.model, state.prior, counts, pairs)
+        only, every = candidates[:, 0], np.arange(rows.shape[0])
+        pairs = LeftOutPairs(only, likeness[:, 0], rows, every, row_weights, counts[:, 0])
+        falls = state.family.left_out_falls(state.model, state.prior, pairs)
         return np.asarray(joint[:, 0] - falls)
     weights = np.exp(joint - joint.max(axis=1, keepdims=True))
     weights *= (row_weights / weights.sum(axis=1))[:, None]
     # Leaving out a row with negligible weight changes nothing, unless the component is empty.
-    some = np.nonzero((weights > _LITTLE) | ((counts < FEWEST_ROWS)[candidates]))
-    pairs = LeftOutPairs(candidates[some], likeness[some], rows, some[0], weights[some])
-    joint[some] -= state.family.left_out_falls(state.model, state.prior, counts, pairs)
+    some = np.nonzero((weights > _LITTLE) | (counts < FEWEST_ROWS))
+    pairs = LeftOutPairs(
+        candidates[some], likeness[some], rows, some[0], weights[some], counts[some]
+    )
+    joint[some] -= state.family.left_out_falls(state.model, state.prior, pairs)
     largest = joint.max(axis=1)
     return np.asarray(largest + np.log(np.exp(joint - largest[:, None]).sum(axis=1)))

@@ -170,7 +170,7 @@ class Relocation:
         if not state.family.has_background(prior):
             return False
         n_rows = float(self.chains.n_rows)
-        gain, rows = self.chains.rows_for_background(state, 1.0 / n_rows)
+        gain, rows = self.chains.rows_for_background(state, 1.0 / n_rows, random)
         staying = state.effective_rows() - np.bincount(
             self.chains.chain[rows], minlength=state.n_components
         )

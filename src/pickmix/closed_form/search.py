@@ -293,6 +293,14 @@ def _begin(
     return nearest, log_joint
 
 
+def near_components(mixture: MixtureState, rows: np.ndarray, routes: Routes) -> np.ndarray:
+    """Components (B, W) int32 of the cells nearest to rows (B, D), padded with -1."""
+    cells = routes.cells
+    places = mixture.family.row_positions(_without_gaps(mixture, rows))
+    n_nearest = min(routes.n_probes, cells.n_cells)
+    return cells.partition.members_of(cells.nearest(places, n_nearest, mixture.backend))
+
+
 def _without_gaps(mixture: MixtureState | FrozenMixture, rows: np.ndarray) -> np.ndarray:
     """Rows whose missing cells are filled from the nearest component, by their seen cells."""
     rows = rows[:, : mixture.layout.n_columns]

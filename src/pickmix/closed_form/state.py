@@ -156,9 +156,9 @@ class MixtureState:
         counts = np.zeros_like(mass)
         return np.asarray(np.divide(mass * mass, squares, out=counts, where=squares > 0.0))
 
-    def effective_rows(self) -> np.ndarray:
-        """Rows (K,) that each component accounts for, out of all rows."""
-        return np.asarray(self.masses * self.prior.n_rows)
+    def effective_rows(self, some: Any = slice(None)) -> np.ndarray:
+        """Rows that each of some components accounts for, out of all rows."""
+        return np.asarray(self.moments.mass[some] * self.model.decay[SCALE] * self.prior.n_rows)
 
     def positions(self) -> np.ndarray:
         """Positions (K, d) of the components for trees and cells."""

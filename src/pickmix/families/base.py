@@ -73,6 +73,7 @@ class LeftOutPairs(NamedTuple):
     rows: np.ndarray  # (B, D)
     which: np.ndarray  # (n,) The row of each pair.
     weights: np.ndarray  # (n,) Of the row in the component.
+    counts: np.ndarray  # (n,) Effective rows of the component.
 
 
 class Prior(abc.ABC):
@@ -275,16 +276,13 @@ class Family(abc.ABC):
             scores += np.einsum("kc,kc->k", model.linear, moments.mean - model.location)
         return np.asarray(scores)
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         """Decrease of log p(x | k), (n,), when component k is estimated without the row.
 
-        counts (K,) are effective rows. By default parameters cost one nat each, spread over the
-        rows.
+        By default parameters cost one nat each, spread over the rows.
         """
         own = self.n_parameters(2) - self.n_parameters(1)
-        return np.asarray(own * pairs.weights / np.maximum(counts[pairs.components], 1.0))
+        return np.asarray(own * pairs.weights / np.maximum(pairs.counts, 1.0))
 
     def has_background(self, prior: Prior) -> bool:
         """Whether a component may become a background of outlying rows."""

@@ -168,11 +168,9 @@ class Categorical(Family):
         model.tables[good] = np.log(np.maximum(shares, LEAST_PROBABILITY))
         return np.asarray(failures)
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         assert isinstance(prior, CategoricalPrior)
-        components, _, rows, which, weights = pairs
+        components, _, rows, which, weights, counts = pairs
         falls = np.zeros(components.shape[0])
         for q, first in enumerate(self.layout.offsets[:-1].tolist()):
             levels = rows[which, q]
@@ -180,7 +178,7 @@ class Categorical(Family):
             places = first + levels[seen].astype(np.int64)
             logs, weight = model.tables[components[seen], places], weights[seen]
             # Rows of the component and of the prior, all of them and of this level.
-            total = counts[components[seen]] + prior.counts[q]
+            total = counts[seen] + prior.counts[q]
             here = np.exp(logs) * total
             least = np.maximum(prior.counts[q] * prior.frequencies[places], LEAST_LEFT)
             here = np.maximum(here - weight, np.minimum(least, here))

@@ -156,15 +156,13 @@ class Gaussian(Family):
             model.location[prior.background] = 0.0
         return failures
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)
         components = pairs.components
         factors = np.zeros_like(components) if self.shared else components
         distances = 2.0 * np.maximum(model.log_normaliser[factors] - pairs.log_densities, 0.0)
-        own = prior.sample_shares(counts)[components]
-        falls = without_row(distances, pairs.weights, counts[components], own)
+        own = prior.sample_shares(components, pairs.counts)
+        falls = without_row(distances, pairs.weights, pairs.counts, own)
         return np.where((components == prior.background) & (components >= 0), 0.0, falls)
 
     def has_background(self, prior: Prior) -> bool:

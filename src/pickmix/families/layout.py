@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -216,6 +216,7 @@ def merge_groups(layout: Layout, moments: Moments, labels: np.ndarray) -> Moment
     return Moments(mass, squares, mean, scatter, mean_of(moments.counts))
 
 
-def log_weights(model: Model) -> np.ndarray:
-    """Logarithms of the weights in use, (K,), unnormalised."""
-    return np.asarray(np.maximum(model.log_mass + model.decay[LOG_SCALE], model.decay[LOG_FLOOR]))
+def log_weights(model: Model, some: Any = slice(None)) -> np.ndarray:
+    """Logarithms of the weights in use of some components, unnormalised."""
+    log_mass = model.log_mass[some] + model.decay[LOG_SCALE]
+    return np.asarray(np.maximum(log_mass, model.decay[LOG_FLOOR]))

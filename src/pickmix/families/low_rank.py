@@ -219,16 +219,14 @@ class LowRankGaussian(Family):
         f = shares[0, :n]
         return 1.0 / np.square(inverse[0]), columns[0, :, :n] / inverse[0][:, None], f / (1.0 - f)
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         """Decrease of log p(x | k), (n,), when component k is estimated without the row.
 
         The mean moves away from the row, directions lean less towards it, and its residual is
         missing from the noise variances.
         """
         assert isinstance(prior, LowRankPrior)
-        components, _, rows, which, weights = pairs
+        components, _, rows, which, weights, counts = pairs
         falls = np.zeros(components.shape[0])
         order = np.argsort(components, kind="stable")
         ends = np.flatnonzero(np.diff(components[order], prepend=-1, append=-1))
@@ -241,7 +239,9 @@ class LowRankGaussian(Family):
                     continue
                 # Where nothing was seen, a row is where the component is.
                 away = np.nan_to_num(rows[which[some], : self.n_features] - model.location[k])
-                falls[some] = self._falls(model, prior, float(counts[k]), k, away, weights[some])
+                falls[some] = self._falls(
+                    model, prior, float(counts[some[0]]), k, away, weights[some]
+                )
         return falls
 
     def _falls(

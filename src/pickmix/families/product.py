@@ -292,14 +292,12 @@ class Product(Family):
         one, other = (_join_moments(half) for half in zip(*pairs, strict=True))
         return one, other
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         falls = np.zeros(pairs.components.shape[0])
         for group, part in self._parts(prior):
             own = group.model(model)._replace(log_normaliser=model.log_normaliser)
             its_pairs = pairs._replace(rows=pairs.rows[:, group.positions])
-            falls += group.family.left_out_falls(own, part, counts, its_pairs)
+            falls += group.family.left_out_falls(own, part, its_pairs)
         return falls
 
     def negative_entropy(self, moments: Moments, shared: np.ndarray) -> np.ndarray:

@@ -92,8 +92,8 @@ class CovariancePrior(Prior):
         mean_variance = float(self.pooled @ unit) / float(unit @ unit)
         return self.form.on_diagonal(self.form.floors + 1e-10 * mean_variance + 1e-280)
 
-    def sample_shares(self, counts: np.ndarray) -> np.ndarray:
-        """Share (K,) of a covariance in use that comes from the component's rows."""
+    def sample_shares(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Share (U,) of a covariance in use that comes from the component's rows, so many."""
         return np.zeros_like(counts)
 
     @abc.abstractmethod
@@ -273,10 +273,10 @@ class ShrinkagePrior(CovariancePrior):
         least = _LEAST_SHRINKAGE * np.maximum(missing, 0.0)
         return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
-    def sample_shares(self, counts: np.ndarray) -> np.ndarray:
+    def sample_shares(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
         shrinkages = np.ones_like(counts)
         if self.form.products != "diagonal":
-            shrinkages = self.shrinkages(np.arange(counts.shape[0]), counts)
+            shrinkages = self.shrinkages(members, counts)
         return np.asarray(1.0 - shrinkages * (1.0 - self._kept))
 
     @property

@@ -176,18 +176,16 @@ class StudentT(FullGaussian):
         constants = log_constant(degrees, self.n_features) - _mean_tail(degrees, self.n_features)
         return np.asarray(super().negative_entropy(moments, shared) + constants)
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         assert isinstance(prior, CovariancePrior)
         k, D = pairs.components, self.n_features
-        degrees, n = model.tables[k, 0], counts[k]
+        degrees, n = model.tables[k, 0], pairs.counts
         half = 0.5 * (degrees + D)
         tails = np.maximum(model.log_normaliser[k] - pairs.log_densities, 0.0)
         distances = degrees * np.expm1(np.minimum(tails / half, 600.0))
         # A row that is left out changes the precisions of the others, by this much more.
         weights = pairs.weights * (2.0 * half + 2.0) / (degrees + distances)
-        own = prior.sample_shares(counts)[k]
+        own = prior.sample_shares(k, n)
         leverage, without = left_out_distances(distances, weights, n, own)
         falls = 0.5 * np.log1p(-leverage) + half * np.log1p(without / degrees) - tails
         return np.where(n - pairs.weights > FEWEST_ROWS, falls, NOTHING)

@@ -300,15 +300,13 @@ class TreeCategorical(Categorical):
         model.tables[good] = tables
         return np.asarray(failures)
 
-    def left_out_falls(
-        self, model: Model, prior: Prior, counts: np.ndarray, pairs: LeftOutPairs
-    ) -> np.ndarray:
+    def left_out_falls(self, model: Model, prior: Prior, pairs: LeftOutPairs) -> np.ndarray:
         assert isinstance(prior, TreePrior)
         places, components, which = self.places, pairs.components, pairs.which
         falls = np.zeros(components.shape[0])
         probabilities = np.exp(model.tables)
         first_number = components.astype(np.int64) * probabilities.shape[1]
-        effective = counts[components]
+        effective = pairs.counts
 
         def of(codes: np.ndarray, q: int) -> np.ndarray:
             return np.asarray(probabilities.ravel()[first_number + (places.offsets[q] + codes)])

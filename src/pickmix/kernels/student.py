@@ -42,7 +42,7 @@ def _evaluate(
         log_mass=zeros, log_normaliser=zeros, decay=np.array([1.0, 1.0, 0.0, -np.inf, 0.0])
     )
     some = np.arange(zeros.shape[0])[:, None] if which is None else np.maximum(which, 0)
-    degrees, constant = model.tables[some, 0], log_weights(model)[some]
+    degrees, constant = model.tables[some, 0], log_weights(model, some)
     if layout.is_partial(rows):
         # Of Gaussians, of the cells that were seen.
         joint, squares = backend.condition_pairs(plain, bare, rows, which)

@@ -76,6 +76,18 @@ class Partition:
     def n_blocks(self) -> int:
         return int(self.offsets.shape[0]) - 1
 
+    def members_of(self, blocks: np.ndarray) -> np.ndarray:
+        """Members of some blocks (B, P), all of a row of them after each other, padded with -1.
+
+        Block -1 has none.
+        """
+        sizes = np.diff(self.offsets)
+        numbers = np.arange(sizes.max())
+        places = np.minimum(self.offsets[blocks][..., None] + numbers, self.members.shape[0] - 1)
+        within = numbers < np.where(blocks >= 0, sizes[blocks], 0)[..., None]
+        found = np.where(within, self.members[places], -1)
+        return found.reshape(blocks.shape[0], -1).astype(np.int32)
+
     def block_of_position(self) -> np.ndarray:
         """Block of each place in `members`, (K,) int32."""
         return np.repeat(np.arange(self.n_blocks, dtype=np.int32), np.diff(self.offsets))

@@ -88,7 +88,7 @@ def natural_parameters(
         linear[:] = (precision @ location[:, :, None])[:, :, 0]
     else:
         linear[:] = 0.0
-    constant = log_weights(model)[members] + model.log_normaliser[factors]
+    constant = log_weights(model, members) + model.log_normaliser[factors]
     constant -= 0.5 * np.einsum("gc,gc->g", linear, location)
     if model.linear.shape[0]:
         slopes = model.linear[members]

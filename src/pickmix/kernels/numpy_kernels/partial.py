@@ -99,7 +99,7 @@ def condition(layout: Layout, model: Model, members: np.ndarray, rows: np.ndarra
     squares = np.square(white).sum(axis=2)
     log_roots = np.log(np.diagonal(root, axis1=2, axis2=3)).sum(axis=2)
     normaliser = -log_roots - 0.5 * LOG_2PI * masks.sum(axis=1)
-    log_joint = log_weights(model)[members][:, None] + normaliser[:, kinds] - 0.5 * squares
+    log_joint = log_weights(model, members)[:, None] + normaliser[:, kinds] - 0.5 * squares
     if model.linear.shape[0]:
         slopes = model.linear[members]
         counted = seen & ~bent

@@ -65,7 +65,7 @@ def _log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndar
     coordinates, levels = split_columns(layout, rows)
     factors = np.zeros_like(members) if model.factor.shape[0] == 1 else members
     away = coordinates - model.location[members][:, None, :]
-    out: np.ndarray = (log_weights(model)[members] + model.log_normaliser[factors])[:, None]
+    out: np.ndarray = (log_weights(model, members) + model.log_normaliser[factors])[:, None]
     if layout.is_diagonal:
         out = out - 0.5 * np.square(away * model.factor[factors][:, None, :]).sum(axis=2)
     elif layout.n_products:
@@ -374,7 +374,7 @@ def log_joint(layout: Layout, model: Model, rows: np.ndarray, candidates: np.nda
     coordinates, levels = split_columns(layout, rows)
     chosen = np.maximum(candidates, 0)
     factors = np.zeros_like(chosen) if model.factor.shape[0] == 1 else chosen
-    out: np.ndarray = log_weights(model)[chosen] + model.log_normaliser[factors]
+    out: np.ndarray = log_weights(model, chosen) + model.log_normaliser[factors]
     away = coordinates[:, None, :] - model.location[chosen]
     if layout.is_diagonal:
         out -= 0.5 * np.square(away * model.factor[factors]).sum(axis=2)
