@@ -241,12 +241,14 @@ class TableMixture(ClosedFormMixture):
                     self.n_jobs,
                 )
             fitted.schema_ = schema
-        rows, _ = encode(fitted.schema_, table)
+        rows, log_units = encode(fitted.schema_, table)
         if fitted.schema_ is not getattr(self, "schema_", None):
             fitted.schema_ = choose_scores(fitted.schema_, rows, self.covariance_type, self.n_jobs)
         maps = maps_of(fitted.schema_)
         if maps is not None:
-            rows, _ = maps.forward(spread_ties(fitted.schema_, rows))
+            rows, log_slopes = maps.forward(spread_ties(fitted.schema_, rows))
+            log_units = log_units + log_slopes
+        options |= {"log_units": log_units.sum(axis=1)}
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
         self.__dict__.update(fitted.__dict__)
 
