@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
 from pickmix_experiments.anomalies import anomalies
 from pickmix_experiments.datasets import COMPONENTS, SETTINGS, TABLES, choose, find
+from pickmix_experiments.evidence import every
 from pickmix_experiments.methods import METHODS
 from pickmix_experiments.runner import Worker
 from pickmix_experiments.runs import BenchRun
@@ -42,6 +43,7 @@ def bench() -> None:
       gaussian  mixtures of Gaussians with full covariances, mostly on drawn rows
       tables    the same mixtures on real tables
       anomalies the detector of unusual rows, beside published ones
+      all       these and all other questions of the page of benchmarks
 
     \b
     Examples:
@@ -54,6 +56,7 @@ def bench() -> None:
 
 
 bench.add_command(anomalies)
+bench.add_command(every, "all")
 
 
 def _several(name: str, to: str, names: Collection[str], about: str) -> Callable[..., Any]:

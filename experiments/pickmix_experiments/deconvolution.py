@@ -1,4 +1,4 @@
-"""Extreme deconvolution by exact EM in NumPy: the rival of `noisy_rows.py`.
+"""Extreme deconvolution by exact EM in NumPy: the peer of the question `noise`.
 
 Bovy, Hogg and Roweis (2011): row n is v_n + e_n with v_n from a Gaussian mixture and e_n from
 N(0, S_n), S_n known. The E-step needs N(x_n; m_k, V_k + S_n) for all pairs of rows and components,
