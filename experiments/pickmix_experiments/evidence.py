@@ -117,7 +117,9 @@ def timed(call: Callable[..., Result], *arguments: Any) -> tuple[Result, Line]:
 
 def data_folder() -> Path:
     """Return the folder that PICKMIX_DATA names; questions say what they need in it."""
-    return Path(os.environ["PICKMIX_DATA"])
+    if not (folder := os.environ.get("PICKMIX_DATA")):
+        raise FileNotFoundError("PICKMIX_DATA must name the folder with the data")
+    return Path(folder)
 
 
 def facts() -> Line:
@@ -172,11 +174,17 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
-def ask(name: str, out: Path, quick: bool = False, pool: Executor | None = None) -> list[Line]:
+def process(most: int | None = None) -> ProcessPoolExecutor:
+    """Start a process that measures so many cells, and then another one."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, context, warm_up, max_tasks_per_child=most)
+
+
+def ask(name: str, out: Path, quick: bool = False, shared: Executor | None = None) -> list[Line]:
     """Measure the cells that the file of a question lacks; return the rows of all its cells.
 
-    Cells are measured in a process beside this one, a new one for each but for quick ones, so that
-    memory of one does not count for the next.
+    Each cell is measured in a process of its own, so that memory of one does not count for the
+    next; or in one that is shared.
     """
     question, path = load(name), out / f"{name}.jsonl"
     cells, lines = list(question.cells(quick)), read(path)
@@ -188,8 +196,7 @@ def ask(name: str, out: Path, quick: bool = False, pool: Executor | None = None)
     lacking = [cell for cell in cells if not rows_of(cell)]
     if lacking:
         out.mkdir(parents=True, exist_ok=True)
-        context, most = multiprocessing.get_context("spawn"), None if quick else 1
-        pool = pool or ProcessPoolExecutor(1, context, warm_up, max_tasks_per_child=most)
+        pool = shared or process(most=1)
         try:
             for cell in lacking:
                 made = pool.submit(perform, name, cell, out).result()
@@ -202,10 +209,9 @@ def ask(name: str, out: Path, quick: bool = False, pool: Executor | None = None)
                 for line in made[:1]:
                     if line["outcome"] != "done":
                         click.echo(f"{name} {cell}: {line['outcome']}", err=True)
-        except BrokenProcessPool:
-            click.echo(f"{name}: the process ended (out of memory?)", err=True)
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            if pool is not shared:
+                pool.shutdown(wait=False, cancel_futures=True)
     return [line for cell in cells for line in rows_of(cell)]
 
 
@@ -220,11 +226,11 @@ def table(name: str, lines: list[Line]) -> str:
     values = [key for key in question.values if key in frame]
     groups = frame.groupby([key for key in question.by if key in frame], sort=False, dropna=False)
     found = groups[values].mean().reset_index()
-    cells = [[_text(value) for value in row] for row in found.itertuples(index=False)]
+    cells = [[text_of(value) for value in row] for row in found.itertuples(index=False)]
     return pipes(list(found.columns), cells, range(found.shape[1] - len(values)))
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     if not isinstance(value, float | np.floating):
         return str(value)
     number = float(value)
@@ -267,12 +273,17 @@ def every(only: tuple[str, ...], quick: bool, out: Path, show_list: bool) -> Non
     missing = {name: load(name).missing for name in names}
     if show_list:
         show_table((name, QUESTIONS[name] + (missing[name] and " (left out)")) for name in names)
+    # Importing and loading kernels takes longer than many a quick cell.
+    shared = process() if quick and not show_list else None
     for name in () if show_list else names:
         if missing[name]:
             continue
         started = time.perf_counter()
         try:
-            lines = ask(name, out, quick)
+            lines = ask(name, out, quick, shared)
+        except BrokenProcessPool:
+            click.echo(f"{name}: the process ended (out of memory?)", err=True)
+            lines, shared = [], process() if quick else None
         except KeyboardInterrupt:
             click.echo("Interrupted; the same command resumes from here.", err=True)
             click.get_current_context().exit(INTERRUPTED_EXIT_CODE)

@@ -72,7 +72,7 @@ def test_an_error_is_a_row_and_is_tried_again(tmp_path, capsys, monkeypatch):
     file = tmp_path / "made-up.jsonl"
     for expected in ([], [0.25], [0.25]):
         with ThreadPoolExecutor(1) as pool:
-            found = ask("made-up", tmp_path, pool=pool)
+            found = ask("made-up", tmp_path, shared=pool)
         assert [line["flagged"] for line in found] == expected
         if not found:
             # As a killed process may leave it.
@@ -85,12 +85,14 @@ def test_an_error_is_a_row_and_is_tried_again(tmp_path, capsys, monkeypatch):
 def test_a_script_gives_what_it_prints(tmp_path, monkeypatch):
     from pickmix_experiments.questions import scripts
 
-    (tmp_path / "small.py").write_text(
-        "import sys\nprint('words\\n| a |\\n|---|\\n|', *sys.argv[1:])"
-    )
+    code = "import sys\nprint('words\\n| a |\\n|---|\\n|', *sys.argv[1:])"
+    (tmp_path / "small.py").write_text(code)
     monkeypatch.setattr(scripts, "FOLDER", tmp_path)
     monkeypatch.setenv("PICKMIX_BENCH_OUT", str(tmp_path))
-    (line,) = scripts.run("small.py {out}")
-    assert line["output"] == f"| a |\n|---|\n| {tmp_path / 'scripts'}"
+    monkeypatch.setenv("PICKMIX_DATA", "a folder")
+    (line,) = scripts.run("small.py {data}/file")
+    assert (
+        line["output"] == f"| a |\n|---|\n| a folder/file --out {tmp_path / 'small-py-data-file'}"
+    )
     with pytest.raises(FileNotFoundError, match=r"expected missing\.py in"):
         next(scripts.run("missing.py"))
