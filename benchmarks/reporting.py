@@ -52,10 +52,7 @@ def print_machine() -> None:
     print(f"{machine('numpy', 'scipy', 'scikit-learn', 'numba')}; {_clock} clock", flush=True)
 
 
-_clocks: dict[str, Callable[[], float]] = {
-    "wall": time.perf_counter,
-    "cpu": time.process_time,
-}
+_clocks = {"wall": time.perf_counter, "cpu": time.process_time}
 _clock = "wall"
 
 

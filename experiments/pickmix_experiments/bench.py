@@ -151,8 +151,8 @@ def tables(
     than 4 K rows to fit. A seed is another start on the same rows.
 
     The folder gets tables.jsonl, a line of JSON per run, and from it tables.md (a summary, and
-    medians over seeds) and tables.png. All tables take hours. After Ctrl-C, the same command
-    resumes where it stopped and repeats nothing.
+    medians over seeds). All tables take hours. After Ctrl-C, the same command resumes where it
+    stopped and repeats nothing.
 
     \b
     Examples:
@@ -278,11 +278,9 @@ def _write_page(store: Store, missing: Mapping[str, str] | None) -> None:
     from pickmix_experiments import bench_pages
 
     cases = bench_pages.Cases(store.rows)
-    if store.path.stem == "gaussian":
-        title, drawn = "Gaussian mixtures", bench_pages.draw_settings(cases, store.path.parent)
-    else:
-        title, drawn = "Real tables", bench_pages.draw_gains(cases, store.path.with_suffix(".png"))
-    page = store.path.with_suffix(".md")
+    is_gaussian, page = store.path.stem == "gaussian", store.path.with_suffix(".md")
+    title = "Gaussian mixtures" if is_gaussian else "Real tables"
+    drawn = bench_pages.draw_settings(cases, store.path.parent) if is_gaussian else []
     page.write_text(bench_pages.page(title, cases, missing, drawn), encoding="utf-8")
     n = len(drawn)
     click.echo(f"wrote {page}" + (f" and {n} picture{'' if n == 1 else 's'}" if n else ""))

@@ -80,18 +80,19 @@ class Question:
     cells: Callable[[bool], Iterable[Line]]
     #: Takes a cell as keywords; gives a row for each method.
     measure: Callable[..., Iterable[Line]]
-    by: tuple[str, ...]
-    values: tuple[str, ...]
+    #: Columns of the printed table: settings, and values.
+    by: str
+    values: str
     #: Files in the folder that PICKMIX_DATA names.
-    needs: tuple[str, ...] = ()
+    needs: str = ""
 
     @property
     def missing(self) -> str:
         """Why the question cannot be asked here; nothing if it can."""
-        folder = os.environ.get("PICKMIX_DATA")
-        if self.needs and not folder:
-            return f"PICKMIX_DATA is not set; it must name a folder with {', '.join(self.needs)}"
-        gone = [name for name in self.needs if not Path(folder or "", name).exists()]
+        folder, needs = os.environ.get("PICKMIX_DATA"), self.needs.split()
+        if needs and not folder:
+            return f"PICKMIX_DATA is not set; it must name a folder with {', '.join(needs)}"
+        gone = [name for name in needs if not Path(folder or "", name).exists()]
         return f"not in the folder that PICKMIX_DATA names: {', '.join(gone)}" if gone else ""
 
 
@@ -223,8 +224,9 @@ def table(name: str, lines: list[Line]) -> str:
     if "output" in lines[0]:
         return "\n\n".join(line["output"] for line in lines)
     frame = pd.DataFrame(lines)
-    values = [key for key in question.values if key in frame]
-    groups = frame.groupby([key for key in question.by if key in frame], sort=False, dropna=False)
+    values = [key for key in question.values.split() if key in frame]
+    by = [key for key in question.by.split() if key in frame]
+    groups = frame.groupby(by, sort=False, dropna=False)
     found = groups[values].mean().reset_index()
     cells = [[text_of(value) for value in row] for row in found.itertuples(index=False)]
     return pipes(list(found.columns), cells, range(found.shape[1] - len(values)))

@@ -66,7 +66,7 @@ def test_an_error_is_a_row_and_is_tried_again(tmp_path, capsys, monkeypatch):
         yield {"method": "made up", "flagged": 0.25}
 
     question = evidence.Question(
-        lambda quick: [{"n_rows": 1, "seed": 0}], measure, ("method",), ("flagged",)
+        lambda quick: [{"n_rows": 1, "seed": 0}], measure, "method", "flagged"
     )
     monkeypatch.setattr(evidence, "load", lambda name: question)
     file = tmp_path / "made-up.jsonl"

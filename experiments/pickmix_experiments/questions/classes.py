@@ -77,10 +77,5 @@ def measure(set: str, labels: float, seed: int) -> Iterator[Line]:
         yield line | seconds
 
 
-QUESTION = Question(
-    cells,
-    measure,
-    ("set", "labels", "method"),
-    ("accuracy", "log_loss", "cpu_seconds"),
-    ("imputation/blood.csv", "synthetic/adult-train.csv"),
-)
+NEEDS = "imputation/blood.csv synthetic/adult-train.csv"
+QUESTION = Question(cells, measure, "set labels method", "accuracy log_loss cpu_seconds", NEEDS)

@@ -55,4 +55,4 @@ def measure(n_rows: int, K: int) -> Iterator[Line]:
             yield line("two worker processes", *timed(fit, stack))
 
 
-QUESTION = Question(cells, measure, ("n_rows", "K", "method", "bits"), ("seconds",))
+QUESTION = Question(cells, measure, "n_rows K method bits", "seconds")

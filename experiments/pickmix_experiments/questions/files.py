@@ -150,9 +150,5 @@ def _detector(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
     yield {"method": "fit", "flagged": flagged, **seconds, "megabytes": memory.megabytes}
 
 
-QUESTION = Question(
-    cells,
-    measure,
-    ("case", "n_rows", "K", "method"),
-    ("held_out", "truth", "seconds", "ns", "label_seconds", "rand", "flagged", "megabytes"),
-)
+VALUES = "held_out truth seconds ns label_seconds rand flagged megabytes"
+QUESTION = Question(cells, measure, "case n_rows K method", VALUES)

@@ -15,23 +15,19 @@ from collections.abc import Iterator
 from pickmix_experiments.evidence import Line, Question
 
 _CODE = """
-import time
+import sys, time
 import numpy as np
 from pickmix import FamilyMixture, GaussianMixture
 from pickmix.data.rotated import generate
 from sklearn.datasets import load_iris
-rng = np.random.default_rng(0)
-if {kind!r} == "iris":
-    X = load_iris().data
-elif {kind!r} == "poisson":
-    X = rng.poisson(np.exp(rng.normal(1.0, 1.0, ({K}, 8)))[rng.integers({K}, size={n_rows})])
+kind, K, n_rows = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+rng, mixture = np.random.default_rng(0), FamilyMixture("poisson", K, random_state=0)
+if kind == "poisson":
+    X = rng.poisson(np.exp(rng.normal(1.0, 1.0, (K, 8)))[rng.integers(K, size=n_rows)])
 else:
-    X = generate({K}, 8, 0.09, random_state=0).sample({n_rows}, random_state=1)[0]
-if {kind!r} == "poisson":
-    mixture = FamilyMixture("poisson", {K}, random_state=0)
-else:
-    kind = "full" if {kind!r} == "iris" else {kind!r}
-    mixture = GaussianMixture({K}, covariance_type=kind, random_state=0)
+    X = generate(300, 8, 0.09, random_state=0).sample(n_rows, random_state=1)[0]
+    X, kind = (load_iris().data, "full") if kind == "iris" else (X, kind)
+    mixture = GaussianMixture(K, covariance_type=kind, random_state=0)
 started = time.perf_counter()
 mixture.fit(X)
 print(time.perf_counter() - started, mixture.compile_seconds_)
@@ -46,17 +42,15 @@ def measure(n_rows: int, all_kinds: bool) -> Iterator[Line]:
     kinds = ("iris", "full", "full", "diag", "tied", "poisson")
     with tempfile.TemporaryDirectory() as cache:
         for number, kind in enumerate(kinds if all_kinds else kinds[:1]):
-            code = _CODE.format(kind=kind, K=3 if kind == "iris" else 300, n_rows=n_rows)
+            words = [kind, "3" if kind == "iris" else "300", str(n_rows)]
+            environment = os.environ | {"NUMBA_CACHE_DIR": cache}
+            command = [sys.executable, "-c", _CODE, *words]
             done = subprocess.run(
-                [sys.executable, "-c", code],
-                env=os.environ | {"NUMBA_CACHE_DIR": cache},
-                capture_output=True,
-                text=True,
-                check=True,
+                command, env=environment, capture_output=True, text=True, check=True
             )
             seconds, compiling = map(float, done.stdout.split())
             method = f"{kind}, again" if kind in kinds[:number] else kind
             yield {"method": method, "seconds": seconds, "of_which_compiling": compiling}
 
 
-QUESTION = Question(cells, measure, ("method", "n_rows"), ("seconds", "of_which_compiling"))
+QUESTION = Question(cells, measure, "method n_rows", "seconds of_which_compiling")

@@ -62,8 +62,5 @@ def measure(setting: str, missing: float, seed: int, K: int, n_rows: int) -> Ite
 
 
 QUESTION = Question(
-    cells,
-    measure,
-    ("setting", "missing", "method"),
-    ("held_out", "truth", "seconds", "cpu_seconds", "pass_seconds"),
+    cells, measure, "setting missing method", "held_out truth seconds cpu_seconds pass_seconds"
 )

@@ -91,10 +91,5 @@ def measure(set: str, seed: int) -> Iterator[Line]:
         yield {"method": f"{row['method']} (published)", **values}
 
 
-QUESTION = Question(
-    cells,
-    measure,
-    ("set", "method"),
-    ("mae", "draws", "best", "rank_mae", "rank_best", "cpu_seconds"),
-    ("imputation/published.csv",),
-)
+VALUES = "mae draws best rank_mae rank_best cpu_seconds"
+QUESTION = Question(cells, measure, "set method", VALUES, "imputation/published.csv")

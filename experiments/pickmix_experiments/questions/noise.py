@@ -21,7 +21,6 @@ from pickmix.data.rotated import generate
 from pickmix_experiments import deconvolution
 from pickmix_experiments.datasets import GaussianParameters
 from pickmix_experiments.evidence import Line, Question
-from pickmix_experiments.runner import cpu_count
 
 _WIDTH, _SOME = 0.1, 5_000
 Curve = list[tuple[float, float]]
@@ -44,8 +43,7 @@ def _fit(X: np.ndarray, noise: np.ndarray | None, K: int, seed: int, new: np.nda
         curve.append((begun - started - measuring, info.estimator().score(new[:_SOME])))
         measuring += time.process_time() - begun
 
-    given: Any = {} if noise is None else {"noise": noise}
-    mixture = GaussianMixture(K, random_state=seed, callbacks=watch).fit(X, **given)
+    mixture = GaussianMixture(K, random_state=seed, callbacks=watch).fit(X, noise=noise)
     curve.append((time.process_time() - started - measuring, mixture.score(new[:_SOME])))
     parameters = mixture.weights_, mixture.means_, mixture.covariances_
     return parameters, curve, float(mixture.trace_[-1]["epoch"])
@@ -61,17 +59,7 @@ def _deconvolve(
         last[:] = [model]
         curve.append((seconds, GaussianParameters(*model).score_samples(new[:_SOME]).mean()))
 
-    n_iterations, _ = deconvolution.fit(
-        X,
-        noise,
-        K,
-        max_seconds=most_seconds,
-        tol=1e-4,
-        score=watch,
-        seed=seed,
-        n_threads=cpu_count(),
-        clock=time.process_time,
-    )
+    n_iterations = deconvolution.fit(X, noise, K, seed, most_seconds, watch)
     return last[0], curve, float(n_iterations)
 
 
@@ -104,8 +92,5 @@ def measure(seed: int, K: int, n_rows: int, most_seconds: float) -> Iterator[Lin
 
 
 QUESTION = Question(
-    cells,
-    measure,
-    ("method",),
-    ("held_out", "truth", "best", "cpu_seconds", "pass_seconds", "to_common"),
+    cells, measure, "method", "held_out truth best cpu_seconds pass_seconds to_common"
 )

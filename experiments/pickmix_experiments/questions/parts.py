@@ -50,8 +50,5 @@ def measure(setting: str, variant: str, seed: int, K: int, n_rows: int) -> Itera
 
 
 QUESTION = Question(
-    cells,
-    measure,
-    ("setting", "variant"),
-    ("held_out", "seconds", "cpu_seconds", "evaluations_per_row"),
+    cells, measure, "setting variant", "held_out seconds cpu_seconds evaluations_per_row"
 )

@@ -19,10 +19,7 @@ from pickmix.data import rotated
 from pickmix_experiments.datasets import standardised
 from pickmix_experiments.evidence import Line, Question, data_folder, timed
 
-TABLES = (
-    *("shuttle", "cytometry", "bike", "mammography", "skin", "tamielectric"),
-    *("uk-accidents", "kin40k"),
-)
+TABLES = "shuttle cytometry bike mammography skin tamielectric uk-accidents kin40k".split()
 _MOST_ROWS = 30_000
 
 
@@ -78,6 +75,4 @@ def measure(case: str, K: int, rows_each: int, seed: int) -> Iterator[Line]:
     yield {"method": "fit with the true K", "test": right.score(test), **seconds}
 
 
-QUESTION = Question(
-    cells, measure, ("case", "K", "method"), ("chosen", "test", "seconds"), ("tables/shuttle.npz",)
-)
+QUESTION = Question(cells, measure, "case K method", "chosen test seconds", "tables/shuttle.npz")

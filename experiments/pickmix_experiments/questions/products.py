@@ -49,4 +49,4 @@ def measure(n_rows: int) -> Iterator[Line]:
         yield {"method": method, "cpu_seconds": float(done.stdout)}
 
 
-QUESTION = Question(cells, measure, ("method",), ("cpu_seconds",))
+QUESTION = Question(cells, measure, "method", "cpu_seconds")

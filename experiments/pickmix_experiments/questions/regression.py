@@ -104,10 +104,6 @@ def _quantiles(name: str, seed: int, n_rows: int) -> Iterator[Line]:
         yield line | {"coverage": float(inside.mean()), **seconds}
 
 
-QUESTION = Question(
-    cells,
-    measure,
-    ("case", "set", "method"),
-    ("log_density", "rmse", "K", "crps", "coverage", "cpu_seconds"),
-    ("uci-regression/energy.npz", "tables/bike.npz"),
-)
+VALUES = "log_density rmse K crps coverage cpu_seconds"
+NEEDS = "uci-regression/energy.npz tables/bike.npz"
+QUESTION = Question(cells, measure, "case set method", VALUES, NEEDS)

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pickmix_experiments.evidence import Line, Question
 
@@ -52,59 +51,49 @@ def run(command: str) -> Iterator[Line]:
     yield {"output": shown, "program_megabytes": memory}
 
 
-def _script(quick: str, full: tuple[str, ...], *needs: str) -> Question:
+def _script(quick: str, needs: str = "", *full: str) -> Question:
     def cells(is_quick: bool) -> list[Line]:
-        return [{"command": command} for command in ((quick,) if is_quick else full)]
+        return [{"command": command} for command in ((quick,) if is_quick else commands)]
 
-    return Question(cells, run, ("command",), (), needs)
+    commands = full or (quick.split()[0],)
+    return Question(cells, run, "command", "", needs)
 
 
-# A small run, those at full size, and files that they need.
-_SCRIPTS: dict[str, tuple[Any, ...]] = {
-    "tables": ("pickmix bench tables --quick", ("pickmix bench tables --max-seconds 600",)),
-    "gaussian": ("pickmix bench gaussian --quick", ("pickmix bench gaussian --max-seconds 1800",)),
-    "anomalies": (
+# A small run, files that it needs, and runs at full size, if these are not the script alone.
+SCRIPTS = {
+    "tables": _script("pickmix bench tables --quick", "", "pickmix bench tables --max-seconds 600"),
+    "gaussian": _script("pickmix bench gaussian --quick", "", "pickmix bench gaussian"),
+    "anomalies": _script(
         "pickmix bench anomalies --seeds 1 --set 45_wine --set 6_cardio",
-        ("pickmix bench anomalies",),
         "adbench/published-semi.csv",
+        "pickmix bench anomalies",
     ),
-    "small-tables": ("small_tables.py --quick", ("small_tables.py",)),
-    "automatic-number": (
-        "automatic_number.py --only generated-5",
-        ("automatic_number.py",),
-        *("tables/shuttle.npz", "loda/iris/normal.txt"),
+    "small-tables": _script("small_tables.py --quick"),
+    "automatic-number": _script(
+        "automatic_number.py --only generated-5", "tables/shuttle.npz loda/iris/normal.txt"
     ),
-    "proposals": ("proposals.py --quick", ("proposals.py",)),
-    "visits": ("visit_cost.py --quick", ("visit_cost.py", "visit_cost.py --parts --clock cpu")),
-    "million": ("million.py --components 1000 --rows 20000 --groups 20", ("million.py",)),
-    "drawn-tables": (
-        "drawn_tables.py --quick --sets magic",
-        ("drawn_tables.py",),
-        "synthetic/magic-train.csv",
+    "proposals": _script("proposals.py --quick"),
+    "visits": _script(
+        "visit_cost.py --quick", "", "visit_cost.py", "visit_cost.py --parts --clock cpu"
     ),
-    "synthetic-rows": ("synthetic_rows.py --quick --sets penguins", ("synthetic_rows.py",)),
-    "binary-tables": ("binary_tables.py --quick", ("binary_tables.py",), "debd/nltcs.npz"),
-    "conditional-density": (
-        "conditional_density.py --quick --sets energy",
-        ("conditional_density.py",),
-        "uci-regression/energy.npz",
+    "million": _script("million.py --components 1000 --rows 20000 --groups 20"),
+    "drawn-tables": _script("drawn_tables.py --quick --sets magic", "synthetic/magic-train.csv"),
+    "synthetic-rows": _script("synthetic_rows.py --quick --sets penguins"),
+    "binary-tables": _script("binary_tables.py --quick", "debd/nltcs.npz"),
+    "conditional-density": _script(
+        "conditional_density.py --quick --sets energy", "uci-regression/energy.npz"
     ),
-    "mixed-table": ("mixed_table.py --quick", ("mixed_table.py",)),
-    "low-rank": (
+    "mixed-table": _script("mixed_table.py --quick"),
+    "low-rank": _script(
         "low_rank.py digits",
-        (
-            *("low_rank.py visits", "low_rank.py digits", "low_rank.py gaps"),
-            *("low_rank.py embeddings {data}/wide/embeddings512.npz", "low_rank.py generated"),
-        ),
+        "",
+        *(f"low_rank.py {part}" for part in ("visits", "digits", "gaps", "generated")),
+        "low_rank.py embeddings {data}/wide/embeddings512.npz",
     ),
-    "deep": (
-        "deep_tables.py --quick",
-        ("deep_tables.py", "deep_partition.py"),
-        "loda/iris/normal.txt",
+    "deep": _script(
+        "deep_tables.py --quick", "loda/iris/normal.txt", "deep_tables.py", "deep_partition.py"
     ),
-    "deep-speed": (
-        "deep_speed.py --rounds 1 --seconds 0.02 --clock cpu",
-        ("deep_speed.py --clock cpu",),
+    "deep-speed": _script(
+        "deep_speed.py --rounds 1 --seconds 0.02 --clock cpu", "", "deep_speed.py --clock cpu"
     ),
 }
-SCRIPTS = {name: _script(*commands) for name, commands in _SCRIPTS.items()}

@@ -72,6 +72,4 @@ def measure(case: str, K: int, rounds: int, n_steps: int) -> Iterator[Line]:
         yield line | {"ratio": float(np.median([a / b for a, b in pairs]))}
 
 
-QUESTION = Question(
-    cells, measure, ("case", "K", "method"), ("iteration_seconds", "step_seconds", "ratio")
-)
+QUESTION = Question(cells, measure, "case K method", "iteration_seconds step_seconds ratio")

@@ -80,8 +80,5 @@ def _queries(K: int) -> Iterator[Line]:
 
 
 QUESTION = Question(
-    cells,
-    measure,
-    ("case", "K", "method"),
-    ("value", "seconds", "megabytes", "error", "equal", "time_ratio"),
+    cells, measure, "case K method", "value seconds megabytes error equal time_ratio"
 )

@@ -42,6 +42,4 @@ def measure(n_rows: int, seed: int) -> Iterator[Line]:
         yield line
 
 
-QUESTION = Question(
-    cells, measure, ("method", "n_rows"), ("flagged", "hits", "alarms", "cpu_seconds")
-)
+QUESTION = Question(cells, measure, "method n_rows", "flagged hits alarms cpu_seconds")

@@ -42,4 +42,4 @@ def measure(K: int) -> Iterator[Line]:
             yield {"method": method, **seconds, "megabytes": (peak_bytes() - before) / 1e6}
 
 
-QUESTION = Question(cells, measure, ("K", "method"), ("seconds", "cpu_seconds", "megabytes"))
+QUESTION = Question(cells, measure, "K method", "seconds cpu_seconds megabytes")

@@ -38,9 +38,5 @@ def measure(set: str, seed: int) -> Iterator[Line]:
 
 
 QUESTION = Question(
-    cells,
-    measure,
-    ("set", "method"),
-    ("test", "K", "seconds", "cpu_seconds"),
-    ("loda/iris/normal.txt",),
+    cells, measure, "set method", "test K seconds cpu_seconds", "loda/iris/normal.txt"
 )

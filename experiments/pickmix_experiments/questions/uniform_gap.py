@@ -39,6 +39,4 @@ def measure(steps: int, shrinkage: bool, annealing: bool, seed: int) -> Iterator
     yield {"log_likelihood": end, "truth": truth, "seconds": row["wall_seconds"]}
 
 
-QUESTION = Question(
-    cells, measure, ("steps", "shrinkage", "annealing"), ("log_likelihood", "truth", "seconds")
-)
+QUESTION = Question(cells, measure, "steps shrinkage annealing", "log_likelihood truth seconds")
