@@ -16,7 +16,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -175,10 +175,10 @@ def read(path: Path) -> list[Line]:
     return lines
 
 
-def process(most: int | None = None) -> ProcessPoolExecutor:
-    """Start a process that measures so many cells, and then another one."""
+def process(n: int = 1, most: int | None = None) -> ProcessPoolExecutor:
+    """Start processes, new ones after so many cells."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, context, warm_up, max_tasks_per_child=most)
+    return ProcessPoolExecutor(n, context, warm_up, max_tasks_per_child=most)
 
 
 def ask(name: str, out: Path, quick: bool = False, shared: Executor | None = None) -> list[Line]:
@@ -275,22 +275,22 @@ def every(only: tuple[str, ...], quick: bool, out: Path, show_list: bool) -> Non
     missing = {name: load(name).missing for name in names}
     if show_list:
         show_table((name, QUESTIONS[name] + (missing[name] and " (left out)")) for name in names)
-    # Importing and loading kernels takes longer than many a quick cell.
-    shared = process() if quick and not show_list else None
-    for name in () if show_list else names:
-        if missing[name]:
-            continue
-        started = time.perf_counter()
-        try:
-            lines = ask(name, out, quick, shared)
-        except BrokenProcessPool:
-            click.echo(f"{name}: the process ended (out of memory?)", err=True)
-            lines, shared = [], process() if quick else None
-        except KeyboardInterrupt:
-            click.echo("Interrupted; the same command resumes from here.", err=True)
-            click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
-        click.echo(f"\n## {name}: {QUESTIONS[name]}\n\n{table(name, lines)}\n")
-        click.echo(f"({time.perf_counter() - started:.0f} s)")
+    asked = [name for name in names if not missing[name] and not show_list]
+    # Small runs share processes, two at a time: their seconds mean little. Others are alone.
+    shared = process(2) if quick and asked else None
+    with ThreadPoolExecutor(2 if quick else 1) as threads:
+        futures = {name: threads.submit(ask, name, out, quick, shared) for name in asked}
+        for name, future in futures.items():
+            try:
+                lines = future.result()
+            except BrokenProcessPool:
+                lines = []
+                click.echo(f"{name}: the process ended (out of memory?)", err=True)
+            except KeyboardInterrupt:
+                threads.shutdown(wait=False, cancel_futures=True)
+                click.echo("Interrupted; the same command resumes from here.", err=True)
+                click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
+            click.echo(f"\n## {name}: {QUESTIONS[name]}\n\n{table(name, lines)}\n")
     for name in names:
         if missing[name]:
             click.echo(f"left out: {name}: {missing[name]}")

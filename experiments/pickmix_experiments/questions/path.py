@@ -19,7 +19,7 @@ from pickmix.data import rotated
 from pickmix_experiments.datasets import standardised
 from pickmix_experiments.evidence import Line, Question, data_folder, timed
 
-TABLES = "shuttle cytometry bike mammography skin tamielectric uk-accidents kin40k".split()
+TABLES = "shuttle cytometry bike mammography skin tamielectric uk-accidents kin40k"
 _MOST_ROWS = 30_000
 
 
@@ -27,7 +27,7 @@ def cells(quick: bool) -> Iterator[Line]:
     for case, K in (("separate", 50), ("overlapping", 50), ("separate", 300), ("overlapping", 300)):
         if not quick or K == 50:
             yield {"case": case, "K": K, "rows_each": 100 if quick else 333, "seed": 0}
-    for case in ("uk-accidents",) if quick else ("birch1", *TABLES):
+    for case in ("uk-accidents",) if quick else ("birch1", *TABLES.split()):
         K = 100 if case == "birch1" else 128
         yield {"case": case, "K": K, "rows_each": 20 if quick else 0, "seed": 0}
 
@@ -61,7 +61,7 @@ def measure(case: str, K: int, rows_each: int, seed: int) -> Iterator[Line]:
     )
     line = {"method": "path", "chosen": chosen, "test": refitted.score(test)}
     yield line | {"seconds": seconds["seconds"] + following["seconds"]}
-    if case in TABLES:
+    if case in TABLES.split():
         numbers = [K for K in (8, 16, 32, 64, 128, 256) if len(train) >= 20 * K]
         fits, seconds = timed(lambda: [fit(K) for K in numbers])
         best = max(fits, key=lambda mixture: mixture.score(validation))
