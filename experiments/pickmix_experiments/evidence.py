@@ -12,6 +12,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import time
 import warnings
@@ -139,13 +140,24 @@ def facts() -> Line:
     }
 
 
-def warm_up() -> None:
-    """Load or compile kernels, so that no clock counts it."""
+def begin() -> None:
+    """Begin a process: Ctrl-C is for the parent, and kernels are there before a clock starts."""
     from pickmix import GaussianMixture
 
+    if hasattr(os, "setsid"):
+        os.setsid()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GaussianMixture(300, max_iter=1).fit(np.random.default_rng(0).normal(size=(20_000, 4)))
+
+
+def end() -> None:
+    """End the processes, and programs that they run."""
+    for child in multiprocessing.active_children():
+        if child.pid is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
 
 
 def perform(name: str, cell: Line, out: Path) -> list[Line]:
@@ -178,7 +190,7 @@ def read(path: Path) -> list[Line]:
 def process(n: int = 1, most: int | None = None) -> ProcessPoolExecutor:
     """Start processes, new ones after so many cells."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(n, context, warm_up, max_tasks_per_child=most)
+    return ProcessPoolExecutor(n, context, begin, max_tasks_per_child=most)
 
 
 def ask(name: str, out: Path, quick: bool = False, shared: Executor | None = None) -> list[Line]:
@@ -288,6 +300,7 @@ def every(only: tuple[str, ...], quick: bool, out: Path, show_list: bool) -> Non
                 click.echo(f"{name}: the process ended (out of memory?)", err=True)
             except KeyboardInterrupt:
                 threads.shutdown(wait=False, cancel_futures=True)
+                end()
                 click.echo("Interrupted; the same command resumes from here.", err=True)
                 click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
             click.echo(f"\n## {name}: {QUESTIONS[name]}\n\n{table(name, lines)}\n")

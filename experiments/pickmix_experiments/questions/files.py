@@ -58,14 +58,9 @@ class Memory:
 
 
 def cells(quick: bool) -> Iterator[Line]:
-    sizes: list[tuple[str, int, int]] = [
-        ("rows", 300_000_000, 10_000),
-        ("cells", 40_000_000, 60),
-        ("detector", 10_000_000, 50),
-    ]
-    if quick:
-        sizes = [("rows", 200_000, 100), ("cells", 100_000, 30)]
-    for case, n_rows, K in sizes:
+    full = (("rows", 3 * 10**8, 10_000), ("cells", 4 * 10**7, 60), ("detector", 10**7, 50))
+    small = (("rows", 200_000, 100), ("cells", 100_000, 30))
+    for case, n_rows, K in small if quick else full:
         yield {"case": case, "n_rows": n_rows, "K": K}
 
 

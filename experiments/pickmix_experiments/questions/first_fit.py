@@ -45,10 +45,8 @@ def measure(n_rows: int, all_kinds: bool) -> Iterator[Line]:
             words = [kind, "3" if kind == "iris" else "300", str(n_rows)]
             environment = os.environ | {"NUMBA_CACHE_DIR": cache}
             command = [sys.executable, "-c", _CODE, *words]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=True
-            )
-            seconds, compiling = map(float, done.stdout.split())
+            printed = subprocess.check_output(command, env=environment, text=True)
+            seconds, compiling = map(float, printed.split())
             method = f"{kind}, again" if kind in kinds[:number] else kind
             yield {"method": method, "seconds": seconds, "of_which_compiling": compiling}
 
