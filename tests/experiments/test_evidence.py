@@ -3,10 +3,12 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy.stats import multivariate_normal
 
-from pickmix_experiments import evidence
+from pickmix_experiments import deconvolution, evidence
 from pickmix_experiments.bench import bench
 from pickmix_experiments.evidence import QUESTIONS, ask, load, read, table
 
@@ -96,3 +98,24 @@ def test_a_script_gives_what_it_prints(tmp_path, monkeypatch):
     )
     with pytest.raises(FileNotFoundError, match=r"expected missing\.py in"):
         next(scripts.run("missing.py"))
+
+
+def test_deconvolution_is_em_of_rows_with_noise():
+    rng = np.random.default_rng(0)
+    noise = rng.uniform(0.1, 2.0, (300, 3))
+    rows = rng.normal(size=(300, 3)) + 3.0 * rng.integers(2, size=(300, 1))
+    rows += np.sqrt(noise) * rng.normal(size=noise.shape)
+    model = deconvolution.start(rows, noise, 2, 0)
+    parts = [
+        [w * multivariate_normal(m, V + np.diag(S)).pdf(x) for w, m, V in zip(*model, strict=True)]
+        for x, S in zip(rows[:20], noise[:20], strict=True)
+    ]
+    expected = np.log(np.sum(parts, axis=1))
+    np.testing.assert_allclose(deconvolution.log_density(rows[:20], noise[:20], model), expected)
+    likelihoods = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(20):
+            model, likelihood = deconvolution.iterate(rows, noise, model, pool)
+            likelihoods.append(likelihood)
+    assert np.all(np.diff(likelihoods) > -1e-5)
+    assert likelihoods[-1] > likelihoods[0] + 0.001
