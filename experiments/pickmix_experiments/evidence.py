@@ -232,7 +232,7 @@ def table(name: str, lines: list[Line]) -> str:
     """Return the table of a question: means over seeds, or what a script printed."""
     question = load(name)
     if not lines:
-        return "no rows"
+        return "no rows: it failed, or is measured at full size only"
     if "output" in lines[0]:
         return "\n\n".join(line["output"] for line in lines)
     frame = pd.DataFrame(lines)

@@ -10,6 +10,7 @@ so without the page cache. Files lie in the folder that TMPDIR names: 10 GB at f
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -29,32 +30,26 @@ _CHUNK = 500_000
 _POPULATIONS, _MARKERS, _RARE = 30, 20, 4
 
 
-class Memory:
-    """The largest amount of anonymous memory, looked at ten times a second (Linux)."""
+@contextlib.contextmanager
+def watch() -> Iterator[Line]:
+    """Look at anonymous memory ten times a second: the most above what was there (Linux)."""
 
-    def __enter__(self) -> Memory:
-        self._before = self._largest = self._now()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    @property
-    def megabytes(self) -> float:
-        return (self._largest - self._before) / 1e6
-
-    @staticmethod
-    def _now() -> int:
+    def now() -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("RssAnon")))
 
-    def _watch(self) -> None:
-        while not self._ended.wait(0.1):
-            self._largest = max(self._largest, self._now())
+    def look() -> None:
+        while not ended.wait(0.1):
+            found["megabytes"] = max(found["megabytes"], (now() - before) / 1e6)
+
+    found, before, ended = {"megabytes": 0.0}, now(), threading.Event()
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        ended.set()
+        thread.join()
 
 
 def cells(quick: bool) -> Iterator[Line]:
@@ -90,13 +85,13 @@ def _rows(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
     new = truth.sample(20_000, random_state=10**6)[0]
     known = float(truth.score_samples(new).mean())
     for method in ("rows.npy", "rows.parquet", "array"):
-        with Memory() as memory:
+        with watch() as memory:
             X = np.array(rows[: n_rows // 10]) if method == "array" else folder / method
             mixture, seconds = timed(pickmix.GaussianMixture(K, random_state=0).fit, X)
         work = float(mixture.trace_["seconds"][-1])
         line = {"method": method, "held_out": mixture.score(new), "truth": known, **seconds}
         line |= {"ns": 1e9 * work / mixture.n_component_evaluations_}
-        yield line | {"megabytes": memory.megabytes}
+        yield line | memory
 
 
 def _cells(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
@@ -125,13 +120,13 @@ def _cells(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
                 part = source.read(first, last)
                 labels[first:last] = mixture.predict(part, level=_POPULATIONS)
 
-    with Memory() as memory:
+    with watch() as memory:
         mixture, seconds = timed(pickmix.GaussianMixture(K, random_state=0).fit, file)
         _, labelling = timed(label, mixture)
     some = np.random.default_rng(1).choice(n_rows, min(200_000, n_rows), False)
     rand = float(adjusted_rand_score(populations[some], labels[some]))
     line = {"method": "fit and label", **seconds, "label_seconds": labelling["seconds"]}
-    yield line | {"rand": rand, "megabytes": memory.megabytes}
+    yield line | {"rand": rand} | memory
 
 
 def _detector(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
@@ -139,10 +134,10 @@ def _detector(folder: Path, n_rows: int, K: int) -> Iterator[Line]:
 
     _draw(overlapping(K, 10, 0.05, random_state=0), folder / "rows.npy", n_rows, 10)
     detector = pickmix.MixtureDetector(0.001, random_state=0)
-    with Memory() as memory:
+    with watch() as memory:
         _, seconds = timed(detector.fit, folder / "rows.npy")
     flagged = int(detector.labels_.sum())
-    yield {"method": "fit", "flagged": flagged, **seconds, "megabytes": memory.megabytes}
+    yield {"method": "fit", "flagged": flagged, **seconds, **memory}
 
 
 VALUES = "held_out truth seconds ns label_seconds rand flagged megabytes"
