@@ -3,7 +3,8 @@
 #   make test       install, then all checks, and tests but for slow ones
 #   make test-all   the same with slow tests
 #   make docs       install, then build the documentation site
-#   make bench      install, then compare with other libraries; ARGS="tables --quick" are its arguments
+#   make bench-quick  install, then measure every question of the benchmarks, small: some five minutes
+#   make bench      the same at full size, which takes days and resumes; ARGS="tables --quick" is a part of it
 #   make reproduce  install, then draw the paper again; ARGS="figure-2 --repetitions 1"
 #   make dist       build wheel and source distribution, and try them on every Python at hand
 #   make lock       resolve the requirements anew
@@ -28,7 +29,7 @@ SOURCES_HASH := $(shell $(PYTHON) -c 'import hashlib, pathlib; \
 NUMBA_CACHE := .cache/numba-$(SOURCES_HASH)
 export NUMBA_CACHE_DIR := $(CURDIR)/$(NUMBA_CACHE)
 
-.PHONY: run test test-all lint docs bench reproduce dist lock clean numba-cache
+.PHONY: run test test-all lint docs bench bench-quick reproduce dist lock clean numba-cache
 
 run: $(VENV)/run.stamp numba-cache
 	$(BIN)/pickmix fit --out $(OUT)
@@ -64,10 +65,11 @@ docs: $(VENV)/docs.stamp numba-cache
 	@echo "The site is in $(SITE)/index.html"
 
 # Verbs of the package in experiments/, which is not part of pickmix.
-bench: ARGS ?= gaussian --quick
+bench: ARGS ?= all
+bench-quick: ARGS ?= all --quick
 reproduce: ARGS ?= --all --quick
-bench reproduce: $(VENV)/test.stamp numba-cache
-	$(BIN)/pickmix $@ $(ARGS)
+bench bench-quick reproduce: $(VENV)/test.stamp numba-cache
+	$(BIN)/pickmix $(@:-quick=) $(ARGS)
 
 # The build backend is the locked one. Each archive is installed into a clean environment and used.
 dist: $(VENV)/run.stamp

@@ -46,7 +46,7 @@ from pickmix.selection.randomness import StepRandomness
 
 N_COMPONENTS = 50
 TRUE_CLUSTERS, TRUE_RANK = 200, 8
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("PICKMIX_BENCH_OUT", Path(__file__).parent / "results"))
 
 
 def record(name: str, **values: object) -> None:

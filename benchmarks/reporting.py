@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from pickmix_experiments import runner
+from pickmix_experiments.evidence import Line, data_folder, text_of
 from pickmix_experiments.tables import pipes
 
-Line = dict[str, Any]
+__all__ = ["Line", "data_folder"]
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -34,12 +34,6 @@ def parser_for(description: str | None, seeds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def machine(*packages: str) -> str:
-    """Say what runs, and on what."""
-    cores = f"{runner.cpu_count()} cores of {runner.cpu_name()}"
-    return f"{runner.versions(packages)}; {cores}; load {os.getloadavg()[0]:.1f}"
-
-
 def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
     """Return the options of the command line; the clock is set, and the machine printed."""
     arguments = parser.parse_args()
@@ -48,14 +42,17 @@ def begin(parser: argparse.ArgumentParser) -> argparse.Namespace:
     return arguments
 
 
+def machine(*packages: str) -> str:
+    """Say what runs, and on what."""
+    cores = f"{runner.cpu_count()} cores of {runner.cpu_name()}"
+    return f"{runner.versions(packages)}; {cores}; load {os.getloadavg()[0]:.1f}"
+
+
 def print_machine() -> None:
     print(f"{machine('numpy', 'scipy', 'scikit-learn', 'numba')}; {_clock} clock", flush=True)
 
 
-_clocks: dict[str, Callable[[], float]] = {
-    "wall": time.perf_counter,
-    "cpu": time.process_time,
-}
+_clocks = {"wall": time.perf_counter, "cpu": time.process_time}
 _clock = "wall"
 
 
@@ -81,14 +78,8 @@ def print_table(title: str, lines: Iterable[Line]) -> None:
     """Print lines with the same keys as a table in Markdown."""
     lines = list(lines)
     if lines:
-        cells = [[_text(value) for value in line.values()] for line in lines]
+        cells = [[text_of(value) for value in line.values()] for line in lines]
         print(f"\n{title}\n\n{pipes(list(lines[0]), cells, range(len(lines[0])))}\n", flush=True)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return "-" if np.isnan(value) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:.0f}"
-    return str(value)
 
 
 def medians(lines: Iterable[Line], by: tuple[str, ...], values: tuple[str, ...]) -> list[Line]:
@@ -101,11 +92,3 @@ def write_lines(folder: Path, name: str, lines: list[Line]) -> None:
     """Write lines to a .csv file, numbers with six digits."""
     folder.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(lines).to_csv(folder / name, index=False, float_format="%.6g")
-
-
-def data_folder() -> Path:
-    """The folder that the environment variable PICKMIX_DATA names."""
-    folder = os.environ.get("PICKMIX_DATA")
-    if not folder:
-        raise SystemExit("PICKMIX_DATA must name the folder that holds tables/NAME.npz")
-    return Path(folder)

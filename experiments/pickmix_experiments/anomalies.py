@@ -28,6 +28,7 @@ from pickmix import MixtureDetector
 from pickmix.cli.console import clear_errors
 from pickmix.model.scales import WIDTHS, Tails
 from pickmix_experiments.datasets import data_file
+from pickmix_experiments.evidence import read
 
 SETTINGS = ("semi", "unsup")
 OURS, FOREST = "pickmix", "isolation forest"
@@ -219,9 +220,7 @@ def anomalies(
             raise ValueError(f"--set: expected one of {', '.join(files)}, got {name!r}")
     out.mkdir(parents=True, exist_ok=True)
     store = out / "anomalies.jsonl"
-    results = []
-    if store.exists():
-        results = [json.loads(line) for line in store.read_text(encoding="utf-8").splitlines()]
+    results = read(store)
     known = {(r["set"], r["setting"], r["seed"], r["ablation"]) for r in results}
     for seed in range(seeds):
         for name in sets or files:

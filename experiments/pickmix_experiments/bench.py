@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from pickmix.cli.console import INTERRUPTED_EXIT_CODE, clear_errors, show_table
 from pickmix_experiments.anomalies import anomalies
 from pickmix_experiments.datasets import COMPONENTS, SETTINGS, TABLES, choose, find
+from pickmix_experiments.evidence import every
 from pickmix_experiments.methods import METHODS
 from pickmix_experiments.runner import Worker
 from pickmix_experiments.runs import BenchRun
@@ -42,6 +43,7 @@ def bench() -> None:
       gaussian  mixtures of Gaussians with full covariances, mostly on drawn rows
       tables    the same mixtures on real tables
       anomalies the detector of unusual rows, beside published ones
+      all       these and all other questions of the page of benchmarks
 
     \b
     Examples:
@@ -54,6 +56,7 @@ def bench() -> None:
 
 
 bench.add_command(anomalies)
+bench.add_command(every, "all")
 
 
 def _several(name: str, to: str, names: Collection[str], about: str) -> Callable[..., Any]:
@@ -148,8 +151,8 @@ def tables(
     than 4 K rows to fit. A seed is another start on the same rows.
 
     The folder gets tables.jsonl, a line of JSON per run, and from it tables.md (a summary, and
-    medians over seeds) and tables.png. All tables take hours. After Ctrl-C, the same command
-    resumes where it stopped and repeats nothing.
+    medians over seeds). All tables take hours. After Ctrl-C, the same command resumes where it
+    stopped and repeats nothing.
 
     \b
     Examples:
@@ -275,11 +278,9 @@ def _write_page(store: Store, missing: Mapping[str, str] | None) -> None:
     from pickmix_experiments import bench_pages
 
     cases = bench_pages.Cases(store.rows)
-    if store.path.stem == "gaussian":
-        title, drawn = "Gaussian mixtures", bench_pages.draw_settings(cases, store.path.parent)
-    else:
-        title, drawn = "Real tables", bench_pages.draw_gains(cases, store.path.with_suffix(".png"))
-    page = store.path.with_suffix(".md")
+    is_gaussian, page = store.path.stem == "gaussian", store.path.with_suffix(".md")
+    title = "Gaussian mixtures" if is_gaussian else "Real tables"
+    drawn = bench_pages.draw_settings(cases, store.path.parent) if is_gaussian else []
     page.write_text(bench_pages.page(title, cases, missing, drawn), encoding="utf-8")
     n = len(drawn)
     click.echo(f"wrote {page}" + (f" and {n} picture{'' if n == 1 else 's'}" if n else ""))

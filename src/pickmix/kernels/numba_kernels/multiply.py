@@ -1,9 +1,10 @@
 """Products that the compiled sweeps are made of, as pieces of LLVM.
 
 Numba's loops keep sums in memory and test arrays for overlap first; here sums stay in registers, as
-in BLAS (benchmarks/products.py measures the gain). BLAS itself would start threads, and pays only
-for larger matrices. These are products of a small matrix with a tile of rows, four rows at a time:
-evaluating by factors or products, and adding up moments. Both also exist as plain loops.
+in BLAS (`pickmix bench all --only products` measures the gain). BLAS itself would start threads,
+and pays only for larger matrices. These are products of a small matrix with a tile of rows, four
+rows at a time: evaluating by factors or products, and adding up moments. Both also exist as plain
+loops.
 """
 
 # Numba infers types here, as in the kernels.

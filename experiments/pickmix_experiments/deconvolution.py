@@ -1,4 +1,4 @@
-"""Extreme deconvolution by exact EM in NumPy: the rival of `noisy_rows.py`.
+"""Extreme deconvolution by exact EM in NumPy: the peer of the question `noise`.
 
 Bovy, Hogg and Roweis (2011): row n is v_n + e_n with v_n from a Gaussian mixture and e_n from
 N(0, S_n), S_n known. The E-step needs N(x_n; m_k, V_k + S_n) for all pairs of rows and components,
@@ -13,15 +13,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
+from time import process_time
 
 import numpy as np
 from scipy.special import logsumexp
 from sklearn.cluster import KMeans
 
+from pickmix_experiments.runner import cpu_count
+
 Parameters = tuple[np.ndarray, np.ndarray, np.ndarray]
+Score = Callable[[Parameters, float], None]
 # So many pairs of a row and a component at a time: what stays in the cache.
 _PAIRS = 20_000
-_NEGLIGIBLE = 1e-9
+_NEGLIGIBLE, _TOLERANCE = 1e-9, 1e-4
 
 
 def factors(matrices: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
@@ -169,34 +173,25 @@ def start(rows: np.ndarray, noise: np.ndarray, n_components: int, seed: int) -> 
 
 
 def fit(
-    rows: np.ndarray,
-    noise: np.ndarray,
-    n_components: int,
-    *,
-    max_seconds: float,
-    tol: float,
-    score: Callable[[Parameters, float], None],
-    seed: int,
-    n_threads: int,
-    clock: Callable[[], float],
-) -> tuple[int, bool]:
-    """EM until the likelihood per row rises by less than `tol` or time is up.
+    rows: np.ndarray, noise: np.ndarray, K: int, seed: int, most_seconds: float, score: Score
+) -> int:
+    """EM until the likelihood per row rises by less than 1e-4 or processor time is up.
 
-    `score` is called with parameters and seconds after the start and each iteration. The clock
-    stops meanwhile. Returns the number of iterations, and whether they converged.
+    `score` is called with parameters and seconds after the start and each iteration; the clock
+    stops meanwhile. Returns the number of iterations.
     """
-    began = clock()
-    now = start(rows, noise, n_components, seed)
-    seconds, before, n_iterations = clock() - began, -np.inf, 0
+    began = process_time()
+    now = start(rows, noise, K, seed)
+    seconds, before, n_iterations = process_time() - began, -np.inf, 0
     score(now, seconds)
-    with ThreadPoolExecutor(n_threads) as pool:
-        while seconds < max_seconds:
-            began = clock()
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        while seconds < most_seconds:
+            began = process_time()
             now, likelihood = iterate(rows, noise, now, pool)
-            seconds += clock() - began
+            seconds += process_time() - began
             n_iterations += 1
             score(now, seconds)
-            if likelihood - before < tol:
-                return n_iterations, True
+            if likelihood - before < _TOLERANCE:
+                break
             before = likelihood
-    return n_iterations, False
+    return n_iterations
