@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,21 @@ if TYPE_CHECKING:
 _BLOCK_NUMBERS = 4_000_000
 # Rows of a block in queries of trees.
 _TREE_ROWS = 256
+
+
+# Draws whose mean and covariance stand for a component, and rows drawn at a time.
+_LIKE_DRAWS, _DRAWN_ROWS = 512, 8192
+# What is wider, and how many times the covariance.
+_WIDE_SHARE, _WIDE = 0.1, 4.0
+
+
+class Normals(NamedTuple):
+    """Gaussians that children of the root are mixtures of."""
+
+    children: np.ndarray  # (M,)
+    shares: np.ndarray  # (M,) Of their child; those of a child sum to one.
+    means: np.ndarray  # (M, D)
+    covariances: np.ndarray  # (M, D, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +104,46 @@ class Fitted:
         uniforms = StepRandomness(seed, 0).uniforms(Stream.POSTERIOR, every, self.network.n_slots)
         draw, size = compiled(_draw_trees, self.network), self._block_rows(rows.shape[0])
         return np.concatenate(self._by_blocks(draw, size, rows, uniforms))
+
+    def normals(self) -> tuple[Normals, bool]:
+        """Gaussians that the mixture consists of, or is like, and whether it consists of them.
+
+        Of children of the root that are not mixtures of Gaussians, draws give a mean and a
+        covariance. A share is wider, so that no ratio of densities is far above one.
+        """
+        found: list[Normals] = []
+        with precision("float64"), kept_programs():
+            tables = to_jax(self.tables, "float64")
+            known = compiled(type(self.network).normals, self.network)(tables)
+        if known is not None:
+            children, shares, means, roots = (np.asarray(values) for values in known)
+            kept = shares > 0.0
+            covariances = roots[kept] @ roots[kept].swapaxes(1, 2)
+            found = [Normals(children[kept], shares[kept], means[kept], covariances)]
+        every = np.arange(self.log_weights.shape[0])
+        rest = every if known is None else np.setdiff1d(every, found[0].children)
+        n_draws = max(_LIKE_DRAWS, 4 * self.network.n_features)
+        for first in range(0, rest.shape[0], max(1, _DRAWN_ROWS // n_draws)):
+            some = rest[first : first + max(1, _DRAWN_ROWS // n_draws)]
+            rows = self._draws_of(some, n_draws)
+            means = rows.mean(axis=1)
+            away = rows - means[:, None]
+            covariances = away.swapaxes(1, 2) @ away / n_draws
+            for share, factor in ((1.0 - _WIDE_SHARE, 1.0), (_WIDE_SHARE, _WIDE)):
+                shares = np.full(some.shape[0], share)
+                found.append(Normals(some, shares, means, factor * covariances))
+        joined = Normals(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+        return joined, not rest.shape[0]
+
+    def _draws_of(self, children: np.ndarray, n_draws: int) -> np.ndarray:
+        """Draws (n, n_draws, D) from each of some children (n,) of the root."""
+        K = self.log_weights.shape[0]
+        uniforms = np.random.default_rng(0).random((len(children) * n_draws, self.network.n_slots))
+        # Of equal weights, so that the first uniform chooses the child.
+        uniforms[:, 0] = (children.repeat(n_draws) + 0.5) / K
+        with kept_programs():
+            rows, _ = replace(self, log_weights=np.zeros(K)).draw_rows(uniforms, 0)
+        return rows.reshape(children.shape[0], n_draws, -1)
 
     # Of sum-product-transform networks.
 

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pickmix.checks import refuse_overflow
+from pickmix.families.registry import make_family
 from pickmix.gradient.network import Network
 from pickmix.gradient.queries import Fitted, posterior, top
+from pickmix.model.deep_rows import DrawnRows, GaussianRows
 from pickmix.model.frame import Frame
+from pickmix.model.mixture import MixtureModel
+
+# Added to variances, as a share of the mean variance: few draws may lie in a plane.
+_FLAT = 1e-10
+
+
+class Gaussians(NamedTuple):
+    """A mixture of Gaussians that a deep mixture is, or is like."""
+
+    model: MixtureModel
+    starts: np.ndarray  # (K,) Where the Gaussians of each child of the root begin.
+    are_exact: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +40,21 @@ class DeepModel:
     dtype: str
     #: The network for rows that have missing cells; None if they must be complete.
     for_missing: Callable[[Network], Network] | None = None
+    #: Columns (d,) of the network that the mixture is about; None if it is about all.
+    columns: np.ndarray | None = None
 
     @property
     def n_components(self) -> int:
         return int(self.weights.shape[0])
 
     @property
-    def n_columns(self) -> int:
+    def n_features(self) -> int:
+        """Columns of the network."""
         return int(self.frame.center.shape[0])
+
+    @property
+    def n_columns(self) -> int:
+        return self.n_features if self.columns is None else int(self.columns.shape[0])
 
     @property
     def n_parameters(self) -> int:
@@ -55,8 +77,66 @@ class DeepModel:
         fitted = Fitted(network, self.tables, self.log_weights, self.dtype)
         return fitted, self.frame.to_model(rows)
 
+    @cached_property
+    def gaussians(self) -> Gaussians:
+        """The Gaussians that components are or are like, of all columns of the network."""
+        fitted = Fitted(self.network, self.tables, self.log_weights, self.dtype)
+        normals, are_exact = fitted.normals()
+        order = np.argsort(normals.children, kind="stable")
+        children, shares, means, covariances = (array[order] for array in normals)
+        scale: np.ndarray = np.diag(self.frame.scale)
+        if self.frame.whitening is not None:
+            scale = scale @ np.linalg.inv(self.frame.whitening).T
+        covariances = scale @ covariances @ scale.T
+        if not are_exact:
+            sizes = np.trace(covariances, axis1=1, axis2=2) / self.n_features
+            covariances += _FLAT * sizes[:, None, None] * np.eye(self.n_features)
+        parameters = {"means": self.frame.from_model(means), "covariances": covariances}
+        family = make_family("full", np.zeros((1, self.n_features)), 0.0)
+        model = MixtureModel(family, shares * self.weights[children], parameters)
+        return Gaussians(model, np.searchsorted(children, np.arange(self.n_components)), are_exact)
+
+    def by_child(self, weights: np.ndarray) -> np.ndarray:
+        """Sums (n, K) of weights (n, M) of the Gaussians of each child of the root."""
+        return np.asarray(np.add.reduceat(weights, self.gaussians.starts, axis=1))
+
+    def whole(self, rows: np.ndarray) -> np.ndarray:
+        """Rows (N, D) with all columns of the network, NaN where they are not the mixture's."""
+        if self.columns is None:
+            return rows
+        whole = np.full((rows.shape[0], self.n_features), np.nan)
+        whole[:, self.columns] = rows
+        return whole
+
+    def query_rows(self, rows: np.ndarray, names: np.ndarray | None = None) -> GaussianRows:
+        """Rows that may have gaps, and their numbers in messages."""
+        kind = GaussianRows if self.gaussians.are_exact else DrawnRows
+        return kind(self, rows, names)
+
+    def _with_gaps(
+        self,
+        rows: np.ndarray,
+        complete: Callable[[np.ndarray], np.ndarray],
+        partial: Callable[[GaussianRows], np.ndarray],
+    ) -> np.ndarray:
+        """Answers about rows, of which some have gaps that the network does not know."""
+        whole = self.whole(rows)
+        has_gaps = np.isnan(whole).any(axis=1)
+        if self.for_missing is not None or not has_gaps.any():
+            return complete(whole)
+        answers = partial(self.query_rows(rows[has_gaps], np.flatnonzero(has_gaps)))
+        every = np.empty((rows.shape[0], *answers.shape[1:]))
+        every[has_gaps] = answers
+        if not has_gaps.all():
+            every[~has_gaps] = complete(whole[~has_gaps])
+        return every
+
     def score_samples(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,)."""
+        return self._with_gaps(rows, self.score_whole, lambda some: some.log_densities())
+
+    def score_whole(self, rows: np.ndarray) -> np.ndarray:
+        """Log-densities (N,) of rows of the network."""
         fitted, rows = self.in_frame(rows)
         scores = fitted.score_samples(rows)
         refuse_overflow(scores)
@@ -76,12 +156,25 @@ class DeepModel:
 
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K)."""
+        return self._with_gaps(rows, self.posterior_whole, lambda some: some.weights())
+
+    def posterior_whole(self, rows: np.ndarray) -> np.ndarray:
+        """Posterior probabilities of components (N, K), given rows of the network."""
         return self._query(posterior, rows)[0].astype(np.float64)
 
     def top_components(self, rows: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components (N, m) and their posterior probabilities (N, m)."""
-        components, probabilities, _ = self._query(lambda values: top(values, m), rows)
+        whole = self.whole(rows)
+        if self.for_missing is None and np.isnan(whole).any():
+            probabilities = self.predict_proba(rows)
+            components = np.argsort(-probabilities, axis=1, kind="stable")[:, :m]
+            return components, np.take_along_axis(probabilities, components, axis=1)
+        components, probabilities, _ = self._query(lambda values: top(values, m), whole)
         return components, probabilities.astype(np.float64)
+
+    def marginal(self, columns: np.ndarray) -> DeepModel:
+        """The mixture of some columns (d,), in their order."""
+        return replace(self, columns=columns if self.columns is None else self.columns[columns])
 
     def sample(self, n_rows: int, random: Any) -> tuple[np.ndarray, np.ndarray]:
         """Draw rows (N, D), grouped by component, and their components (N,), by a RandomState."""
@@ -90,4 +183,5 @@ class DeepModel:
         fitted = Fitted(self.network, self.tables, self.log_weights, self.dtype)
         rows, choices = fitted.draw_rows(uniforms, seed)
         order = np.argsort(choices[:, 0], kind="stable")
-        return self.frame.from_model(rows[order]), choices[order, 0]
+        drawn = self.frame.from_model(rows[order])
+        return drawn if self.columns is None else drawn[:, self.columns], choices[order, 0]
