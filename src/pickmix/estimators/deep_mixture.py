@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix import checks
 from pickmix.checks import require
-from pickmix.estimators.conditional_queries import ConditionalQueries
+from pickmix.estimators.mixture_queries import ConditionalQueries
 from pickmix.estimators.queries import DensityQueries, warn_about_outcome
 from pickmix.estimators.row_sources import (
     by_chunks,
@@ -429,6 +429,10 @@ class DeepMixture(
             some.feature_names_in_ = self.feature_names_in_[columns]
         return some
 
+    def _random(self, random_state: Any) -> np.random.RandomState:
+        seed = self.random_state if random_state is None else random_state
+        return checks.check_randomness(seed)
+
     def _query_rows(
         self, terms: Columns, rows: np.ndarray, noise: Any, numbers: np.ndarray | None = None
     ) -> QueryRows:
@@ -441,27 +445,17 @@ class DeepMixture(
     def effective_draws(self, X: Any) -> np.ndarray:
         """How many independent draws the answers about rows with missing values are worth, (N,).
 
-        Infinite where answers are exact: of complete rows, and of all rows if components are
-        Gaussians, as those of networks are, and of flows that have not left their start. Else
-        missing cells are drawn from Gaussians that are like the components, and weighted draws
-        answer. An estimate of a log-density is then off by about one over the root of this number,
-        a mean by as many standard deviations.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D)
-            NaN marks missing cells.
+        Infinite where answers are exact: of complete rows, and where all components are Gaussians,
+        as in most networks, and flows that have not left their start. Else missing cells are drawn
+        from Gaussians that are like the components, and draws are weighed. A log-density is then
+        off by about one over the root of this number, a mean by as many standard deviations.
         """
-        rows = self._read(X).astype(np.float64)
-        return self._query_rows(self._columns, rows, None).effective_draws()
+        return self._query_rows(self._columns, self._read(X), None).effective_draws()
 
     def _read(self, X: Any) -> np.ndarray:
         require_jax()
         check_is_fitted(self)
-        rows = read_numbers(self, X)
-        if not self._fills_gaps():
-            _refuse_missing(self, rows, "X")
-        return rows
+        return _check_seen(self, X, takes_gaps=self._fills_gaps())
 
     @by_chunks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -496,33 +490,6 @@ class DeepMixture(
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         return self.model_.top_components(self._read(X), m)
 
-    def sample(
-        self, n_samples: int = 1, random_state: checks.RandomSeed = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw rows from the fitted mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-        random_state : int, RandomState, Generator or None, default=None
-            None means that of the estimator.
-
-        Returns
-        -------
-        X : (n_samples, D) array
-            Grouped by component.
-        y : (n_samples,) array
-            Components.
-        """
-        require_jax()
-        check_is_fitted(self)
-        checks.check_integer("n_samples", n_samples, 1)
-        seed = self.random_state if random_state is None else random_state
-        return self.model_.sample(n_samples, checks.check_randomness(seed))
-
-    def _n_parameters(self) -> int:
-        return self.model_.n_parameters
-
 
 # -- rows, which deep fits need in memory ---------------------------------------------------
 
@@ -556,10 +523,12 @@ def _read_batch(
     return _check(estimator, X, sample_weight, reset=False)
 
 
-def _check_seen(estimator: Any, X: Any, parameter: str = "X") -> np.ndarray:
+def _check_seen(
+    estimator: Any, X: Any, parameter: str = "X", takes_gaps: bool = False
+) -> np.ndarray:
     """Rows (N, D) with the columns that an estimator has learnt, with NaN if it takes them."""
     rows = read_numbers(estimator, X)
-    if not estimator._takes_missing():
+    if not (takes_gaps or estimator._takes_missing()):
         _refuse_missing(estimator, rows, parameter)
     return rows
 

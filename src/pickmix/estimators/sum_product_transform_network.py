@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from pickmix.checks import RandomSeed, check_integer, check_randomness
+from pickmix.checks import check_integer, check_randomness
 from pickmix.estimators.deep_mixture import DeepMixture, require_jax
 from pickmix.gradient.settings import check_number_of
 from pickmix.inputs.arrays import naming_cells, without_mask
@@ -192,36 +192,25 @@ class SumProductTransformNetwork(DeepMixture):
         return scores
 
     def sample_conditional(  # type: ignore[override]
-        self,
-        X: Any,
-        columns: Sequence[int] | None = None,
-        random_state: RandomSeed = None,
-        *,
-        where: Mapping[Any, Any] | None = None,
-    ) -> Any:
+        self, X: Any, columns: Sequence[int]
+    ) -> np.ndarray:
         """Draw the other columns, given some: one full row for each row of X.
 
-        Exact for networks without transforms. Without `columns` for all networks, as for other
-        mixtures: fill in the missing cells of X (N, D) by one draw each.
+        Exact for networks without transforms.
 
         Parameters
         ----------
         X : array-like of shape (N, len(columns))
             Values of those columns.
-        columns : list of int, default=None
-        random_state : int, RandomState, Generator or None, default=None
-        where : dict, default=None
-            Without `columns`: conditions that draws meet, as in `GaussianMixture`.
+        columns : list of int
 
         Returns
         -------
         rows : (N, D) array
         """
-        if columns is None:
-            return super().sample_conditional(X, random_state, where=where)
         model = self.model_
         fitted, rows = model.in_frame(self._with_gaps(X, columns))
-        random = check_randomness(self.random_state if random_state is None else random_state)
+        random = check_randomness(self.random_state)
         uniforms = random.random_sample((rows.shape[0], model.network.n_slots))
         drawn = fitted.sample_conditional(rows, uniforms, int(random.randint(2**31 - 1)))
         full = model.frame.from_model(drawn)

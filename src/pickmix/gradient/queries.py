@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -31,15 +31,6 @@ _TREE_ROWS = 256
 _LIKE_DRAWS, _DRAWN_ROWS = 512, 8192
 # What is wider, and how many times the covariance.
 _WIDE_SHARE, _WIDE = 0.1, 4.0
-
-
-class Normals(NamedTuple):
-    """Gaussians that children of the root are mixtures of."""
-
-    children: np.ndarray  # (M,)
-    shares: np.ndarray  # (M,) Of their child; those of a child sum to one.
-    means: np.ndarray  # (M, D)
-    covariances: np.ndarray  # (M, D, D)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,35 +96,35 @@ class Fitted:
         draw, size = compiled(_draw_trees, self.network), self._block_rows(rows.shape[0])
         return np.concatenate(self._by_blocks(draw, size, rows, uniforms))
 
-    def normals(self) -> tuple[Normals, bool]:
-        """Gaussians that the mixture consists of, or is like, and whether it consists of them.
+    def normals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
+        """Gaussians that the mixture consists of, or is like.
 
-        Of children of the root that are not mixtures of Gaussians, draws give a mean and a
-        covariance. A share is wider, so that no ratio of densities is far above one.
+        Children (M,) of the root, in order, shares of them (M,), means (M, D), covariances
+        (M, D, D), and whether the mixture consists of them. Of children that are no mixtures of
+        Gaussians, draws give a mean and a covariance. A share is wider, so that ratios of densities
+        are not far above one.
         """
-        found: list[Normals] = []
+        found, rest = [], np.arange(self.log_weights.shape[0])
         with precision("float64"), kept_programs():
             tables = to_jax(self.tables, "float64")
             known = compiled(type(self.network).normals, self.network)(tables)
         if known is not None:
-            children, shares, means, roots = (np.asarray(values) for values in known)
-            kept = shares > 0.0
-            covariances = roots[kept] @ roots[kept].swapaxes(1, 2)
-            found = [Normals(children[kept], shares[kept], means[kept], covariances)]
-        every = np.arange(self.log_weights.shape[0])
-        rest = every if known is None else np.setdiff1d(every, found[0].children)
+            kept = np.asarray(known[1]) > 0.0
+            children, shares, means, roots = (np.asarray(values)[kept] for values in known)
+            found.append((children, shares, means, roots @ roots.swapaxes(1, 2)))
+            rest = np.setdiff1d(rest, children)
         n_draws = max(_LIKE_DRAWS, 4 * self.network.n_features)
-        for first in range(0, rest.shape[0], max(1, _DRAWN_ROWS // n_draws)):
-            some = rest[first : first + max(1, _DRAWN_ROWS // n_draws)]
+        size = max(1, _DRAWN_ROWS // n_draws)
+        for some in (rest[first : first + size] for first in range(0, rest.size, size)):
             rows = self._draws_of(some, n_draws)
             means = rows.mean(axis=1)
             away = rows - means[:, None]
             covariances = away.swapaxes(1, 2) @ away / n_draws
             for share, factor in ((1.0 - _WIDE_SHARE, 1.0), (_WIDE_SHARE, _WIDE)):
-                shares = np.full(some.shape[0], share)
-                found.append(Normals(some, shares, means, factor * covariances))
-        joined = Normals(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-        return joined, not rest.shape[0]
+                found.append((some, np.full(some.size, share), means, factor * covariances))
+        children, shares, means, covariances = (np.concatenate(a) for a in zip(*found, strict=True))
+        order = np.argsort(children, kind="stable")
+        return children[order], shares[order], means[order], covariances[order], not rest.size
 
     def _draws_of(self, children: np.ndarray, n_draws: int) -> np.ndarray:
         """Draws (n, n_draws, D) from each of some children (n,) of the root."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,17 +16,6 @@ from pickmix.gradient.queries import Fitted, posterior, top
 from pickmix.model.deep_rows import DrawnRows, GaussianRows
 from pickmix.model.frame import Frame
 from pickmix.model.mixture import MixtureModel
-
-# Added to variances, as a share of the mean variance: few draws may lie in a plane.
-_FLAT = 1e-10
-
-
-class Gaussians(NamedTuple):
-    """A mixture of Gaussians that a deep mixture is, or is like."""
-
-    model: MixtureModel
-    starts: np.ndarray  # (K,) Where the Gaussians of each child of the root begin.
-    are_exact: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,27 +67,21 @@ class DeepModel:
         return fitted, self.frame.to_model(rows)
 
     @cached_property
-    def gaussians(self) -> Gaussians:
-        """The Gaussians that components are or are like, of all columns of the network."""
+    def gaussians(self) -> tuple[MixtureModel, np.ndarray, bool]:
+        """Gaussians that components are, or are like: of all columns of the network.
+
+        Also where those of each component begin (K,), and whether components are these.
+        """
         fitted = Fitted(self.network, self.tables, self.log_weights, self.dtype)
-        normals, are_exact = fitted.normals()
-        order = np.argsort(normals.children, kind="stable")
-        children, shares, means, covariances = (array[order] for array in normals)
+        children, shares, means, covariances, are_exact = fitted.normals()
         scale: np.ndarray = np.diag(self.frame.scale)
         if self.frame.whitening is not None:
             scale = scale @ np.linalg.inv(self.frame.whitening).T
         covariances = scale @ covariances @ scale.T
-        if not are_exact:
-            sizes = np.trace(covariances, axis1=1, axis2=2) / self.n_features
-            covariances += _FLAT * sizes[:, None, None] * np.eye(self.n_features)
         parameters = {"means": self.frame.from_model(means), "covariances": covariances}
         family = make_family("full", np.zeros((1, self.n_features)), 0.0)
         model = MixtureModel(family, shares * self.weights[children], parameters)
-        return Gaussians(model, np.searchsorted(children, np.arange(self.n_components)), are_exact)
-
-    def by_child(self, weights: np.ndarray) -> np.ndarray:
-        """Sums (n, K) of weights (n, M) of the Gaussians of each child of the root."""
-        return np.asarray(np.add.reduceat(weights, self.gaussians.starts, axis=1))
+        return model, np.searchsorted(children, np.arange(self.n_components)), are_exact
 
     def whole(self, rows: np.ndarray) -> np.ndarray:
         """Rows (N, D) with all columns of the network, NaN where they are not the mixture's."""
@@ -110,30 +93,18 @@ class DeepModel:
 
     def query_rows(self, rows: np.ndarray, names: np.ndarray | None = None) -> GaussianRows:
         """Rows that may have gaps, and their numbers in messages."""
-        kind = GaussianRows if self.gaussians.are_exact else DrawnRows
-        return kind(self, rows, names)
+        return (GaussianRows if self.gaussians[2] else DrawnRows)(self, rows, names)
 
-    def _with_gaps(
-        self,
-        rows: np.ndarray,
-        complete: Callable[[np.ndarray], np.ndarray],
-        partial: Callable[[GaussianRows], np.ndarray],
-    ) -> np.ndarray:
-        """Answers about rows, of which some have gaps that the network does not know."""
-        whole = self.whole(rows)
-        has_gaps = np.isnan(whole).any(axis=1)
-        if self.for_missing is not None or not has_gaps.any():
-            return complete(whole)
-        answers = partial(self.query_rows(rows[has_gaps], np.flatnonzero(has_gaps)))
-        every = np.empty((rows.shape[0], *answers.shape[1:]))
-        every[has_gaps] = answers
-        if not has_gaps.all():
-            every[~has_gaps] = complete(whole[~has_gaps])
-        return every
+    def _knows(self, rows: np.ndarray) -> bool:
+        """Whether the network itself has the density of rows (N, D)."""
+        return self.for_missing is not None or not np.isnan(rows).any()
 
     def score_samples(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,)."""
-        return self._with_gaps(rows, self.score_whole, lambda some: some.log_densities())
+        whole = self.whole(rows)
+        return (
+            self.score_whole(whole) if self._knows(whole) else self.query_rows(rows).log_densities()
+        )
 
     def score_whole(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,) of rows of the network."""
@@ -156,7 +127,10 @@ class DeepModel:
 
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K)."""
-        return self._with_gaps(rows, self.posterior_whole, lambda some: some.weights())
+        whole = self.whole(rows)
+        return (
+            self.posterior_whole(whole) if self._knows(whole) else self.query_rows(rows).weights()
+        )
 
     def posterior_whole(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K), given rows of the network."""
@@ -165,7 +139,7 @@ class DeepModel:
     def top_components(self, rows: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components (N, m) and their posterior probabilities (N, m)."""
         whole = self.whole(rows)
-        if self.for_missing is None and np.isnan(whole).any():
+        if not self._knows(whole):
             probabilities = self.predict_proba(rows)
             components = np.argsort(-probabilities, axis=1, kind="stable")[:, :m]
             return components, np.take_along_axis(probabilities, components, axis=1)

@@ -8,7 +8,7 @@ the density of the observed cells, and weighted draws are the conditional distri
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -17,7 +17,7 @@ from scipy.stats import qmc
 from pickmix.families.base import LeftOut, Pairs, Part, RandomSource, SeenRows
 from pickmix.inputs.errors import warn_caller
 from pickmix.model.conditional import latent_draws
-from pickmix.model.rows import Posterior, QueryRows
+from pickmix.model.rows import Posterior, QueryRows, log_sum_exp
 
 if TYPE_CHECKING:
     from pickmix.model.deep import DeepModel
@@ -29,41 +29,30 @@ _BLOCK_NUMBERS = 4_000_000  # Numbers in the draws, or the posteriors, that are 
 
 
 class GaussianRows(QueryRows):
-    """Rows (n, d) of a deep mixture that is a mixture of Gaussians.
-
-    `names` (n,) number them in messages.
-    """
+    """Rows (n, d) of a deep mixture of Gaussians. `names` (n,) number them in messages."""
 
     is_family = False
 
     def __init__(self, deep: DeepModel, rows: np.ndarray, names: np.ndarray | None = None) -> None:
-        model = deep.gaussians.model
+        model = deep.gaussians[0]
         super().__init__(model if deep.columns is None else model.marginal(deep.columns), rows)
-        self.deep = deep
-        self._names = np.arange(self.rows.shape[0]) if names is None else names
+        self.deep, self._names = deep, names
 
     def with_rows(self, rows: np.ndarray, noise: np.ndarray | None) -> QueryRows:
-        return type(self)(self.deep, rows, self._names if len(rows) == len(self._names) else None)
+        return type(self)(self.deep, rows)
 
     def weights(self) -> np.ndarray:
-        return self.deep.by_child(super().weights())
+        return np.asarray(np.add.reduceat(super().weights(), self.deep.gaussians[1], axis=1))
 
 
 class _Drawn(NamedTuple):
-    """Rows and their weighted draws."""
+    """Rows of the network and their weighted draws."""
 
     numbers: np.ndarray  # (R,)
     values: np.ndarray  # (R, S, D)
-    log_densities: np.ndarray  # (R, S)
-    log_ratios: np.ndarray  # (R, S) Logarithms of weights, whose mean is the density of the row.
-
-    def weights(self) -> np.ndarray:
-        """Weights (R, S), with a sum of one for each row."""
-        weights = np.exp(self.log_ratios - self.log_ratios.max(axis=1, keepdims=True))
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-    def effective(self) -> np.ndarray:
-        return np.asarray(1.0 / np.square(self.weights()).sum(axis=1))
+    log_densities: np.ndarray  # (R, S) Of the draws.
+    log_means: np.ndarray  # (R,) Logarithms of mean weights: densities of what was observed.
+    weights: np.ndarray  # (R, S) With a sum of one for each row.
 
 
 class DrawnRows(GaussianRows):
@@ -77,78 +66,73 @@ class DrawnRows(GaussianRows):
     def __init__(self, deep: DeepModel, rows: np.ndarray, names: np.ndarray | None = None) -> None:
         super().__init__(deep, rows, names)
         self.parts, self.centre = [_DrawnPart(deep.n_columns)], np.zeros(deep.n_columns)
-        self._whole = deep.whole(self.rows)  # (n, D)
 
     def _blocks(
         self, width: int = 1, n_wanted: int = 1, random: RandomSource | None = None
     ) -> Iterator[_Drawn]:
         """Yield all rows with enough draws; arrays of `width` numbers per draw stay small."""
-        left, effective = np.arange(self.rows.shape[0]), np.full(self.rows.shape[0], np.inf)
-        has_gaps = np.isnan(self._whole).any(axis=1)
-        if not has_gaps.all():
-            whole, left = left[~has_gaps], left[has_gaps]
-            scores = self.deep.score_whole(self._whole[whole])[:, None]
-            yield _Drawn(whole, self._whole[whole, None], scores, scores)
+        rows, D = self.deep.whole(self.rows), self.deep.n_features
+        has_gaps, effective = np.isnan(rows).any(axis=1), np.full(rows.shape[0], np.inf)
+        left, whole = np.flatnonzero(has_gaps), np.flatnonzero(~has_gaps)
+        if whole.size:
+            scores = self.deep.score_whole(rows[whole])
+            ones = np.ones((whole.size, 1))
+            yield _Drawn(whole, rows[whole, None], scores[:, None], scores, ones)
         # Many draws for users must not be the same few.
         times = 2 ** max(0, (n_wanted - 1).bit_length() - 5)
         for n_draws in [times * number for number in _DRAWS]:
-            size = max(1, _BLOCK_NUMBERS // (n_draws * max(width, self.deep.n_features)))
+            size = max(1, _BLOCK_NUMBERS // (n_draws * max(width, D)))
             lacking = [left[:0]]
-            for first in range(0, left.shape[0], size):
-                drawn = self._draw(left[first : first + size], n_draws, random)
-                effective[drawn.numbers] = drawn.effective()
-                lacks = effective[drawn.numbers] < max(_ENOUGH, 4.0 * n_wanted)
+            for some in np.split(left, range(size, left.size, size)) if left.size else []:
+                drawn = self._draw(some, rows[some], n_draws, random)
+                effective[some] = 1.0 / np.square(drawn.weights).sum(axis=1)
+                lacks = effective[some] < max(_ENOUGH, 4.0 * n_wanted)
                 lacks &= n_draws < times * _DRAWS[-1]
-                lacking.append(drawn.numbers[lacks])
+                lacking.append(some[lacks])
                 if not lacks.all():
                     yield _Drawn(*(array[~lacks] for array in drawn))
             left = np.concatenate(lacking)
-        self._warn(np.flatnonzero(effective < _TOO_FEW), effective)
-
-    def _draw(self, numbers: np.ndarray, n_draws: int, random: RandomSource | None) -> _Drawn:
-        rows, D = self._whole[numbers], self.deep.n_features
-        model, points = self.deep.gaussians.model, random or cast(Any, _Points(n_draws, D))
-        proposal = QueryRows(model, rows)
-        values = latent_draws(proposal, np.arange(D), n_draws, points)
-        values = np.where(np.isnan(rows)[:, None], values, rows[:, None])
-        flat = values.reshape(-1, D)
-        scores = self.deep.score_whole(flat).reshape(-1, n_draws)
-        proposed = model.score_samples(flat).reshape(-1, n_draws)
-        ratios = scores - proposed + proposal.log_densities()[:, None]
-        return _Drawn(numbers, values, scores, ratios)
-
-    def _warn(self, few: np.ndarray, effective: np.ndarray) -> None:
+        few = np.flatnonzero(effective < _TOO_FEW)
         if few.size:
-            listed = ", ".join(map(str, self._names[few[:10]])) + ", ..." * (few.size > 10)
+            names = ", ".join(map(str, (few if self._names is None else self._names[few])[:10]))
             warn_caller(
                 f"Answers about {few.size} row(s) with missing values are rough: fewer than "
-                f"{_TOO_FEW:g} of {_DRAWS[-1]:,} draws count for row {listed} (the fewest are "
-                f"{effective[few].min():.1f}; effective_draws has all). Give more columns of these "
-                "rows, or use GaussianMixture, whose answers are exact."
+                f"{_TOO_FEW:g} of {n_draws:,} draws count for row {names} (`effective_draws` has "
+                "all numbers). Give more columns of them, or ask a GaussianMixture, which is exact."
             )
 
+    def _draw(self, numbers: np.ndarray, rows: np.ndarray, n_draws: int, random: Any) -> _Drawn:
+        model, D = self.deep.gaussians[0], rows.shape[1]
+        proposal = QueryRows(model, rows)
+        values = latent_draws(proposal, np.arange(D), n_draws, random or _Points(n_draws, D))
+        values = np.where(np.isnan(rows)[:, None], values, rows[:, None])
+        flat, shape = values.reshape(-1, D), (-1, n_draws)
+        scores = self.deep.score_whole(flat).reshape(shape)
+        proposed = model.score_samples(flat).reshape(shape) - proposal.log_densities()[:, None]
+        log_sums = log_sum_exp((scores - proposed).T)
+        weights = np.exp(scores - proposed - log_sums[:, None])
+        return _Drawn(numbers, values, scores, log_sums - np.log(n_draws), weights)
+
     def effective_draws(self) -> np.ndarray:
-        found = np.full(self.rows.shape[0], np.inf)
+        found = super().effective_draws()
         for drawn in self._blocks():
-            found[drawn.numbers] = drawn.effective()
-        found[~np.isnan(self._whole).any(axis=1)] = np.inf
+            if drawn.weights.shape[1] > 1:
+                found[drawn.numbers] = 1.0 / np.square(drawn.weights).sum(axis=1)
         return found
 
     def log_densities(self) -> np.ndarray:
         found = np.empty(self.rows.shape[0])
         for drawn in self._blocks():
-            largest = drawn.log_ratios.max(axis=1, keepdims=True)
-            means = np.exp(drawn.log_ratios - largest).mean(axis=1)
-            found[drawn.numbers] = largest[:, 0] + np.log(means)
+            found[drawn.numbers] = drawn.log_means
         found[~self.seen.any(axis=1)] = 0.0
         return found
 
     def weights(self) -> np.ndarray:
         weights = np.empty((self.rows.shape[0], self.deep.n_components))
         for drawn in self._blocks(weights.shape[1]):
-            flat = drawn.values.reshape(-1, drawn.values.shape[2])
-            shares = self.deep.posterior_whole(flat).reshape(*drawn.log_ratios.shape, -1)
-            weights[drawn.numbers] = np.einsum("rs,rsk->rk", drawn.weights(), shares)
+            shares = self.deep.posterior_whole(drawn.values.reshape(-1, self.deep.n_features))
+            shares = shares.reshape(*drawn.weights.shape, -1)
+            weights[drawn.numbers] = np.einsum("rs,rsk->rk", drawn.weights, shares)
         weights[~self.seen.any(axis=1)] = self.deep.weights
         return weights
 
@@ -160,13 +144,14 @@ class DrawnRows(GaussianRows):
 
     def _as_posterior(self, drawn: _Drawn) -> Posterior:
         """Draws in the place of components."""
-        (R, S), flat = drawn.log_ratios.shape, drawn.values.reshape(-1, drawn.values.shape[2])
+        R, S, D = drawn.values.shape
+        columns = slice(None) if self.deep.columns is None else self.deep.columns
+        values = drawn.values.reshape(-1, D)[:, columns]
+        rows = SeenRows(values, np.ones(values.shape, dtype=np.bool_), np.zeros(R * S))
         every, starts = np.arange(R * S), np.arange(R) * S
-        flat = flat if self.deep.columns is None else flat[:, self.deep.columns]
-        rows = SeenRows(flat, np.ones(flat.shape, dtype=np.bool_), np.zeros(R * S))
         best = starts + drawn.log_densities.argmax(axis=1)
         pairs = Pairs(rows, every // S, every)
-        return Posterior(drawn.numbers, pairs, drawn.weights().ravel(), starts, best)
+        return Posterior(drawn.numbers, pairs, drawn.weights.ravel(), starts, best)
 
 
 class _DrawnPart(Part):
@@ -198,7 +183,7 @@ class _DrawnPart(Part):
     ) -> np.ndarray:
         which = np.searchsorted(starts, np.arange(weights.shape[0]), side="right") - 1
         order = np.lexsort((means, which))
-        # The sums of each row go on from those of the row before, which are one.
+        # Sums of each row go on from those of the row before.
         sums = np.cumsum(weights[order])
         marks = np.append(0.0, sums)[starts] + share
         return np.asarray(means[order[np.minimum(np.searchsorted(sums, marks), sums.size - 1)]])
