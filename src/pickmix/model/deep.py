@@ -96,15 +96,14 @@ class DeepModel:
         return (GaussianRows if self.gaussians[2] else DrawnRows)(self, rows, names)
 
     def _knows(self, rows: np.ndarray) -> bool:
-        """Whether the network itself has the density of rows (N, D)."""
-        return self.for_missing is not None or not np.isnan(rows).any()
+        """Whether the network itself has the density of rows (N, d)."""
+        return self.for_missing is not None or not np.isnan(self.whole(rows)).any()
 
     def score_samples(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,)."""
-        whole = self.whole(rows)
-        return (
-            self.score_whole(whole) if self._knows(whole) else self.query_rows(rows).log_densities()
-        )
+        if not self._knows(rows):
+            return self.query_rows(rows).log_densities()
+        return self.score_whole(self.whole(rows))
 
     def score_whole(self, rows: np.ndarray) -> np.ndarray:
         """Log-densities (N,) of rows of the network."""
@@ -127,10 +126,9 @@ class DeepModel:
 
     def predict_proba(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K)."""
-        whole = self.whole(rows)
-        return (
-            self.posterior_whole(whole) if self._knows(whole) else self.query_rows(rows).weights()
-        )
+        if not self._knows(rows):
+            return self.query_rows(rows).weights()
+        return self.posterior_whole(self.whole(rows))
 
     def posterior_whole(self, rows: np.ndarray) -> np.ndarray:
         """Posterior probabilities of components (N, K), given rows of the network."""
@@ -138,13 +136,12 @@ class DeepModel:
 
     def top_components(self, rows: np.ndarray, m: int) -> tuple[np.ndarray, np.ndarray]:
         """The m most probable components (N, m) and their posterior probabilities (N, m)."""
-        whole = self.whole(rows)
-        if not self._knows(whole):
+        if not self._knows(rows):
             probabilities = self.predict_proba(rows)
             components = np.argsort(-probabilities, axis=1, kind="stable")[:, :m]
             return components, np.take_along_axis(probabilities, components, axis=1)
-        components, probabilities, _ = self._query(lambda values: top(values, m), whole)
-        return components, probabilities.astype(np.float64)
+        found = self._query(lambda values: top(values, m), self.whole(rows))
+        return found[0], found[1].astype(np.float64)
 
     def marginal(self, columns: np.ndarray) -> DeepModel:
         """The mixture of some columns (d,), in their order."""

@@ -104,7 +104,8 @@ class DrawnRows(GaussianRows):
     def _draw(self, numbers: np.ndarray, rows: np.ndarray, n_draws: int, random: Any) -> _Drawn:
         model, D = self.deep.gaussians[0], rows.shape[1]
         proposal = QueryRows(model, rows)
-        values = latent_draws(proposal, np.arange(D), n_draws, random or _Points(n_draws, D))
+        random = random or _Points(n_draws, D)
+        values = latent_draws(proposal, np.arange(D), n_draws, random)
         values = np.where(np.isnan(rows)[:, None], values, rows[:, None])
         flat, shape = values.reshape(-1, D), (-1, n_draws)
         scores = self.deep.score_whole(flat).reshape(shape)
