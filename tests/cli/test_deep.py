@@ -333,15 +333,21 @@ def test_what_does_not_fit_the_model_is_one_clear_line(tmp_path, places, argumen
     assert not out.exists()
 
 
-def test_flows_refuse_gaps_and_conditions(tmp_path, deep):
+def test_flows_take_gaps_and_conditions(tmp_path, deep):
     (tmp_path / "gaps.csv").write_text("a,b\n0.5,1\n0.5,\n")
-    for verb in ("score", "assign"):
-        message = error_of(verb, deep / "flow", tmp_path / "gaps.csv")
-        assert "a missing value in row 2 of column 'b'; a FlowMixture needs" in message
-    for verb in ("impute", "explain"):
-        message = error_of(verb, deep / "flow", tmp_path / "gaps.csv")
-        assert f"`pickmix {verb}` needs a model of Gaussians or of a table" in message
-    assert "got a FlowMixture" in error_of("sample", deep / "flow", "--given", "a=1")
+    gaps, flows = np.array([[0.5, 1.0], [0.5, np.nan]]), pickmix.load(deep / "flow")
+    flows.__dict__.pop("feature_names_in_")
+    _, scores = printed_rows("score", deep / "flow", tmp_path / "gaps.csv")
+    np.testing.assert_allclose(np.array(scores, float)[:, -1], flows.score_samples(gaps), rtol=1e-4)
+    out = tmp_path / "filled.csv"
+    run_well("impute", deep / "flow", tmp_path / "gaps.csv", "--out", out)
+    filled = np.loadtxt(out, delimiter=",", skiprows=1)
+    np.testing.assert_allclose(filled, flows.impute(gaps), rtol=1e-4)
+    _, predicted = printed_rows("predict", deep / "flow", tmp_path / "gaps.csv", "--target", "b")
+    np.testing.assert_allclose(float(predicted[1][-1]), filled[1, 1], rtol=1e-3)
+    run_well("sample", deep / "flow", "--given", "a=1", "--rows", 3)
+    message = error_of("explain", deep / "flow", tmp_path / "gaps.csv")
+    assert "`pickmix explain` needs a model of Gaussians or of a table, got a FlowMix" in message
 
 
 def test_checkpoints_and_chunks(tmp_path, deep, places):

@@ -12,9 +12,9 @@ from pickmix import FlowMixture, SumProductTransformNetwork
 # most to users and that no test of ours repeats are made here, most of them with the class whose
 # programs compile sooner; the checks that fit nothing are made with both.
 WITH_FITS = {
-    # Networks without transforms take NaN, and have no layers that need two columns.
+    # Networks have no layers that need two columns. `check_estimators_nan_inf` passes with neither:
+    # queries of flows are about what was observed, though fits refuse NaN (test_deep_gaps.py).
     "FlowMixture": {
-        "check_estimators_nan_inf",
         "check_fit2d_1feature",
     },
     "SumProductTransformNetwork": {

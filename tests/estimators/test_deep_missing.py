@@ -156,9 +156,6 @@ class TestRefused:
         ):
             with pytest.raises(ValueError, match=where):
                 mixture.fit(gaps)
-        fitted = triangular.fit(clusters(100))
-        with pytest.raises(ValueError, match=where):
-            fitted.score_samples(gaps)
 
     def test_columns_without_a_value(self):
         gaps = clusters(100)

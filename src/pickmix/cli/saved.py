@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import numpy as np
-from sklearn.utils import get_tags
 
 from pickmix.cli.data import DataFiles, WholeTable, data_options, first_gap, open_data
 from pickmix.estimators.deep_mixture import DeepMixture
@@ -52,12 +51,11 @@ class SavedModel:
 
     @property
     def takes_gaps(self) -> bool:
-        deep = isinstance(self.estimator, DeepMixture)
-        return not deep or bool(get_tags(self.estimator).input_tags.allow_nan)
+        return not isinstance(self.estimator, DeepMixture) or self.estimator._fills_gaps()
 
     def require_conditionals(self, verb: str) -> None:
         """Refuse models without distributions of some columns given others."""
-        if not hasattr(self.estimator, "impute"):
+        if not hasattr(self.estimator, "explain" if verb == "explain" else "impute"):
             raise ValueError(
                 f"{self.path}: `pickmix {verb}` needs a model of Gaussians or of a table, got a "
                 f"{type(self.estimator).__name__}; fit one with --model gaussian or table"

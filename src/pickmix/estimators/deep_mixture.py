@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix import checks
 from pickmix.checks import require
+from pickmix.estimators.mixture_queries import ConditionalQueries
 from pickmix.estimators.queries import DensityQueries, warn_about_outcome
 from pickmix.estimators.row_sources import (
     by_chunks,
@@ -24,6 +25,7 @@ from pickmix.estimators.row_sources import (
     open_for,
     read_all,
 )
+from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.fitting.checkpoint import fingerprint_of, open_checkpoints
 from pickmix.fitting.loop import Outcome
 from pickmix.gradient.settings import DeepParameters, Settings, check_parameters, resolve
@@ -36,6 +38,7 @@ from pickmix.inputs.arrays import (
 )
 from pickmix.inputs.open_rows import is_dask
 from pickmix.inputs.sources import RowSource, refuse_bad
+from pickmix.model.columns import Columns
 from pickmix.model.frame import Frame
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
     from pickmix.gradient.engine import Moments
     from pickmix.gradient.network import Network
     from pickmix.model.deep import DeepModel
+    from pickmix.model.rows import QueryRows
 
 
 def require_jax() -> None:
@@ -60,6 +64,8 @@ class _Fitted:
     scale_: np.ndarray
     whitening_: np.ndarray | None
     n_steps_: int
+    # Columns of the fit that a marginal mixture is about.
+    _kept: np.ndarray | None = None
     # What a fit that continues needs: the tree of each row, passes made, the seed that chose the
     # validation rows, and Adam's moments of a stream.
     _chain: np.ndarray
@@ -69,7 +75,14 @@ class _Fitted:
 
 
 @dataclass(eq=False, repr=False)
-class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class DeepMixture(
+    DeepParameters,
+    _Fitted,
+    ConditionalQueries,
+    DensityQueries,
+    DensityMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Base of the mixtures that are fitted by gradients.
 
     Each row selects a component by its Metropolis-Hastings chain, and a step of Adam moves the
@@ -113,6 +126,10 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
     def _takes_missing(self) -> bool:
         """Whether rows may have missing values (NaN), which are then integrated out."""
         return False
+
+    def _fills_gaps(self) -> bool:
+        """Whether components can be drawn from, so that queries may be about rows with gaps."""
+        return True
 
     def _partial_network(self, network: Network) -> Network:
         """Make the same network for rows with missing values."""
@@ -332,7 +349,8 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         """The last fit, if it has the tables of the network that the parameters describe."""
         from pickmix.estimators.deep_fit import DeepFit
 
-        if not hasattr(self, "tables_") or self.center_.shape[0] != n_features:
+        n_fitted = self.center_.shape[0] if hasattr(self, "tables_") else 0
+        if n_fitted != n_features or self._kept is not None:
             return None
         network = self._network(n_features, n_children)
         if tuple(table.shape for table in self.tables_) != network.shapes:
@@ -355,6 +373,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         return fitted
 
     def _take_parameters(self, fit: DeepFit) -> None:
+        self._kept = None
         self.tables_ = list(fit.tables)
         self.weights_ = fit.weights
         self.center_, self.scale_ = fit.frame.center, fit.frame.scale
@@ -395,16 +414,52 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         network = self._network(self.center_.shape[0])
         tables = tuple(self.tables_)
         for_missing = self._partial_network if self._takes_missing() else None
-        return DeepModel(network, tables, self.weights_, self._frame, self.dtype, for_missing)
+        frame, weights = self._frame, self.weights_
+        return DeepModel(network, tables, weights, frame, self.dtype, for_missing, self._kept)
+
+    @property
+    def _columns(self) -> Columns:
+        check_is_fitted(self)
+        return Columns(self, DiagonalGaussian(int(self.n_features_in_)))
+
+    def _like(self, columns: np.ndarray, model: DeepModel) -> Self:
+        some = copy.copy(self)
+        some._kept, some.n_features_in_ = model.columns, int(columns.shape[0])
+        if hasattr(self, "feature_names_in_"):
+            some.feature_names_in_ = self.feature_names_in_[columns]
+        return some
+
+    def _random(self, random_state: Any) -> np.random.RandomState:
+        seed = self.random_state if random_state is None else random_state
+        return checks.check_randomness(seed)
+
+    def _query_rows(
+        self, terms: Columns, rows: np.ndarray, noise: Any, numbers: np.ndarray | None = None
+    ) -> QueryRows:
+        if noise is not None:
+            raise ValueError("noise must be None for deep mixtures; GaussianMixture takes it.")
+        if not self._fills_gaps():
+            _refuse_missing(self, rows, "X")
+        return self.model_.query_rows(rows, numbers)
+
+    def effective_draws(self, X: Any) -> np.ndarray:
+        """How many independent draws the answers about rows with missing values are worth, (N,).
+
+        Infinite where answers are exact: of complete rows, and where all components are Gaussians,
+        as in most networks, and flows that have not left their start. Else missing cells are drawn
+        from Gaussians that are like the components, and draws are weighed. A log-density is then
+        off by about one over the root of this number, a mean by as many standard deviations.
+        """
+        return self._query_rows(self._columns, self._read(X), None).effective_draws()
 
     def _read(self, X: Any) -> np.ndarray:
         require_jax()
         check_is_fitted(self)
-        return _check_seen(self, X)
+        return _check_seen(self, X, takes_gaps=self._fills_gaps())
 
     @by_chunks
     def score_samples(self, X: Any) -> np.ndarray:
-        """Log-density of each row, (N,)."""
+        """Log-density of each row, (N,), or of what was observed of it; see `effective_draws`."""
         return self.model_.score_samples(self._read(X))
 
     @by_chunks
@@ -434,33 +489,6 @@ class DeepMixture(DeepParameters, _Fitted, DensityQueries, DensityMixin, BaseEst
         if checks.check_integer("m", m, 1) > n_components:
             raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
         return self.model_.top_components(self._read(X), m)
-
-    def sample(
-        self, n_samples: int = 1, random_state: checks.RandomSeed = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw rows from the fitted mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-        random_state : int, RandomState, Generator or None, default=None
-            None means that of the estimator.
-
-        Returns
-        -------
-        X : (n_samples, D) array
-            Grouped by component.
-        y : (n_samples,) array
-            Components.
-        """
-        require_jax()
-        check_is_fitted(self)
-        checks.check_integer("n_samples", n_samples, 1)
-        seed = self.random_state if random_state is None else random_state
-        return self.model_.sample(n_samples, checks.check_randomness(seed))
-
-    def _n_parameters(self) -> int:
-        return self.model_.n_parameters
 
 
 # -- rows, which deep fits need in memory ---------------------------------------------------
@@ -495,10 +523,12 @@ def _read_batch(
     return _check(estimator, X, sample_weight, reset=False)
 
 
-def _check_seen(estimator: Any, X: Any, parameter: str = "X") -> np.ndarray:
+def _check_seen(
+    estimator: Any, X: Any, parameter: str = "X", takes_gaps: bool = False
+) -> np.ndarray:
     """Rows (N, D) with the columns that an estimator has learnt, with NaN if it takes them."""
     rows = read_numbers(estimator, X)
-    if not estimator._takes_missing():
+    if not (takes_gaps or estimator._takes_missing()):
         _refuse_missing(estimator, rows, parameter)
     return rows
 
@@ -523,7 +553,8 @@ def _refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
         raise ValueError(
             f"{parameter} must hold no missing values for this {type(estimator).__name__}, got "
             f"NaN in row {row}, column {column}. GaussianMixture, TableMixture and "
-            "SumProductTransformNetwork with transforms=False (not whitened) take them."
+            "SumProductTransformNetwork with transforms=False (not whitened) take them. Steps of "
+            "other deep fits need complete rows: fill them by GaussianMixture's impute(X, 'draw')."
         )
 
 

@@ -1,4 +1,4 @@
-"""What a fitted mixture in closed form can be asked, of arrays and of tables alike.
+"""What a fitted mixture can be asked, of arrays and of tables alike.
 
 Queries read what the user passed through the estimator's `_columns`, ask the fitted `model_`, and
 return the answer in the user's terms.
@@ -38,163 +38,37 @@ from pickmix.model.mixture import MixtureModel
 from pickmix.model.rows import QueryRows
 
 
-class MixtureQueries(DensityQueries, abc.ABC):
-    """Queries of an estimator whose fit is a `MixtureModel`.
+class ConditionalQueries(abc.ABC):
+    """Queries of an estimator whose `model_` has conditional distributions.
 
     Columns are given by name if the mixture was fitted to a frame or a table, else by number. Cells
     that are NaN, and missing cells of tables, are left out of densities and conditions.
     """
 
     random_state: Any
-    n_features_in_: int
-    #: Whether X may be a file, a source of rows or a Dask collection, and not only a table.
-    _takes_sources = True
-    #: The merges of the fitted components, and what identifies these components.
-    _merged: tuple[int, Merges] | None = None
 
     @property
     @abc.abstractmethod
-    def model_(self) -> MixtureModel:
+    def model_(self) -> Any:
         """The fitted mixture as a value, with array-level queries."""
 
     @property
+    @abc.abstractmethod
     def _columns(self) -> Columns:
         """How users name the model's columns, and read and write their values; of fitted ones."""
-        check_is_fitted(self)
-        return Columns(self, self.model_.family)
 
     @abc.abstractmethod
-    def _like(self, columns: np.ndarray, model: MixtureModel) -> Self:
+    def _like(self, columns: np.ndarray, model: Any) -> Self:
         """A fitted mixture of this class with another model, of some of the columns."""
+
+    @abc.abstractmethod
+    def _query_rows(
+        self, terms: Columns, rows: np.ndarray, noise: Any, numbers: np.ndarray | None = None
+    ) -> QueryRows:
+        """Rows (n, D) of a query, and their numbers in messages."""
 
     def _random(self, random_state: Any) -> RandomSource:
         return check_generator(self.random_state if random_state is None else random_state)
-
-    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | float]:
-        """Rows of the model, their noise, and what log-densities gain by units, (N,)."""
-        check_is_fitted(self)
-        rows = read_numbers(self, X)
-        return rows, check_noise(noise, rows), 0.0
-
-    # Densities and components.
-
-    @by_chunks
-    def score_samples(
-        self,
-        X: Any,
-        *,
-        n_candidates: int | None = None,
-        exact_below: float | None = None,
-        noise: ArrayLike | None = None,
-    ) -> np.ndarray:
-        """Log-density of each row, (N,).
-
-        With `n_candidates` it is a lower bound: tight if a search found the components that matter,
-        and perhaps hundreds of nats too low for rows far from all components. To compare scores
-        with a threshold of exact log-densities, give it as `exact_below`: a score is then below it
-        exactly where the log-density is.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D), rows that are not in memory, or table
-            As in `fit`. Files and sources are read chunk by chunk; a Dask collection gives a lazy
-            answer. If values are missing, it is the log-density of the observed ones; 0 if there
-            are none. Densities of tables are in their units: of numbers per unit, of dates per day;
-            categories and counts have probabilities.
-        n_candidates : int, default=None
-            Components to evaluate per row, about; None means all.
-        exact_below : float, default=None
-            Rows with a bound below this are evaluated again, over all components.
-        noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the noise of the rows, as in `fit`.
-        """
-        if n_candidates is not None:
-            check_integer("n_candidates", n_candidates, 1)
-        rows, variances, units = self._read(X, noise)
-        below = None if exact_below is None else exact_below - units
-        return np.asarray(self.model_.score_samples(rows, variances, n_candidates, below) + units)
-
-    def score(
-        self,
-        X: Any,
-        y: object = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        noise: ArrayLike | None = None,
-    ) -> float:
-        """Mean log-density per row, weighted by `sample_weight` if given; see `score_samples`."""
-        return weighted_mean(self.score_samples(X, noise=noise), sample_weight)
-
-    @by_chunks
-    def predict(
-        self,
-        X: Any,
-        *,
-        level: int | None = None,
-        n_candidates: int | None = None,
-        noise: ArrayLike | None = None,
-    ) -> np.ndarray:
-        """Most probable component of each row, (N,), given its observed values.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D), rows that are not in memory, or table
-            As in `fit`.
-        level : int, default=None
-            Merge components until this many clusters are left, and return the one whose components
-            are most probable together. Clusters are numbered by falling weight, as in
-            `MergeTree.labels`. A background that explains rows stays one up to the last merge.
-        n_candidates : int, default=None
-            Evaluate about that many components per row, which a search finds, instead of all.
-        noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the noise of the rows, as in `fit`.
-        """
-        if n_candidates is not None:
-            check_integer("n_candidates", n_candidates, 1)
-        labels = None if level is None else self._labels(level)
-        rows, variances, _ = self._read(X, noise)
-        return self.model_.predict(rows, variances, n_candidates, labels)
-
-    @by_chunks
-    def predict_proba(
-        self, X: Any, *, level: int | None = None, noise: ArrayLike | None = None
-    ) -> np.ndarray:
-        """Posterior probabilities of all components, (N, K). Large: see `top_components`.
-
-        With `level`, those of the clusters that are left when components are merged until there
-        are so many: (N, level), see `predict`.
-        """
-        labels = None if level is None else self._labels(level)
-        rows, variances, _ = self._read(X, noise)
-        return self.model_.predict_proba(rows, variances, labels)
-
-    @by_chunks
-    def top_components(
-        self, X: Any, m: int = 1, *, noise: ArrayLike | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The m most probable components of each row and their posterior probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (N, D), rows that are not in memory, or table
-        m : int, default=1
-            At most the number of components.
-        noise : array-like of shape (N, D) or (N, D, D), default=None
-            Variances or covariances of the noise of the rows, as in `fit`.
-
-        Returns
-        -------
-        components : (N, m) int array
-            Most probable first.
-        probabilities : (N, m) array
-            Exact posterior probabilities, so a row sums to at most one.
-        """
-        check_is_fitted(self)
-        n_components = self.model_.n_components
-        if check_integer("m", m, 1) > n_components:
-            raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
-        rows, variances, _ = self._read(X, noise)
-        return self.model_.top_components(rows, m, variances)
 
     def sample(self, n_samples: int = 1, random_state: RandomSeed = None) -> Any:
         """Draw rows from the fitted mixture.
@@ -217,7 +91,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         return self.model_.sample(n_samples, self._random(random_state))
 
     def _n_parameters(self) -> int:
-        return self.model_.n_parameters
+        return int(self.model_.n_parameters)
 
     # Some columns given others.
 
@@ -297,7 +171,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
     def _conditionals(
         self, terms: Columns, rows: np.ndarray, targets: np.ndarray, noise: Any = None
     ) -> ConditionalMixtures:
-        query = QueryRows(self.model_, rows, noise, terms.level_weights, terms.maps)
+        query = self._query_rows(terms, rows, noise)
         return ConditionalMixtures(query, targets, terms, self._like, self._random)
 
     def predict_columns(
@@ -430,7 +304,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         with_gaps = np.flatnonzero(np.isnan(rows).any(axis=1))
         if with_gaps.size:
             part = None if covariances is None else covariances[with_gaps]
-            query = QueryRows(self.model_, rows[with_gaps], part, terms.level_weights, terms.maps)
+            query = self._query_rows(terms, rows[with_gaps], part, with_gaps)
             events = make_events(query, allowed or {}, terms)
             filled[:, with_gaps] = impute_rows(query, strategy, n_draws, random, events)
         answers = [fill(complete, random) for complete in filled]
@@ -476,6 +350,158 @@ class MixtureQueries(DensityQueries, abc.ABC):
         filling = terms.filling(X)
         return self._impute(terms, *filling, "draw", 1, random_state, allowed=allowed)
 
+
+class MixtureQueries(ConditionalQueries, DensityQueries):
+    """Queries of an estimator whose fit is a `MixtureModel`."""
+
+    n_features_in_: int
+    #: Whether X may be a file, a source of rows or a Dask collection, and not only a table.
+    _takes_sources = True
+    #: The merges of the fitted components, and what identifies these components.
+    _merged: tuple[int, Merges] | None = None
+
+    @property
+    @abc.abstractmethod
+    def model_(self) -> MixtureModel:
+        """The fitted mixture as a value, with array-level queries."""
+
+    @property
+    def _columns(self) -> Columns:
+        """How users name the model's columns, and read and write their values; of fitted ones."""
+        check_is_fitted(self)
+        return Columns(self, self.model_.family)
+
+    def _query_rows(
+        self, terms: Columns, rows: np.ndarray, noise: Any, numbers: np.ndarray | None = None
+    ) -> QueryRows:
+        return QueryRows(self.model_, rows, noise, terms.level_weights, terms.maps)
+
+    def _read(self, X: Any, noise: Any) -> tuple[np.ndarray, Any, np.ndarray | float]:
+        """Rows of the model, their noise, and what log-densities gain by units, (N,)."""
+        check_is_fitted(self)
+        rows = read_numbers(self, X)
+        return rows, check_noise(noise, rows), 0.0
+
+    # Densities and components.
+
+    @by_chunks
+    def score_samples(
+        self,
+        X: Any,
+        *,
+        n_candidates: int | None = None,
+        exact_below: float | None = None,
+        noise: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Log-density of each row, (N,).
+
+        With `n_candidates` it is a lower bound: tight if a search found the components that matter,
+        and perhaps hundreds of nats too low for rows far from all components. To compare scores
+        with a threshold of exact log-densities, give it as `exact_below`: a score is then below it
+        exactly where the log-density is.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), rows that are not in memory, or table
+            As in `fit`. Files and sources are read chunk by chunk; a Dask collection gives a lazy
+            answer. If values are missing, it is the log-density of the observed ones; 0 if there
+            are none. Densities of tables are in their units: of numbers per unit, of dates per day;
+            categories and counts have probabilities.
+        n_candidates : int, default=None
+            Components to evaluate per row, about; None means all.
+        exact_below : float, default=None
+            Rows with a bound below this are evaluated again, over all components.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the noise of the rows, as in `fit`.
+        """
+        if n_candidates is not None:
+            check_integer("n_candidates", n_candidates, 1)
+        rows, variances, units = self._read(X, noise)
+        below = None if exact_below is None else exact_below - units
+        return np.asarray(self.model_.score_samples(rows, variances, n_candidates, below) + units)
+
+    def score(
+        self,
+        X: Any,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+    ) -> float:
+        """Mean log-density per row, weighted by `sample_weight` if given; see `score_samples`."""
+        return weighted_mean(self.score_samples(X, noise=noise), sample_weight)
+
+    @by_chunks
+    def predict(
+        self,
+        X: Any,
+        *,
+        level: int | None = None,
+        n_candidates: int | None = None,
+        noise: ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Most probable component of each row, (N,), given its observed values.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), rows that are not in memory, or table
+            As in `fit`.
+        level : int, default=None
+            Merge components until this many clusters are left, and return the one whose components
+            are most probable together. Clusters are numbered by falling weight, as in
+            `MergeTree.labels`. A background that explains rows stays one up to the last merge.
+        n_candidates : int, default=None
+            Evaluate about that many components per row, which a search finds, instead of all.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the noise of the rows, as in `fit`.
+        """
+        if n_candidates is not None:
+            check_integer("n_candidates", n_candidates, 1)
+        labels = None if level is None else self._labels(level)
+        rows, variances, _ = self._read(X, noise)
+        return self.model_.predict(rows, variances, n_candidates, labels)
+
+    @by_chunks
+    def predict_proba(
+        self, X: Any, *, level: int | None = None, noise: ArrayLike | None = None
+    ) -> np.ndarray:
+        """Posterior probabilities of all components, (N, K). Large: see `top_components`.
+
+        With `level`, those of the clusters that are left when components are merged until there
+        are so many: (N, level), see `predict`.
+        """
+        labels = None if level is None else self._labels(level)
+        rows, variances, _ = self._read(X, noise)
+        return self.model_.predict_proba(rows, variances, labels)
+
+    @by_chunks
+    def top_components(
+        self, X: Any, m: int = 1, *, noise: ArrayLike | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The m most probable components of each row and their posterior probabilities.
+
+        Parameters
+        ----------
+        X : array-like of shape (N, D), rows that are not in memory, or table
+        m : int, default=1
+            At most the number of components.
+        noise : array-like of shape (N, D) or (N, D, D), default=None
+            Variances or covariances of the noise of the rows, as in `fit`.
+
+        Returns
+        -------
+        components : (N, m) int array
+            Most probable first.
+        probabilities : (N, m) array
+            Exact posterior probabilities, so a row sums to at most one.
+        """
+        check_is_fitted(self)
+        n_components = self.model_.n_components
+        if check_integer("m", m, 1) > n_components:
+            raise ValueError(f"m must be at most n_components={n_components}, got {m!r}.")
+        rows, variances, _ = self._read(X, noise)
+        return self.model_.top_components(rows, m, variances)
+
     def explain(
         self, X: Any, top: int | None = None, *, noise: ArrayLike | None = None
     ) -> Explanation:
@@ -518,7 +544,7 @@ class MixtureQueries(DensityQueries, abc.ABC):
         rows, units, in_terms = terms.explaining(X)
         rows = rows.astype(np.float64)
         covariances = terms.read_noise(noise, rows)
-        query = QueryRows(self.model_, rows, covariances, terms.level_weights, terms.maps)
+        query = self._query_rows(terms, rows, covariances)
         explanation: Explanation = in_terms(explain_rows(query, terms.all_labels, top, units), top)
         return explanation
 

@@ -49,7 +49,7 @@ class Saveable:
 
 
 # Chains let warm_start continue where the fit ended, moments a stream.
-_DEEP_STATE = ("_chain", "_moments", "_passes", "_split_seed")
+_DEEP_STATE = ("_chain", "_kept", "_moments", "_passes", "_split_seed")
 _CLOSED_FORM_STATE = ("_chain", "_effective_counts", "_fitted_description", "_passes")
 _DETECTOR_STATE = ("_last_tail", "_mean", "_parts", "_recent", "_scale", "_tails")
 # Modules go by name, so that loading one kind of model imports no other kind's engine.

@@ -144,10 +144,9 @@ def typical_values(
 
     Deep components have no centre, so there are none.
     """
-    columns = getattr(estimator, "_columns", None)
-    if columns is None:
+    if not hasattr(estimator, "merge_tree"):
         return [], []
-    centres = estimator.model_.typical()[members]
+    columns, centres = estimator._columns, estimator.model_.typical()[members]
     return columns.all_labels[:most], columns.texts(centres, most)
 
 

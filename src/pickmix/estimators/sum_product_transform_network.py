@@ -191,7 +191,9 @@ class SumProductTransformNetwork(DeepMixture):
         scores: np.ndarray = self.score_samples(X) - self.score_marginal(given, columns)
         return scores
 
-    def sample_conditional(self, X: Any, columns: Sequence[int]) -> np.ndarray:
+    def sample_conditional(  # type: ignore[override]
+        self, X: Any, columns: Sequence[int]
+    ) -> np.ndarray:
         """Draw the other columns, given some: one full row for each row of X.
 
         Exact for networks without transforms.

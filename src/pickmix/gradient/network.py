@@ -127,6 +127,14 @@ class Network(abc.ABC):
         """Points (s, D) amid the rows that each child of the root stands for."""
         raise TypeError(f"{type(self).__name__} does not say where its components lie.")
 
+    def normals(self, tables: Tables) -> tuple[jax.Array, ...] | None:
+        """Gaussians that children of the root are mixtures of, if that is known of any.
+
+        Children (M,), shares of them (M,), which are zero of a child that is no such mixture, means
+        (M, D), and square roots (M, D, D) of covariances F F'.
+        """
+        return None
+
     @abc.abstractmethod
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
         """Table rows (..., slots[j]) of the trees with `choices` (..., n_slots)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
 _BLOCK_NUMBERS = 4_000_000
 # Rows of a block in queries of trees.
 _TREE_ROWS = 256
+
+
+# Draws whose mean and covariance stand for a component, and rows drawn at a time.
+_LIKE_DRAWS, _DRAWN_ROWS = 512, 8192
+# What is wider, and how many times the covariance.
+_WIDE_SHARE, _WIDE = 0.1, 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +95,46 @@ class Fitted:
         uniforms = StepRandomness(seed, 0).uniforms(Stream.POSTERIOR, every, self.network.n_slots)
         draw, size = compiled(_draw_trees, self.network), self._block_rows(rows.shape[0])
         return np.concatenate(self._by_blocks(draw, size, rows, uniforms))
+
+    def normals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, bool]:
+        """Gaussians that the mixture consists of, or is like.
+
+        Children (M,) of the root, in order, shares of them (M,), means (M, D), covariances
+        (M, D, D), and whether the mixture consists of them. Of children that are no mixtures of
+        Gaussians, draws give a mean and a covariance. A share is wider, so that ratios of densities
+        are not far above one.
+        """
+        found, rest = [], np.arange(self.log_weights.shape[0])
+        with precision("float64"), kept_programs():
+            tables = to_jax(self.tables, "float64")
+            known = compiled(type(self.network).normals, self.network)(tables)
+        if known is not None:
+            kept = np.asarray(known[1]) > 0.0
+            children, shares, means, roots = (np.asarray(values)[kept] for values in known)
+            found.append((children, shares, means, roots @ roots.swapaxes(1, 2)))
+            rest = np.setdiff1d(rest, children)
+        n_draws = max(_LIKE_DRAWS, 4 * self.network.n_features)
+        size = max(1, _DRAWN_ROWS // n_draws)
+        for some in (rest[first : first + size] for first in range(0, rest.size, size)):
+            rows = self._draws_of(some, n_draws)
+            means = rows.mean(axis=1)
+            away = rows - means[:, None]
+            covariances = away.swapaxes(1, 2) @ away / n_draws
+            for share, factor in ((1.0 - _WIDE_SHARE, 1.0), (_WIDE_SHARE, _WIDE)):
+                found.append((some, np.full(some.size, share), means, factor * covariances))
+        children, shares, means, covariances = (np.concatenate(a) for a in zip(*found, strict=True))
+        order = np.argsort(children, kind="stable")
+        return children[order], shares[order], means[order], covariances[order], not rest.size
+
+    def _draws_of(self, children: np.ndarray, n_draws: int) -> np.ndarray:
+        """Draws (n, n_draws, D) from each of some children (n,) of the root."""
+        K = self.log_weights.shape[0]
+        uniforms = np.random.default_rng(0).random((len(children) * n_draws, self.network.n_slots))
+        # Of equal weights, so that the first uniform chooses the child.
+        uniforms[:, 0] = (children.repeat(n_draws) + 0.5) / K
+        with kept_programs():
+            rows, _ = replace(self, log_weights=np.zeros(K)).draw_rows(uniforms, 0)
+        return rows.reshape(children.shape[0], n_draws, -1)
 
     # Of sum-product-transform networks.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -248,6 +249,28 @@ class RealNVP:
     def location(self, params: Any) -> jax.Array:
         """Image (D,) of the base's mode."""
         return self.inverse(params, jnp.zeros(*self._base(params)))
+
+    def normals(self, params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Gaussians of a flow that does not bend: shares, means, square roots of covariances.
+
+        Nothing bends where last layers are zero. The shares of a flow that bends are zero.
+        """
+        layers = params["layers"] if self.linear else params
+        nets = [layer[name] for layer in layers for name in ("translation", "log_scale")]
+        is_straight = ~jnp.array([net["last"].any() for net in nets]).any()
+        base = jnp.zeros(*self._base(params))
+        centre, root = self.inverse(params, base), jax.jacfwd(partial(self.inverse, params))(base)
+        if not (self.linear and self.gaussian_share):
+            return is_straight * jnp.ones(1), centre[None], root[None]
+        # If nothing was learnt, there is but one Gaussian.
+        learnt = [*jax.tree.leaves(params["affine"]), *(net["last_bias"] for net in nets)]
+        share = self.gaussian_share * jnp.array([leaf.any() for leaf in learnt]).any()
+        first = jax.vmap(partial(_solve_lower, params["frame"]), out_axes=1)(jnp.eye(base.shape[0]))
+        return (
+            is_straight * jnp.stack([1.0 - share, share]),
+            jnp.stack([centre, params["frame"]["shift"]]),
+            jnp.stack([root, first]),
+        )
 
     def sample(self, params: Any, key: jax.Array) -> jax.Array:
         """Draw one row (D,)."""

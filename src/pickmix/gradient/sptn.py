@@ -34,6 +34,8 @@ from pickmix.gradient.transforms import (
 )
 
 LOG_2_PI = float(np.log(2.0 * np.pi))
+# Numbers in the covariances of all trees, up to which these are written out as Gaussians.
+_MOST_IN_TREES = 10_000_000
 # How far the children of lower layers are placed apart, in spreads of their parent.
 _SPREAD_BELOW = 0.5
 
@@ -225,6 +227,20 @@ class SumProductTransform(Network):
             z = self.kinds[depth].inverse(parameters[depth], self._to_slots(y, depth))
             y = self._from_slots(z, depth)
         return y
+
+    def normals(self, tables: Tables) -> tuple[jax.Array, ...] | None:
+        if self.n_trees * self.n_features**2 > _MOST_IN_TREES:
+            return None
+        trees = np.stack(np.unravel_index(np.arange(self.n_trees), self.n_choices), axis=1)
+        choices = jnp.asarray(trees, jnp.int32)
+
+        def invert(y: jax.Array) -> jax.Array:
+            return self._invert(tables, choices, jnp.broadcast_to(y, (len(trees), y.shape[0])))
+
+        base = jnp.zeros(self.n_features, tables[0].dtype)
+        means, roots = invert(base), jax.vmap(invert, out_axes=2)(jnp.eye(self.n_features))
+        shares = jnp.exp(self._log_choices(self.gather(tables, choices), choices))
+        return choices[:, 0], shares, means, roots - means[:, :, None]
 
     @property
     def location_draws(self) -> int:

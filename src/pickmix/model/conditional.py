@@ -29,8 +29,9 @@ class ConditionalMixtures:
     """The mixtures p(columns | given) of n rows of given values, as one object.
 
     Given a row, component k has the weight w_k p_k(given) / p(given), and the conditional
-    distribution of its family. All answers are exact. They are computed on demand, a block of rows
-    at a time. The method `conditional` of mixtures makes such objects.
+    distribution of its family. All answers are exact, but those of deep mixtures whose components
+    bend (see `effective_draws`). They are computed on demand, a block of rows at a time. The method
+    `conditional` of mixtures makes such objects.
 
     Answers of mixtures of arrays are arrays. Those of a `TableMixture` are dicts of arrays by
     column, in the units and with the levels of the table; `probabilities` is then a pair (levels,
@@ -92,7 +93,10 @@ class ConditionalMixtures:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, i: int) -> Any:
-        """The mixture given row i, as a fitted mixture of the same class."""
+        """The mixture given row i, as a fitted mixture of the same class.
+
+        Of a deep mixture: conditional mixtures of this one row.
+        """
         n = len(self)
         number = operator.index(i)
         if not -n <= number < n:
@@ -100,8 +104,11 @@ class ConditionalMixtures:
         number %= n
         noise = None if self._rows.noise is None else self._rows.noise[[number]]
         alone = self._rows.with_rows(self._rows.natural[[number]], noise)
+        if not alone.is_family:
+            make = self._make_mixture, self._make_random
+            return ConditionalMixtures(alone, self.columns, self._terms, *make)
         row = alone.seen_rows(np.array([0]))
-        model = self._rows.model.over_columns(
+        model = alone.model.over_columns(
             self._terms.in_model_order(self.columns),
             alone.weights()[0],
             lambda part, targets: part.conditional(row.of(part.columns), targets),
@@ -111,6 +118,13 @@ class ConditionalMixtures:
     def weights(self) -> np.ndarray:
         """Weights of the components, (n, K). Large."""
         return self._rows.weights()
+
+    def effective_draws(self) -> np.ndarray:
+        """How many independent draws the answers about each row are worth, (n,).
+
+        Infinite where answers are exact, as they are unless deep components bend.
+        """
+        return self._rows.effective_draws()
 
     def mean(self) -> Any:
         """Means (n, d); for a table by column, those of dates rounded to their step.
@@ -354,16 +368,17 @@ def conditional_draws(
     if events:
         latent = draw_where(query, wanted, n_draws, random, events)
     else:
-        latent = _latent_draws(query, wanted, n_draws, random)
+        latent = latent_draws(query, wanted, n_draws, random)
     return latent if query.maps is None else query.maps.backward(latent, columns)
 
 
-def _latent_draws(
+def latent_draws(
     query: QueryRows, columns: np.ndarray, n_draws: int, random: RandomSource
 ) -> np.ndarray:
+    """Draws (n, n_draws, d) of columns of the model."""
     drawn = np.empty((query.rows.shape[0], n_draws, columns.shape[0]))
     parts = query.parts_of(columns)
-    for block in query.posteriors():
+    for block in query.posteriors_to_draw(n_draws, random):
         R = block.numbers.shape[0]
         components = block.choose(random.uniform(size=(R, n_draws))).ravel()
         pairs = Pairs(block.pairs.rows, np.repeat(np.arange(R), n_draws), components)

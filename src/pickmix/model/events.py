@@ -103,6 +103,11 @@ def _inside(intervals: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def make_events(query: QueryRows, allowed: Mapping[int, Allowed], terms: Columns) -> list[Event]:
     """Conditions of the model from those on natural columns, by number."""
+    if allowed and not query.takes_events:
+        raise ValueError(
+            "where must be None for deep components that bend: their draws are weighted ones. Draw "
+            "more rows, and keep those that meet the conditions."
+        )
     events = []
     for column, (intervals, shares) in allowed.items():
         name, atoms = terms.all_labels[column], None

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from pickmix.checks import refuse_overflow
-from pickmix.families.base import Pairs, Part, SeenRows
+from pickmix.families.base import Pairs, Part, RandomSource, SeenRows
 from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.model.mixture import MixtureModel, parts_of
 
@@ -72,6 +72,11 @@ class QueryRows:
     levels stand for several. With `maps` of columns, the rows are natural ones (`natural`), of
     which `rows` of the model are made; `log_slopes` (N, D) are what log-densities gain by that.
     """
+
+    #: Whether components are of a family: conditionals are then mixtures of it.
+    is_family = True
+    #: Whether draws can be made to meet conditions.
+    takes_events = True
 
     def __init__(
         self,
@@ -173,6 +178,14 @@ class QueryRows:
             pairs = Pairs(self.seen_rows(numbers), which, components)
             whole = Posterior(numbers, pairs, kept, starts, best)
             yield from _cut(whole, max(1, _BLOCK_NUMBERS // width))
+
+    def posteriors_to_draw(self, n_draws: int, random: RandomSource) -> Iterator[Posterior]:
+        """Yield all rows, to draw so often from each."""
+        return self.posteriors()
+
+    def effective_draws(self) -> np.ndarray:
+        """How many independent draws (n,) answers are worth; infinite where they are exact."""
+        return np.full(self.rows.shape[0], np.inf)
 
     def log_densities(self) -> np.ndarray:
         """log p of the observed cells of each row, (N,); 0 if there are none."""
