@@ -77,6 +77,10 @@ def prefetch_row(typing_context, array, index):
             builder, ir.Constant(word, 0), row_bytes, ir.Constant(word, _CACHE_LINE), word
         ) as (position, _):
             builder.call(hint, [builder.gep(base, [position]), *flags])
+        if array_type.ndim == 2:
+            # Rows do not begin where cache lines do, so the last byte may be on one line more.
+            last = builder.sub(row_bytes, ir.Constant(word, 1))
+            builder.call(hint, [builder.gep(base, [last]), *flags])
         return context.get_dummy_value()
 
     return signature, codegen

@@ -55,7 +55,7 @@ _SIGNATURES: dict[Any, str] = {
     pairs.accumulate_pairs: "layout f2 i1 i1 f1 sums range",
     pairs.accumulate_all: "layout f2 f1 f2 sums range",
     pairs.blend: "layout moments model s1 sums float f2 f1 range",
-    sweep_blocks: "layout model f2 f1 i1 s1 i1 i1 range float key bool i1 s1 sums f1 work",
+    sweep_blocks: "layout model f2 f1 i1 s1 i1 i1 range float key bool i1 s1 s1 sums f1 work",
     sweep_partial_blocks: (
         "layout model f2 f1 i1 s1 s1 i1 i1 i1 int range float key bool i1 s1 sums f1 i1 f2 f2 f2 "
         "partial_work"

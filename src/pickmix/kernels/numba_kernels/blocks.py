@@ -236,17 +236,18 @@ def _add_kept_rows(n, way, rows, begin, n_rows, bands, values, row_weights, tota
 
 
 @part()
-def _add_levels_of_rows(n, n_rows, levels, values, place, counts):
+def _add_levels_of_rows(n, n_rows, levels, values, slots, place, counts):
     for g in range(n):
         if values[g, 0] < 0.0:
             continue
+        u = slots[place + g]
         for q in range(levels.shape[0]):
             for r in range(n_rows):
-                counts[place + g, levels[q, r]] += values[g, r]
+                counts[u, levels[q, r]] += values[g, r]
 
 
 @part()
-def _finish(layout, n, place, origin, way, totals, sums):
+def _finish(layout, n, slots, place, origin, way, totals, sums):
     """Turn sums into moments about means; marks components that lost digits, True if none."""
     first, _, starts, _ = layout
     mass, squares, mean, scatter, _ = sums
@@ -255,7 +256,7 @@ def _finish(layout, n, place, origin, way, totals, sums):
     height = moments.shape[0] // way.shape[0]
     sound = True
     for g in range(n):
-        u, below = place + g, g * height + C
+        u, below = slots[place + g], g * height + C
         narrow = way[g] != PRODUCTS
         total = moments[below, C] if narrow else weights[g, 0]
         if not total > NO_MASS:
@@ -285,18 +286,19 @@ def _finish(layout, n, place, origin, way, totals, sums):
 
 
 @part()
-def _clear(place, n, totals, sums):
+def _clear(slots, place, n, totals, sums):
     mass, squares, mean, scatter, counts = sums
     features, weights, _, _, _, _ = totals
     for g in range(n):
-        mass[place + g] = 0.0
-        squares[place + g] = 0.0
+        u = slots[place + g]
+        mass[u] = 0.0
+        squares[u] = 0.0
         for c in range(mean.shape[1]):
-            mean[place + g, c] = 0.0
+            mean[u, c] = 0.0
         for p in range(scatter.shape[1]):
-            scatter[place + g, p] = 0.0
+            scatter[u, p] = 0.0
         for level in range(counts.shape[1]):
-            counts[place + g, level] = 0.0
+            counts[u, level] = 0.0
         weights[g, 0] = 0.0
         weights[g, 1] = 0.0
         for p in range(features.shape[1]):
@@ -389,8 +391,8 @@ def _find_best(weights, n, running, drawn):
 
 
 @part()
-def _prefetch(model, members, start, stop):
-    """Fetch components ahead: those of a block are anywhere in memory."""
+def _prefetch(model, members, start, stop, slots, sums):
+    """Fetch components ahead: those of a block are anywhere in memory, and so are their sums."""
     location, factor, _, _, _, log_normaliser, log_mass, _ = model
     for place in range(start, stop):
         k = members[place]
@@ -399,6 +401,12 @@ def _prefetch(model, members, start, stop):
         if factor.shape[0] > 1:
             prefetch_row(factor, k)
             prefetch_row(log_normaliser, k)
+        if sums[0].shape[0]:
+            mass, squares, mean, scatter, _ = sums
+            prefetch_row(mass, slots[place])
+            prefetch_row(squares, slots[place])
+            prefetch_row(mean, slots[place])
+            prefetch_row(scatter, slots[place])
 
 
 @kernel(_nrt=False)
@@ -418,6 +426,7 @@ def sweep_blocks(
     greedy,
     order,
     drawn,
+    slots,
     sums,
     log_sums,
     work,
@@ -428,8 +437,9 @@ def sweep_blocks(
     Block b holds the components members[places[b]:places[b + 1]] and the rows ends[b] -
     ends[first_block] .. ends[b + 1] - ends[first_block]. `greedy` takes the best component of the
     block instead of a draw. order (B,): where the results of each row go. Written to: drawn, each
-    row's component; sums (mass, squares, mean, scatter, counts) by place; log_sums, log sum_k p(x,
-    k)^beta over the row's block. Empty sums or log_sums are not computed. `work` is scratch memory.
+    row's component; sums (mass, squares, mean, scatter, counts), those of a component in row
+    slots[its place]; log_sums, log sum_k p(x, k)^beta over the row's block. Empty sums or log_sums
+    are not computed. `work` is scratch memory.
     """
     wanted, wants_log_sums = sums[0].shape[0] > 0, log_sums.shape[0] > 0
     C, has_linear = layout[0].shape[0], model.linear.shape[0] > 0
@@ -444,9 +454,9 @@ def sweep_blocks(
         place, n = places[b], places[b + 1] - places[b]
         begin, end = ends[b] - ends[first_block], ends[b + 1] - ends[first_block]
         if wanted:
-            _clear(place, n, totals, sums)
+            _clear(slots, place, n, totals, sums)
         if b + 1 < last_block:
-            _prefetch(model, members, places[b + 1], places[b + 2])
+            _prefetch(model, members, places[b + 1], places[b + 2], slots, sums)
         if begin == end:
             continue
         prepare(layout, model, members, place, n, beta, block)
@@ -510,8 +520,8 @@ def sweep_blocks(
                     if ways != PRODUCTS:
                         _add_kept_rows(n, way, rows, top, n_rows, bands, values, weights, totals)
                     if levels.shape[0]:
-                        _add_levels_of_rows(n, n_rows, levels, values, place, sums[4])
-            if not wanted or _finish(layout, n, place, origin, way, totals, sums):
+                        _add_levels_of_rows(n, n_rows, levels, values, slots, place, sums[4])
+            if not wanted or _finish(layout, n, slots, place, origin, way, totals, sums):
                 break
             if ways == PRODUCTS and end - begin <= KEPT_TILES * TILE and not levels.shape[0]:
                 # Where components have few rows this is common. Their weights are known.
@@ -524,7 +534,7 @@ def sweep_blocks(
                         weights[r] = row_weights[top + r]
                     values = kept_values[(top - begin) // TILE]
                     _add_kept_rows(n, way, rows, top, n_rows, bands, values, weights, totals)
-                _finish(layout, n, place, origin, way, totals, sums)
+                _finish(layout, n, slots, place, origin, way, totals, sums)
                 break
             ways = max(ways, FACTOR)
-            _clear(place, n, totals, sums)
+            _clear(slots, place, n, totals, sums)

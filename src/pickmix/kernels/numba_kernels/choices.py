@@ -17,8 +17,10 @@ from pickmix.selection.randomness import DRAW_BITS, HALF_WORD, TO_UNIT
 from pickmix.threads import run
 
 _FIRST_SPLITS = 15  # Nodes of a tree split one after another before the rest is handed to threads.
-_MANY_POINTS = 1024  # Selection among more begins with a sample of them.
-_SAMPLE, _MARGIN = 64, 7  # Points of a sample, and how far beside the quantile pivots are.
+# Selection among more points than these begins with a sample of them: its size, and how far beside
+# the quantile pivots are.
+_MANY_POINTS, _SAMPLE, _MARGIN = 1024, 64, 7
+_FEW_POINTS, _SMALL_SAMPLE, _SMALL_MARGIN = 64, 16, 3
 _AHEAD = 8  # Points fetched ahead.
 _ALL = np.empty((0, 0), dtype=np.int32)  # Candidates: all components.
 _LANES = 16  # Distances compared together.
@@ -231,26 +233,31 @@ def _put_first(values, order, low, high, pivot):
 def _select(values, order, sample, first, last, cut):
     """Reorder first..last so that the smallest values come before `cut` (Hoare's selection).
 
-    Among many, two pivots on both sides of the quantile of a sample leave few to select from
-    (Floyd and Rivest), and branches that cannot be predicted are for those.
+    Two pivots on both sides of the quantile of a sample leave ever fewer to select from (Floyd and
+    Rivest), and branches that cannot be predicted are for the last of them.
     """
     low, high = first, last - 1
-    if last - first > _MANY_POINTS:
-        apart = (last - first) // _SAMPLE
-        for i in range(_SAMPLE):
-            value, place = values[first + i * apart], i
+    n = last - first
+    while n > _FEW_POINTS:
+        size, margin = (_SAMPLE, _MARGIN) if n > _MANY_POINTS else (_SMALL_SAMPLE, _SMALL_MARGIN)
+        apart, begin = n // size, low
+        for i in range(size):
+            value, place = values[begin + i * apart], i
             while place > 0 and sample[place - 1] > value:
                 sample[place] = sample[place - 1]
                 place -= 1
             sample[place] = value
-        quantile = (cut - first) * _SAMPLE // (last - first)
-        for shift in (_MARGIN, -_MARGIN):
-            pivot = sample[max(0, min(_SAMPLE - 1, quantile + shift))]
+        quantile = (cut - begin) * size // n
+        for shift in (margin, -margin):
+            pivot = sample[max(0, min(size - 1, quantile + shift))]
             middle = _put_first(values, order, low, high, pivot)
             if cut < middle:
                 high = middle - 1
             else:
                 low = middle
+        if high - low + 1 > n // 2:
+            break  # Too many are alike.
+        n = high - low + 1
     while low < high:
         pivot = values[(low + high) // 2]
         i, j = low, high

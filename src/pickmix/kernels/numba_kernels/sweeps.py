@@ -44,10 +44,16 @@ def sweep(
     pieces = _cut(partition, bounds, min(_MOST_GATHERED, max(_LEAST_GATHERED, share)))
     members, places, ends, chunks = pieces
     block_size = int(np.diff(places).max())
+    has_patterns = source.patterns_of(_NO_ROWS) is not None
+    numbered = np.arange(members.shape[0], dtype=np.int32)
+    # No block was cut, so no component repeats, and sums can have the order of the components: to
+    # absorb them then takes no jumps in memory.
+    is_whole = members is partition.members and not has_patterns
+    is_whole = is_whole and members.shape[0] == model.location.shape[0]
+    slots = members if is_whole else numbered
     sums = no_sums(members.shape[0] if wants_statistics else 0, layout)
     drawn = np.empty_like(components)
     log_sums = np.empty(numbers.shape[0] if wants_log_sums else 0)
-    has_patterns = source.patterns_of(_NO_ROWS) is not None
     tops = np.zeros(places.shape[0], dtype=np.int64)
 
     def work_on(start: int, stop: int) -> None:
@@ -58,10 +64,11 @@ def sweep(
             into = order[ends[first] : ends[last]]
             some = numbers[into]
             rows, weights = source.gather(some), source.weights_of(some)[0]
-            draws = first, last, float(beta), key, greedy, into, drawn, sums, log_sums
+            draws = first, last, float(beta), key, greedy, into, drawn
             if not has_patterns:
                 blocks = members, places, ends
-                sweep_blocks(layout, model, rows, weights, some, *blocks, *draws, memory)
+                results = slots, sums, log_sums, memory
+                sweep_blocks(layout, model, rows, weights, some, *blocks, *draws, *results)
                 continue
             if memory is None:
                 n_noise = rows.shape[1] - layout.n_columns
@@ -71,7 +78,7 @@ def sweep(
             nothing = tops, _NO_MATRIX, _NO_MATRIX, _NO_MATRIX
             seen = rows, weights, some, patterns
             partial.sweep_partial_blocks(
-                layout, model, *seen, *bounds_of_rows, *draws, *nothing, memory
+                layout, model, *seen, *bounds_of_rows, *draws, sums, log_sums, *nothing, memory
             )
 
     evaluations = int(np.diff(ends) @ np.diff(places))
@@ -80,8 +87,7 @@ def sweep(
     if wants_statistics:
         total_weight = source.weights_of(numbers)[1]
         if members is partition.members:
-            # No block was cut, so no component repeats.
-            statistics = Statistics(members, *sums, total_weight)
+            statistics = Statistics(numbered if is_whole else members, *sums, total_weight)
         else:
             statistics = merge(members, sums, layout, total_weight)
     return Swept(drawn, statistics, log_sums, evaluations)
