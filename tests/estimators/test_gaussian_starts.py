@@ -128,20 +128,39 @@ class TestBackground:
 
 
 class TestChoice:
-    @pytest.mark.slow
-    def test_the_number_that_explains_watched_rows_best(self):
+    def test_the_number_that_a_gaussian_mixture_chooses(self):
         train, watched = rows(400), rows(200, seed=1)
         frame = find_frame(train, "columns")
         found = choose_gaussians(train, None, watched, "full", frame, SETTINGS)
-        values = {
-            number: GaussianMixture(number, random_state=0).fit(train).score(watched)
-            for number in (1, 2, 4, 8, 16, 32)
-        }
-        best = max(values, key=values.get)
-        assert 2 < best < 32
+        chosen = GaussianMixture("auto", random_state=0).fit(train)
+        number = chosen.n_components_
+        assert number > 4
         # A background comes with them, unless the fit has one.
-        more = [gaussians.n_components for gaussians in found] - np.array([best, best // 4])
-        assert set(more) <= {0, 1}
+        assert found[0].n_components == number + 1
+        assert found[1].n_components - (number + 1) // 4 in (0, 1)
+        # Without it, it is the same mixture.
+        scores = np.logaddexp.reduce(found[0].log_joint(frame.to_model(train))[:, :-1], axis=1)
+        expected = chosen.score_samples(train) + np.log(400 / 401)
+        np.testing.assert_allclose(scores + frame.log_volume(), expected, atol=1e-9)
+        assert len(choose_gaussians(train, None, None, "full", frame, SETTINGS)) == 1
+
+    def test_a_second_fit_ends_where_it_does_not_come_above_the_first(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(300, 2)) + 8.0 * rng.integers(0, 8, size=(300, 1))
+        values = {}
+
+        def watch(info):
+            number = info.estimator().weights_.shape[0]
+            values.setdefault(number, []).append(info.validation)
+
+        settings = {"max_steps": 400, "evaluate_every": 10, "patience": 3, "random_state": 0}
+        fitted = SumProductTransformNetwork("auto", 1, 1, callbacks=watch, **settings).fit(X)
+        first, second = values.values()
+        assert fitted.weights_.shape[0] == next(iter(values))
+        assert max(second) < max(first)
+        # It still rose.
+        assert second[-1] > second[0] + 10 * fitted.tol
+        assert len(second) == np.argmax(first) + 1 + settings["patience"]
 
     def test_diagonal_covariances(self):
         X = rows(400)

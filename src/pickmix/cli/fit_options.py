@@ -221,8 +221,8 @@ _OPTIONS: list[Callable[..., Any]] = [
     _option(
         "n_components|--components",
         WordOrNumber(click.IntRange(min=1), "auto"),
-        "K, the number of components. auto chooses: gaussian and table split and merge components "
-        "as long as that explains left-out rows better, flow tries 1, 2, 4, ..., 128.",
+        "K, the number of components. auto chooses: components are split and merged as long as "
+        "that explains left-out rows better; flow tries a quarter of them as well.",
         "auto, or 500 for the embedded example",
     ),
     _option(

@@ -161,7 +161,8 @@ class DeepTraining:
             number = gaussians.n_components
             folder = None if checkpoints is None else checkpoints.within(str(number))
             network = self.make_network(number)
-            fits.append(training._fit_one(network, (frame, gaussians), folder))
+            first = fits[0] if fits else None
+            fits.append(training._fit_one(network, (frame, gaussians), folder, first))
             if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
                 break
         # Another number of components must be better by more than chance.
@@ -183,8 +184,13 @@ class DeepTraining:
         network: Network,
         candidate: tuple[Frame, Gaussians] | None,
         checkpoints: Checkpoints | None,
+        first: DeepFit | None = None,
     ) -> DeepFit:
-        """Fit a network from one start, or resume from a checkpoint."""
+        """Fit a network from one start, or resume from a checkpoint.
+
+        After a `first` fit it must come above that one's best validation value in about as many
+        evaluations.
+        """
         settings, former = self.settings, self.former
         started = time.perf_counter()
         check_memory(network, settings.dtype)
@@ -212,10 +218,15 @@ class DeepTraining:
             with checkpoints.about_damage():
                 engine.restore(kept["engine"])
             first_value, start_seconds = kept["first_value"], kept["start_seconds"]
-        best_before = -math.inf if first_value is None else first_value
+        best_before, waited = -math.inf if first_value is None else first_value, 0
+        if first is not None:
+            best_before = max(best_before, first.best_validation)
+            waited = -1 - int(first.trace["validation"].argmax())
         plateau = None
         if settings.patience is not None:
-            plateau = Plateau(settings.tol, patience=settings.patience, reference=best_before)
+            plateau = Plateau(
+                settings.tol, patience=settings.patience, reference=best_before, waited=waited
+            )
         first_step = self.n_steps_before + 1
         done = 0 if resumed is None else resumed.step - first_step + 1
         begun = {

@@ -16,13 +16,8 @@ from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Gaussians
 from pickmix.model.frame import Frame
 
-# With "auto": the most components that are tried, and the rows that each must have on average.
-_MOST_CHOSEN = 128
-_ROWS_PER_COMPONENT = 2
-# Numbers of components that may be worse, one after the other, before the search ends.
-_FALLS = 2
-# Share of the rows that choose if there are no validation rows.
-_SHARE_LEFT_OUT = 0.2
+_MOST_CHOSEN = 1024  # Components, with "auto".
+_ROWS_PER_COMPONENT = 2  # On average, at least, where their number is given.
 # A component that bends does the work of several Gaussians: so much fewer are tried as well.
 _FEWER = 4
 # Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
@@ -32,13 +27,13 @@ _SPREADS = (1e-2, 1e2)
 def fit_gaussians(
     X: np.ndarray,
     weights: np.ndarray | None,
-    n_components: int,
+    n_components: int | str,
     form: str,
     frame: Frame,
     settings: Settings,
     background: bool = False,
 ) -> Gaussians:
-    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few.
+    """Fit at most `n_components` Gaussians to rows (N, D), fewer where rows are too few; or "auto".
 
     It is the fit of `GaussianMixture` on the rows as they are, but for columns in extreme units.
     The Gaussians come in the coordinates of the frame. Their covariances are "full" or "diag".
@@ -46,10 +41,14 @@ def fit_gaussians(
     """
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
-    number = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
+    given: dict[str, Any] = {"background": True}
+    if isinstance(n_components, str):
+        given["max_components"] = _MOST_CHOSEN
+    else:
+        n_components = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
     draws = check_randomness(settings.gaussian_seed)
-    result = fit_family(family, FitRows(X / units, weights), number, draws, background=True)
+    result = fit_family(family, FitRows(X / units, weights), n_components, draws, **given)
     packed = family.pack(result.parameters["covariances"])
     factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
     diagonal = form == "diag"
@@ -100,36 +99,12 @@ def choose_gaussians(
     frame: Frame,
     settings: Settings,
 ) -> list[Gaussians]:
-    """Fit Gaussian mixtures to begin with, the one that explains validation rows (V, D) best first.
+    """Fit Gaussian mixtures to begin with: as many components as `GaussianMixture` would choose.
 
-    Numbers of components are powers of two. The second mixture has a quarter of the components.
-    Without validation rows a share of the rows chooses, and the chosen number is fitted to all.
+    With validation rows, which decide between them, a second one has a quarter of these.
     """
-
-    def fit(kept: Any, number: int) -> Gaussians:
-        masses = None if weights is None else weights[kept]
-        return fit_gaussians(X[kept], masses, number, form, frame, settings, True)
-
-    def search(kept: Any, others: np.ndarray) -> tuple[int, dict[int, Gaussians]]:
-        """The best number of components by other rows (V, D), and mixtures of 1, 2, 4, ..."""
-        mixtures: dict[int, Gaussians] = {}
-        rows = frame.to_model(others)
-        most = min(_MOST_CHOSEN, X[kept].shape[0] // _ROWS_PER_COMPONENT)
-        best, highest, falls, number = 1, -np.inf, 0, 1
-        while falls < _FALLS and (number == 1 or number <= most):
-            mixtures[number] = fit(kept, number)
-            value = float(np.logaddexp.reduce(mixtures[number].log_joint(rows), axis=1).mean())
-            falls = 0 if value > highest else falls + 1
-            best, highest = (number, value) if value > highest else (best, highest)
-            number *= 2
-        return best, mixtures
-
-    every, best = slice(None), 1
-    if validation is not None:
-        best, mixtures = search(every, validation)
-        return [mixtures[number] for number in dict.fromkeys([best, max(1, best // _FEWER)])]
-    n_left_out = int(_SHARE_LEFT_OUT * X.shape[0])
-    if n_left_out:
-        order = np.random.default_rng([settings.gaussian_seed, 7]).permutation(X.shape[0])
-        best, _ = search(np.sort(order[n_left_out:]), X[order[:n_left_out]])
-    return [fit(every, best)]
+    chosen = fit_gaussians(X, weights, "auto", form, frame, settings, True)
+    fewer = max(1, chosen.n_components // _FEWER)
+    if validation is None or fewer == chosen.n_components:
+        return [chosen]
+    return [chosen, fit_gaussians(X, weights, fewer, form, frame, settings, True)]

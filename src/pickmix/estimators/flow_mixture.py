@@ -29,8 +29,8 @@ class FlowMixture(DeepMixture):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        K. "auto" tries Gaussian mixtures with 1, 2, 4, ..., 128 components, fits flows with the K
-        that explains the validation rows best and with a quarter of it, and keeps the better.
+        K. "auto" takes the number that GaussianMixture chooses, at most 1024, and a background for
+        outlying rows. It fits flows with that K and with a quarter of it; validation rows decide.
     n_layers : int, default=2
         Coupling layers of a flow; they change the two halves in turn.
     hidden : int, default=10

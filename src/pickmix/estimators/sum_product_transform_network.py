@@ -35,8 +35,7 @@ class SumProductTransformNetwork(DeepMixture):
     ----------
     n_children : int, sequence of int or "auto", default="auto"
         s, the children of a sum node, or one number per layer, from the root down. "auto" chooses
-        the number of the root by Gaussian mixtures on the validation rows, as FlowMixture does, and
-        takes 4 below.
+        the number of the root by Gaussian mixtures, as FlowMixture does, and takes 4 below.
     n_partitions : int, default=2
         b, the parts of a product, at most the number of coordinates; 1 makes no products.
     n_layers : int, default=2
