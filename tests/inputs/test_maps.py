@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
@@ -89,6 +89,56 @@ def test_ties_are_spread_over_their_cells_only():
     assert np.abs(away).max() <= 0.5
     assert np.unique(away).size > 1900
     np.testing.assert_array_equal(spread, spread_ties(schema, rows) * schema["x"].scale)
+
+
+def cell_masses(schema, values):
+    """Probabilities of the cells of natural values under a standard normal distribution."""
+    column, step = maps_of(schema)[0], schema["x"].step
+    ends = (values + np.array([[-0.5], [0.5]]) * step) / schema["x"].scale
+    return np.diff(ndtr(column.forward(ends)[0]), axis=0)[0]
+
+
+def test_tied_values_are_as_frequent_as_in_the_rows():
+    # Multiples of seven are three times as frequent as the others, which is too little for atoms.
+    values, weights = np.arange(200.0), np.where(np.arange(200) % 7 == 0, 3.0, 1.0)
+    weights /= weights.sum()
+    random = np.random.default_rng(0)
+    schema = schema_of(x=random.choice(values, 8000, p=weights))
+    assert not schema["x"].atoms
+    masses = cell_masses(schema, values)
+    # Within chance: some 31 rows of each of the others, and 93 of the multiples.
+    assert np.sum(weights * np.log(weights / masses)) < 0.02
+    # No piece is made of what is even.
+    even = schema_of(x=random.integers(0, 200, 8000).astype(float))
+    assert len(even["x"].knots[0]) < 70
+
+
+def test_values_off_the_step_share_the_cells_of_those_on_it():
+    x = np.random.default_rng(0).integers(0, 200, 8000).astype(float)
+    x[[10, 20, 30]] = [50.3, 100.3, 150.3]
+    schema = schema_of(x=x)
+    assert schema["x"].step == 1.0
+    rows = spread_ties(schema, encode(schema, read_typed({"x": x}))[0])
+    z, log_slopes = maps_of(schema)[0].forward(rows[:, 0])
+    log_densities = -0.5 * np.square(z) - 0.5 * np.log(2 * np.pi) + log_slopes
+    expected = -np.log(200.0 / schema["x"].scale)
+    assert abs(log_densities.mean() - expected) < 0.02
+
+
+@pytest.mark.parametrize("name", ["steps", "values"])
+def test_some_rows_lie_in_the_cells_of_all(name):
+    random = np.random.default_rng(0)
+    x = random.integers(0, 200, 4000).astype(float)
+    if name == "values":
+        x = np.sort(random.random(200))[x.astype(int)]
+    schema = schema_of(x=x)
+    assert bool(schema["x"].support) == (name == "values")
+    rows = encode(schema, read_typed({"x": x}))[0]
+    np.testing.assert_array_equal(spread_ties(schema, rows[:50]), spread_ties(schema, rows)[:50])
+    # Cells are those of what draws are rounded to.
+    spread, scale = spread_ties(schema, rows)[:, 0], schema["x"].scale
+    rounded = maps_of(schema)[0].rounded(spread) * scale if schema["x"].support else spread * scale
+    np.testing.assert_allclose(rounded if schema["x"].support else np.rint(rounded), x, rtol=1e-12)
 
 
 def test_few_values_are_ordinal_unless_rows_are_few():

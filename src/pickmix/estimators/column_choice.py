@@ -12,7 +12,7 @@ from pickmix.estimators.family_mixture import FamilyMixture
 from pickmix.families.registry import Description
 from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
-from pickmix.inputs.maps import is_ordinal, maps_of, spread_ties, without_scores
+from pickmix.inputs.maps import cells_of, is_ordinal, maps_of, spread_ties, without_scores
 from pickmix.inputs.schema import TableSchema
 
 # Rows that choose between maps of numbers, a third of which judge; passes and rows per component of
@@ -106,7 +106,8 @@ def choose_levels(
         for d, column in enumerate(candidate.modelled):
             if column.name in names and column.kind == "integer":
                 # An atom has a probability already.
-                log_units[~np.isnan(latent[:, d]), d] += np.log(column.step or 1.0)
+                low, high = cells_of(column, rows[:, d])
+                log_units[:, d] += np.log(np.where(high > low, (high - low) * column.scale, 1.0))
         settings = (
             _LEVEL_PASSES,
             _ROWS_PER_LEVEL_COMPONENT,

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
@@ -30,6 +31,9 @@ _FEWEST_REST = 10
 _TIED = 4.0
 # Knots are at least this far apart in scores, _WIDTH / N^(1/3), and have so many rows in between.
 _WIDTH, _ROWS_PER_KNOT = 3.0, 5
+# Where values are tied, those between two knots are divided further if that gains so many nats per
+# piece. Of 2 to log N, 4 was best on left-out values of most of 55 columns of 10 tables.
+_PIECE_GAIN, _MOST_DIVIDED = 4.0, 2_000
 # Pieces of a smooth map between two knots.
 _PIECES = 8
 _BLOCK_NUMBERS = 500_000  # In the largest arrays, 4 MB each.
@@ -255,7 +259,11 @@ def learn_map(column: ColumnSchema, seen: np.ndarray) -> ColumnSchema:
     step = column.step
     tied = rest.shape[0] >= _TIED * values.shape[0]
     full = step is not None and (values[-1] - values[0]) / step < 2.0 * values.shape[0]
-    knots = _learn_knots(values, counts, step)
+    if step is not None and full:
+        # Values off the step share the cells of those on it.
+        steps, which = np.unique(np.rint(values / step), return_inverse=True)
+        values, counts = steps * step, np.bincount(which, weights=counts)
+    knots = _learn_knots(values, counts, step, tied)
     if (np.diff(knots[0]) <= 1e-12 * np.abs(knots[0]).max()).any():
         # Values that differ by rounding only.
         knots = np.array([[-1.0, 1.0], [-1.0, 1.0]]) * [[column.scale], [1.0]] + [[seen[0]], [0.0]]
@@ -310,8 +318,13 @@ def _edges(values: np.ndarray, step: float | None) -> np.ndarray:
     return np.concatenate([[values[0] - first], values[:-1] + half, [values[-1] + last]])
 
 
-def _learn_knots(values: np.ndarray, counts: np.ndarray, step: float | None) -> np.ndarray:
-    """Return knots (2, J) at edges of cells, so far apart that chance does not shape the map."""
+def _learn_knots(
+    values: np.ndarray, counts: np.ndarray, step: float | None, tied: bool
+) -> np.ndarray:
+    """Return knots (2, J) at edges of cells, so far apart that chance does not shape the map.
+
+    Tied values may be far more frequent than their neighbours.
+    """
     n = float(counts.sum())
     edges = _edges(values, step)
     below = np.concatenate([[0.0], np.cumsum(counts)])
@@ -326,29 +339,61 @@ def _learn_knots(values: np.ndarray, counts: np.ndarray, step: float | None) -> 
         if enough and (far or ahead) and n - below[number] >= _ROWS_PER_KNOT:
             kept.append(number)
     kept.append(edges.shape[0] - 1)
+    if tied:
+        widths = np.diff(edges)
+        for first, last in pairwise(tuple(kept)):
+            if last - first <= _MOST_DIVIDED:
+                kept += [first + n for n in _division(counts[first:last], widths[first:last])]
+        kept.sort()
     return np.stack([edges[kept], scores[kept]])
+
+
+def _division(counts: np.ndarray, widths: np.ndarray) -> list[int]:
+    """Return where cells (n,) are divided into pieces of even density, the most probable ones.
+
+    Each piece costs `_PIECE_GAIN` nats (Bayesian blocks: Scargle et al. 2013).
+
+    >>> _division(np.array([5, 4, 90, 6, 5]), np.ones(5))
+    [2, 3]
+    """
+    rows, lengths = (np.append(0.0, np.cumsum(each)) for each in (counts, widths))
+    best, begins = np.zeros(rows.shape[0]), [0]
+    for end in range(1, rows.shape[0]):
+        inside = rows[end] - rows[:end]
+        gains = best[:end] + inside * np.log(inside / (lengths[end] - lengths[:end]))
+        begins.append(int(gains.argmax()))
+        best[end] = gains[begins[end]] - _PIECE_GAIN
+    found, end = [], begins[-1]
+    while end:
+        found.append(end)
+        end = begins[end]
+    return found[::-1]
 
 
 def spread_ties(schema: TableSchema, rows: np.ndarray) -> np.ndarray:
     """Return natural rows (N, D) for a fit: equal numbers lie anywhere in their cells.
 
-    A value stands for all that is nearer to it than to its neighbours. Uniforms depend on the name
-    of the column and the number of the row only.
+    A value stands for all that is nearer to it than to its neighbours, where draws take no others,
+    else for its step. Uniforms depend on the name of the column and the number of the row only.
     """
     spread = rows.copy()
     for d, column in enumerate(schema.modelled):
         if not column.knots or (column.step is None and not column.support):
             continue
         x = rows[:, d]
-        moved = ~np.isnan(x) & ~np.isin(x, np.array(column.atoms) / column.scale)
-        if column.step is not None and not column.support:
-            half = np.full((2, np.count_nonzero(moved)), 0.5 * column.step / column.scale)
-        else:
-            values, which = np.unique(x[moved], return_inverse=True)
-            edges = _edges(values, None)
-            half = np.stack([values - edges[:-1], edges[1:] - values])[:, which]
         seed = zlib.crc32(column.name.encode("utf-8", "surrogatepass"))
-        uniforms: np.ndarray = np.random.default_rng(seed).random(x.shape)
-        u = uniforms[moved]
-        spread[moved, d] += (half[0] + half[1]) * u - half[0]
+        low, high = cells_of(column, x)
+        spread[:, d] = low + (high - low) * np.random.default_rng(seed).random(x.shape)
     return spread
+
+
+def cells_of(column: ColumnSchema, x: np.ndarray) -> np.ndarray:
+    """Return where the cells of values (N,) of a column begin and end, (2, N); atoms have none."""
+    half = np.where(np.isin(x, np.array(column.atoms) / column.scale), 0.0, 0.5)
+    if not column.support:
+        return x + np.array([[-1.0], [1.0]]) * half * ((column.step or 0.0) / column.scale)
+    values = np.array(column.support) / column.scale
+    edges = _edges(values, None if column.step is None else column.step / column.scale)
+    cell = _nearest(values, x)
+    inside = (half > 0.0) & (x > edges[0]) & (x < edges[-1])
+    return np.where(inside, np.stack([edges[cell], edges[cell + 1]]), x)
