@@ -210,16 +210,16 @@ def test_sweeps_of_rank_zero_are_those_of_diagonal_covariances(with_gaps):
 
 
 def test_levels_decide_which_components_are_evaluated_exactly():
-    """Numbers say one narrow component, a level that it never has says the other."""
+    """Numbers are for the second component by 100 nats, a level is for the first by 138."""
     family = Product([(LowRankGaussian(2, 0.0, 1), [0, 1]), (Categorical([2]), [2])])
     parameters = {
-        "low_rank0_means": np.array([[0.0, 0.0], [1e-3, 0.0], [2e3, 0.0]]),
+        "low_rank0_means": np.array([[0.0, 0.0], [0.0141, 0.0], [4.0, 3.0]]),
         "low_rank0_loadings": np.zeros((3, 2, 1)),
-        "low_rank0_noise_variances": np.full((3, 2), 1e-8),
-        "categorical1_probabilities": np.array([[1.0 - 1e-60, 1e-60], [0.5, 0.5], [0.5, 0.5]]),
+        "low_rank0_noise_variances": np.full((3, 2), 1e-6),
+        "categorical1_probabilities": np.array([[0.5, 0.5], [1.0, 1e-60], [0.5, 0.5]]),
     }
     model = MixtureModel(family, np.full(3, 1.0 / 3.0), parameters)
-    rows = np.column_stack([np.linspace(-1e-4, 1e-4, 20), np.zeros(20), np.ones(20)])
+    rows = np.column_stack([np.full(20, 0.0141), np.linspace(-1e-3, 1e-3, 20), np.ones(20)])
     state, source, _ = model.frozen(rows)
     swept = numpy_kernels.sweep(
         state.layout,
@@ -295,6 +295,9 @@ def test_axes_are_chosen_for_the_numbers():
     mixture = _mixture(axes="auto", rank=1).fit(turned)
     assert mixture.principal_axes_.shape == (D, D)
     assert "low_rank0_axes" in mixture.parameters_
+    centre = mixture.model_.parts()[1][mixture._fitted_description[0][1]]
+    expected = mixture.weights_ @ mixture.parameters_["low_rank0_means"]
+    np.testing.assert_allclose(centre, expected, atol=1e-9)
     # Gaps leave columns.
     again = mixture.fit(_table(300, gaps=0.1))
     assert not hasattr(again, "principal_axes_")
