@@ -238,7 +238,7 @@ def test_scikit_learn_conventions(fitted, table):
         ({"exclude": "age"}, "exclude must be a list"),
         ({"exclude": ["ages"]}, "exclude names the column 'ages'"),
         ({"covariance_type": "round"}, "covariance_type must be one of"),
-        ({"covariance_type": "low_rank"}, "'low_rank' is for GaussianMixture"),
+        ({"covariance_type": "auto"}, '"auto" is for GaussianMixture'),
         ({"reg_covar": -1.0}, "reg_covar must be a finite number >= 0"),
         ({"max_levels": 1}, "max_levels must be an integer >= 2"),
         ({"n_components": 301}, "n_components must be at most"),

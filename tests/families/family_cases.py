@@ -18,6 +18,7 @@ from pickmix.families.gaussian import (
     TiedGaussian,
 )
 from pickmix.families.layout import Moments
+from pickmix.families.low_rank import LowRankGaussian
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
 from pickmix.families.tree import TreeCategorical
@@ -176,12 +177,30 @@ CASES["mixed"] = _product(
     (CASES["categorical"], [7, 0, 3]), (CASES["full"], [5, 1, 8]), (CASES["poisson"], [2, 4, 6])
 )
 CASES["mixed_tied"] = _product((CASES["diag"], [5, 3, 1]), (CASES["tied"], [0, 2, 4]))
+CASES["low_rank"] = Case(
+    family=lambda: LowRankGaussian(3, 0.0, 2, monotone=True),
+    parameters=lambda random: {
+        "means": _means(random),
+        "loadings": random.standard_normal((K, 3, 2)),
+        "noise_variances": random.uniform(0.3, 1.0, (K, 3)),
+    },
+    log_density=lambda p, k, rows: stats.multivariate_normal(
+        p["means"][k],
+        p["loadings"][k] @ p["loadings"][k].T + np.diag(p["noise_variances"][k]),
+    ).logpdf(rows),
+    mean=lambda p, k: p["means"][k],
+)
+CASES["mixed_low_rank"] = _product(
+    (CASES["low_rank"], [5, 1, 8]), (CASES["tree"], [7, 0, 3]), (CASES["poisson"], [2, 4, 6])
+)
 CASES["mixed_spherical"] = _product(
     (CASES["spherical"], [0, 1, 2]), (CASES["categorical"], [3, 4, 5])
 )
 
 BACKENDS = {"reference": numpy_kernels, "compiled": numba_kernels}
 every_family = pytest.mark.parametrize("name", CASES)
+# Moments of low rank are along the directions of a model, and of so many of them only.
+every_plain_family = pytest.mark.parametrize("name", [n for n in CASES if "low_rank" not in n])
 both_backends = pytest.mark.parametrize("backend", BACKENDS)
 
 
@@ -194,6 +213,9 @@ class Source:
 
     def gather(self, rows):
         return self.rows[rows]
+
+    def gather_about(self, rows, origin):
+        return (self.rows[rows] - origin).astype(np.float32)
 
     def patterns_of(self, rows):
         return None

@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, CASES, K, both_backends, draw, every_family, known
+from family_cases import (
+    BACKENDS,
+    CASES,
+    K,
+    both_backends,
+    draw,
+    every_family,
+    every_plain_family,
+    known,
+)
 
 from pickmix.kernels import numpy_kernels
 
@@ -27,7 +36,7 @@ def test_log_joints_are_those_of_scipy(name, backend):
     )
 
 
-@every_family
+@every_plain_family
 def test_parameters_come_back(name):
     mixture = known(name, 20)
     found = mixture.family.parameters(mixture.state(numpy_kernels).model, mixture.centre)
@@ -47,7 +56,7 @@ def test_samples_have_the_mean(name):
         assert (np.abs(error) <= 5.0 * rows.std(axis=0) / np.sqrt(n)).all()
 
 
-@every_family
+@every_plain_family
 @pytest.mark.parametrize("shrinkage", ["none", "pooled"])
 def test_self_scores_are_mean_densities(name, shrinkage):
     """Scores of own rows, but for the D / 2 of a Gaussian, whose covariance fits its rows."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from family_cases import CASES, K, draw, every_family
+from family_cases import CASES, K, draw, every_family, every_plain_family
 
 from pickmix.families.layout import Moments, merge_groups
 from pickmix.kernels import numpy_kernels
@@ -55,7 +55,7 @@ def _with_shared_scatter(family, merged, moments):
     return merged._replace(scatter=scatter)
 
 
-@every_family
+@every_plain_family
 def test_nodes_have_the_moments_of_their_components(name):
     case, random = CASES[name], np.random.default_rng(2)
     family = case.family()

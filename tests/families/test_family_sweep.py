@@ -2,7 +2,16 @@
 
 import numpy as np
 import pytest
-from family_cases import BACKENDS, K, Source, both_backends, draw, every_family, known
+from family_cases import (
+    BACKENDS,
+    K,
+    Source,
+    both_backends,
+    draw,
+    every_family,
+    every_plain_family,
+    known,
+)
 from scipy import stats
 from scipy.special import softmax
 
@@ -113,7 +122,7 @@ def test_compiled_sweep_is_the_reference(name, beta, greedy):
     np.testing.assert_array_equal(inside[found.components], inside[start])
 
 
-@every_family
+@every_plain_family
 def test_parts_are_the_reference_to_rounding(name):
     mixture = known(name, 90)
     random = np.random.default_rng(2)

@@ -235,7 +235,7 @@ _OPTIONS: list[Callable[..., Any]] = [
         "covariance_type|--covariance",
         click.Choice(["full", "tied", "diag", "spherical", "low_rank", "auto"]),
         "Covariances of the components (for table: of numbers and dates); tied: one for all; "
-        "low_rank: for many columns, auto: by held-out rows, both not for table.",
+        "low_rank: for many columns; auto: by held-out rows, not for table.",
     ),
     _option(
         "rank",

@@ -38,7 +38,8 @@ from pickmix.estimators.task_callbacks import (
 from pickmix.estimators.trials import find_parents
 from pickmix.families.base import Family
 from pickmix.families.layout import Moments
-from pickmix.families.registry import Description, describe_family, make_family
+from pickmix.families.low_rank import LowRankGaussian, most_rank
+from pickmix.families.registry import Description, Floors, describe_family, make_family
 from pickmix.fitting.checkpoint import check_proposal, fingerprint_of, open_checkpoints
 from pickmix.fitting.loop import Outcome, Progress
 from pickmix.fitting.settings import (
@@ -121,12 +122,27 @@ class ClosedFormMixture(
         # A mixture that continues keeps its levels; others are refused.
         limits = self._limits() if continues else rows
         parents = self._fitted_parents() if continues else None
-        return make_family(self._description(), limits, self._floors(rows.shape[1]), parents)
+        floors = self._floors(rows.shape[1])
+        return make_family(self._description(), limits, floors, parents, self._low_rank)
+
+    def _low_rank(self, rows: np.ndarray, floors: Floors) -> Family:
+        """Low-rank covariances of columns (N, D), to be fitted."""
+        D = rows.shape[1]
+        rank = most_rank(getattr(self, "rank", "auto"), D, self.n_components)
+        axes = getattr(self, "principal_axes_", None)
+        return LowRankGaussian(D, floors, rank, self.algorithm == "em", axes)
+
+    def _fitted_low_rank(self, rows: np.ndarray, floors: Floors) -> Family:
+        """The same as they were fitted."""
+        known = {name.rpartition("_")[2]: values for name, values in self._get_parameters().items()}
+        rank, axes = known["loadings"].shape[2], known.get("axes")
+        return LowRankGaussian(rows.shape[1], floors, rank, axes=axes)
 
     def _fitted_family(self) -> Family:
         """The family of the fitted parameters, without regularisation."""
         description = self._fitted_description or self._description()
-        return make_family(description, self._limits(), 0.0, self._fitted_parents())
+        known = 0.0, self._fitted_parents(), self._fitted_low_rank
+        return make_family(description, self._limits(), *known)
 
     def _fitted_parents(self) -> np.ndarray | None:
         """The column that each depends on given the component, (D,), if that was looked for."""
@@ -140,7 +156,7 @@ class ClosedFormMixture(
         most = self.max_components if self.n_components == "auto" else int(self.n_components)
         parents = find_parents(self._description(), family, data, floors, most, self.n_jobs)
         limits = family.limits()[None]
-        return make_family(self._description(), limits, floors, parents)
+        return make_family(self._description(), limits, floors, parents, self._low_rank)
 
     def _continues(self, n_columns: int) -> bool:
         """Whether the last fit had the family, components and columns that are asked for now."""

@@ -27,10 +27,11 @@ class FamilyMixture(OnlineFitting):
     Parameters
     ----------
     family : str or list of (str, list of int), default="diag"
-        "full", "tied", "diag" or "spherical" (Gaussians), "student_t" (heavy tails, of all columns
-        together), "poisson" (counts), "categorical" (levels 0, 1, 2, ...), or groups of columns
-        that are independent given the component, as
-        ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``.
+        "full", "tied", "diag", "spherical" or "low_rank" (Gaussians), "student_t" (heavy tails, of
+        all columns together), "poisson" (counts), "categorical" (levels 0, 1, 2, ...), or groups
+        of columns that are independent given the component, as
+        ``[("full", [0, 1, 2]), ("categorical", [3]), ("poisson", [4, 5])]``. A group of low rank
+        is the first, with counts and categories as the others.
     n_components : int or "auto", default=1
         K, the number of components; "auto" chooses it, as in `GaussianMixture`.
     max_components : int, default=None
@@ -54,8 +55,9 @@ class FamilyMixture(OnlineFitting):
     ----------
     weights_ : (K,) array
     parameters_ : dict of arrays
-        Parameters of the family: "means" and "covariances", "means", "scales" (matrices) and
-        "degrees_of_freedom", "rates", or "probabilities" of all levels, one column after another;
+        Parameters of the family: "means" and "covariances", "means", "loadings" and
+        "noise_variances", "means", "scales" (matrices) and "degrees_of_freedom", "rates", or
+        "probabilities" of all levels, one column after another;
         for groups "full0_means", "categorical1_probabilities", ...
     column_parents_ : (D,) array
         The column that each depends on given the component, -1 if there is none. Only with

@@ -21,7 +21,7 @@ from pickmix.checks import (
 from pickmix.closed_form.starts import GivenStart
 from pickmix.data.rows import ArrayRows
 from pickmix.estimators.known_parts import fit_around
-from pickmix.estimators.low_rank_covariances import LOW_RANK, LowRankCovariances
+from pickmix.estimators.low_rank_covariances import LOW_RANK, LowRankCovariances, check_low_rank
 from pickmix.estimators.row_sources import is_large
 from pickmix.estimators.trials import choose_covariances
 from pickmix.families.base import Family
@@ -239,9 +239,7 @@ class GaussianMixture(LowRankCovariances):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK, "auto"))
-        check_choice("axes", self.axes, ("auto", "columns", "principal"))
-        if self.rank != "auto":
-            check_integer("rank", self.rank, 0)
+        check_low_rank(self)
         check_number("reg_covar", self.reg_covar, 0.0)
         check_flag("background", self.background)
 
@@ -305,23 +303,6 @@ class GaussianMixture(LowRankCovariances):
 
     def _learn_columns(self, rows: np.ndarray) -> None:
         self._fitted_description = self._description()
-
-    def _make_family(self, rows: np.ndarray, continues: bool = False) -> Family:
-        if self._description() != LOW_RANK:
-            return super()._make_family(rows, continues)
-        return LowRankGaussian(
-            rows.shape[1],
-            self._floors(rows.shape[1]),
-            self._most_rank(rows.shape[1]),
-            monotone=self.algorithm == "em",
-            axes=getattr(self, "principal_axes_", None),
-        )
-
-    def _fitted_family(self) -> Family:
-        if self._is_low_rank():
-            rank, axes = self.loadings_.shape[2], getattr(self, "principal_axes_", None)
-            return LowRankGaussian(self.means_.shape[1], 0.0, rank, axes=axes)
-        return super()._fitted_family()
 
     def _description(self) -> str:
         # "auto" is resolved before a fit.

@@ -7,12 +7,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from pickmix.checks import check_choice, check_integer
 from pickmix.estimators.online import OnlineFitting
 from pickmix.families.low_rank import MOST_NUMBERS, ranks
 
 LOW_RANK = "low_rank"
-_MOST_RANK = 96  # Of "auto".
-_MOST_LOADINGS = 3 * 10**7  # Of "auto", in all: a fit holds some ten times as many numbers.
+
+
+def check_low_rank(mixture: Any) -> None:
+    check_choice("axes", mixture.axes, ("auto", "columns", "principal"))
+    if mixture.rank != "auto":
+        check_integer("rank", mixture.rank, 0)
 
 
 class _Matrices:
@@ -82,11 +87,3 @@ class LowRankCovariances(OnlineFitting):
 
     def _is_low_rank(self) -> bool:
         return (self._fitted_description or self._description()) == LOW_RANK
-
-    def _most_rank(self, n_columns: int) -> int:
-        """The largest rank of a component in D columns."""
-        if not isinstance(self.rank, str):
-            return min(int(self.rank), n_columns - 1)
-        number = 1 if isinstance(self.n_components, str) else int(self.n_components)
-        affordable = max(2, _MOST_LOADINGS // (number * n_columns))
-        return max(1, min(_MOST_RANK, n_columns // 2, affordable))

@@ -15,9 +15,11 @@ from pickmix.checks import RandomSeed, check_choice, check_integer, check_number
 from pickmix.estimators.closed_form_mixture import ClosedFormMixture
 from pickmix.estimators.column_choice import choose_levels, choose_scores
 from pickmix.estimators.family_mixture import FamilyMixture, check_dependence
+from pickmix.estimators.gaussian_mixture import GaussianMixture
+from pickmix.estimators.low_rank_covariances import LOW_RANK, check_low_rank
 from pickmix.estimators.table_columns import TableColumns
+from pickmix.estimators.trials import choose_covariances
 from pickmix.families.gaussian import GAUSSIANS
-from pickmix.families.registry import Description
 from pickmix.inputs.columns import TypedTable
 from pickmix.inputs.encoding import encode
 from pickmix.inputs.frames import read_typed
@@ -28,6 +30,8 @@ from pickmix.model.conditional import impute_rows
 from pickmix.model.events import make_events
 from pickmix.model.rows import QueryRows
 
+# Of fits that choose the axes of low-rank covariances.
+_OF_TRIALS = ("n_components", "covariance_type", "rank", "axes", "algorithm", "n_jobs")
 # Covariances of columns with a much smaller step have no Cholesky factor.
 _LEAST_FLOOR = 1e-12
 
@@ -118,8 +122,12 @@ class TableMixture(ClosedFormMixture):
         levels share the interaction of all. `dependence_` names the parents. In the fit, columns
         that a missing cell separates count as independent; queries are exact. With None all are
         independent given the component.
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Covariances of numbers, integers and dates.
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+        Covariances of numbers, integers and dates. "low_rank" is for a hundred such columns and
+        more, or few rows per component.
+    rank, axes
+        As in `GaussianMixture`, for "low_rank". A column with atoms has gaps where these are, so
+        that "auto" is "columns".
     reg_covar : float, default=1e-6
         Added to variances, in units of the columns' variances. With `column_transform=None`,
         columns with a step have the variance of rounding instead.
@@ -138,6 +146,9 @@ class TableMixture(ClosedFormMixture):
         of the atom, or 0. Where an atom is, the number itself counts as missing.
     dependence_ : dict
         The parent of each column that depends on another given the component.
+    principal_axes_ : array
+        Axes of low-rank covariances, where they are not those of columns, in the order of the
+        numbers in `mixture_`.
     weights_, parameters_, converged_, outcome_, n_iter_, n_steps_, trace_
         As in `mixture_`. Log-likelihoods in the trace are those of encoded rows.
     n_features_in_ : int
@@ -175,6 +186,8 @@ class TableMixture(ClosedFormMixture):
     column_transform: str | None = "auto"
     dependence: str | None = "tree"
     covariance_type: str = "full"
+    rank: int | str = "auto"
+    axes: str = "auto"
 
     _takes_sources = False
 
@@ -204,13 +217,13 @@ class TableMixture(ClosedFormMixture):
         return self.fit(X, sample_weight=sample_weight).predict(X)
 
     def _fit(self, X: Any, sample_weight: Any, *args: Any, **options: Any) -> None:
-        if self.covariance_type in ("low_rank", "auto"):
+        if self.covariance_type == "auto":
             raise ValueError(
-                f"covariance_type={self.covariance_type!r} is for GaussianMixture, which takes "
-                'numbers only. For tables of many columns use "diag", or fit a GaussianMixture to '
-                "the columns that hold numbers."
+                'covariance_type="auto" is for GaussianMixture, which takes numbers only. For '
+                'tables of many columns use "low_rank" or "diag".'
             )
-        check_choice("covariance_type", self.covariance_type, tuple(GAUSSIANS))
+        check_choice("covariance_type", self.covariance_type, (*GAUSSIANS, LOW_RANK))
+        check_low_rank(self)
         check_number("reg_covar", self.reg_covar, 0.0)
         check_integer("max_levels", self.max_levels, 2)
         if self.column_transform is not None:
@@ -248,9 +261,30 @@ class TableMixture(ClosedFormMixture):
         if maps is not None:
             rows, log_slopes = maps.forward(spread_ties(fitted.schema_, rows))
             log_units = log_units + log_slopes
+        if fitted.schema_ is not getattr(self, "schema_", None):
+            fitted._choose_axes(rows, weights)
         options |= {"log_units": log_units.sum(axis=1)}
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
+        self.__dict__.pop("principal_axes_", None)
         self.__dict__.update(fitted.__dict__)
+
+    def _choose_axes(self, rows: np.ndarray, weights: Any) -> None:
+        """Set `principal_axes_` for low-rank covariances of the numbers, if these suit them."""
+        self.__dict__.pop("principal_axes_", None)
+        name, columns = self._description()[0]
+        if name != LOW_RANK:
+            return
+        gaps = np.isnan(rows[:, columns]).any(axis=0)
+        if self.axes == "principal" and gaps.any():
+            column = self.schema_.modelled[columns[int(gaps.argmax())]].name
+            raise ValueError(
+                'axes="principal" is for numbers without missing values and atoms, got some in '
+                f'column {column!r}. Use axes="columns", or leave the column out.'
+            )
+        trial = GaussianMixture(**{name: getattr(self, name) for name in _OF_TRIALS})
+        choose_covariances(trial, rows[:, columns], weights, None)
+        if hasattr(trial, "principal_axes_"):
+            self.principal_axes_ = trial.principal_axes_
 
     def _infer_schema(
         self, table: TypedTable, exclude: Sequence[str], kinds: Mapping[str, str] | None = None
@@ -261,10 +295,10 @@ class TableMixture(ClosedFormMixture):
         given = {**(kinds or {}), **(self.schema or {})}
         return infer_schema(table, given, exclude, self.max_levels, mapped, words, levels)
 
-    def _description(self) -> Description:
+    def _description(self) -> list[tuple[str, list[int]]]:
         return self._describe_columns(self.schema_)
 
-    def _describe_columns(self, schema: TableSchema) -> Description:
+    def _describe_columns(self, schema: TableSchema) -> list[tuple[str, list[int]]]:
         groups = (
             (self.covariance_type, GAUSSIAN_KINDS),
             ("categorical", (*LEVEL_KINDS, "ordinal")),

@@ -64,6 +64,10 @@ class Layout(NamedTuple):
         n_columns = self.first.shape[0] + self.offsets.shape[0] - 1
         return rows.shape[1] > n_columns or bool(np.isnan(rows).any())
 
+    def beginning(self, joined: Layout) -> Layout:
+        """The joined layout of groups, of which this is that of the first."""
+        return joined
+
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Coordinates (i, j) of every product, (P,) each, j <= i."""
         return _pairs(self.first.tobytes())

@@ -30,6 +30,8 @@ from pickmix.families.low_rank_prior import LEAST_FREEDOM, LowRankPrior
 from pickmix.families.shrinkage import FEWEST_ROWS
 
 MOST_NUMBERS = 10**8  # In covariances that are asked for.
+_MOST_RANK = 96  # Of "auto".
+_MOST_LOADINGS = 3 * 10**7  # Of "auto", in all: a fit holds some ten times as many numbers.
 _COLUMNS_OF_TOL = 4
 _SPARE = 2  # Directions beyond the rank that are followed.
 # Variances between these are in the range of float32, inverted and squared.
@@ -42,6 +44,15 @@ _LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is
 _LEAST_LEFT = 0.02  # Of a noise variance when a row is left out.
 _NOTHING = 1e4  # Decrease of the log-density of a component's only row.
 _PAIR_NUMBERS = 2_000_000  # In rows of pairs at a time.
+
+
+def most_rank(rank: int | str, n_columns: int, n_components: int | str = 1) -> int:
+    """The largest rank of a component in D columns."""
+    if not isinstance(rank, str):
+        return min(int(rank), n_columns - 1)
+    number = 1 if isinstance(n_components, str) else int(n_components)
+    affordable = max(2, _MOST_LOADINGS // (number * n_columns))
+    return max(1, min(_MOST_RANK, n_columns // 2, affordable))
 
 
 def ranks(loadings: np.ndarray) -> np.ndarray:
@@ -68,7 +79,8 @@ class LowRankGaussian(Family):
         axes: np.ndarray | None = None,
     ) -> None:
         self.n_features = n_columns
-        self.rank = rank
+        # Marginals keep the width of loadings, and have no more directions than columns.
+        self.n_loadings, self.rank = rank, min(rank, n_columns)
         self.axes = axes
         self._reg_covar = reg_covar
         # Log-likelihoods of many columns rise for long by what no column shows.
@@ -79,9 +91,9 @@ class LowRankGaussian(Family):
             self._back = np.linalg.inv(axes)
             self.floors = self.floors @ np.square(axes)
         self.reg_covar = float(self.floors.max())
-        self.layout: LowRankLayout = LowRankLayout.of(n_columns, rank, monotone)
+        self.layout: LowRankLayout = LowRankLayout.of(n_columns, self.rank, monotone)
         generator = np.random.Generator(np.random.Philox(key=n_columns))
-        drawn = generator.normal(size=(n_columns, rank))
+        drawn = generator.normal(size=(n_columns, self.rank))
         self._sketch = drawn / np.sqrt(np.square(drawn).sum(axis=0))
 
     def coordinates(self, rows: np.ndarray) -> np.ndarray:
@@ -344,7 +356,7 @@ class LowRankGaussian(Family):
 
     def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
         means = n_components, self.n_features
-        shapes = {"means": means, "loadings": (*means, self.rank), "noise_variances": means}
+        shapes = {"means": means, "loadings": (*means, self.n_loadings), "noise_variances": means}
         D = self.n_features
         return shapes if self.axes is None else shapes | {"axes": (D, D)}
 
@@ -427,8 +439,8 @@ class LowRankGaussian(Family):
         """The family of some columns."""
         if self.axes is not None:
             return FullGaussian(n_columns, 0.0)
-        return LowRankGaussian(n_columns, 0.0, self.rank)
+        return LowRankGaussian(n_columns, 0.0, self.n_loadings)
 
     def __reduce__(self) -> Any:
-        made = self.n_features, self._reg_covar, self.rank, self.layout.monotone, self.axes
+        made = self.n_features, self._reg_covar, self.n_loadings, self.layout.monotone, self.axes
         return LowRankGaussian, made

@@ -29,17 +29,38 @@ _LEAST_PIVOT = 1e-8  # Squares of sines; columns nearer to dependent are made or
 
 
 class LowRankLayout(Layout):
-    """D coordinates with P = D (H + 2): variances, D more numbers, and H directions."""
+    """D coordinates with P = D (H + 2): variances, D more numbers, and H directions.
 
+    Counts and levels may follow, which have no products.
+    """
+
+    width: int  # D.
     rank: int  # H, the largest.
     monotone: bool  # Whether M-steps are those of EM, which never lower the likelihood.
 
     @classmethod
-    def of(cls, n_columns: int, rank: int, monotone: bool = False) -> LowRankLayout:
-        base = make_layout([("diagonal", n_columns)])
-        made = cls(base.first, base.last, base.starts * (rank + 2), base.offsets)
-        made.rank, made.monotone = rank, monotone
+    def of(
+        cls, n_columns: int, rank: int, monotone: bool = False, joined: Layout | None = None
+    ) -> LowRankLayout:
+        """The layout of D columns, or of a product of families that begins with it."""
+        if joined is None:
+            base = make_layout([("diagonal", n_columns)])
+            joined = base._replace(starts=base.starts * (rank + 2))
+        made = cls(*joined)
+        made.width, made.rank, made.monotone = n_columns, rank, monotone
         return made
+
+    def beginning(self, joined: Layout) -> LowRankLayout:
+        return LowRankLayout.of(self.width, self.rank, self.monotone, joined)
+
+    @property
+    def n_others(self) -> int:
+        """Columns of counts and levels."""
+        return self.n_columns - self.width
+
+    def origin(self, location: np.ndarray) -> np.ndarray:
+        """A location (C,) as an origin of rows, about which counts and levels are as they are."""
+        return np.append(location[: self.width], np.zeros(self.n_others))
 
     @property
     def kernels(self) -> str:
@@ -51,7 +72,7 @@ class LowRankLayout(Layout):
 
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Equal numbers where variances are."""
-        D = self.n_coordinates
+        D = self.width
         i, j = np.zeros(self.n_products, dtype=np.int64), np.full(self.n_products, -1)
         i[:D] = j[:D] = np.arange(D)
         return i, j
@@ -59,7 +80,7 @@ class LowRankLayout(Layout):
     def products(self, points: np.ndarray) -> np.ndarray:
         """Squares, and nothing along directions: statistics are about locations there."""
         out = np.zeros((points.shape[0], self.n_products))
-        np.square(points, out=out[:, : self.n_coordinates])
+        np.square(points[:, : self.width], out=out[:, : self.width])
         return out
 
     def work(self) -> float:
@@ -71,7 +92,7 @@ class LowRankLayout(Layout):
 
         Of narrower ones, (n, D (w + 2)), there are w directions.
         """
-        D = self.n_coordinates
+        D = self.width
         directions = packed[:, 2 * D :].reshape(packed.shape[0], packed.shape[1] // D - 2, D)
         return packed[:, :D], packed[:, D : 2 * D], directions.transpose(0, 2, 1)
 
@@ -84,7 +105,7 @@ class LowRankLayout(Layout):
         self, factors: np.ndarray, some: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """1 / s (n, D), f (n, c) and C (n, D, c) of components (n,) of a model's factors (K, P)."""
-        D = self.n_coordinates
+        D = self.width
         shares = factors[some, D : D + self.rank]
         c = int((shares >= 0.0).sum(axis=1).max(initial=0))
         inverse, _, columns = self.split(factors[some, : (c + 2) * D])
@@ -95,14 +116,14 @@ class LowRankLayout(Layout):
 
         What most components leave empty is most of the memory of a high rank: it is not touched.
         """
-        D = self.n_coordinates
+        D = self.width
         shaped = packed.reshape(packed.shape[0], self.rank + 2, D)
         n = _n_used(self.rank, lambda place: bool(shaped[some, place + 2].any()))
         return np.asarray(shaped[some, : n + 2].reshape(some.shape[0], (n + 2) * D))
 
     def put(self, packed: np.ndarray, some: np.ndarray, narrow: np.ndarray) -> None:
         """Replace components (n,) of packed numbers (K, P) by narrow ones (n, D (w + 2))."""
-        n, D = narrow.shape[1] // self.n_coordinates, self.n_coordinates
+        n, D = narrow.shape[1] // self.width, self.width
         shaped = packed.reshape(packed.shape[0], self.rank + 2, D)
         while n < self.rank + 2 and shaped[some, n].any():
             shaped[some, n] = 0.0
@@ -117,7 +138,7 @@ class LowRankLayout(Layout):
 
     def pieces(self, n: int, first: int = 0) -> Iterator[slice]:
         """Ranges that cover first, ..., n - 1, of as many components as the cache holds."""
-        size = max(1, _PIECE_NUMBERS // (self.n_coordinates * min(self.rank + 2, _USUAL_WIDTH)))
+        size = max(1, _PIECE_NUMBERS // (self.width * min(self.rank + 2, _USUAL_WIDTH)))
         for start in range(first, n, size):
             yield slice(start, min(start + size, n))
 
@@ -134,7 +155,7 @@ class LowRankLayout(Layout):
         ends = np.searchsorted(labels[by_group], np.arange(n_groups + 1))
         for group in range(n_groups):
             some = by_group[ends[group] : ends[group + 1]]
-            if some.shape[0] == 1 and not away[some].any():
+            if some.shape[0] == 1 and not away[some, : self.width].any():
                 out[group] = scatters[some[0]]
             elif some.shape[0]:
                 its = self.narrow(scatters, some)
@@ -160,7 +181,8 @@ class LowRankLayout(Layout):
         The covariance of a group is F F' + diag psi with F of all loadings and distances; what is
         dropped of it stays in the variances.
         """
-        columns, noise, total = [], np.zeros(away.shape[1]), shares @ np.square(away)
+        away = away[:, : self.width]
+        columns, noise, total = [], np.zeros(self.width), shares @ np.square(away)
         for share, scatter in zip(shares.tolist(), scatters, strict=True):
             (variances,), (reference,), (directions,) = self.split(scatter[None])
             (values,) = eigenvalues(self, scatter[None])

@@ -93,6 +93,14 @@ class ProductPrior(Prior):
         for part in self.parts:
             part.resume()
 
+    def choices(self) -> list[ProductPrior]:
+        """Those of each part, beside the others as they are."""
+        return [
+            ProductPrior(self.groups, (*self.parts[:n], choice, *self.parts[n + 1 :]))
+            for n, part in enumerate(self.parts)
+            for choice in part.choices()
+        ]
+
     @property
     def undecided(self) -> bool:  # type: ignore[override]
         return any(part.undecided for part in self.parts)
@@ -151,6 +159,9 @@ class Product(Family):
         self.layout = join_layouts([family.layout for family in families])
         self.reg_covar = max(family.reg_covar for family in families)
         self.has_linear = any(family.has_linear for family in families)
+        self.rise_scale = max(family.rise_scale for family in families)
+        most = [family.most_surveyed for family in families if family.most_surveyed is not None]
+        self.most_surveyed = min(most, default=None)
         self.groups = _place(groups, self.layout.n_coordinates)
         self.column_order = np.empty(self.layout.n_columns, dtype=np.int64)
         for group in self.groups:
@@ -168,6 +179,21 @@ class Product(Family):
             if not group.family.keeps_columns:
                 found[:, group.positions] = group.family.coordinates(rows[:, group.columns])
         return found
+
+    def in_users_columns(self, values: np.ndarray) -> np.ndarray:
+        out = np.empty_like(values)
+        for group in self.groups:
+            out[..., group.columns] = group.family.in_users_columns(values[..., group.positions])
+        return out
+
+    def for_gaps(self, parameters: Parameters) -> tuple[Family, Parameters]:
+        made = [group.family.for_gaps(group.parameters(parameters)) for group in self.groups]
+        families = [family for family, _ in made]
+        if families == [group.family for group in self.groups]:
+            return self, parameters
+        columns = [group.columns.tolist() for group in self.groups]
+        other = Product(list(zip(families, columns, strict=True)))
+        return other, other.join_parameters([part for _, part in made])
 
     def check(self, rows: np.ndarray, columns: Sequence[int] | None = None) -> str | None:
         for group in self.groups:
@@ -377,12 +403,18 @@ def join_layouts(layouts: Sequence[Layout]) -> Layout:
     def ends(each: list[np.ndarray]) -> np.ndarray:
         return np.append(0, np.cumsum(np.concatenate([np.diff(one) for one in each])))
 
-    return Layout(
+    joined = Layout(
         np.concatenate([layout.first for layout in layouts]) + shift,
         np.concatenate([layout.last for layout in layouts]) + shift,
         ends([layout.starts for layout in layouts]).astype(np.int64),
         ends([layout.offsets for layout in layouts]).astype(np.int64),
     )
+    first, *others = layouts
+    if any(layout.kernels or (first.kernels and layout.n_products) for layout in others):
+        raise ValueError(
+            "family 'low_rank' must be the first group, with counts and categories as the others."
+        )
+    return first.beginning(joined)
 
 
 def _place(groups: Sequence[tuple[Family, Sequence[int]]], n_coordinates: int) -> tuple[Group, ...]:

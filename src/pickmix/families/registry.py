@@ -15,7 +15,7 @@ from pickmix.families.gaussian import (
     SphericalGaussian,
     TiedGaussian,
 )
-from pickmix.families.low_rank import LowRankGaussian
+from pickmix.families.low_rank import LowRankGaussian, most_rank
 from pickmix.families.poisson import Poisson
 from pickmix.families.product import Product
 from pickmix.families.student import StudentT
@@ -28,11 +28,16 @@ Description = str | Sequence[tuple[str, Sequence[int]]]
 Floors = float | np.ndarray
 
 #: Makes a family for rows (N, D) and reg_covar.
-FAMILIES: dict[str, Callable[[np.ndarray, Floors], Family]] = {
+Constructor = Callable[[np.ndarray, Floors], Family]
+
+FAMILIES: dict[str, Constructor] = {
     "full": lambda rows, reg_covar: FullGaussian(rows.shape[1], reg_covar),
     "tied": lambda rows, reg_covar: TiedGaussian(rows.shape[1], reg_covar),
     "diag": lambda rows, reg_covar: DiagonalGaussian(rows.shape[1], reg_covar),
     "spherical": lambda rows, reg_covar: SphericalGaussian(rows.shape[1], reg_covar),
+    "low_rank": lambda rows, reg_covar: LowRankGaussian(
+        rows.shape[1], reg_covar, most_rank("auto", rows.shape[1])
+    ),
     "student_t": lambda rows, reg_covar: StudentT(rows.shape[1], reg_covar),
     "poisson": lambda rows, reg_covar: Poisson(rows.shape[1]),
     "categorical": lambda rows, reg_covar: Categorical.of_rows(rows),
@@ -44,13 +49,15 @@ def make_family(
     rows: np.ndarray,
     reg_covar: Floors,
     parents: np.ndarray | None = None,
+    low_rank: Constructor | None = None,
 ) -> Family:
     """Make the described family: a name in `FAMILIES`, or groups (name, columns), for rows (N, D).
 
     Levels of categories are counted in the rows, from 0 to the largest. `reg_covar`, one number or
     (D,), is added to the diagonals of covariances. `parents` (D,), -1 if there is none, are columns
-    that categories depend on given the component. Raises ValueError for unknown names, columns not
-    covered once, and rows that the family does not describe.
+    that categories depend on given the component. `low_rank` makes the family of that name. Raises
+    ValueError for unknown names, columns not covered once, and rows that the family does not
+    describe.
 
     >>> rows = np.array([[0.5, 2.0, 7.0], [1.5, 0.0, 3.0]])
     >>> make_family("diag", rows, 1e-6).n_parameters(2)
@@ -62,7 +69,7 @@ def make_family(
     if not isinstance(description, str | Sequence):
         raise ValueError(f"family must be a name or a list of (name, columns), got {description!r}")
     if isinstance(description, str):
-        family = _named(description, rows, reg_covar, parents, range(rows.shape[1]))
+        family = _named(description, rows, reg_covar, parents, range(rows.shape[1]), low_rank)
     else:
         groups = [_group(part) for part in description]
         _require_cover(groups, rows.shape[1])
@@ -72,7 +79,7 @@ def make_family(
             )
         family = Product(
             [
-                (_named(name, rows, _floors_of(reg_covar, columns), parents, columns), columns)
+                (_named(name, rows, reg_covar, parents, columns, low_rank), columns)
                 for name, columns in groups
             ]
         )
@@ -88,10 +95,13 @@ def _named(
     reg_covar: Floors,
     parents: np.ndarray | None,
     columns: Sequence[int],
+    low_rank: Constructor | None,
 ) -> Family:
     if name not in FAMILIES:
         raise ValueError(f"family must be one of {sorted(FAMILIES)}, got {name!r}")
-    family = FAMILIES[name](rows[:, columns], reg_covar)
+    make = low_rank if low_rank and name == LowRankGaussian.name else FAMILIES[name]
+    floors = np.asarray(reg_covar)[list(columns)] if np.ndim(reg_covar) else reg_covar
+    family = make(rows[:, columns], floors)
     above = [-1] if parents is None else [int(parents[column]) for column in columns]
     if max(above) < 0:
         return family
@@ -101,10 +111,6 @@ def _named(
     # Columns of other groups are no parents, which the tree refuses.
     within = [places.get(parent, len(columns)) if parent >= 0 else -1 for parent in above]
     return TreeCategorical(family.n_levels, within)
-
-
-def _floors_of(reg_covar: Floors, columns: Sequence[int]) -> Floors:
-    return np.asarray(reg_covar)[list(columns)] if np.ndim(reg_covar) else reg_covar
 
 
 def _group(part: tuple[str, Sequence[int]]) -> tuple[str, list[int]]:

@@ -20,8 +20,8 @@ from pickmix.families.low_rank_layout import (
     em_step,
     whitened_step,
 )
-from pickmix.kernels.low_rank_blocks import Block, Component
-from pickmix.kernels.statistics import Rows, Statistics, Sums, Swept
+from pickmix.kernels.low_rank_blocks import Block, Component, Others
+from pickmix.kernels.statistics import Rows, Statistics, Sums, Swept, no_sums
 from pickmix.selection.partitions import Partition
 from pickmix.selection.randomness import uniforms
 from pickmix.threads import run
@@ -91,7 +91,8 @@ def log_joint_all(layout: Layout, model: Model, rows: np.ndarray) -> np.ndarray:
 def condition_pairs(
     layout: Layout, model: Model, rows: np.ndarray, candidates: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    K, weights = model.location.shape[0], log_weights(model)
+    assert isinstance(layout, LowRankLayout)
+    K, D, weights = model.location.shape[0], layout.width, log_weights(model)
     if candidates is None:
         candidates = np.broadcast_to(np.arange(K), (rows.shape[0], K))
     joint, squares = np.full((2, *candidates.shape), -np.inf)
@@ -101,8 +102,9 @@ def condition_pairs(
         component = Component.of(layout, model, k, weights)
         for first in range(0, places.shape[0], _TILE):
             row, column = np.divmod(places[first : first + _TILE], candidates.shape[1])
-            given = component.given(rows[row] - component.location)
+            given = component.given(rows[row, :D] - component.location)
             joint[row, column], squares[row, column] = given.log_joints, given.distances
+            joint[row, column] += component.others.log_terms(rows[row, D:])[0]
     return joint, squares
 
 
@@ -212,7 +214,7 @@ def _sums_of_pairs(
     """Sums over pairs of rows (n,) and components (n,), in the order of the partition's members."""
     place = np.full(model.location.shape[0], -1)
     place[partition.members] = np.arange(partition.members.shape[0])
-    sums = _no_sums(partition.members.shape[0], layout)
+    sums = no_sums(partition.members.shape[0], layout)
     grouped, log_weight = list(_by_component(components)), log_weights(model)
 
     def work(start: int, stop: int) -> None:
@@ -222,12 +224,6 @@ def _sums_of_pairs(
 
     _run(work, len(grouped), float(rows.shape[0]) * layout.n_products)
     return sums
-
-
-def _no_sums(n: int, layout: LowRankLayout) -> Sums:
-    D = layout.n_coordinates
-    zeros = np.zeros((n, D)), np.zeros((n, layout.n_products)), np.zeros((n, 0))
-    return np.zeros(n), np.zeros(n), *zeros
 
 
 def _add_component(
@@ -240,12 +236,17 @@ def _add_component(
     weights: np.ndarray,
 ) -> None:
     """Sums of the rows of one component, about its location."""
-    mass, squares, mean, scatter, _ = sums
-    D, c = layout.n_coordinates, part.columns.shape[1]
-    second, along = np.zeros(D), np.zeros((c + 1, D))
+    mass, squares, mean, scatter, counts = sums
+    D, c, origin = layout.width, part.columns.shape[1], layout.origin(part.location)
+    second, along, totals = np.zeros(D), np.zeros((c + 1, D)), np.zeros(layout.n_coordinates - D)
     for start in range(0, rows.shape[0], _PIECE):
         some = slice(start, start + _PIECE)
-        away = gather(rows[some], part.location)
+        away = gather(rows[some], origin)
+        if part.others.n_columns:
+            added, levels = part.others.sums(away[:, D:], weights[some])
+            totals += added
+            counts[place] += levels
+            away = away[:, :D]
         w = weights[some].astype(away.dtype)
         weighted = np.empty((away.shape[0], c + 1), dtype=away.dtype)
         weighted[:, c] = w
@@ -264,7 +265,8 @@ def _add_component(
         return
     first = along[c]
     mass[place], squares[place] = total, float(weights @ weights)
-    mean[place] = part.location + first / total
+    mean[place, :D] = part.location + first / total
+    mean[place, D:] = totals / total
     variances, _, directions = layout.split(scatter[place : place + 1])
     variances[0] = np.maximum(second - np.square(first) / total, 0.0)
     directions[0, :, :c] = along[:c].T
@@ -283,7 +285,7 @@ def sums_of_all(
 ) -> Sums:
     assert isinstance(layout, LowRankLayout)
     K = responsibilities.shape[0]
-    sums, gather = _no_sums(K, layout), _rows_about(rows)
+    sums, gather = no_sums(K, layout), _rows_about(rows)
 
     def work(start: int, stop: int) -> None:
         for k in range(start, stop):
@@ -302,9 +304,9 @@ def _start_at(
     """A component of a model; without one, at the row that counts most, without directions."""
     if model is not None:
         return Component.of(layout, model, k, log_weights(model))
-    D = layout.n_coordinates
-    nothing = np.zeros(0), np.zeros((D, 0))
-    return Component(rows[int(weights.argmax())], np.ones(D), *nothing, 0.0, 0.0)
+    D, row = layout.width, rows[int(weights.argmax())]
+    nothing = np.zeros(0), np.zeros((D, 0)), 0.0, 0.0
+    return Component(row[:D], np.ones(D), *nothing, Others(layout, None, [0]))
 
 
 def pair_statistics(
@@ -321,7 +323,7 @@ def pair_statistics(
     row, place = np.nonzero(components >= 0)
     w = pair_weights[row, place] * weights[row]
     grouped = list(_by_component(components[row, place]))
-    sums, gather = _no_sums(len(grouped), layout), _rows_about(rows)
+    sums, gather = no_sums(len(grouped), layout), _rows_about(rows)
 
     def work(start: int, stop: int) -> None:
         for slot in range(start, stop):
@@ -362,6 +364,8 @@ def blend(
     _run(work, members.shape[0], 4.0 * members.shape[0] * layout.n_products * (layout.rank + 1))
     away = statistics.mean - moments.mean[members]
     moments.mean[members] = statistics.mean - old[:, None] * away
+    moments.counts[members] = old[:, None] * moments.counts[members]
+    moments.counts[members] += (share / total)[:, None] * statistics.counts
     squares = moments.squares[members] * square_scale + share * share * statistics.squares
     moments.mass[members] = total / scale
     moments.squares[members] = squares / square_scale
@@ -380,14 +384,15 @@ def _blend_components(
     inverse, shares, columns = layout.parts(model.factor, k)
     c = shares.shape[1]
     diagonal, _, along = layout.split(statistics.scatter[some])
-    mean = statistics.mean[some]
-    shift = mean - model.location[k]
+    D = layout.width
+    mean = statistics.mean[some, :D]
+    shift = mean - model.location[k, :D]
     diagonal, scatter = diagonal / mass, along[:, :, :c] / mass[:, :, None]
     scatter -= shift[:, :, None] * (shift[:, None, :] @ columns)
-    out = np.zeros((k.shape[0], (c + 2) * layout.n_coordinates))
+    out = np.zeros((k.shape[0], (c + 2) * D))
     if old.any():
         before = layout.narrow(moments.scatter, k)
-        kept, away = old[:, :, None], mean - moments.mean[k]
+        kept, away = old[:, :, None], mean - moments.mean[k, :D]
         scatter = kept * layout.times(before, columns) + (1.0 - kept) * scatter
         scatter += kept * (1.0 - kept) * away[:, :, None] * (away[:, None, :] @ columns)
         diagonal = old * layout.split(before)[0] + (1.0 - old) * (diagonal + old * np.square(away))

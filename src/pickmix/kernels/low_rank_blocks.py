@@ -7,7 +7,7 @@ of a nat, the components that matter to a row are evaluated again about their ow
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,54 @@ _ROUNDINGS = 4.0  # In units of the precision, of terms that cancel.
 _EXACT = 1e-10  # Error of a log-joint in nats that answers may have.
 
 
+class Others:
+    """Counts and levels, the columns of rows behind the first D, under components (G,)."""
+
+    def __init__(
+        self, layout: LowRankLayout, model: Model | None, members: Sequence[int] | np.ndarray
+    ) -> None:
+        D, G = layout.width, len(members)
+        self.n_columns, self._offsets = layout.n_others, layout.offsets
+        self._rates = self._slopes = self._constants = np.zeros((G, layout.n_coordinates - D))
+        # A level that is missing adds nothing.
+        self._tables = np.zeros((layout.n_levels + 1, G))
+        if model is None or not self.n_columns:
+            return
+        self._tables[:-1] = model.tables[members].T
+        if self._rates.shape[1]:
+            each = model.location, model.linear, model.constants
+            self._rates, self._slopes, self._constants = (some[members, D:] for some in each)
+
+    def _split(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Counts (R, n), and places (R, Q) of levels in the tables, of rows (R, n + Q)."""
+        values = values.astype(np.float64, copy=False)
+        levels = values[:, self._rates.shape[1] :] + self._offsets[:-1]
+        missing = float(self._offsets[-1])
+        return values[:, : self._rates.shape[1]], np.nan_to_num(levels, nan=missing).astype(int)
+
+    def log_terms(self, values: np.ndarray) -> np.ndarray:
+        """What was seen of rows adds to log-joints (G, R) with the constants of all counts."""
+        if not self.n_columns:
+            return np.zeros((self._rates.shape[0], values.shape[0]))
+        counts, places = self._split(values)
+        out = self._tables.take(places, axis=0).sum(axis=1).T
+        seen = ~np.isnan(counts)
+        out += self._slopes @ np.where(seen, counts, 0.0).T
+        out -= (self._slopes * self._rates) @ seen.T + self._constants @ ~seen.T
+        return np.asarray(out)
+
+    def sums(self, values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums (n,) of counts and (L,) of levels under a single component; gaps as expected."""
+        counts, places = self._split(values)
+        L = int(self._offsets[-1])
+        levels = np.zeros(L)
+        for q, place in enumerate(places.T):
+            found, its = np.bincount(place, weights, L + 1), slice(*self._offsets[q : q + 2])
+            levels += found[:-1]
+            levels[its] += found[-1] * np.exp(self._tables[its, 0])
+        return weights @ np.where(np.isnan(counts), self._rates, counts), levels
+
+
 class Component(NamedTuple):
     """One component in float64."""
 
@@ -29,7 +77,8 @@ class Component(NamedTuple):
     shares: np.ndarray  # (c,) f, 0 for spare directions.
     columns: np.ndarray  # (D, c) C, with spare directions.
     constant: float  # Log-joint at the location.
-    weight: float  # Logarithm of the weight.
+    weight: float  # Logarithm of the weight, and constants of counts.
+    others: Others
 
     @property
     def n_real(self) -> int:
@@ -40,21 +89,23 @@ class Component(NamedTuple):
         assert isinstance(layout, LowRankLayout)
         inverse, shares, columns = layout.split(model.factor[k : k + 1])
         n = int((shares[0, : layout.rank] >= 0.0).sum())
-        weight = float(weights[k])
+        weight, location = float(weights[k]), model.location[k, : layout.width]
         constant = weight + float(model.log_normaliser[k])
-        return cls(
-            model.location[k], inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
-        )
+        if model.constants.shape[0]:
+            weight += float(model.constants[k, layout.width :].sum())
+        parts = location, inverse[0], shares[0, :n], columns[0, :, :n], constant, weight
+        return cls(*parts, Others(layout, model, [k]))
 
     def log_joints(self, rows: np.ndarray) -> np.ndarray:
-        """Log-joints (R,) of rows (R, D), about the location."""
-        n, away = self.n_real, rows - self.location
+        """Log-joints (R,) of rows (R, .), about the location."""
+        n, D = self.n_real, self.location.shape[0]
+        away, terms = rows[:, :D] - self.location, self.others.log_terms(rows[:, D:])[0]
         if np.isnan(away).any():
-            return self.given(away).log_joints
+            return np.asarray(self.given(away).log_joints + terms)
         along = away @ self.columns[:, :n]
         away *= self.inverse
         squares = np.einsum("rd,rd->r", away, away) - np.square(along) @ self.shares[:n]
-        return np.asarray(self.constant - 0.5 * squares)
+        return np.asarray(self.constant - 0.5 * squares + terms)
 
     def given(self, away: np.ndarray) -> Given:
         """What the seen cells of rows say, by deviations (R, D); others are NaN.
@@ -126,8 +177,9 @@ class Block:
         self._largest = (_MOST_ERROR if dtype == np.float32 else _EXACT) / self._eps
         self._model = layout, model, members, weights
         locations = model.location[members]
-        self.origin = locations.mean(axis=0)
-        away = locations - self.origin
+        self.origin = layout.origin(locations.mean(axis=0))
+        away = locations[:, : layout.width] - self.origin[: layout.width]
+        self._others = Others(layout, model, members)
         inverse, shares, columns = layout.parts(model.factor, members)
         precisions = np.square(inverse)
         component, place = np.nonzero(shares > 0.0)
@@ -153,10 +205,12 @@ class Block:
     def log_joints(
         self, y: np.ndarray, is_partial: bool, rows: Callable[[np.ndarray], np.ndarray]
     ) -> np.ndarray:
-        """Log-joints (G, R) of deviations y (R, D) from the origin, which are overwritten.
+        """Log-joints (G, R) of deviations y (R, .) from the origin, which are overwritten.
 
         `rows` returns some of the R rows as they are.
         """
+        D = self._linear.shape[1]
+        y, others = y[:, :D], y[:, D:]
         if is_partial and np.isnan(y).any():
             values, n = rows(np.arange(y.shape[0])), self._constants.shape[0]
             return np.stack([self._part(g).log_joints(values) for g in range(n)])
@@ -175,6 +229,7 @@ class Block:
         out += self._at_location[:, None]
         out *= -0.5
         out += self._constants[:, None]
+        out += self._others.log_terms(others)
         if rough.shape[0]:
             least = out.copy()
             least[rough] -= errors
