@@ -224,7 +224,7 @@ def ask(name: str, out: Path, quick: bool = False, shared: Executor | None = Non
                         click.echo(f"{name} {cell}: {line['outcome']}", err=True)
         finally:
             if pool is not shared:
-                pool.shutdown(wait=False, cancel_futures=True)
+                pool.shutdown(cancel_futures=True)
     return [line for cell in cells for line in rows_of(cell)]
 
 
@@ -304,6 +304,8 @@ def every(only: tuple[str, ...], quick: bool, out: Path, show_list: bool) -> Non
                 click.echo("Interrupted; the same command resumes from here.", err=True)
                 click.get_current_context().exit(INTERRUPTED_EXIT_CODE)
             click.echo(f"\n## {name}: {QUESTIONS[name]}\n\n{table(name, lines)}\n")
+    if shared:
+        shared.shutdown()
     for name in names:
         if missing[name]:
             click.echo(f"left out: {name}: {missing[name]}")
