@@ -174,7 +174,7 @@ class Product(Family):
         return centre
 
     def coordinates(self, rows: np.ndarray) -> np.ndarray:
-        found = rows[:, self.column_order]
+        found = rows.take(self.column_order, axis=1)
         for group in self.groups:
             if not group.family.keeps_columns:
                 found[:, group.positions] = group.family.coordinates(rows[:, group.columns])
