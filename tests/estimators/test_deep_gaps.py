@@ -314,7 +314,7 @@ class TestOtherComponents:
     def test_one_that_cannot(self):
         mixture = Mixture(Narrow(), 2, max_steps=5, random_state=0).fit(rows())
         for ask in (mixture.score_samples, mixture.impute, mixture.effective_draws):
-            with pytest.raises(ValueError, match=r"no missing values.*NaN in row 0, column 1"):
+            with pytest.raises(TypeError, match=r"Narrow has none. Answers about missing"):
                 ask(np.array([[1.0, NAN]]))
 
 
@@ -324,6 +324,15 @@ class TestRefused:
             bent.sample_conditional([[NAN, 1.0]], where={0: "> 0"})
         with pytest.raises(ValueError, match="noise must be None for deep mixtures"):
             bent.impute([[NAN, 1.0]], noise=np.ones((1, 2)))
+
+    def test_trees_of_rows_with_gaps(self):
+        mixture = network(max_steps=5).fit(rows())
+        swapped = mixture.marginal([1, 0])
+        np.testing.assert_array_equal(
+            swapped.most_probable_trees(rows()[:, ::-1]), mixture.most_probable_trees(rows())
+        )
+        with pytest.raises(ValueError, match="NaN in row 0, column 1"):
+            mixture.most_probable_trees([[1.0, NAN]])
 
     def test_fits(self):
         X = rows()

@@ -12,8 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from pickmix.cli.data import DataFiles, WholeTable, data_options, first_gap, open_data
-from pickmix.estimators.deep_mixture import DeepMixture
+from pickmix.cli.data import DataFiles, WholeTable, data_options, open_data
 from pickmix.estimators.mixture import Mixture
 from pickmix.estimators.persistence import load
 from pickmix.estimators.row_sources import read_chunks
@@ -48,10 +47,6 @@ class SavedModel:
     def labels(self) -> list[str]:
         """Names of the columns, or what stands for them."""
         return self.names or [f"column_{d}" for d in range(self.estimator.n_features_in_)]
-
-    @property
-    def takes_gaps(self) -> bool:
-        return not isinstance(self.estimator, DeepMixture) or self.estimator._fills_gaps()
 
     def require_conditionals(self, verb: str) -> None:
         """Refuse models without distributions of some columns given others."""
@@ -189,15 +184,8 @@ def _typed_rows(saved: SavedModel, files: DataFiles) -> Iterator[TypedTable]:
 def _arrays(saved: SavedModel, files: DataFiles, optional: Sequence[str]) -> Iterator[np.ndarray]:
     columns, present = saved.array_columns(files, optional)
     if files.is_small:
-        rows = saved.complete(files, files.read_rows(columns)[0], present)
-        gap = None if saved.takes_gaps else first_gap(rows, saved.names)
-        if gap is not None:
-            raise ValueError(
-                f"{files.name}: {gap}; a {type(saved.estimator).__name__} needs complete rows: "
-                "fill them with `pickmix impute` and a model of another kind"
-            )
-        yield rows
+        yield saved.complete(files, files.read_rows(columns)[0], present)
         return
     with files.open_rows(columns) as source:
-        for _, rows in read_chunks(source, saved.takes_gaps):
+        for _, rows in read_chunks(source, allow_nan=True):
             yield saved.complete(files, rows, present)

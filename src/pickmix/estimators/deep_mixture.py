@@ -55,7 +55,7 @@ def require_jax() -> None:
     require("jax", "Deep mixtures need JAX: pip install 'pickmix[deep]'")
 
 
-class _Fitted:
+class _Fitted(ConditionalQueries, DensityQueries):
     """What fits set. Apart from the dataclass, in which annotations are parameters."""
 
     weights_: np.ndarray
@@ -75,14 +75,7 @@ class _Fitted:
 
 
 @dataclass(eq=False, repr=False)
-class DeepMixture(
-    DeepParameters,
-    _Fitted,
-    ConditionalQueries,
-    DensityQueries,
-    DensityMixin,  # type: ignore[misc]
-    BaseEstimator,  # type: ignore[misc]
-):
+class DeepMixture(DeepParameters, _Fitted, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the mixtures that are fitted by gradients.
 
     Each row selects a component by its Metropolis-Hastings chain, and a step of Adam moves the
@@ -126,10 +119,6 @@ class DeepMixture(
     def _takes_missing(self) -> bool:
         """Whether rows may have missing values (NaN), which are then integrated out."""
         return False
-
-    def _fills_gaps(self) -> bool:
-        """Whether components can be drawn from, so that queries may be about rows with gaps."""
-        return True
 
     def _partial_network(self, network: Network) -> Network:
         """Make the same network for rows with missing values."""
@@ -414,8 +403,8 @@ class DeepMixture(
         network = self._network(self.center_.shape[0])
         tables = tuple(self.tables_)
         for_missing = self._partial_network if self._takes_missing() else None
-        frame, weights = self._frame, self.weights_
-        return DeepModel(network, tables, weights, frame, self.dtype, for_missing, self._kept)
+        fitted = network, tables, self.weights_, self._frame, self.dtype
+        return DeepModel(*fitted, for_missing, self._kept)
 
     @property
     def _columns(self) -> Columns:
@@ -438,8 +427,6 @@ class DeepMixture(
     ) -> QueryRows:
         if noise is not None:
             raise ValueError("noise must be None for deep mixtures; GaussianMixture takes it.")
-        if not self._fills_gaps():
-            _refuse_missing(self, rows, "X")
         return self.model_.query_rows(rows, numbers)
 
     def effective_draws(self, X: Any) -> np.ndarray:
@@ -455,7 +442,7 @@ class DeepMixture(
     def _read(self, X: Any) -> np.ndarray:
         require_jax()
         check_is_fitted(self)
-        return _check_seen(self, X, takes_gaps=self._fills_gaps())
+        return read_numbers(self, X)
 
     @by_chunks
     def score_samples(self, X: Any) -> np.ndarray:
@@ -523,13 +510,11 @@ def _read_batch(
     return _check(estimator, X, sample_weight, reset=False)
 
 
-def _check_seen(
-    estimator: Any, X: Any, parameter: str = "X", takes_gaps: bool = False
-) -> np.ndarray:
+def _check_seen(estimator: Any, X: Any, parameter: str) -> np.ndarray:
     """Rows (N, D) with the columns that an estimator has learnt, with NaN if it takes them."""
     rows = read_numbers(estimator, X)
-    if not (takes_gaps or estimator._takes_missing()):
-        _refuse_missing(estimator, rows, parameter)
+    if not estimator._takes_missing():
+        refuse_missing(estimator, rows, parameter)
     return rows
 
 
@@ -542,11 +527,12 @@ def _check(
             refuse_empty_columns(rows)
         return rows, weights
     rows = read_numbers(estimator, X, reset)
-    _refuse_missing(estimator, rows, "X")
+    refuse_missing(estimator, rows, "X")
     return without_weightless(rows, sample_weight, None)[:2]
 
 
-def _refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
+def refuse_missing(estimator: Any, rows: np.ndarray, parameter: str) -> None:
+    """Refuse rows with missing values, and say what takes them."""
     missing = np.isnan(rows)
     if missing.any():
         row, column = np.argwhere(missing)[0].tolist()

@@ -79,9 +79,6 @@ class Mixture(DeepMixture):
             )
         return self.component
 
-    def _fills_gaps(self) -> bool:
-        return hasattr(self.component, "sample")
-
     def _network(self, n_features: int, n_children: int | None = None) -> Network:
         from pickmix.gradient.components import ComponentMixture
 

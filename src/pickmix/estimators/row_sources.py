@@ -105,12 +105,12 @@ def read_chunks(
 
 def read_fitted(estimator: Any, X: Any) -> Generator[np.ndarray, None, None]:
     """Yield chunks of X, with the columns that an estimator was fitted to."""
-    with _closing_unless_given(open_fitted(estimator, X), X) as source:
-        # Deep mixtures that cannot be fitted to gaps may have answers about them.
-        takes = hasattr(estimator, "effective_draws") or get_tags(estimator).input_tags.allow_nan
-        with contextlib.closing(read_chunks(source, takes)) as chunks:
-            for _, rows in chunks:
-                yield rows
+    with (
+        _closing_unless_given(open_fitted(estimator, X), X) as source,
+        contextlib.closing(read_chunks(source, allow_nan=True)) as chunks,
+    ):
+        for _, rows in chunks:
+            yield rows
 
 
 @contextlib.contextmanager

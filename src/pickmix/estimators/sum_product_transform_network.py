@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from pickmix.checks import check_integer, check_randomness
-from pickmix.estimators.deep_mixture import DeepMixture, require_jax
+from pickmix.estimators.deep_mixture import DeepMixture, refuse_missing, require_jax
 from pickmix.gradient.settings import check_number_of
 from pickmix.inputs.arrays import naming_cells, without_mask
 
@@ -156,7 +156,10 @@ class SumProductTransformNetwork(DeepMixture):
         choices : (N, n_slots) int array
             The choice at the root first, then layer by layer, part by part.
         """
-        fitted, rows = self.model_.in_frame(self._read(X))
+        rows = self.model_.whole(self._read(X))
+        if not self._takes_missing():
+            refuse_missing(self, rows, "X")
+        fitted, rows = self.model_.in_frame(rows)
         return fitted.most_probable_trees(rows)
 
     def score_marginal(self, X: Any, columns: Sequence[int]) -> np.ndarray:
@@ -208,11 +211,11 @@ class SumProductTransformNetwork(DeepMixture):
         rows : (N, D) array
         """
         model = self.model_
-        fitted, rows = model.in_frame(self._with_gaps(X, columns))
+        fitted, rows = model.in_frame(model.whole(self._with_gaps(X, columns)))
         random = check_randomness(self.random_state)
         uniforms = random.random_sample((rows.shape[0], model.network.n_slots))
         drawn = fitted.sample_conditional(rows, uniforms, int(random.randint(2**31 - 1)))
-        full = model.frame.from_model(drawn)
+        full = model.of_columns(model.frame.from_model(drawn))
         # To the last bit what was given.
         full[:, np.asarray(columns, dtype=np.intp)] = np.asarray(without_mask(X))
         return full
@@ -221,7 +224,7 @@ class SumProductTransformNetwork(DeepMixture):
         """Check columns, and put X (N, len(columns)) into rows (N, D), with NaN elsewhere."""
         require_jax()
         check_is_fitted(self)
-        n_features = self.center_.shape[0]
+        n_features = int(self.n_features_in_)
         if n_features > 1 and (self.whitening_ is not None or not self._takes_missing()):
             raise ValueError(
                 "Marginals and conditionals are exact only without transforms across columns: fit "

@@ -195,8 +195,8 @@ class ComponentMixture(Network):
         draw = getattr(self.component, "sample", None)
         if draw is None:
             raise TypeError(
-                f"sample needs a component with a method sample(params, key), and "
-                f"{type(self.component).__name__} has none."
+                "sample needs a component with a method sample(params, key), and "
+                f"{type(self.component).__name__} has none. Answers about missing values need it."
             )
         keys = jax.random.split(key, choices.shape[0])
         drawn: jax.Array = jax.vmap(draw)(self.gather(tables, choices), keys)

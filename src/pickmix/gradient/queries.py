@@ -116,7 +116,12 @@ class Fitted:
         n_draws = max(_LIKE_DRAWS, 4 * self.network.n_features)
         size = max(1, _DRAWN_ROWS // n_draws)
         for some in (rest[first : first + size] for first in range(0, rest.size, size)):
-            rows = self._draws_of(some, n_draws)
+            uniforms = np.random.default_rng(0).random((some.size * n_draws, self.network.n_slots))
+            # Of equal weights, so that the first uniform chooses the child.
+            uniforms[:, 0] = (some.repeat(n_draws) + 0.5) / self.log_weights.size
+            with kept_programs():
+                alike = replace(self, log_weights=np.zeros(self.log_weights.size))
+                rows = alike.draw_rows(uniforms, 0)[0].reshape(some.size, n_draws, -1)
             means = rows.mean(axis=1)
             away = rows - means[:, None]
             covariances = away.swapaxes(1, 2) @ away / n_draws
@@ -125,16 +130,6 @@ class Fitted:
         children, shares, means, covariances = (np.concatenate(a) for a in zip(*found, strict=True))
         order = np.argsort(children, kind="stable")
         return children[order], shares[order], means[order], covariances[order], not rest.size
-
-    def _draws_of(self, children: np.ndarray, n_draws: int) -> np.ndarray:
-        """Draws (n, n_draws, D) from each of some children (n,) of the root."""
-        K = self.log_weights.shape[0]
-        uniforms = np.random.default_rng(0).random((len(children) * n_draws, self.network.n_slots))
-        # Of equal weights, so that the first uniform chooses the child.
-        uniforms[:, 0] = (children.repeat(n_draws) + 0.5) / K
-        with kept_programs():
-            rows, _ = replace(self, log_weights=np.zeros(K)).draw_rows(uniforms, 0)
-        return rows.reshape(children.shape[0], n_draws, -1)
 
     # Of sum-product-transform networks.
 

@@ -16,11 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 from pickmix.checks import refuse_overflow
 from pickmix.families.base import Part
 from pickmix.families.distributions import Distribution, Draws
-from pickmix.families.gaussian import DiagonalGaussian
 from pickmix.families.gaussian_parts import DiagonalPart
 from pickmix.inputs.maps import ColumnMap, ColumnMaps
 from pickmix.kernels.statistics import log_sum_exp
-from pickmix.model.columns import Columns, ColumnTerms, find_columns
+from pickmix.model.columns import ColumnTerms, find_columns
 from pickmix.model.explanation import Explanation
 from pickmix.model.mapped import MappedDistribution
 from pickmix.model.mixture import MixtureModel
@@ -85,10 +84,7 @@ class View:
         self.model: Any = estimator.model_
         #: Whether components are of a family in closed form.
         self.is_closed_form = isinstance(self.model, MixtureModel)
-        if self.is_closed_form:
-            self._reader: Any = estimator._columns
-        else:
-            self._reader = Columns(estimator, DiagonalGaussian(int(estimator.n_features_in_)))
+        self._reader: Any = estimator._columns
         self.weights = np.asarray(self.model.weights / self.model.weights.sum())
         self.n_components = int(self.weights.shape[0])
         self.parts: list[Part] = self.model.parts()[0]

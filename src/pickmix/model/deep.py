@@ -91,6 +91,10 @@ class DeepModel:
         whole[:, self.columns] = rows
         return whole
 
+    def of_columns(self, whole: np.ndarray) -> np.ndarray:
+        """Rows (N, d) of rows of the network."""
+        return whole if self.columns is None else whole[:, self.columns]
+
     def query_rows(self, rows: np.ndarray, names: np.ndarray | None = None) -> GaussianRows:
         """Rows that may have gaps, and their numbers in messages."""
         return (GaussianRows if self.gaussians[2] else DrawnRows)(self, rows, names)
@@ -154,5 +158,4 @@ class DeepModel:
         fitted = Fitted(self.network, self.tables, self.log_weights, self.dtype)
         rows, choices = fitted.draw_rows(uniforms, seed)
         order = np.argsort(choices[:, 0], kind="stable")
-        drawn = self.frame.from_model(rows[order])
-        return drawn if self.columns is None else drawn[:, self.columns], choices[order, 0]
+        return self.of_columns(self.frame.from_model(rows[order])), choices[order, 0]

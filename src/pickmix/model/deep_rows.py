@@ -75,9 +75,7 @@ class DrawnRows(GaussianRows):
         has_gaps, effective = np.isnan(rows).any(axis=1), np.full(rows.shape[0], np.inf)
         left, whole = np.flatnonzero(has_gaps), np.flatnonzero(~has_gaps)
         if whole.size:
-            scores = self.deep.score_whole(rows[whole])
-            ones = np.ones((whole.size, 1))
-            yield _Drawn(whole, rows[whole, None], scores[:, None], scores, ones)
+            yield self._draw(whole, rows[whole], 1, random)
         # Many draws for users must not be the same few.
         times = 2 ** max(0, (n_wanted - 1).bit_length() - 5)
         for n_draws in [times * number for number in _DRAWS]:
@@ -146,8 +144,7 @@ class DrawnRows(GaussianRows):
     def _as_posterior(self, drawn: _Drawn) -> Posterior:
         """Draws in the place of components."""
         R, S, D = drawn.values.shape
-        columns = slice(None) if self.deep.columns is None else self.deep.columns
-        values = drawn.values.reshape(-1, D)[:, columns]
+        values = self.deep.of_columns(drawn.values.reshape(-1, D))
         rows = SeenRows(values, np.ones(values.shape, dtype=np.bool_), np.zeros(R * S))
         every, starts = np.arange(R * S), np.arange(R) * S
         best = starts + drawn.log_densities.argmax(axis=1)
