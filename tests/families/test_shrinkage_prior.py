@@ -199,6 +199,7 @@ class TestVariances:
         K, n, D = 12, 30, 5
         rows = drawn(np.eye(D)[None].repeat(K, axis=0), n, 4)
         prior, _ = asked(family, rows)
+        prior.freedoms = np.full(D, 1e-9)  # Variances are not shrunk.
         own = prior.sample_shares(np.arange(K), np.full(K, float(n)))
         expected, found = [], []
         for k in range(K):
@@ -287,3 +288,31 @@ def test_fewer_rows_than_columns_have_covariances(name, n_components, reg_covar)
     everyone = np.arange(n_components, dtype=np.int32)
     assert not family.maximise(moments, everyone, prior, model, None).any()
     assert np.isfinite(model.factor).all()
+
+
+@pytest.mark.parametrize("name", ["diag", "spherical"])
+@pytest.mark.parametrize("freedoms", [2.0, 50.0])
+@pytest.mark.parametrize("n", [4, 6, 10, 30])
+def test_rows_left_out_of_shrunk_variances_fall_as_in_a_fit_of_the_others(name, freedoms, n):
+    """The typical row of many components, by SciPy, with variances in use without it."""
+    K, D = 600, 8
+    family = GAUSSIANS[name](D, 0.0)
+    rows = np.random.default_rng(n).normal(size=(K, n, D))
+    prior, _ = asked(family, rows, chooses=False)
+    prior.freedoms = np.full(D, freedoms)
+
+    def log_density(others):
+        count = others.shape[1]
+        means = others.mean(axis=1)
+        scatter = np.square(others - means[:, None]).mean(axis=1)
+        masses = np.full(K, count / (K * n))
+        moments = Moments(masses, np.zeros(K), means, scatter, np.zeros((K, 0)))
+        variances = prior.shrink(moments, np.arange(K), np.ones(4))
+        values = stats.norm(means, np.sqrt(variances)).logpdf(rows[:, 0]).sum(axis=1)
+        return values, (np.square(rows[:, 0] - means) / variances).sum(axis=1)
+
+    values, distances = log_density(rows)
+    falls = values - log_density(rows[:, 1:])[0]
+    counts = np.full(K, float(n))
+    found = without_row(distances, np.ones(K), counts, prior.sample_shares(np.arange(K), counts))
+    assert np.median(found) == pytest.approx(np.median(falls), rel=0.2)

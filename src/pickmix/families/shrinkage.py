@@ -274,10 +274,14 @@ class ShrinkagePrior(CovariancePrior):
         return np.asarray(np.maximum(pseudo / (np.maximum(counts, 1e-300) + pseudo), least))
 
     def sample_shares(self, members: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        shrinkages = np.ones_like(counts)
         if self.form.products != "diagonal":
-            shrinkages = self.shrinkages(members, counts)
-        return np.asarray(1.0 - shrinkages * (1.0 - self._kept))
+            return np.asarray(1.0 - self.shrinkages(members, counts) * (1.0 - self._kept))
+        # As `shrunk_variances`: each variance follows the rows by its trust, and what is left of it
+        # by the size, which all columns have in common.
+        freedom = np.maximum(counts - 1.0, 0.0)
+        trust = (freedom[..., None] / (freedom[..., None] + self.freedoms)).mean(axis=-1)
+        sizes = freedom / (freedom + _SIZE_ROWS) / (1 if self.form.averages else len(self.freedoms))
+        return np.asarray(self._kept * (trust + (1.0 - trust) * sizes))
 
     @property
     def _kept(self) -> float:
