@@ -144,6 +144,21 @@ class TestChoice:
         np.testing.assert_allclose(scores + frame.log_volume(), expected, atol=1e-9)
         assert len(choose_gaussians(train, None, None, "full", frame, SETTINGS)) == 1
 
+    def test_fewer_components_where_they_explain_watched_rows_better(self):
+        train = rows(400)
+        # One broad cloud, which narrow components do not reach.
+        draws = np.random.default_rng(2).normal(size=(200, 2))
+        watched = train.mean(axis=0) + 1.5 * train.std(axis=0) * draws
+        frame = find_frame(train, "columns")
+        found = choose_gaussians(train, None, watched, "full", frame, SETTINGS)
+        scores = {
+            number: GaussianMixture(number, random_state=0).fit(train).score(watched)
+            for number in (6, 3, 1)
+        }
+        best = max(scores, key=scores.get)
+        assert best < 6
+        assert found[0].n_components - best in (0, 1)
+
     def test_a_second_fit_ends_where_it_does_not_come_above_the_first(self):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(300, 2)) + 8.0 * rng.integers(0, 8, size=(300, 1))

@@ -161,8 +161,7 @@ class DeepTraining:
             number = gaussians.n_components
             folder = None if checkpoints is None else checkpoints.within(str(number))
             network = self.make_network(number)
-            first = fits[0] if fits else None
-            fits.append(training._fit_one(network, (frame, gaussians), folder, first))
+            fits.append(training._fit_one(network, (frame, gaussians), folder, *fits[:1]))
             if fits[-1].outcome in (Outcome.INTERRUPTED, Outcome.CALLBACK):
                 break
         # Another number of components must be better by more than chance.
@@ -188,8 +187,7 @@ class DeepTraining:
     ) -> DeepFit:
         """Fit a network from one start, or resume from a checkpoint.
 
-        After a `first` fit it must come above that one's best validation value in about as many
-        evaluations.
+        It must come above the best of a `first` fit in about as many evaluations.
         """
         settings, former = self.settings, self.former
         started = time.perf_counter()
@@ -218,15 +216,14 @@ class DeepTraining:
             with checkpoints.about_damage():
                 engine.restore(kept["engine"])
             first_value, start_seconds = kept["first_value"], kept["start_seconds"]
-        best_before, waited = -math.inf if first_value is None else first_value, 0
+        best_before = -math.inf if first_value is None else first_value
         if first is not None:
             best_before = max(best_before, first.best_validation)
-            waited = -1 - int(first.trace["validation"].argmax())
         plateau = None
         if settings.patience is not None:
-            plateau = Plateau(
-                settings.tol, patience=settings.patience, reference=best_before, waited=waited
-            )
+            plateau = Plateau(settings.tol, patience=settings.patience, reference=best_before)
+            if first is not None:
+                plateau.waited = -1 - int(first.trace["validation"].argmax())
         first_step = self.n_steps_before + 1
         done = 0 if resumed is None else resumed.step - first_step + 1
         begun = {

@@ -18,6 +18,7 @@ from pickmix.model.frame import Frame
 
 _MOST_CHOSEN = 1024  # Components, with "auto".
 _ROWS_PER_COMPONENT = 2  # On average, at least, where their number is given.
+_MOST_JUDGING = 4000  # Validation rows.
 # A component that bends does the work of several Gaussians: so much fewer are tried as well.
 _FEWER = 4
 # Columns with a spread in these bounds are fitted as they are; `reg_covar` suits them.
@@ -42,12 +43,10 @@ def fit_gaussians(
     is_usual = (frame.scale >= _SPREADS[0]) & (frame.scale <= _SPREADS[1])
     units = np.where(is_usual, 1.0, frame.scale)
     family = GAUSSIANS[form](X.shape[1], settings.reg_covar)
-    given: dict[str, Any] = {"background": True}
-    if isinstance(n_components, str):
-        given["max_components"] = _MOST_CHOSEN
-    else:
+    if not isinstance(n_components, str):
         n_components = max(1, min(n_components, X.shape[0] // _ROWS_PER_COMPONENT))
     draws = check_randomness(settings.gaussian_seed)
+    given: dict[str, Any] = {"background": True, "max_components": _MOST_CHOSEN}
     result = fit_family(family, FitRows(X / units, weights), n_components, draws, **given)
     packed = family.pack(result.parameters["covariances"])
     factors = family.unpack_factor(factorise(packed, X.shape[1], 0.0)[0])
@@ -101,10 +100,24 @@ def choose_gaussians(
 ) -> list[Gaussians]:
     """Fit Gaussian mixtures to begin with: as many components as `GaussianMixture` would choose.
 
-    With validation rows, which decide between them, a second one has a quarter of these.
+    With validation rows (V, D) they may be a half or a quarter of these, where that explains such
+    rows better, and there is a second mixture with a quarter of the components of the first.
     """
     chosen = fit_gaussians(X, weights, "auto", form, frame, settings, True)
-    fewer = max(1, chosen.n_components // _FEWER)
-    if validation is None or fewer == chosen.n_components:
+    if validation is None:
         return [chosen]
-    return [chosen, fit_gaussians(X, weights, fewer, form, frame, settings, True)]
+    most = chosen.n_components
+    mixtures = {most: chosen}
+    for number in (most // 2, most // _FEWER):
+        mixtures[number] = fit_gaussians(X, weights, number, form, frame, settings, True)
+    rows = frame.to_model(validation[:: 1 + validation.shape[0] // _MOST_JUDGING])
+
+    def value(number: int) -> float:
+        return float(np.logaddexp.reduce(mixtures[number].log_joint(rows), axis=1).mean())
+
+    best = max(mixtures, key=value)
+    fewer = best // _FEWER
+    if fewer not in mixtures:
+        mixtures[fewer] = fit_gaussians(X, weights, fewer, form, frame, settings, True)
+    first, second = mixtures[best], mixtures[fewer]
+    return [first, second] if second.n_components < first.n_components else [first]

@@ -29,8 +29,8 @@ class FlowMixture(DeepMixture):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        K. "auto" takes the number that GaussianMixture chooses, at most 1024, and a background for
-        outlying rows. It fits flows with that K and with a quarter of it; validation rows decide.
+        K. "auto" takes the number that GaussianMixture chooses, at most 1024, a half or a quarter
+        of it. It fits flows with that K and with a quarter of it. Validation rows decide.
     n_layers : int, default=2
         Coupling layers of a flow; they change the two halves in turn.
     hidden : int, default=10
