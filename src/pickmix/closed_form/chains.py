@@ -30,10 +30,7 @@ class ChainSweep:
     """Result of a sweep through the rows."""
 
     statistics: Statistics | None
-    block_sums: np.ndarray  # (n_blocks,) Weighted sums of log sum_k p(x, k)^beta.
-    block_weights: np.ndarray  # (n_blocks,) Weights of the rows of each block.
     evaluations: int  # Of a component on a row.
-    n_rows: int  # Rows that took part.
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class Chains:
             random.key(stream),
             beta,
             wants_statistics,
-            wants_log_sums=relabelling is not None,
+            wants_log_sums=False,
             # Nobody reads the draws where chains stay.
             greedy=relabelling is not None and relabelling.back is None,
         )
@@ -115,16 +112,7 @@ class Chains:
         if statistics is not None:
             # In units of all rows of the step, whether they took part or not.
             statistics = replace(statistics, total_weight=total_weight)
-        block_sums: np.ndarray = np.empty(0)
-        block_weights: np.ndarray = np.empty(0)
-        if relabelling is not None:
-            block = _block_of(partition, state.n_components)[components]
-            weights = self.source.weights_of(numbers)[0]
-            block_weights = np.bincount(block, weights, partition.n_blocks)
-            block_sums = np.bincount(block, weights * swept.log_sums, partition.n_blocks)
-        return ChainSweep(
-            statistics, block_sums, block_weights, swept.evaluations, numbers.shape[0]
-        )
+        return ChainSweep(statistics, swept.evaluations)
 
     def left_out_sums(
         self, state: MixtureState, partition: Partition, relabelling: Relabelling

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.closed_form.chains import Chains, ChainSweep, Relabelling
+from pickmix.closed_form.chains import Chains, Relabelling
 from pickmix.closed_form.pairing import (
     BLOCKS_AT_ONCE,
     match_disjointly,
@@ -31,6 +31,7 @@ from pickmix.closed_form.pairing import (
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
 from pickmix.families.shrinkage import FEWEST_ROWS
+from pickmix.kernels.statistics import Statistics
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
@@ -156,7 +157,7 @@ class Relocation:
         state.copy_from(kept, survey.wholes, survey.order[made])
         state.copy_from(self.split, survey.halves, 2 * which)
         state.copy_from(freed, survey.halves, 2 * which + 1)
-        self._move_chains(self.chains.of_step(step), which, kept, freed, survey.halves, random)
+        self._move_chains(step, which, kept, freed, survey.halves, random)
         return n
 
     def lay_background(self, step: int, random: StepRandomness) -> bool:
@@ -203,7 +204,7 @@ class Relocation:
 
     def _move_chains(
         self,
-        focused: Chains,
+        step: int,
         which: np.ndarray,
         kept: np.ndarray,
         freed: np.ndarray,
@@ -215,37 +216,36 @@ class Relocation:
         new_label = np.arange(n_components, dtype=np.int32)
         new_label[freed] = kept
         self.chains.relabel(new_label)
-        focused.relabel(new_label)
         into = np.full(n_components, -1, dtype=np.int32)
         into[self.split] = 2 * which
         back = np.zeros(halves.n_components, dtype=np.int32)
         back[2 * which], back[2 * which + 1] = self.split, freed
         pairs = np.stack([2 * which, 2 * which + 1], axis=1).ravel()
-        self._sweep(focused, halves, pairs, 2, random.child(_MOVING), Relabelling(into, back))
-        self.chains.take_back(focused)
+        self._sweep(
+            self.chains, step, halves, pairs, random.child(_MOVING), Relabelling(into, back)
+        )
 
     def _sweep(
         self,
         chains: Chains,
-        state: MixtureState,
+        step: int,
+        halves: MixtureState,
         members: np.ndarray,
-        size: int,
         random: StepRandomness,
         relabelling: Relabelling,
-        wants_statistics: bool = False,
-    ) -> ChainSweep:
-        """Sweep through blocks of `size` members each."""
+    ) -> Statistics | None:
+        """Sweep through blocks of two halves each; statistics are wanted where chains stay."""
         done = chains.sweep(
-            state,
-            Partition.of_blocks(members, size),
-            1,
+            halves,
+            Partition.of_blocks(members, 2),
+            step,
             random,
             stream=Stream.RELOCATION,
-            wants_statistics=wants_statistics,
+            wants_statistics=relabelling.back is None,
             relabelling=relabelling,
         )
         self.evaluations += done.evaluations
-        return done
+        return done.statistics
 
     def _left_out_sums(
         self,
@@ -306,24 +306,23 @@ class Relocation:
         into = np.full(state.n_components, -1, dtype=np.int32)
         into[chosen] = 2 * np.arange(n_chosen, dtype=np.int32)
         all_halves = np.arange(2 * n_chosen)
-        few = self.chains.of_step(step, _SPLIT_ROWS * (state.surveyed_columns + _MORE_COLUMNS))
-        if few.n_rows == chains.n_rows:
-            few = chains
+        few, most = chains, _SPLIT_ROWS * (state.surveyed_columns + _MORE_COLUMNS)
+        if np.bincount(chains.chain).max() > most:
+            few = self.chains.of_step(step, most)
         is_wide = state.family.most_surveyed is not None
         is_fast = is_wide or state.n_components > _MANY_COMPONENTS
         n_steps = _FEWER_STEPS if is_fast else _SPLIT_STEPS
         for number in range(n_steps):
-            done = self._sweep(
+            statistics = self._sweep(
                 few if number < n_steps - _FULL_STEPS else chains,
+                1,
                 halves,
                 all_halves,
-                2,
                 random.child(number),
                 Relabelling(into),
-                wants_statistics=True,
             )
-            assert done.statistics is not None
-            failed[halves.absorb(done.statistics, 1.0)] = True
+            assert statistics is not None
+            failed[halves.absorb(statistics, 1.0)] = True
         halved, _ = self._left_out_sums(chains, halves, all_halves, 2, Relabelling(into))
         gains = halved - whole
         # The same weight for a whole and for its halves.
@@ -340,7 +339,8 @@ class Relocation:
         n_components = state.n_components
         partner = np.full(n_components, -1, dtype=np.int64)
         loss = np.full(n_components, np.inf)
-        for number in range(_PARTNER_PARTITIONS):
+        # One block is the same in every partition.
+        for number in range(_PARTNER_PARTITIONS if n_components > _PARTNER_BLOCK else 1):
             partition = draw_partition(
                 state.positions(),
                 _PARTNER_BLOCK,

@@ -41,11 +41,16 @@ class ArrayRows:
         self.log_units: np.ndarray | None = None
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
         self._features: Any = None
+        #: Rows that these are a part of, and which of them.
+        self._whole: tuple[ArrayRows, np.ndarray] | None = None
 
     def features(self, make: Callable[[np.ndarray], Any], size: int) -> Any:
         """`make` of all rows, made once and kept; None if so many numbers per row are too many."""
         if self._features is None and self.n_rows * size <= _MOST_FEATURES:
-            self._features = make(self.gather(np.arange(self.n_rows)))
+            if self._whole is not None and self._whole[0]._features is not None:
+                self._features = self._whole[0]._features.at(self._whole[1])
+            else:
+                self._features = make(self.gather(np.arange(self.n_rows)))
         return self._features
 
     def _mean(self) -> np.ndarray:
@@ -100,7 +105,9 @@ class ArrayRows:
     def part(self, rows: np.ndarray, weights: np.ndarray) -> ArrayRows:
         """Some rows with other weights, copied."""
         nothing = np.zeros(self.n_features)
-        return ArrayRows(self.gather(rows), weights.copy(), nothing)
+        part = ArrayRows(self.gather(rows), weights.copy(), nothing)
+        part._whole = self, rows
+        return part
 
     def filled(self) -> ArrayRows:
         """Rows without gaps or noise: these."""

@@ -204,10 +204,10 @@ def factorise(
 
 def invert_lower(lower: np.ndarray) -> np.ndarray:
     """Inverses of lower triangles (K, D, D)."""
-    inverse = np.empty_like(lower)
-    for k, triangle in enumerate(lower):
-        # LAPACK sees the transpose of an array in C order.
-        inverse[k] = dtrtri(triangle.T, lower=0)[0].T
+    inverse = lower.copy()
+    for triangle in inverse:
+        # In place: LAPACK sees the transpose of an array in C order.
+        dtrtri(triangle.T, lower=0, overwrite_c=1)
     return inverse
 
 

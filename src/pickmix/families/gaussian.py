@@ -82,7 +82,7 @@ class Gaussian(Family):
         self.floors = np.full(n_columns, floors.mean() if self.averages else floors)
         self.reg_covar = float(self.floors.max())
         self.layout = make_layout([(self.products, n_columns)])
-        self._diagonal = self.layout.starts[1:] - 1  # (D,) Variances in packed covariances.
+        self.diagonal = self.layout.starts[1:] - 1  # (D,) Variances in packed covariances.
 
     def parameter_shapes(self, n_components: int) -> dict[str, tuple[int, ...]]:
         means = n_components, self.n_features
@@ -203,7 +203,7 @@ class Gaussian(Family):
         means = parameters["means"] - centre
         packed = self.pack(parameters["covariances"]) - self.on_diagonal(self.floors)
         # Parameters may have been fitted with a smaller reg_covar.
-        packed[:, self._diagonal] = np.maximum(packed[:, self._diagonal], 0.0)
+        packed[:, self.diagonal] = np.maximum(packed[:, self.diagonal], 0.0)
         shape = means.shape[0], packed.shape[1]
         return moments_of_mass_one(mean=means, scatter=np.array(np.broadcast_to(packed, shape)))
 
@@ -226,12 +226,12 @@ class Gaussian(Family):
 
     def variances(self, packed: np.ndarray) -> np.ndarray:
         """Variances (D,) of one packed covariance (P,)."""
-        return np.asarray(packed[self._diagonal])
+        return np.asarray(packed[self.diagonal])
 
     def on_diagonal(self, values: np.ndarray | float) -> np.ndarray:
         """The packed diagonal matrix (P,) of values (D,)."""
         packed = np.zeros(self.layout.n_products)
-        packed[self._diagonal] = values
+        packed[self.diagonal] = values
         return packed
 
     def identity(self) -> np.ndarray:

@@ -211,12 +211,10 @@ class ShrinkagePrior(CovariancePrior):
         """The packed covariance (P,) of a background, before reg_covar."""
         return np.asarray(self.form.pack_matrices(np.diag(np.square(self.reach))[None])[0])
 
-    def _floored(self, covariances: np.ndarray) -> np.ndarray:
-        """Variances (K, D), bounded away from zero so that their logarithm is finite."""
-        i, j = self.form.layout.pairs()
-        return np.asarray(
-            np.maximum(covariances[:, i == j], 0.0) + (self.form.floors + _NO_VARIANCE)
-        )
+    def _floored(self, covariances: np.ndarray, stretch: np.ndarray | float = 1.0) -> np.ndarray:
+        """Variances (K, D) times `stretch`, bounded so that their logarithm is finite."""
+        variances = covariances.take(self.form.diagonal, axis=1) * stretch
+        return np.asarray(np.maximum(variances, 0.0) + (self.form.floors + _NO_VARIANCE))
 
     # Shared parameters.
 
@@ -229,9 +227,11 @@ class ShrinkagePrior(CovariancePrior):
         freedom = masses[some] * self.n_rows - 1.0
         self._pool_shapes(covariances, freedom)
         seen = freedom > 1.0
+        if not seen.all():
+            covariances, freedom = covariances[seen], freedom[seen]
         if seen.any():
-            self._pool_variances(covariances[seen], freedom[seen])
-            self._pool_correlations(covariances[seen], freedom[seen])
+            self._pool_variances(covariances, freedom)
+            self._pool_correlations(covariances, freedom)
 
     def _pool_shapes(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
         """Mean covariance / size, times the geometric mean size: no wide component dominates."""
@@ -245,14 +245,14 @@ class ShrinkagePrior(CovariancePrior):
             self.pooled = shape * float(np.exp(freedom @ np.log(sizes) / total))
 
     def _pool_variances(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
-        logs = np.log(self._floored(covariances * (1.0 + 1.0 / freedom)[:, None]))
+        logs = np.log(self._floored(covariances, (1.0 + 1.0 / freedom)[:, None]))
         self.log_variances, self.freedoms = typical_variances(logs, freedom, self.log_variances)
 
     def _pool_correlations(self, covariances: np.ndarray, freedom: np.ndarray) -> None:
         i, j = self.form.layout.pairs()
         scale = 1.0 / np.sqrt(self._floored(covariances))
         share = freedom / freedom.sum()
-        correlations = np.einsum("k,kp,kp,kp->p", share, covariances, scale[:, i], scale[:, j])
+        correlations = share @ (covariances * (scale.take(i, axis=1) * scale.take(j, axis=1)))
         self.correlations = np.where(i == j, 1.0, correlations)
 
     def _damped(self) -> np.ndarray:
@@ -296,26 +296,25 @@ class ShrinkagePrior(CovariancePrior):
         counts = moments.mass[members] * (decay[SCALE] * self.n_rows)
         own, target = self._parts(self.form.project(moments.scatter[members]), counts)
         used = own + self.shrinkages(members, counts)[:, None] * (target - own)
-        used[members == self.background] = self.broad()
+        if self.background >= 0:
+            used[members == self.background] = self.broad()
         return np.asarray(used)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sample covariances, and variances in use with shared correlations, before reg_covar."""
         i, j = self.form.layout.pairs()
         freedom = np.maximum(counts - 1.0, 0.0)[:, None]
-        logs = np.log(
-            self._floored(covariances * (1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)))
-        )
+        stretch = 1.0 + 1.0 / np.maximum(freedom, _LEAST_FREEDOM)
+        logs = np.log(self._floored(covariances, stretch))
         used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
         used = used - self.form.floors
         used[used <= 10.0 * _NO_VARIANCE] = 0.0
         if not self.estimates_shrinkage:
             return used, used
         deviations = np.sqrt(used)
-        target = self._damped() * deviations[:, i] * deviations[:, j]
+        target = self._damped() * (deviations.take(i, axis=1) * deviations.take(j, axis=1))
         # Own variances stay as they are: other ones would tilt directions that are narrow.
-        stretch = 1.0 + 1.0 / np.maximum(counts - 1.0, _LEAST_FREEDOM)
-        return covariances * stretch[:, None], target
+        return covariances * stretch, target
 
     def estimate_shrinkage(
         self, moments: Moments, masses: np.ndarray, held_out: HeldOutRows

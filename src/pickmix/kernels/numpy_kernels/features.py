@@ -29,8 +29,13 @@ def features_of(layout: Layout, rows: np.ndarray) -> np.ndarray:
     C, P = layout.n_coordinates, layout.n_products
     out = np.empty((rows.shape[0], P + C + layout.n_levels + 1))
     coordinates = rows[:, :C]
-    i, j = layout.pairs()
-    np.multiply(coordinates.take(i, axis=1), coordinates.take(j, axis=1), out=out[:, :P])
+    if layout.is_diagonal:
+        np.square(coordinates, out=out[:, :P])
+    else:
+        # One coordinate at a time: no array of all products beside that of the features.
+        for i, (first, begin) in enumerate(zip(layout.first, layout.starts[:-1], strict=True)):
+            products = out[:, begin : begin + i + 1 - first]
+            np.multiply(coordinates[:, first : i + 1], coordinates[:, i, None], out=products)
     out[:, P : P + C] = coordinates
     out[:, P + C : -1] = 0.0
     places = rows[:, C:].astype(np.int64) + (P + C + layout.offsets[:-1])
@@ -52,6 +57,10 @@ class Features(NamedTuple):
             values = features_of(layout, rows)
             largest = np.abs(values).max(axis=0, initial=0.0)
         return cls(values, largest) if np.isfinite(largest).all() else None
+
+    def at(self, rows: np.ndarray) -> Features:
+        """Those of some rows (B,), copied."""
+        return Features(self.values.take(rows, axis=0), self.largest)
 
 
 class Natural(NamedTuple):
@@ -82,7 +91,7 @@ def natural_parameters(
     elif P:
         i, j = layout.pairs()
         matrices = np.zeros((members.shape[0], C, C))
-        matrices[:, i, j] = factor
+        matrices.reshape(-1, C * C)[:, C * i + j] = factor
         precision = matrices.transpose(0, 2, 1) @ matrices
         theta[:, :P] = precision[:, i, j] * np.where(i == j, -0.5, -1.0)
         linear[:] = (precision @ location[:, :, None])[:, :, 0]

@@ -491,22 +491,26 @@ def blend(
     scale, square_scale = model.decay[0], model.decay[1]
     kept, added = moments.mass[k] * scale, share * statistics.mass
     total = kept + added
-    old, new = kept / total, 1.0 / total
-    away = statistics.mean - moments.mean[k]
-    gains = share * statistics.scatter
-    gains += (kept * (added / total))[:, None] * layout.products(away)
+    old, new = (kept / total)[:, None], (1.0 / total)[:, None]
+    gains, counts = share * statistics.scatter, share * statistics.counts
+    mean = statistics.mean
     kept_squares = moments.squares[k] * square_scale
     squares = kept_squares + share * share * statistics.squares
-    freedom = np.divide(kept_squares, kept, out=np.zeros_like(kept), where=kept > 0.0)
-    freedom = (total - squares / total) - (kept - freedom)
-    moments.scatter[k] = old[:, None] * moments.scatter[k] + new[:, None] * gains
-    moments.counts[k] = old[:, None] * moments.counts[k]
-    moments.counts[k] += (share * new)[:, None] * statistics.counts
-    # With kept = 0 the mean becomes that of the statistics to the last bit.
-    moments.mean[k] = statistics.mean - old[:, None] * away
+    if kept.any():
+        away = mean - moments.mean[k]
+        gains += (kept * (added / total))[:, None] * layout.products(away)
+        # Where kept = 0 the mean becomes that of the statistics to the last bit.
+        mean = mean - old * away
+        moments.scatter[k] = old * moments.scatter[k] + new * gains
+        moments.counts[k] = old * moments.counts[k] + new * counts
+    else:
+        moments.scatter[k], moments.counts[k] = new * gains, new * counts
+    moments.mean[k] = mean
     moments.mass[k] = total / scale
     moments.squares[k] = squares / square_scale
     model.log_mass[k] = np.log(moments.mass[k])
     if not wants_gains:
         return None
+    freedom = np.divide(kept_squares, kept, out=np.zeros_like(kept), where=kept > 0.0)
+    freedom = (total - squares / total) - (kept - freedom)
     return added.sum(), (share * share * statistics.squares).sum(), freedom.sum(), gains.sum(0)
