@@ -280,7 +280,8 @@ def gains(question, peer):
         frame = read("answers_impute.csv").query("method == 'mixture'")
         return published("imputation", measure) - frame.groupby("set")[measure].mean(), 0.0
     if question == "density of a target":
-        ours = read("answers_regress.csv").groupby("set")["log_density"].mean()
+        ours = pd.read_json(RESULTS / "bench" / "regression.jsonl", lines=True)
+        ours = ours.groupby("set")["log_density"].mean()
         return ours - published("density", "log_density", method), 0.0
     if question == "quantiles of a target":
         values = wide("regression.csv", "set", "who", "crps")
