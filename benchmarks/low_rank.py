@@ -1,6 +1,7 @@
 """Low-rank covariances on wide rows, beside a plain mixture of factor analysers and scikit-learn.
 
     python benchmarks/low_rank.py embeddings ROWS.npz [METHOD ...]
+    python benchmarks/low_rank.py mixed ROWS.npz
     python benchmarks/low_rank.py generated [ROWS [COLUMNS]]
     python benchmarks/low_rank.py visits
     python benchmarks/low_rank.py digits
@@ -9,8 +10,10 @@
 
 "embeddings" takes an archive with an array X (N, D), adds noise of deviation 0.05 (values after a
 ReLU are tied at zero), fits to four fifths of the rows and prints nats per row of the others, with
-processor seconds. "generated" fits 200 clusters of low rank, and compares with the truth. "visits"
-prints microseconds of one thread for the visit of a row, with 100 components in blocks of 25.
+processor seconds. "mixed" fits tables of the same rows beside a category of twelve levels: clusters
+of k-means, and any level for a fifth of the rows. "generated" fits 200 clusters of low rank, and
+compares with the truth. "visits" prints microseconds of one thread for the visit of a row, with 100
+components in blocks of 25.
 "digits" fits pictures whose borders are tied, plain, on a larger canvas and enlarged. "gaps" hides
 a fifth of the cells of 100 columns, and compares with complete rows and with filled ones. "tables"
 compares rank 5 with diagonal covariances on arrays X (without rows of y = 1). All add lines to
@@ -35,7 +38,7 @@ from sklearn.decomposition import FactorAnalysis
 from sklearn.impute import KNNImputer
 from sklearn.mixture import GaussianMixture as SklearnMixture
 
-from pickmix import GaussianMixture
+from pickmix import GaussianMixture, TableMixture
 from pickmix.closed_form.chains import Chains
 from pickmix.closed_form.state import MixtureState
 from pickmix.data.rows import ArrayRows, Batches
@@ -140,11 +143,49 @@ def methods() -> dict[str, object]:
     }
 
 
-def embeddings(path: str, wanted: list[str]) -> None:
+def embeddings_of(path: str) -> np.ndarray:
     random = np.random.default_rng(0)
     X = np.load(path)["X"].astype(np.float64)
     X += random.normal(0.0, 0.05, X.shape)
-    X = X[random.permutation(len(X))]
+    return np.asarray(X[random.permutation(len(X))])
+
+
+def mixed(path: str) -> None:
+    random, X = np.random.default_rng(1), embeddings_of(path)
+    levels = KMeans(12, n_init=1, random_state=0).fit_predict(X)
+    levels = np.where(random.random(len(X)) < 0.2, random.integers(12, size=len(X)), levels)
+    table: dict[str, np.ndarray] = {f"e{j:03d}": column for j, column in enumerate(X.T)}
+    table["level"] = np.array(list("abcdefghijkl"))[levels]
+    n = 4 * len(X) // 5
+    train = {name: values[:n] for name, values in table.items()}
+    new = {name: values[n:] for name, values in table.items()}
+    numbers = {name: values for name, values in new.items() if name != "level"}
+    for kind in (
+        {"covariance_type": "diag"},
+        {"covariance_type": "low_rank", "rank": 5, "axes": "columns"},
+        {"covariance_type": "low_rank", "rank": 5},
+        {"covariance_type": "low_rank"},
+    ):
+        mixture = TableMixture(N_COMPONENTS, column_transform=None, random_state=0, **kind)
+        began = time.process_time()
+        mixture.fit(train)
+        seconds = time.process_time() - began
+        guessed = mixture.predict_columns(numbers, "level")
+        record(
+            "mixed",
+            covariances=kind["covariance_type"],
+            rank=kind.get("rank", "auto"),
+            principal_axes=hasattr(mixture, "principal_axes_"),
+            new=float(mixture.score(new)),
+            numbers_alone=float(mixture.marginal(list(numbers)).score(numbers)),
+            right_levels=float((guessed == new["level"]).mean()),
+            cpu_seconds=seconds,
+            iterations=mixture.n_iter_,
+        )
+
+
+def embeddings(path: str, wanted: list[str]) -> None:
+    X = embeddings_of(path)
     train, new = np.split(X, [4 * len(X) // 5])
     for name, method in methods().items():
         if wanted and name not in wanted:
@@ -324,6 +365,8 @@ if __name__ == "__main__":
     warnings.simplefilter("ignore")
     if sys.argv[1] == "embeddings":
         embeddings(sys.argv[2], sys.argv[3:])
+    elif sys.argv[1] == "mixed":
+        mixed(sys.argv[2])
     elif sys.argv[1] == "tables":
         tables(sys.argv[2:])
     elif sys.argv[1] in ("visits", "digits", "gaps"):

@@ -183,6 +183,7 @@ def test_family_mixtures(X, family, n_components, dependence):
     st.fixed_dictionaries(
         {
             "n_components": st.sampled_from([1, 2, 4, "auto"]),
+            "covariance_type": st.sampled_from(["full", "diag", "low_rank"]),
             "column_transform": st.sampled_from(["auto", None]),
             "dependence": st.sampled_from(["tree", None]),
         }
