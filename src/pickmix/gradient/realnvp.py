@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 
 from pickmix.gradient.components import standard_normal
 
@@ -339,9 +338,13 @@ def _log_det(affine: Any) -> jax.Array:
 
 def _solve_lower(affine: Any, y: jax.Array) -> jax.Array:
     """Invert `_lower`."""
-    factor = affine["factor"]
-    matrix = jnp.tril(factor, -1) + jnp.diag(jnp.exp(jnp.diagonal(factor)))
-    solved: jax.Array = solve_triangular(matrix, y, lower=True)
+    below, diagonal = jnp.tril(affine["factor"], -1), _diagonal(affine["factor"])
+
+    # Not by `solve_triangular`: XLA may hang where it runs many of them at once.
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        return x.at[i].set((y[i] - below[i] @ x) * jnp.exp(-diagonal[i]))
+
+    solved: jax.Array = jax.lax.fori_loop(0, y.shape[0], step, jnp.zeros_like(y))
     return solved
 
 
