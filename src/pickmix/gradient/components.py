@@ -39,7 +39,7 @@ class ComponentMixture(Network):
     A component may also have `sample(params, key) -> (D,)`, which lets the mixture draw rows,
     `place(params, centre, scale) -> params`, which lets a start put it where the data are,
     `from_gaussian(params, mean, precision_cholesky) -> params`, which makes it a Gaussian,
-    `normals(params)`, J Gaussians that it is a mixture of, as in `Network.normals`, and
+    `normals(params)` of all components, J Gaussians that each is, as in `Network.normals`, and
     `location(params) -> (D,)`, by which random partitions find neighbours. `fixed` may name keys of
     its parameters, a dict then, that gradients leave alone.
     """
@@ -160,14 +160,13 @@ class ComponentMixture(Network):
         draws: jax.Array = jax.vmap(by_draws, in_axes=(0, None))(params, keys)
         return draws.mean(axis=1)
 
-    def normals(self, tables: Tables) -> tuple[jax.Array, ...] | None:
+    def normals(self, tables: Tables) -> tuple[Any, ...] | None:
         of_component = getattr(self.component, "normals", None)
         if of_component is None:
             return None
-        found = jax.vmap(of_component)(self.params_of(tables))
-        n_each = found[0].shape[1]
+        found = of_component(jax.tree.map(np.asarray, self.params_of(tables)))
         joined = [value.reshape(-1, *value.shape[2:]) for value in found]
-        return jnp.repeat(jnp.arange(self.n_children), n_each), *joined
+        return np.repeat(np.arange(self.n_children), found[0].shape[1]), *joined
 
     def rows(self, choices: jax.Array) -> tuple[jax.Array, ...]:
         return (choices,) * len(self.shapes)

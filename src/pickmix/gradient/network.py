@@ -127,7 +127,7 @@ class Network(abc.ABC):
         """Points (s, D) amid the rows that each child of the root stands for."""
         raise TypeError(f"{type(self).__name__} does not say where its components lie.")
 
-    def normals(self, tables: Tables) -> tuple[jax.Array, ...] | None:
+    def normals(self, tables: Tables) -> tuple[Any, ...] | None:
         """Gaussians that children of the root are mixtures of, if that is known of any.
 
         Children (M,), shares of them (M,), which are zero of a child that is no such mixture, means

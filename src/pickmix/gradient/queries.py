@@ -107,7 +107,7 @@ class Fitted:
         found, rest = [], np.arange(self.log_weights.shape[0])
         with precision("float64"), kept_programs():
             tables = to_jax(self.tables, "float64")
-            known = compiled(type(self.network).normals, self.network)(tables)
+            known = self.network.normals(tables)
         if known is not None:
             kept = np.asarray(known[1]) > 0.0
             children, shares, means, roots = (np.asarray(values)[kept] for values in known)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 
 from pickmix.gradient.components import standard_normal
 
@@ -250,26 +248,44 @@ class RealNVP:
         """Image (D,) of the base's mode."""
         return self.inverse(params, jnp.zeros(*self._base(params)))
 
-    def normals(self, params: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Gaussians of a flow that does not bend: shares, means, square roots of covariances.
+    def normals(self, params: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Gaussians of flows (K, ...) that do not bend, in NumPy: XLA may hang in many solves.
 
-        Nothing bends where last layers are zero. The shares of a flow that bends are zero.
+        Shares (K, J), means (K, J, D) and square roots (K, J, D, D) of covariances. Nothing bends
+        where last layers are zero. The shares of a flow that bends are zero.
         """
         layers = params["layers"] if self.linear else params
         nets = [layer[name] for layer in layers for name in ("translation", "log_scale")]
-        is_straight = ~jnp.array([net["last"].any() for net in nets]).any()
-        base = jnp.zeros(*self._base(params))
-        centre, root = self.inverse(params, base), jax.jacfwd(partial(self.inverse, params))(base)
-        if not (self.linear and self.gaussian_share):
-            return is_straight * jnp.ones(1), centre[None], root[None]
+        K, D = nets[0]["last"].shape[0], nets[0]["hidden"].shape[1] + nets[0]["last"].shape[2]
+        is_straight = ~np.any([net["last"].any(axis=(1, 2)) for net in nets], axis=0)
+        centre, scale = np.zeros((K, D)), np.ones((K, D))
+        for number in reversed(range(self.n_layers)):
+            _, changed = self._halves(number, D)
+            beta = layers[number]["log_scale"]["last_bias"]
+            if self.bounded_scale:
+                beta = layers[number]["bound"] * np.tanh(beta)
+            shift = layers[number]["translation"]["last_bias"]
+            centre[:, changed] = np.exp(0.5 * beta) * centre[:, changed] + shift
+            scale[:, changed] *= np.exp(0.5 * beta)
+        root = scale[:, :, None] * np.eye(D)
+        if not self.linear:
+            return is_straight[:, None] * 1.0, centre[:, None], root[:, None]
+        affine, frame = params["affine"], params["frame"]
+        inner, first = (
+            np.linalg.inv(
+                np.tril(m, -1) + np.exp(np.diagonal(m, axis1=1, axis2=2))[:, None] * np.eye(D)
+            )
+            for m in (affine["factor"], frame["factor"])
+        )
+        outer = first @ inner
+        centre = (outer @ (centre - affine["shift"])[:, :, None])[:, :, 0] + frame["shift"]
         # If nothing was learnt, there is but one Gaussian.
-        learnt = [*jax.tree.leaves(params["affine"]), *(net["last_bias"] for net in nets)]
-        share = self.gaussian_share * jnp.array([leaf.any() for leaf in learnt]).any()
-        first = jax.vmap(partial(_solve_lower, params["frame"]), out_axes=1)(jnp.eye(base.shape[0]))
+        share = self.gaussian_share * (np.abs(outer @ root - first).max(axis=(1, 2)) > 0.0)
+        share = np.where((centre == frame["shift"]).all(axis=1), share, self.gaussian_share)
         return (
-            is_straight * jnp.stack([1.0 - share, share]),
-            jnp.stack([centre, params["frame"]["shift"]]),
-            jnp.stack([root, first]),
+            is_straight[:, None] * np.stack([1.0 - share, share], axis=1),
+            np.stack([centre, frame["shift"]], axis=1),
+            np.stack([outer @ root, first], axis=1),
         )
 
     def sample(self, params: Any, key: jax.Array) -> jax.Array:
@@ -322,9 +338,13 @@ def _log_det(affine: Any) -> jax.Array:
 
 def _solve_lower(affine: Any, y: jax.Array) -> jax.Array:
     """Invert `_lower`."""
-    factor = affine["factor"]
-    matrix = jnp.tril(factor, -1) + jnp.diag(jnp.exp(jnp.diagonal(factor)))
-    solved: jax.Array = solve_triangular(matrix, y, lower=True)
+    below, diagonal = jnp.tril(affine["factor"], -1), _diagonal(affine["factor"])
+
+    # Not by `solve_triangular`: XLA may hang where it runs many of them at once.
+    def step(i: jax.Array, x: jax.Array) -> jax.Array:
+        return x.at[i].set((y[i] - below[i] @ x) * jnp.exp(-diagonal[i]))
+
+    solved: jax.Array = jax.lax.fori_loop(0, y.shape[0], step, jnp.zeros_like(y))
     return solved
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -228,7 +229,7 @@ class SumProductTransform(Network):
             y = self._from_slots(z, depth)
         return y
 
-    def normals(self, tables: Tables) -> tuple[jax.Array, ...] | None:
+    def normals(self, tables: Tables) -> tuple[Any, ...] | None:
         if self.n_trees * self.n_features**2 > _MOST_IN_TREES:
             return None
         trees = np.stack(np.unravel_index(np.arange(self.n_trees), self.n_choices), axis=1)
