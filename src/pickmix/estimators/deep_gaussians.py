@@ -16,7 +16,7 @@ from pickmix.gradient.settings import Settings
 from pickmix.gradient.start import Gaussians
 from pickmix.model.frame import Frame
 
-_MOST_CHOSEN = 1024  # Components, with "auto".
+_MOST_CHOSEN = 8192  # Components, with "auto".
 _ROWS_PER_COMPONENT = 2  # On average, at least, where their number is given.
 _MOST_JUDGING = 4000  # Validation rows.
 # A component that bends does the work of several Gaussians: so much fewer are tried as well.

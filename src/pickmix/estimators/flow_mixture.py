@@ -29,7 +29,7 @@ class FlowMixture(DeepMixture):
     Parameters
     ----------
     n_components : int or "auto", default="auto"
-        K. "auto" takes the number that GaussianMixture chooses, at most 1024, a half or a quarter
+        K. "auto" takes the number that GaussianMixture chooses, at most 8192, a half or a quarter
         of it. It fits flows with that K and with a quarter of it. Validation rows decide.
     n_layers : int, default=2
         Coupling layers of a flow; they change the two halves in turn.
