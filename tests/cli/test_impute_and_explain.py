@@ -68,6 +68,21 @@ class TestImpute:
         assert f"no missing cell in {path}" in result.stdout
         assert out.read_bytes() == text.encode()
 
+    def test_a_category_that_is_mostly_missing_gets_a_note(self, tmp_path):
+        path, lines = (
+            tmp_path / "birds.csv",
+            ["Minor,12.5", "None,3", "None,8.5", "None,7", "Major,30"],
+        )
+        path.write_text("damage,cost\n" + "\n".join(lines * 8) + "\n")
+        fit = ("fit", path, "--components", 1, "--no-report", "--quiet", "--out")
+        run_well(*fit, tmp_path / "model")
+        result = run_well("impute", tmp_path / "model", path, "--out", tmp_path / "filled.csv")
+        assert "24 of 80 cells filled\nnote: most cells of category 'damage'" in result.stdout
+        assert "--gap-levels damage" in result.stdout
+        run_well(*fit, tmp_path / "kept", "--gap-levels", "damage")
+        result = run_well("impute", tmp_path / "kept", path, "--out", tmp_path / "filled.csv")
+        assert "note" not in result.stdout
+
     @pytest.mark.parametrize("strategy", ["mean", "mode", "draw"])
     def test_numbers(self, tmp_path, places, strategy):
         path = tmp_path / "gaps.csv"

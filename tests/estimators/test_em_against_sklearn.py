@@ -153,3 +153,13 @@ def test_n_init_keeps_the_best_start():
     assert final[-1] > final[0]
     best = Reference(4, means_init=corners, tol=1e-6, max_iter=300, random_state=0).fit(X)
     assert final[-1] == pytest.approx(best.lower_bound_, abs=1e-4)
+
+
+@pytest.mark.parametrize("n_columns", [255, 257])  # Factors are compiled, or of LAPACK.
+def test_wide_rows(n_columns):
+    random = np.random.default_rng(0)
+    X = random.normal(size=(600, n_columns)) @ np.diag(np.linspace(0.5, 2.0, n_columns))
+    mixture, reference = GaussianMixture(1, algorithm="em").fit(X), Reference(1).fit(X)
+    np.testing.assert_allclose(
+        mixture.score_samples(X[:50]), reference.score_samples(X[:50]), rtol=1e-9
+    )

@@ -19,7 +19,11 @@ class TestRefusedInput:
             (np.arange(10.0), ValueError, "Expected 2D array, got 1D array"),
             (np.zeros((4, 3, 2)), ValueError, "3"),
             (np.array([["a", "b"], ["c", "d"]]), ValueError, "got the text 'a' in row 0, column 0"),
-            (np.full((5, 2), 1j), ValueError, "Complex data not supported"),
+            (
+                np.full((5, 2), 1j),
+                ValueError,
+                "Complex data not supported: X must .* dtype complex128",
+            ),
             (sparse.csr_array(np.eye(5)), TypeError, "[Ss]parse"),
             (None, ValueError, "X must be an array, .* got None"),
             ("text", FileNotFoundError, "text: expected a file or a folder, found nothing there"),

@@ -73,6 +73,27 @@ def test_scores_are_log_densities_in_the_units_of_the_table(fitted, table):
     )
 
 
+@pytest.mark.parametrize("transform", ["auto", None])
+def test_the_record_of_a_fit_has_log_likelihoods_in_the_units_of_the_table(transform):
+    random = np.random.default_rng(0)
+    table = {
+        "price": np.append(np.exp(random.normal(9.0, 1.0, 400)), np.nan),
+        "size": np.append(random.normal(120.0, 30.0, 400), np.nan),
+        "day": np.append(
+            np.datetime64("2020-01-01") + random.integers(0, 900, 400), np.datetime64("NaT")
+        ),
+    }
+    mixture = TableMixture(
+        2, schema={"price": "number", "size": "number"}, column_transform=transform, random_state=0
+    )
+    with pytest.warns(UserWarning, match="missing values only"):
+        mixture.fit(table)
+    score = mixture.score({name: values[:-1] for name, values in table.items()})
+    assert score < -18.0
+    # The record is of the step before the last M-step.
+    np.testing.assert_allclose(mixture.trace_["log_likelihood"][-1], score, atol=0.02)
+
+
 def test_scores_of_rows_with_gaps_are_those_of_what_was_seen(fitted_to_gaps, with_gaps):
     subset = rows_of(with_gaps, slice(0, 60))
     assert any(value is None for value in subset["city"])

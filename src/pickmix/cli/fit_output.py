@@ -140,8 +140,9 @@ def _try_writing(out: Path) -> None:
 
 def name_parts(model: Any) -> str:
     if isinstance(model, GaussianMixture | TableMixture):
-        number = "" if isinstance(model.n_components, str) else f"{model.n_components:,} "
-        return f"{number}{model.covariance_type} components"
+        if isinstance(model.n_components, str):
+            return f"{model.covariance_type} components, their number by left-out rows,"
+        return f"{model.n_components:,} {model.covariance_type} components"
     layers = f"{model.n_layers:,} layer{'s' * (model.n_layers != 1)}"
     if isinstance(model, FlowMixture):
         # How many there will be, "auto" chooses later.

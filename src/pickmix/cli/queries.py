@@ -391,6 +391,11 @@ def impute(
         n_filled = sum(int(flags.sum()) for flags in missing.values())
         share = f"{n_filled:,} of {table.n_rows * len(missing):,} cells filled"
         output.say(share if n_filled else f"no missing cell in {files.name}")
+        for name in _mostly_filled(saved, missing):
+            output.say(
+                f"note: most cells of category {name!r} were missing. If that is an answer, such "
+                f"as None, keep it: fit with --gap-levels {name}."
+            )
         if out is None:
             _show_filled(missing, filled[0])
         elif output.is_text and table.texts:
@@ -422,6 +427,17 @@ def _fill_table(
     }
     tables = answers if answer["n_draws"] > 1 else [answers]
     return missing, [{name: np.asarray(one[name]) for name in names} for one in tables]
+
+
+def _mostly_filled(saved: SavedModel, missing: Columns) -> list[str]:
+    """Categories that were missing in more than half of the rows."""
+    return [
+        name
+        for name, flags in missing.items()
+        if saved.is_table
+        and saved.estimator.schema_[name].kind == "category"
+        and flags.mean() > 0.5
+    ]
 
 
 def _fill_array(

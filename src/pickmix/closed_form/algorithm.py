@@ -392,12 +392,14 @@ def mean_log_likelihood(state: MixtureState, source: ArrayRows, rows: np.ndarray
 
 
 def mean_log_base(family: Family, source: ArrayRows, rows: np.ndarray | None) -> float:
-    """Mean of `Family.log_base` over some rows or all."""
+    """Mean of `Family.log_base` over some rows or all, in the units of their table."""
     total, weight = 0.0, 0.0
     numbers = np.arange(source.n_rows) if rows is None else rows
     for start in range(0, numbers.shape[0], _SPARSE_BLOCK_ROWS):
         part = numbers[start : start + _SPARSE_BLOCK_ROWS]
         values = family.log_base(np.asarray(source.data[part], dtype=np.float64))
+        if source.log_units is not None:
+            values = source.log_units[part] + (0.0 if values is None else values)
         if values is None:
             return 0.0
         weights = source.weights_of(part)[0]

@@ -37,6 +37,8 @@ class ArrayRows:
         self._ones = np.empty(0)
         #: The smallest and the largest values (D,) of a larger table that these rows stand for.
         self.limits: tuple[np.ndarray, np.ndarray] | None = None
+        #: What log-likelihoods of the rows gain in the units of their table, (N,).
+        self.log_units: np.ndarray | None = None
         self.center = self._mean() if center is None else np.asarray(center, dtype=np.float64)
         self._features: Any = None
 

@@ -19,6 +19,7 @@ from sklearn.base import (
 from sklearn.utils.validation import check_is_fitted
 
 from pickmix.checks import check_integer, check_randomness
+from pickmix.closed_form.algorithm import mean_log_base
 from pickmix.closed_form.fit import fit_mixture
 from pickmix.closed_form.growth import Growth, grow, most_components
 from pickmix.closed_form.starts import GivenStart, Start, WarmStart
@@ -320,9 +321,14 @@ class ClosedFormMixture(
         noise: Any = None,
         columns: Any = None,
         checkpoint: Any = None,
+        *,
+        log_units: np.ndarray | None = None,
         **changes: Any,
     ) -> None:
-        """Fit from one start or several, and keep the best; `changes` replace parameters."""
+        """Fit from one start or several, and keep the best; `changes` replace parameters.
+
+        With `log_units` (N,), log-likelihoods are those of the table that X encodes.
+        """
         self._check_parameters()
         random = check_randomness(self.random_state)
         with contextlib.ExitStack() as stack:
@@ -335,6 +341,9 @@ class ClosedFormMixture(
                 n_rows, n_columns = table.n_rows, table.n_columns
             else:
                 data = FitRows(*check_partial_table(self, X, sample_weight, noise))
+                if log_units is not None:
+                    # Rows without a value are left out.
+                    data.log_units = log_units[~np.isnan(X).all(axis=1)]
                 n_rows, n_columns = data.rows.shape
             if not isinstance(self.n_components, str):
                 check_enough_rows(n_rows, self.n_components)
@@ -392,8 +401,16 @@ class ClosedFormMixture(
             growth = Growth.of_records(checkpoints.notes.get("growth")) if checkpoints else None
             if automatic:
                 if growth is None:
+                    base = mean_log_base(family, source, None)
                     with Progress(int(self.verbose), unit="round", desc="components") as bar:
-                        growth = grow(family, source, settings, numbers[0], most, bar.tell)
+                        growth = grow(
+                            family,
+                            source,
+                            settings,
+                            numbers[0],
+                            most,
+                            lambda number, score: bar.tell(number, score + base),
+                        )
                     if checkpoints is not None:
                         checkpoints.notes["growth"] = growth.trace.tolist()
                     if settings.max_time is not None:

@@ -43,6 +43,7 @@ class FitRows:
     weights: np.ndarray | None
     noise: np.ndarray | None = None
     facts: Facts | None = None  # About all rows, if these are a sample.
+    log_units: np.ndarray | None = None  # Of log-likelihoods in the table's units, (N,).
 
     @property
     def is_partial(self) -> bool:
@@ -66,6 +67,7 @@ class FitRows:
             if self.facts is not None and family.keeps_columns:
                 low, high = family.coordinates(np.stack([self.facts.low, self.facts.high]))
                 source.limits = low, high
+            source.log_units = self.log_units
             spread = float(np.sqrt(source.spread().max()))
         if not spread < LARGEST_SPREAD:
             raise ValueError(

@@ -254,12 +254,14 @@ class TableMixture(ClosedFormMixture):
                     self.n_jobs,
                 )
             fitted.schema_ = schema
-        rows, _ = encode(fitted.schema_, table)
+        rows, log_units = encode(fitted.schema_, table)
         if fitted.schema_ is not getattr(self, "schema_", None):
             fitted.schema_ = choose_scores(fitted.schema_, rows, self.covariance_type, self.n_jobs)
         maps = maps_of(fitted.schema_)
         if maps is not None:
-            rows, _ = maps.forward(spread_ties(fitted.schema_, rows))
+            rows, log_slopes = maps.forward(spread_ties(fitted.schema_, rows))
+            log_units = log_units + log_slopes
+        options |= {"log_units": log_units.sum(axis=1)}
         if fitted.schema_ is not getattr(self, "schema_", None):
             fitted._choose_axes(rows, weights)
         ClosedFormMixture._fit(fitted, rows, weights, *args, **options)
@@ -269,8 +271,8 @@ class TableMixture(ClosedFormMixture):
     def _choose_axes(self, rows: np.ndarray, weights: Any) -> None:
         """Set `principal_axes_` for low-rank covariances of the numbers, if these suit them."""
         self.__dict__.pop("principal_axes_", None)
-        name, columns = self._description()[0]
-        if name != LOW_RANK:
+        columns = dict(self._description()).get(LOW_RANK)
+        if columns is None:
             return
         gaps = np.isnan(rows[:, columns]).any(axis=0)
         if self.axes == "principal" and gaps.any():

@@ -81,6 +81,11 @@ def read_numbers(estimator: Any, X: Any, reset: bool = False, parameter: str = "
             f"{parameter} must be dense, got a sparse {type(X).__name__}. Use .toarray(), or "
             "pickmix.open_rows, which makes sparse rows dense chunk by chunk."
         )
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise ValueError(
+            f"Complex data not supported: {parameter} must hold real numbers, got dtype {X.dtype}. "
+            "Real and imaginary parts may be columns: np.hstack([X.real, X.imag])."
+        )
     X = without_mask(X)
     settings = {"dtype": [np.float64, np.float32], "ensure_all_finite": "allow-nan"}
     with naming_cells(X, parameter):

@@ -294,7 +294,7 @@ ended: note, ending
 {how}
 
 no gain: act, gain
-The mixture scores {gain:+.2f} nats per row compared with columns on their own.
+The mixture scores {gain:+.2f} nats per row compared with independent columns.
 Try one component: these columns seem to have little to do with each other.
 
 fitted rows: note, score
@@ -325,7 +325,7 @@ fit, too few for the columns they describe.
 too many thin: act, components
 {n_thin:,} of {n_components:,} components have a weight of fewer than {thin_below:g} rows of the \
 fit, too few for the columns they describe.
-Try about {n_thick:,} components instead of {n_components:,}: the others have hardly a row.
+Try about {n_thick:,} components instead of {n_components:,}: the others explain too few rows.
 
 dead: note, components
 {n_dead:,} of {n_components:,} components {explain} no rows.
@@ -345,7 +345,7 @@ chance stays below {chance_distance:.3f}.
 more: act, number
 Held-out rows score {enough_score:.3f} nats per row with {n_enough:,} components of the merge \
 tree, and {path_score:.3f} with all {n_components:,}. The best number is where the path ends.
-Try more than {n_components:,} components: held-out rows ask for as many as there are.
+Try more than {n_components:,} components: held-out rows are best explained by all of them.
 
 fewer: act, number
 Held-out rows score {enough_score:.3f} nats per row with {n_enough:,} components of the merge \
@@ -377,7 +377,7 @@ Validation rows score {validation:.3f} nats per row, {validation_gain:.3f} above
 
 _HEADLINE = (
     "{n_live:,} of {n_components:,} components are live. On {which_rows} the mixture scores "
-    "{score:.3f} nats per row, {size_of_gain:.2f} {side} what the columns score on their own. {how}"
+    "{score:.3f} nats per row, {size_of_gain:.2f} {side} the score of independent columns. {how}"
 )
 _FINDINGS: dict[str, list[str]] = {
     case: [*about.split(", "), *sentences]
@@ -511,7 +511,7 @@ def _facts(e: Evidence) -> tuple[tuple[str, str, str], ...]:
     live = f"of {e.n_components:,}; {e.n_parameters:,} parameters"
     facts = [
         ("score, nats per row", f"{e.score:.3f}", score),
-        ("gain, nats per row", f"{e.gain:+.2f}", "over columns on their own"),
+        ("gain, nats per row", f"{e.gain:+.2f}", "over independent columns"),
         ("live components", f"{e.n_live:,}", live),
     ]
     if e.outcome:
