@@ -295,7 +295,9 @@ class ShrinkagePrior(CovariancePrior):
     def shrink(self, moments: Moments, members: np.ndarray, decay: np.ndarray) -> np.ndarray:
         counts = moments.mass[members] * (decay[SCALE] * self.n_rows)
         own, target = self._parts(self.form.project(moments.scatter[members]), counts)
-        used = own + self.shrinkages(members, counts)[:, None] * (target - own)
+        used = own
+        if self.estimates_shrinkage:
+            used = own + self.shrinkages(members, counts)[:, None] * (target - own)
         if self.background >= 0:
             used[members == self.background] = self.broad()
         return np.asarray(used)
