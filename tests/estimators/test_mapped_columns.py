@@ -241,3 +241,21 @@ def test_uneven_columns_of_some_values_are_levels_if_left_out_rows_pay():
     given = {"amount": "integer"}
     mixture = TableMixture(2, random_state=0, schema=given).fit(table)
     assert mixture.schema_.kinds["amount"] == "integer"
+
+
+def test_numbers_of_some_values_are_no_levels_if_left_out_rows_pay():
+    random = np.random.default_rng(0)
+    hour, shares = random.integers(0, 40, 4000), random.dirichlet(np.ones(40))
+    table = {
+        "hour": hour,
+        "heat": hour + random.normal(size=4000),
+        "floor": random.choice(40, 4000, p=shares),
+        "day": random.integers(0, 25, 4000),
+    }
+    settings = {"n_components": 2, "random_state": 0, "max_iter": 2, "tol": 0.0}
+    given = {"day": "ordinal"}
+    assert TableMixture(**settings, schema=given).fit(table).schema_.kinds["hour"] == "integer"
+    # Neighbouring hours have nothing in common.
+    apart = table | {"hour": random.permutation(40)[hour]}
+    kinds = TableMixture(**settings, schema=given).fit(apart).schema_.kinds
+    assert kinds["hour"] == kinds["day"] == "ordinal"

@@ -19,10 +19,12 @@ from pickmix.inputs.schema import TableSchema
 # the fits that are judged.
 _MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
 _PASSES, _ROWS_PER_COMPONENT = 20, 60
-# The same for columns of rounded numbers, or levels. Levels need many rows per component to pay.
-# Tables of many columns take fewer rows. The most uneven columns are tried first.
+# The same for columns of rounded numbers, or levels. Levels need many rows per component to pay,
+# numbers pay where components are many, as of measurements with the hour and the day. Tables of
+# many columns take fewer rows. The most uneven columns are tried first as levels, last as numbers.
 _LEVEL_ROWS, _FEWEST_LEVEL_ROWS, _LEVEL_PASSES = 20_000, 2_000, 10
-_ROWS_PER_LEVEL_COMPONENT, _MOST_LEVELS = 600, 150
+_ROWS_PER_LEVEL_COMPONENT, _ROWS_PER_NUMBER_COMPONENT = 600, 20
+_FEWEST_LEVELS, _MOST_LEVELS = 20, 150
 _LEVEL_CELLS, _MOST_TRIED, _MOST_FAILURES = 300_000, 5, 2
 _FEWEST_COMPONENTS = 8  # With fewer, starts matter more than columns.
 _LEAST_GAIN = 0.01  # Nats per row, and at least a standard error.
@@ -72,66 +74,82 @@ def choose_levels(
     dependence: str | None,
     n_jobs: int | None,
 ) -> TableSchema:
-    """Columns of rounded numbers with at most 150 values as levels, if left-out rows pay for it.
+    """Columns of rounded numbers with 20 to 150 values as levels, if left-out rows pay for it.
 
-    `infer` makes a schema with kinds of columns that are not given. One column is judged after the
-    other. A rounded number has the probability of its step, as a level has.
+    `infer` makes a schema with kinds of columns that are not given. A rounded number has
+    the probability of its cell, as a level has.
     """
     n_rows = min(_LEVEL_ROWS, _LEVEL_CELLS // len(schema.columns))
     order = np.random.default_rng(0).permutation(table.n_rows)[:n_rows]
     if order.shape[0] < _FEWEST_LEVEL_ROWS:
         return schema
     part = table.take(order)
-    names = [
-        name
-        for name, column in schema.columns.items()
-        if column.kind == "integer" and is_ordinal(table.columns[name].observed, _MOST_LEVELS)
-    ]
-    names = sorted(names, key=lambda name: -_unevenness(table.columns[name].observed))[:_MOST_TRIED]
-    changed = infer(dict.fromkeys(names, "ordinal"))
-    names = [name for name in names if changed[name].kind == "ordinal"]
-    if not names:
+    kinds, unevenness = {}, {}
+    for name, column in schema.columns.items():
+        as_number = column.kind == "integer"
+        if as_number or (len(column.levels) >= _FEWEST_LEVELS and column.step is not None):
+            observed = table.columns[name].observed
+            if is_ordinal(observed, _MOST_LEVELS):
+                kinds[name] = "ordinal" if as_number else "integer"
+                unevenness[name] = _unevenness(observed) * (-1.0 if as_number else 1.0)
+    changed = infer(kinds)
+    numbers, levels = (
+        [n for n in sorted(kinds, key=unevenness.__getitem__) if kinds[n] == changed[n].kind == k]
+        for k in ("integer", "ordinal")
+    )
+    if not numbers + levels:
         return schema
     # The last level of each column must be among the fitted rows.
-    codes = np.nan_to_num(encode(changed, part)[0], nan=-1.0)
     fitting = np.arange(order.shape[0]) < order.shape[0] * 2 // 3
-    fitting[codes.argmax(axis=0)] = True
+    for each in (schema, changed):
+        fitting[np.nan_to_num(encode(each, part)[0], nan=-np.inf).argmax(axis=0)] = True
 
-    def score(candidate: TableSchema) -> np.ndarray:
+    def score(candidate: TableSchema, rows_each: int) -> np.ndarray:
         maps = maps_of(candidate)
         assert maps is not None
         rows, log_units = encode(candidate, part)
         latent, log_slopes = maps.forward(spread_ties(candidate, rows))
         log_units += log_slopes
         for d, column in enumerate(candidate.modelled):
-            if column.name in names and column.kind == "integer":
+            if column.name in kinds and column.kind == "integer":
                 # An atom has a probability already.
                 low, high = cells_of(column, rows[:, d])
                 log_units[:, d] += np.log(np.where(high > low, (high - low) * column.scale, 1.0))
-        settings = (
-            _LEVEL_PASSES,
-            _ROWS_PER_LEVEL_COMPONENT,
-            n_jobs,
-            dependence,
-            _FEWEST_COMPONENTS,
-        )
+        settings = (_LEVEL_PASSES, rows_each, n_jobs, dependence, _FEWEST_COMPONENTS)
         mixture = _fitted(describe(candidate), latent[fitting], *settings)
         scores = mixture.score_samples(latent[~fitting])
         return np.asarray(scores + log_units[~fitting].sum(axis=1))
 
-    best, n_failures = score(schema), 0
-    for name in names:
-        columns = [changed[n] if n == name else column for n, column in schema.columns.items()]
-        candidate = TableSchema(columns, schema.origin)
-        values = score(candidate)
-        gains = values - best
-        if gains.mean() > max(_LEAST_GAIN, gains.std() / np.sqrt(gains.shape[0])):
-            schema, best = candidate, values
+    def changes(names: list[str]) -> TableSchema:
+        columns = [changed[n] if n in names else column for n, column in schema.columns.items()]
+        return TableSchema(columns, schema.origin)
+
+    best: np.ndarray | None = None
+    for names, rows_each in (
+        (levels, _ROWS_PER_LEVEL_COMPONENT),
+        (numbers, _ROWS_PER_NUMBER_COMPONENT),
+    ):
+        if not names:
             continue
-        n_failures += 1
-        if n_failures == _MOST_FAILURES:
-            break
+        # One column is compared with none, as starts differ by as much as a column gains.
+        before, chosen = score(schema, rows_each), list[str]()
+        best = before if best is None or before.mean() > best.mean() else best
+        for number, name in enumerate(names[:_MOST_TRIED]):
+            if _gains(score(changes([name]), rows_each), before):
+                chosen.append(name)
+            elif number + 1 - len(chosen) == _MOST_FAILURES:
+                break
+        if chosen:
+            candidate = changes(chosen)
+            values = score(candidate, rows_each)
+            if _gains(values, best):
+                schema, best = candidate, values
     return schema
+
+
+def _gains(values: np.ndarray, others: np.ndarray) -> bool:
+    gains = values - others
+    return bool(gains.mean() > max(_LEAST_GAIN, gains.std() / np.sqrt(gains.shape[0])))
 
 
 def _unevenness(values: np.ndarray) -> float:

@@ -106,14 +106,13 @@ class TableMixture(ClosedFormMixture):
         more level. Draws have such gaps, and `impute` keeps them.
     column_transform : {"auto", None}, default="auto"
         With "auto", a column of numbers with at most 50 values, each in 30 rows or more on average
-        and half of them in 5, is "ordinal"; in tables of 2,000 rows and more also a rounded one
-        with at most 150, if short fits find that better. In others, values that very many rows
-        share (1 % or more, and five times as many as values near them) are *atoms* with
+        and half of them in 5, is "ordinal"; in tables of 2,000 rows and more, short fits find
+        whether this is better for a rounded one with 20 to 150. In others, values that very many
+        rows share (1 % or more, and five times as many as values near them) are *atoms* with
         probabilities of their own, and the rest is mapped to a standard normal distribution by a
         monotone function, of which densities have the derivative, unless short fits find numbers as
-        they are better.
-        Draws keep to the range of the fitted table, and where values repeat to the values in it.
-        None takes numbers as they are.
+        they are better. Draws keep to the range of the fitted table, and where values repeat to the
+        values in it. None takes numbers as they are.
     dependence : {"tree", None}, default="tree"
         Dependence among levels inside components. With "tree", columns of levels (categories,
         booleans, ordinals, and which atom a number is) are joined where a mixture of few components
