@@ -73,7 +73,8 @@ def _log_joints(layout: Layout, model: Model, members: np.ndarray, rows: np.ndar
         matrices = np.zeros((members.shape[0], layout.n_coordinates, layout.n_coordinates))
         i, j = layout.pairs()
         matrices[:, j, i] = model.factor[factors]
-        out = out - 0.5 * np.square(away @ matrices).sum(axis=2)
+        white = away @ matrices
+        out = out - 0.5 * np.einsum("grc,grc->gr", white, white)
     if model.linear.shape[0]:
         out = out + np.einsum("grc,gc->gr", away, model.linear[members])
     for column in levels.T:
@@ -236,7 +237,7 @@ class _BlockRows:
         self.values: np.ndarray | None = None
         if features is not None:
             whole = numbers.shape[0] == len(features.values) and (np.diff(numbers) == 1).all()
-            self.values = features.values if whole else features.values[numbers]
+            self.values = features.values if whole else features.values.take(numbers, axis=0)
             self.largest = features.largest
 
     @cached_property
