@@ -30,7 +30,6 @@ class ChainSweep:
     """Result of a sweep through the rows."""
 
     statistics: Statistics | None
-    log_sum: float  # Mean over the rows of log sum_k p(x, k) in their blocks, if labels changed.
     evaluations: int  # Of a component on a row.
 
 
@@ -99,7 +98,7 @@ class Chains:
             random.key(stream),
             beta,
             wants_statistics,
-            wants_log_sums=relabelling is not None,
+            wants_log_sums=False,
             # Nobody reads the draws where chains stay.
             greedy=relabelling is not None and relabelling.back is None,
         )
@@ -113,11 +112,7 @@ class Chains:
         if statistics is not None:
             # In units of all rows of the step, whether they took part or not.
             statistics = replace(statistics, total_weight=total_weight)
-        log_sum = 0.0
-        if relabelling is not None:
-            weights = self.source.weights_of(numbers)[0]
-            log_sum = float(weights @ swept.log_sums) / max(float(weights.sum()), 1e-300)
-        return ChainSweep(statistics, log_sum, swept.evaluations)
+        return ChainSweep(statistics, swept.evaluations)
 
     def left_out_sums(
         self, state: MixtureState, partition: Partition, relabelling: Relabelling

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from pickmix.checks import check_restored
-from pickmix.closed_form.chains import Chains, ChainSweep, Relabelling
+from pickmix.closed_form.chains import Chains, Relabelling
 from pickmix.closed_form.pairing import (
     BLOCKS_AT_ONCE,
     match_disjointly,
@@ -31,16 +31,13 @@ from pickmix.closed_form.pairing import (
 from pickmix.closed_form.state import MixtureState
 from pickmix.families.layout import Moments
 from pickmix.families.shrinkage import FEWEST_ROWS
+from pickmix.kernels.statistics import Statistics
 from pickmix.selection.partitions import Partition, draw_partition
 from pickmix.selection.randomness import StepRandomness, Stream
 
 _SPLIT_STEPS = 12  # EM steps of a split. Eight cost bike, shuttle and skin 0.25 to 0.75 nats.
 _FEWER_STEPS = 6  # With more components than these, and where rows are wide.
 _MANY_COMPONENTS = 150
-_LEAST_STEPS = 4
-# Nats per row that a step must have gained for another. Splits of bike, shuttle and skin make all
-# steps then, those of four small tables 9 to 11; more than this cost the latter 0.02 nats.
-_LEAST_RISE = 0.002
 _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns) rows per component.
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
@@ -236,7 +233,7 @@ class Relocation:
         members: np.ndarray,
         random: StepRandomness,
         relabelling: Relabelling,
-    ) -> ChainSweep:
+    ) -> Statistics | None:
         """Sweep through blocks of two halves each; statistics are wanted where chains stay."""
         done = chains.sweep(
             halves,
@@ -248,7 +245,7 @@ class Relocation:
             relabelling=relabelling,
         )
         self.evaluations += done.evaluations
-        return done
+        return done.statistics
 
     def _left_out_sums(
         self,
@@ -315,17 +312,17 @@ class Relocation:
         is_wide = state.family.most_surveyed is not None
         is_fast = is_wide or state.n_components > _MANY_COMPONENTS
         n_steps = _FEWER_STEPS if is_fast else _SPLIT_STEPS
-        number, value = 0, -np.inf
-        while number < n_steps:
-            part = few if number < n_steps - _FULL_STEPS else chains
-            done = self._sweep(part, 1, halves, all_halves, random.child(number), Relabelling(into))
-            assert done.statistics is not None
-            failed[halves.absorb(done.statistics, 1.0)] = True
-            number += 1
-            if number > _LEAST_STEPS and part is few and done.log_sum < value + _LEAST_RISE:
-                # What is left are the steps with all rows.
-                number = n_steps if few is chains else n_steps - _FULL_STEPS
-            value = done.log_sum
+        for number in range(n_steps):
+            statistics = self._sweep(
+                few if number < n_steps - _FULL_STEPS else chains,
+                1,
+                halves,
+                all_halves,
+                random.child(number),
+                Relabelling(into),
+            )
+            assert statistics is not None
+            failed[halves.absorb(statistics, 1.0)] = True
         halved, _ = self._left_out_sums(chains, halves, all_halves, 2, Relabelling(into))
         gains = halved - whole
         # The same weight for a whole and for its halves.
