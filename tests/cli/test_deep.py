@@ -416,7 +416,6 @@ def test_help_groups_options_by_model():
         "Every model:",
         "With --model gaussian, table or flow:",
         "With --model gaussian or table:",
-        "With --model gaussian:",
         "With --model table:",
         "With --model flow or sptn:",
         "With --model flow:",

@@ -338,7 +338,8 @@ def _log_det(affine: Any) -> jax.Array:
 
 def _solve_lower(affine: Any, y: jax.Array) -> jax.Array:
     """Invert `_lower`."""
-    below, diagonal = jnp.tril(affine["factor"], -1), _diagonal(affine["factor"])
+    factor, y = jnp.asarray(affine["factor"]), jnp.asarray(y)
+    below, diagonal = jnp.tril(factor, -1), _diagonal(factor)
 
     # Not by `solve_triangular`: XLA may hang where it runs many of them at once.
     def step(i: jax.Array, x: jax.Array) -> jax.Array:
