@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pickmix.selection.partitions import SearchSet as SearchSet
     from pickmix.selection.proposals import Proposal as Proposal
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Names are imported when they are asked for: a flow needs no kernels, a Gaussian no JAX.
 _NAMES = {
