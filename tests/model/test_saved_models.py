@@ -121,11 +121,25 @@ def mixed_table():
     return table
 
 
+def table_of_numbers():
+    """An atom, ordered levels, hours, and a number with a long tail."""
+    rng = np.random.default_rng(4)
+    group = rng.integers(0, 2, 60)
+    return {
+        "rain": np.where(rng.random(60) < 0.5, 0.0, np.round(rng.exponential(5.0, 60), 2)).tolist(),
+        "stars": (1 + group + rng.integers(0, 3, 60)).tolist(),
+        "hour": rng.integers(0, 24, 60).tolist(),
+        "price": np.round(np.exp(2.0 * group + rng.normal(size=60)), 3).tolist(),
+    }
+
+
 def make():
     """Small models of every kind, with rows, by the name of the file or folder."""
     X, short = groups(), {"max_iter": 5, "random_state": 0}
     few = {"max_steps": 5, "random_state": 0, "validation_fraction": None}
     product = [("full", [0, 1]), ("poisson", [2]), ("categorical", [3, 4])]
+    kinds = {"stars": "ordinal", "hour": "periodic"}
+    low_rank = [("low_rank", [0, 1]), *product[1:]]
     background = np.concatenate([X * 0.1, 40.0 * groups()[:6]])
     stream = GaussianMixture(3, random_state=0).partial_fit(X).partial_fit(X[::-1])
     holes, rows = with_gaps(X), kinds_of_columns()
@@ -142,6 +156,20 @@ def make():
         "family-poisson.npz": (FamilyMixture("poisson", 2, **short).fit(counts), counts),
         "family-categorical.npz": (FamilyMixture("categorical", 2, **short).fit(levels), levels),
         "family-product": (FamilyMixture(product, 2, **short).fit(with_gaps(rows)), rows),
+        "gaussian-low_rank.npz": (
+            GaussianMixture(2, covariance_type="low_rank", rank=1, **short).fit(groups(4)),
+            groups(4),
+        ),
+        "family-student_t.npz": (FamilyMixture("student_t", 2, **short).fit(X), X),
+        "family-low_rank.npz": (FamilyMixture(low_rank, 2, **short).fit(rows), rows),
+        "family-tree.npz": (
+            FamilyMixture("categorical", 2, dependence="tree", **short).fit(levels),
+            levels,
+        ),
+        "table-numbers.npz": (
+            TableMixture(2, schema=kinds, **short).fit(table_of_numbers()),
+            table_of_numbers(),
+        ),
         "table.npz": (TableMixture(2, **short).fit(mixed_table()), mixed_table()),
         "table": (TableMixture(2, exclude=["city"], **short).fit(mixed_table()), mixed_table()),
         "flow.npz": (FlowMixture(2, hidden=2, **few).fit(X), X),
