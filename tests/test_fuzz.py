@@ -248,10 +248,16 @@ def some_table(n=60):
     return pd.DataFrame({kind: (COLUMNS | OTHERS)[kind](rng, n) for kind in kinds})
 
 
+class SavedArrays(list):
+    def __repr__(self):
+        # Hypothesis prints the arguments of what fails.
+        return "saved arrays"
+
+
 @pytest.fixture(scope="module")
 def saved_arrays(tmp_path_factory):
     """Arrays of saved models, with the rows of their fits."""
-    table, kept = some_table(), []
+    table, kept = some_table(), SavedArrays()
     X = np.random.default_rng(1).normal(size=(60, 3))
     for mixture, rows in (
         (TableMixture(3, max_iter=20, random_state=0), table),
@@ -310,6 +316,7 @@ def test_damaged_models(tmp_path_factory, saved_arrays, seed):
         arrays[name] = ODD_ARRAYS[rng.integers(len(ODD_ARRAYS))](arrays[name])
     file = tmp_path_factory.mktemp("damaged") / "model.npz"
     np.savez(file, **arrays)
+    message = ""
     try:
         pickmix.load(file).score_samples(rows)
     except (ValueError, OSError) as error:

@@ -275,6 +275,9 @@ def _check_detector(model: Any) -> None:
     for fitted in parts.models():
         check_fitted_weights(fitted.weights)
         _check_parameters(fitted)
+    # Scores of any densities fail where the tails are no tails.
+    scores = model._calibrated(np.zeros((len(model._tails["knots"]), 1)))
+    check_array_parameter("scores", scores, (1,))
 
 
 def _check_closed_form(model: Any) -> None:
