@@ -15,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
-from pickmix.checks import check_n_jobs
-
 # Handing a range to another thread costs some 30 microseconds. Below this many
 # multiply-adds per thread the work is done before the other thread wakes up.
 MINIMUM_WORK = 400_000
@@ -44,7 +42,6 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
     )
     if n_jobs is None:
         return cores
-    check_n_jobs(n_jobs)
     if n_jobs < 0:
         return max(1, cores + 1 + n_jobs)
     return n_jobs

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pickmix import archive
 from pickmix.archive import DamagedFileError, Extension
-from pickmix.checks import check_array_parameter, check_fitted_weights
+from pickmix.checks import check_array_parameter, check_fitted_weights, check_n_jobs
 from pickmix.inputs.files import replacing
 from pickmix.inputs.maps import maps_of
 from pickmix.inputs.schema import TableSchema
@@ -247,6 +247,7 @@ def _make(path: Path, content: dict[str, Any]) -> Any:
     entry = SAVEABLE[name]
     model = getattr(importlib.import_module(entry.module), name)()
     model.set_params(**entry.unnamed | content["parameters"])
+    check_n_jobs(content["parameters"].get("n_jobs"))
     if "mixture_" in attributes:
         # Up to version 0.2 a mixture of a table held one of encoded rows.
         attributes = attributes["mixture_"]["model"]["attributes"] | attributes
