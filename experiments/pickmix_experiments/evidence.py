@@ -288,8 +288,8 @@ def every(only: tuple[str, ...], quick: bool, out: Path, show_list: bool) -> Non
     if show_list:
         show_table((name, QUESTIONS[name] + (missing[name] and " (left out)")) for name in names)
     asked = [name for name in names if not missing[name] and not show_list]
-    # Small runs share processes, two at a time: their seconds mean little. Others are alone. Threads of
-    # OpenMP in both would wait for each other, a hundred times as long as the work takes.
+    # Small runs share processes, two at a time: their seconds mean little. Others are alone.
+    # Threads of OpenMP in both would wait for each other, a hundred times as long as they work.
     if quick:
         os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     shared = process(2) if quick and asked else None
