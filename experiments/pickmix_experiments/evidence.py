@@ -68,6 +68,7 @@ QUESTIONS = {
     "conditional-density": "targets given other columns, by a mixture of tables as they come",
     "mixed-table": "seconds and memory of a large mixed table",
     "low-rank": "wide rows: low-rank covariances",
+    "deep-uci": "flows and networks on the paper's UCI sets, under a common noise floor",
     "deep": "flows against Gaussians at equal seconds",
     "deep-speed": "seconds of a step of deep mixtures",
 }

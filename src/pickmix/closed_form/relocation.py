@@ -339,6 +339,10 @@ class Relocation:
         n_components = state.n_components
         partner = np.full(n_components, -1, dtype=np.int64)
         loss = np.full(n_components, np.inf)
+        points = state.positions() / state.scales()
+        scores = None
+        if not state.family.shared:
+            scores = state.family.self_scores(state.model, state.moments)
         # One block is the same in every partition.
         for number in range(_PARTNER_PARTITIONS if n_components > _PARTNER_BLOCK else 1):
             partition = draw_partition(
@@ -350,7 +354,9 @@ class Relocation:
                 state.scales(),
             )
             for first in range(0, partition.n_blocks, BLOCKS_AT_ONCE):
-                self._find_partners(partition, first, partner, loss)
+                neighbours = nearest_in_blocks(partition, first, points)
+                if neighbours.shape[0]:
+                    self._find_partners(neighbours, scores, partner, loss)
         share = _LARGEST_SHARE if n_components <= _FEW_COMPONENTS else 0.5 * _PROMISING_SHARE
         return match_disjointly(partner, loss, max(1, int(share * n_components)))
 
@@ -376,30 +382,25 @@ class Relocation:
         return pairs, losses, wholes
 
     def _find_partners(
-        self, partition: Partition, first_block: int, partner: np.ndarray, loss: np.ndarray
+        self, pairs: np.ndarray, scores: np.ndarray | None, partner: np.ndarray, loss: np.ndarray
     ) -> None:
-        """Lower loss[a] and set partner[a] where merging a with a neighbour loses less.
+        """Lower loss[a] and set partner[a] where merging a pair (a, b) of neighbours loses less.
 
         The loss is that of the classification likelihood: with n rows of mean log-density s each,
         sum_j n_j (log n_j + s_j) - n (log n + s).
         """
         state, family = self.state, self.state.family
-        pairs = nearest_in_blocks(partition, first_block, state.positions() / state.scales())
-        if not pairs.shape[0]:
-            return
         a, b = pairs.T
-        masses = np.maximum(state.masses, 1e-300) * state.prior.n_rows
-        n_a, n_b = masses[a], masses[b]
+        n_a, n_b = np.maximum(state.effective_rows(pairs.T), 1e-300 * state.prior.n_rows)
         n = n_a + n_b
         cost = n_a * np.log(n_a / n) + n_b * np.log(n_b / n)
-        if family.shared:
+        if scores is None:
             away = state.model.location[a] - state.model.location[b]
             factor = np.zeros((state.layout.n_coordinates, state.layout.n_coordinates))
             factor[state.layout.pairs()] = state.model.factor[0]
             cost += 0.5 * n_a * n_b / n * np.square(away @ factor.T).sum(axis=1)
         else:
             merged = state.with_components(state.merged(a, b), a)
-            scores = family.self_scores(state.model, state.moments)
             cost += n_a * scores[a] + n_b * scores[b]
             cost -= n * family.self_scores(merged.model, merged.moments)
             cost[merged.failures] = np.inf

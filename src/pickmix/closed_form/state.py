@@ -206,7 +206,7 @@ class MixtureState:
         """Moments of some components, the decay applied."""
         moments = self.moments
         return Moments(
-            self.masses[components],
+            moments.mass[components] * self.model.decay[SCALE],
             moments.squares[components] * self.model.decay[SQUARE_SCALE],
             moments.mean[components],
             self.layout.take(moments.scatter, components),

@@ -326,6 +326,7 @@ class _Merger:
         prior = self.family.make_prior(moments, "none", float(n))
         state = MixtureState(self.family, moments, self.backend, prior, 1e-300)
         places, widths = state.positions(), state.scales()
+        points = places / widths
         found = []
         random = StepRandomness(0, phase)
         for number in range(_N_TREES):
@@ -333,7 +334,7 @@ class _Merger:
                 places, _BLOCK_SIZE, 0.0, random.child(number), self.backend, widths
             )
             for first in range(0, partition.n_blocks, BLOCKS_AT_ONCE):
-                found.append(nearest_in_blocks(partition, first, places / widths))
+                found.append(nearest_in_blocks(partition, first, points))
         return np.asarray(live[_distinct(np.sort(np.concatenate(found), axis=1))])
 
     def _in_order(self) -> Merges:
