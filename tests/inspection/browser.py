@@ -65,6 +65,8 @@ class Page:
 
     def open(self, **media):
         """Load the page anew, with wishes such as prefers_color_scheme="dark"."""
+        # A page that still scrolls smoothly moves away under a click.
+        media = {"prefers_reduced_motion": "reduce"} | media
         features = [
             {"name": name.replace("_", "-"), "value": value} for name, value in media.items()
         ]
