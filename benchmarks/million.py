@@ -167,9 +167,9 @@ def main() -> None:
         rows = hierarchy.sample(arguments.rows)
     else:
         rows = hierarchy.write(arguments.rows, arguments.file)
-    print(f"true mixture: {hierarchy.truth().score(held_out):.4f} held out", flush=True)
     for n_components in arguments.components:
         fit(rows, held_out, n_components, arguments.out)
+    print(f"true mixture: {hierarchy.truth().score(held_out):.4f} held out", flush=True)
     draw(arguments.out)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pickmix.families.layout import Layout
 from pickmix.selection.randomness import uniforms
 
+_SUMMED_AT_ONCE = 2**16  # Components of log-joints.
 #: Mass, squares, mean, scatter and counts of some components.
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -195,7 +196,11 @@ def normalise_all(log_joint: np.ndarray, beta: float) -> np.ndarray:
 
 def log_sum_exp(log_joint: np.ndarray) -> np.ndarray:
     """Log sum_k exp(log_joint (K, B)), as (B,)."""
-    return np.asarray(log_joint.max(axis=0) + np.log(_unnormalised(log_joint, 1.0).sum(axis=0)))
+    largest, total = log_joint.max(axis=0), np.zeros(log_joint.shape[1])
+    # A copy of all log-joints takes longer to allocate than to sum.
+    for first in range(0, log_joint.shape[0], _SUMMED_AT_ONCE):
+        total += _unnormalised(log_joint[first : first + _SUMMED_AT_ONCE], 1.0, largest).sum(axis=0)
+    return np.asarray(largest + np.log(total))
 
 
 def draw_from_posterior(
@@ -236,9 +241,12 @@ def renormalise(values: np.ndarray, beta: float) -> np.ndarray:
     return weights
 
 
-def _unnormalised(log_joint: np.ndarray, beta: float) -> np.ndarray:
-    """exp(beta log_joint (K, B)), scaled so that the largest of each column is one."""
+def _unnormalised(
+    log_joint: np.ndarray, beta: float, largest: np.ndarray | None = None
+) -> np.ndarray:
+    """exp(beta log_joint (K, B)), scaled so that the largest (B,) of each column is one."""
     # Where all are -inf the weights are NaN, as they should be.
     with np.errstate(invalid="ignore"):
-        weights: np.ndarray = np.exp(beta * (log_joint - log_joint.max(axis=0)))
+        largest = log_joint.max(axis=0) if largest is None else largest
+        weights: np.ndarray = np.exp(beta * (log_joint - largest))
     return weights
