@@ -147,8 +147,7 @@ class Chains:
 
         Of very many components those nearest to a row stand for all.
         """
-        gain, near = 0.0, None
-        routes = draw_routes(state, random) if state.n_components > _MOST_COMPARED else None
+        gain, near, routes = 0.0, None, None
         found = [np.empty(0, dtype=np.int64)]
         for start in range(0, self.n_rows, _BLOCK_ROWS):
             numbers = np.arange(start, min(start + _BLOCK_ROWS, self.n_rows))
@@ -160,7 +159,9 @@ class Chains:
             # The component of its chain may not be the one that explains a row best.
             for first in range(0, far.shape[0], _FAR_ROWS):
                 some = far[first : first + _FAR_ROWS]
-                if routes is not None:
+                if state.n_components > _MOST_COMPARED:
+                    # With very many components, routes take longer than a sweep.
+                    routes = routes or draw_routes(state, random)
                     near = near_components(state, rows[some], routes)
                 gains = there[some] - left_out_log_sums(state, rows[some], weights[some], near)
                 gain += float(weights[some] @ np.maximum(gains, 0.0))
