@@ -121,6 +121,11 @@ def test_what_is_refused(tmp_path, content, message, options):
         read_table(path, **options)
 
 
+def test_a_second_column_of_one_name_is_renamed_as_in_pandas(tmp_path):
+    path = text(tmp_path, "a,b,a,a.1,a\n1,2,3,4,5\n6,7,8,9,1\n")
+    assert list(inputs_text.read_text(path).columns) == ["a", "b", "a.2", "a.1", "a.3"]
+
+
 def test_messages_stay_short(tmp_path):
     many = ",".join(f"x{number}" for number in range(10_000))
     path = text(tmp_path, f"{many}\n")

@@ -278,7 +278,7 @@ def _read_file(path: Path, files: DataFiles) -> WholeTable:
 
         rows, names = read_table(path, key=files.key)
         content = pa.table(list(rows.T), [str(number) for number in range(rows.shape[1])])
-    return WholeTable(content.rename_columns(name_columns(path, names, content.num_columns)), texts)
+    return WholeTable(content.rename_columns(name_columns(names, content.num_columns)), texts)
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:

@@ -50,7 +50,7 @@ _MOST_POOLED = 20_000  # Components from which shared parameters are learnt, at 
 _LEAST_ROWS = 2.5  # Components of fewer effective rows are shrunk completely.
 # Pseudo-rows of variances: before they have been compared, and their bounds.
 _FIRST_FREEDOM, _FEWEST_FREEDOMS, _MOST_FREEDOMS = 2.0, 0.02, 50.0
-_NO_VARIANCE = 1e-304  # Stands for no variance at all.
+_NO_VARIANCE = 1e-200  # Stands for no variance at all: its inverse can still be squared.
 _LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
 _SIZE_ROWS = 2.0  # Pseudo-rows of a component's size.
 _REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
@@ -300,6 +300,10 @@ class ShrinkagePrior(CovariancePrior):
             used = own + self.shrinkages(members, counts)[:, None] * (target - own)
         if self.background >= 0:
             used[members == self.background] = self.broad()
+        if (self.form.floors < _NO_VARIANCE).any():
+            # Such a component is singular: it keeps the parameters that it has.
+            diagonal = self.form.diagonal
+            used[:, diagonal] = np.where(used[:, diagonal] > _NO_VARIANCE, used[:, diagonal], 0.0)
         return np.asarray(used)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -518,19 +518,24 @@ def read_text(path: Path, decimal: str | None = None) -> TypedTable:
     from the first rows. Columns without a name are called column_0, column_1, ... by their place.
     """
     cells, layout = read_cells(path, decimal)
-    names = name_columns(path, layout.names, layout.n_columns)
+    names = name_columns(layout.names, layout.n_columns)
     columns = [text_column(column, layout.decimal) for column in cells.columns]
     return make_table(zip(names, columns, strict=True), "dict")
 
 
-def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> list[str]:
-    """Return names of columns, each once; those without one are named by their place."""
+def name_columns(names: Sequence[str] | None, n_columns: int) -> list[str]:
+    """Return names of columns, each once: a second "x" is "x.1", as in pandas."""
     # Spreadsheets and R leave the name of the row numbers empty.
-    named = [name or f"column_{number}" for number, name in enumerate(names or [""] * n_columns)]
-    if len(set(named)) < len(named):
-        twice = next(name for number, name in enumerate(named) if name in named[:number])
-        raise InputError(f"two columns are named {shown(twice)}; rename one of them", path=path)
-    return named
+    wanted = [name or f"column_{number}" for number, name in enumerate(names or [""] * n_columns)]
+    named: dict[str, None] = {}
+    taken = set(wanted)
+    for name in wanted:
+        if name in named:
+            others = (f"{name}.{number}" for number in itertools.count(1))
+            name = next(other for other in others if other not in taken)
+            taken.add(name)
+        named[name] = None
+    return list(named)
 
 
 def text_column(cells: Any, decimal: str = ".") -> TypedColumn:
