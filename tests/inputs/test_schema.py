@@ -237,11 +237,11 @@ def later(table, again):
 
 def test_unseen_levels_count_as_missing_and_are_counted():
     table = {"x": [1.0, 2.0, 4.0], "city": ["Oslo", "Lyon", "Oslo"]}
-    with pytest.warns(UserWarning, match="'city' .* not there in the fit: 'Rome'. Their 2 cell"):
+    with pytest.warns(UserWarning, match="'city' .* not in the fit: 'Rome'. Their 2 cell"):
         rows = later(table, {"x": [1.0, 2.0, 4.0], "city": ["Rome", "Rome", "Lyon"]})
     np.testing.assert_array_equal(rows[:, 0], [np.nan, np.nan, 0.0])
     # Numbers that were 0 and 1 only.
-    with pytest.warns(UserWarning, match=r"'n' .* not there in the fit: 2. Their 1 cell"):
+    with pytest.warns(UserWarning, match=r"'n' .* not in the fit: 2. Their 1 cell"):
         rows = later({"n": [0, 1, 1]}, {"n": [1.0, 2.0, None]})
     np.testing.assert_array_equal(rows[:, 0], [1.0, np.nan, np.nan])
 

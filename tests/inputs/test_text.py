@@ -106,7 +106,7 @@ def test_rows(tmp_path, monkeypatch, content, expected, names, options, block):
         ("k,x\nred,1\n", "column 'k', got 'red' in line 2; leave .* with columns=", {}),
         ("a,a\n1,2\n", "two columns are named 'a'", {"columns": ["a"]}),
         ("Sp,y\n1,2\n", "no column 'spp', but 'Sp'; there are Sp, y or 0 to 1", {"columns": "spp"}),
-        (b"\xff\xfe1,2\n", "expected text in UTF-8", {}),
+        (b"\xff\xfe1,2\n", "expected text in UTF-8, got the byte 0xff; if it is in Latin-1", {}),
         ("a;b\n1.5;2\n3;4,5\n", r"column 'b', got '4,5' in line 3; .*decimal=','", {}),
         ("a;b\n1.5;2\n3;4,5\n", r"column 'a', got '1.5' in line 2; .*='.'", {"decimal": ","}),
         ("a;b\n1,234,567;2\n", "got '1,234,567' in line 2", {}),

@@ -157,7 +157,9 @@ def _background_log_joints(rows: np.ndarray, new: np.ndarray) -> np.ndarray:
     centre = np.where(seen, rows, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
     extent = np.where(seen, np.abs(rows - centre), 0.0).max(axis=0)
     deviations = background_reach(extent) + 1e-100
-    terms = np.square((new - centre) / deviations) + 2.0 * np.log(deviations)
+    # A background of one row is a point, and squares of distances from it have no end.
+    away = np.clip((new - centre) / deviations, -1e150, 1e150)
+    terms = np.square(away) + 2.0 * np.log(deviations)
     terms = np.where(np.isnan(new), 0.0, terms + np.log(2.0 * np.pi))
     return np.asarray(-0.5 * terms.sum(axis=1) - np.log(rows.shape[0]))
 

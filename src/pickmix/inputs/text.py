@@ -78,7 +78,7 @@ def open_text(path: Path) -> Iterator[IO[str]]:
     except UnicodeDecodeError as error:
         convert = f"iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise InputError(
-            f"expected text in UTF-8, but {error}; if it is in Latin-1, convert it: {convert}",
+            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x}; if it is in Latin-1, convert it: {convert}",
             path=path,
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
