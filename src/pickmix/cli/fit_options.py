@@ -280,12 +280,12 @@ _OPTIONS: list[Callable[..., Any]] = [
     _option(
         "max_levels",
         click.IntRange(min=1),
-        "Most levels of a category with probabilities of their own; the rarest others share one.",
+        "Most levels of a category that have a probability each; the rarest others share one.",
     ),
     _option(
         "column_transform",
         click.Choice(["auto", "none"]),
-        "auto: frequent values of numbers have probabilities of their own, and the others are "
+        "auto: frequent values of numbers have a probability each, and the others are "
         "mapped to normal scores; none: numbers as they are.",
     ),
     _option(
