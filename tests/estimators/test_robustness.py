@@ -205,7 +205,6 @@ class TestDegenerateRows:
         assert not mixture.converged_
         assert_usable(mixture, X)
 
-
     def test_vanishing_variances_are_singular(self):
         # More and more of the zeros gather in one component: its variance shrank to 1e-302.
         random = np.random.default_rng(98)

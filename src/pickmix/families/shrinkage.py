@@ -219,7 +219,8 @@ class ShrinkagePrior(CovariancePrior):
 
     def _least(self) -> np.ndarray:
         """Variances (D,) that stand for none: their inverses can still be squared."""
-        return np.maximum(_LEAST_VARIANCE * self.pooled[self.form.diagonal], _NO_VARIANCE)
+        usual = self.pooled[self.form.diagonal]
+        return np.asarray(np.maximum(_LEAST_VARIANCE * usual, _NO_VARIANCE))
 
     # Shared parameters.
 

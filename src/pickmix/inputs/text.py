@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from pickmix.inputs.columns import TypedColumn, TypedTable, from_codes, make_table, whole_array
-from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.errors import InputError, listed
 
 TEXT = (".csv", ".tsv", ".txt")
 PACKED = ".gz"
@@ -78,7 +78,8 @@ def open_text(path: Path) -> Iterator[IO[str]]:
     except UnicodeDecodeError as error:
         convert = f"iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise InputError(
-            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x}; if it is in Latin-1, convert it: {convert}",
+            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x}; if it is in "
+            f"Latin-1, convert it: {convert}",
             path=path,
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
