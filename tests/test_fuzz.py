@@ -264,6 +264,7 @@ def saved_arrays(tmp_path_factory):
         (GaussianMixture(3, covariance_type="low_rank", max_iter=20, random_state=0), X),
         (FamilyMixture("student_t", 2, max_iter=20, random_state=0), X),
         (MixtureDetector(random_state=0), table),
+        (FlowMixture(2, max_steps=20, random_state=0), X),
     ):
         file = tmp_path_factory.mktemp("saved") / "model.npz"
         with warnings.catch_warnings():

@@ -106,7 +106,7 @@ def check_array_parameter(name: str, value: Any, shape: tuple[int, ...]) -> np.n
         array = np.array(value).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} must be an array of real numbers of shape {shape}, got {value!r}."
+            f"{name} must be an array of real numbers of shape {shape}, got {value!r:.200}."
         ) from error
     if array.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, got {array.shape}.")

@@ -73,13 +73,13 @@ class TestImpute:
             tmp_path / "birds.csv",
             ["Minor,12.5", "None,3", "None,8.5", "None,7", "Major,30"],
         )
-        path.write_text("damage,cost\n" + "\n".join(lines * 8) + "\n")
+        path.write_text("damage done,cost\n" + "\n".join(lines * 8) + "\n")
         fit = ("fit", path, "--components", 1, "--no-report", "--quiet", "--out")
         run_well(*fit, tmp_path / "model")
         result = run_well("impute", tmp_path / "model", path, "--out", tmp_path / "filled.csv")
-        assert "24 of 80 cells filled\nnote: most cells of category 'damage'" in result.stdout
-        assert "--gap-levels damage" in result.stdout
-        run_well(*fit, tmp_path / "kept", "--gap-levels", "damage")
+        assert "24 of 80 cells filled\nnote: most cells of category 'damage done'" in result.stdout
+        assert "--gap-levels 'damage done'" in result.stdout
+        run_well(*fit, tmp_path / "kept", "--gap-levels", "damage done")
         result = run_well("impute", tmp_path / "kept", path, "--out", tmp_path / "filled.csv")
         assert "note" not in result.stdout
 
@@ -332,7 +332,7 @@ class TestLevelsAsTheyAreWritten:
         lines = lines_of(result.stdout)
         assert [line[:2] for line in lines[1:3]] == [["1.50", "TRUE"]] * 2
         assert all(line[2] for line in lines[1:])
-        assert "not there in the fit" not in result.stderr
+        assert "not in the fit" not in result.stderr
         (tmp_path / "none.csv").write_text("v,t,y\n,,0.3\n,,1.5\n")
         result = run_well("impute", levels_model, tmp_path / "none.csv", "--out", "-")
         assert all(all(line) for line in lines_of(result.stdout))

@@ -68,7 +68,7 @@ def test_levels_that_the_fit_has_not_seen_count_as_missing(tmp_path, tables):
         for number in range(2)
     ]
     assert answers[0].stdout == answers[1].stdout
-    assert "levels that were not there in the fit: 'Emperor'" in answers[0].stderr
+    assert "levels that were not in the fit: 'Emperor'" in answers[0].stderr
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ class TestQueries:
             "species,mass,height,born,tagged\nEmperor,4000,200.5,2008-01-01,True\n"
         )
         result = run_well("score", tables / "model", tmp_path / "new.csv")
-        assert "note: Column 'species' holds levels that were not there" in result.stderr
+        assert "note: Column 'species' holds levels that were not in the fit" in result.stderr
 
 
 def test_python_and_the_command_line_read_a_text_alike(people, tmp_path):

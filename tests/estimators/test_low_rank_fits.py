@@ -208,6 +208,26 @@ def test_the_choice_is_by_rows_held_out(rows):
     assert GaussianMixture(2, covariance_type="auto").fit(rows[:, :5]).covariance_type_ == "full"
 
 
+@pytest.mark.parametrize("n_rows", [1, 2, 9])
+@pytest.mark.parametrize(("covariance_type", "n_columns"), [("low_rank", 3), ("auto", 20)])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_few_rows(n_rows, covariance_type, n_columns):
+    X = np.random.default_rng(0).normal(size=(n_rows, n_columns))
+    mixture = GaussianMixture("auto", covariance_type=covariance_type, random_state=0).fit(X)
+    assert np.isfinite(mixture.score(X))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_one_value_is_singular():
+    with pytest.raises(ValueError, match="singular covariance at reg_covar"):
+        GaussianMixture("auto", covariance_type="low_rank", reg_covar=0.0).fit([[0.1], [np.nan]])
+
+
+def test_rows_far_apart_are_refused_without_an_overflow():
+    with pytest.raises(ValueError, match="Rescale it"):
+        GaussianMixture(1, covariance_type="low_rank", axes="principal").fit([[1.3e99], [-1.3e99]])
+
+
 def test_no_row_decides_the_choice_alone(rows):
     """Held-out rows that differ where others are equal count as a background would have them."""
     added = np.zeros((400, 10))

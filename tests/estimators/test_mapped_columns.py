@@ -106,7 +106,7 @@ def test_ordinals_speak_numbers(fitted):
     np.testing.assert_allclose(answers.std()["rating"], np.sqrt(spread), rtol=1e-5)
     medians = levels[(np.cumsum(probabilities, axis=1) < 0.5).sum(axis=1)]
     np.testing.assert_array_equal(answers.quantile(0.5)["rating"][:, 0], medians)
-    with pytest.warns(UserWarning, match="not there in the fit: 9"):
+    with pytest.warns(UserWarning, match="not in the fit: 9"):
         fitted.marginal(["rating", "size"]).score_samples({"rating": [9, 2], "size": [20.0, 20.0]})
 
 

@@ -417,3 +417,13 @@ class TestDeep:
             with monkeypatch.context() as patch:
                 patch.setattr(model, attribute, values)
                 assert refusal(tmp_path, model).startswith(message)
+
+    def test_settings_and_shapes_of_another_model(self, tmp_path, rows, flow):
+        path = pickmix.save(flow, tmp_path / "model.npz")
+        change_description(path, lambda it: it["parameters"].update(dtype=True))
+        with pytest.raises(ValueError, match="dtype must be"):
+            pickmix.load(path)
+        path = pickmix.save(flow, tmp_path / "wider.npz")
+        change_description(path, lambda it: it["parameters"].update(hidden=3))
+        with pytest.raises(ValueError, match=r"tables_ must have the shapes .*, got"):
+            pickmix.load(path).score_samples(rows)

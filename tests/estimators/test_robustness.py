@@ -205,6 +205,19 @@ class TestDegenerateRows:
         assert not mixture.converged_
         assert_usable(mixture, X)
 
+    def test_vanishing_variances_are_singular(self):
+        # More and more of the zeros gather in one component: its variance shrank to 1e-302.
+        random = np.random.default_rng(98)
+        X = np.where(random.random((30, 3)) < 0.6, 0.0, random.exponential(size=(30, 3)))
+        X[random.random(X.shape) < 0.2] = np.nan
+        mixture = GaussianMixture(3, reg_covar=0.0, background=False, max_iter=20, random_state=0)
+        with pytest.warns(ConvergenceWarning):
+            mixture.fit(X)
+        assert np.diagonal(mixture.covariances_, axis1=1, axis2=2).min() > 1e-201
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert np.isfinite(mixture.explain(X[:3]).surprise[~np.isnan(X[:3])]).all()
+
 
 class TestSmallCases:
     @every_covariance

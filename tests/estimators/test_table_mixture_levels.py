@@ -168,7 +168,7 @@ def test_warnings_point_at_the_line_of_the_caller():
         lambda: mixture.explain(table),
         lambda: mixture.predict(table),
     ):
-        with pytest.warns(UserWarning, match="were not there") as caught:
+        with pytest.warns(UserWarning, match="were not in the fit") as caught:
             ask()
         assert caught[0].filename == __file__
 

@@ -85,7 +85,7 @@ def test_a_schema_goes_through_json():
         ("levels", [None, 7, "ab", ["extra"] * 9]),
         ("codes", [None, "01", [0.5], [-1], [7], [[0]], [0] * 9]),
         ("shares", [None, 1.0, ["a"], [2.0], [float("nan")], [0.5] * 9]),
-        ("scale", [None, "1", 0.0, -1.0, float("inf"), True]),
+        ("scale", [None, "1", 0.0, -1.0, float("inf"), True, 10**30]),
         ("whole", [None, 1]),
         ("multiple", [None, 1.5]),
         ("decimals", [None, "2"]),
@@ -104,6 +104,15 @@ def test_a_damaged_schema_is_refused_by_field(column, field, values):
         with pytest.raises(InputError, match=rf"for '({fields})'") as caught:
             TableSchema.from_dict(saved)
         assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("level", [None, 7, []])
+def test_levels_of_texts_are_texts(level):
+    saved = copy.deepcopy(SAVED)
+    city = next(column for column in saved["columns"] if column["name"] == "city")
+    city["levels"][0] = level
+    with pytest.raises(InputError, match="expected texts for 'levels of texts'"):
+        TableSchema.from_dict(saved)
 
 
 @pytest.mark.parametrize(
@@ -237,11 +246,11 @@ def later(table, again):
 
 def test_unseen_levels_count_as_missing_and_are_counted():
     table = {"x": [1.0, 2.0, 4.0], "city": ["Oslo", "Lyon", "Oslo"]}
-    with pytest.warns(UserWarning, match="'city' .* not there in the fit: 'Rome'. Their 2 cell"):
+    with pytest.warns(UserWarning, match="'city' .* not in the fit: 'Rome'. Their 2 cell"):
         rows = later(table, {"x": [1.0, 2.0, 4.0], "city": ["Rome", "Rome", "Lyon"]})
     np.testing.assert_array_equal(rows[:, 0], [np.nan, np.nan, 0.0])
     # Numbers that were 0 and 1 only.
-    with pytest.warns(UserWarning, match=r"'n' .* not there in the fit: 2. Their 1 cell"):
+    with pytest.warns(UserWarning, match=r"'n' .* not in the fit: 2. Their 1 cell"):
         rows = later({"n": [0, 1, 1]}, {"n": [1.0, 2.0, None]})
     np.testing.assert_array_equal(rows[:, 0], [1.0, np.nan, np.nan])
 

@@ -106,7 +106,7 @@ def test_rows(tmp_path, monkeypatch, content, expected, names, options, block):
         ("k,x\nred,1\n", "column 'k', got 'red' in line 2; leave .* with columns=", {}),
         ("a,a\n1,2\n", "two columns are named 'a'", {"columns": ["a"]}),
         ("Sp,y\n1,2\n", "no column 'spp', but 'Sp'; there are Sp, y or 0 to 1", {"columns": "spp"}),
-        (b"\xff\xfe1,2\n", "expected text in UTF-8", {}),
+        (b"\xff\xfe1,2\n", "expected text in UTF-8, got the byte 0xff; if it is in Latin-1", {}),
         ("a;b\n1.5;2\n3;4,5\n", r"column 'b', got '4,5' in line 3; .*decimal=','", {}),
         ("a;b\n1.5;2\n3;4,5\n", r"column 'a', got '1.5' in line 2; .*='.'", {"decimal": ","}),
         ("a;b\n1,234,567;2\n", "got '1,234,567' in line 2", {}),
@@ -119,6 +119,11 @@ def test_what_is_refused(tmp_path, content, message, options):
         options = {"columns": [options["columns"]]}
     with pytest.raises(ValueError, match=rf"rows\.csv: .*{message}"):
         read_table(path, **options)
+
+
+def test_a_second_column_of_one_name_is_renamed_as_in_pandas(tmp_path):
+    path = text(tmp_path, "a,b,a,a.1,a\n1,2,3,4,5\n6,7,8,9,1\n")
+    assert list(inputs_text.read_text(path).columns) == ["a", "b", "a.2", "a.1", "a.3"]
 
 
 def test_messages_stay_short(tmp_path):

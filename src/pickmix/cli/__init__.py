@@ -122,8 +122,8 @@ _HELP = """Mixture models with very many components.
 
 A mixture of K Gaussians describes a table of numbers as K overlapping groups. pickmix fits
 hundreds to a million of them, because it visits only a few components per row. Where Gaussians are
-too simple there are deep models: flows, which bend, and sum-product-transform networks. Tables with
-text, dates and missing values have a model of their own.
+too simple, deep models may fit: flows and sum-product-transform networks. Tables with text, dates
+and missing values have mixtures of all types of columns.
 
 \b
 Commands:

@@ -49,10 +49,19 @@ _MARKS = {b"\x93NUMPY": ".npy", b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x
 
 def split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
     """Names separated by commas; one that holds a comma stands in quotes, as in a CSV file."""
-    if value is None:
-        return None
-    names = next(csv.reader([value], skipinitialspace=True), [])
+    return None if value is None else names_in(value)
+
+
+def names_in(text: str) -> list[str]:
+    names = next(csv.reader([text], skipinitialspace=True), [])
     return [name.strip() for name in names if name.strip()]
+
+
+def quote_names(names: Iterable[Any]) -> str:
+    """Names as `names_in` reads them, to be pasted into a shell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return shlex.quote(text.getvalue())
 
 
 _OPTIONS = [
@@ -278,7 +287,7 @@ def _read_file(path: Path, files: DataFiles) -> WholeTable:
 
         rows, names = read_table(path, key=files.key)
         content = pa.table(list(rows.T), [str(number) for number in range(rows.shape[1])])
-    return WholeTable(content.rename_columns(name_columns(path, names, content.num_columns)), texts)
+    return WholeTable(content.rename_columns(name_columns(names, content.num_columns)), texts)
 
 
 def first_gap(rows: np.ndarray, names: list[str] | None) -> str | None:
@@ -338,9 +347,7 @@ class _OptionWording(Wording):
         return f"--kind {shlex.quote(f'{column}={kind}')}"
 
     def exclude(self, columns: Iterable[Any]) -> str:
-        names = io.StringIO()
-        csv.writer(names, lineterminator="").writerow(columns)
-        return f"--exclude {shlex.quote(names.getvalue())}"
+        return f"--exclude {quote_names(columns)}"
 
     def parameter(self, parameter: str, column: Any) -> str:
         option = {"schema": "kind", "where": "given"}.get(parameter, parameter)

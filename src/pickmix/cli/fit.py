@@ -66,7 +66,7 @@ def fit(
     Kinds of model:
       gaussian  K Gaussians, for rows of numbers
       table     K components for columns of all types: numbers, counts, text, dates, with gaps
-      flow      K flows (real NVP): Gaussians that have learnt to bend
+      flow      K flows (real NVP): Gaussians, mapped to bent shapes
       sptn      a sum-product-transform network: very many Gaussians, few parameters
 
     Without --model it is gaussian if all columns are numbers, none of them whole numbers only, and

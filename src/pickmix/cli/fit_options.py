@@ -11,7 +11,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pickmix.cli.data import data_options
+from pickmix.cli.data import data_options, names_in
 from pickmix.estimators.flow_mixture import FlowMixture
 from pickmix.estimators.gaussian_mixture import INIT_PARAMS, GaussianMixture
 from pickmix.estimators.sum_product_transform_network import SumProductTransformNetwork
@@ -280,12 +280,12 @@ _OPTIONS: list[Callable[..., Any]] = [
     _option(
         "max_levels",
         click.IntRange(min=1),
-        "Most levels of a category with probabilities of their own; the rarest others share one.",
+        "Most levels of a category that have a probability each; the rarest others share one.",
     ),
     _option(
         "column_transform",
         click.Choice(["auto", "none"]),
-        "auto: frequent values of numbers have probabilities of their own, and the others are "
+        "auto: frequent values of numbers have a probability each, and the others are "
         "mapped to normal scores; none: numbers as they are.",
     ),
     _option(
@@ -397,8 +397,10 @@ def given_parameters(context: click.Context, model: str, values: dict[str, Any])
             )
     if given.get("transforms") == _NO_TRANSFORMS:
         given["transforms"] = False
-    for name in given.keys() & {"missing_values", "gap_levels"}:
-        given[name] = given[name].split(",")
+    if "missing_values" in given:
+        given["missing_values"] = given["missing_values"].split(",")
+    if "gap_levels" in given:
+        given["gap_levels"] = names_in(given["gap_levels"])
     for name in given.keys() & {"column_transform", "dependence"}:
         given[name] = None if given[name] == "none" else given[name]
     for name, word in _WORDS_FOR_NONE.items() if model in DEEP else ():

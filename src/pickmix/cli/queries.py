@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from pickmix.cli.console import clear_errors, notes
-from pickmix.cli.data import DataFiles, WholeTable, open_data, option_wording
+from pickmix.cli.data import DataFiles, WholeTable, open_data, option_wording, quote_names
 from pickmix.cli.output import (
     SHOWN,
     Output,
@@ -382,7 +382,7 @@ def impute(
         table = files.read_table()
         if draws > 1 and "draw" in table.names:
             raise ValueError(
-                f"{files.name}: the result of several --draws has a column 'draw' of its own; "
+                f"{files.name}: the result of several --draws has a column 'draw'; "
                 "rename that of the data"
             )
         answer = {"strategy": strategy, "n_draws": draws, "random_state": seed}
@@ -394,7 +394,7 @@ def impute(
         for name in _mostly_filled(saved, missing):
             output.say(
                 f"note: most cells of category {name!r} were missing. If that is an answer, such "
-                f"as None, keep it: fit with --gap-levels {name}."
+                f"as None, keep it: fit with --gap-levels {quote_names([name])}."
             )
         if out is None:
             _show_filled(missing, filled[0])

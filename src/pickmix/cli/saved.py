@@ -111,7 +111,7 @@ def load_model(path: Path) -> SavedModel:
     estimator = load(path)
     if isinstance(estimator, Mixture):
         raise ValueError(
-            f"{path}: a Mixture of components of your own can be used from Python only: "
+            f"{path}: a Mixture of a density that you wrote can be used from Python only: "
             "pickmix.load(path, component=...)"
         )
     id = vars(estimator).pop("id_column_", None)

@@ -243,7 +243,10 @@ class _Growing:
         if settings.background:
             prior.allow_background(self.source.extent())
         floor = settings.weight_floor
-        return MixtureState(self.family, start.moments, self.backend, prior, floor), start.chain
+        state = MixtureState(self.family, start.moments, self.backend, prior, floor)
+        if state.failures.all():
+            state.require_sound()
+        return state, start.chain
 
     def _random(self) -> StepRandomness:
         return StepRandomness(self.seed, self._step)

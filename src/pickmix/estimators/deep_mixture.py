@@ -402,6 +402,13 @@ class DeepMixture(DeepParameters, _Fitted, DensityMixin, BaseEstimator):  # type
 
         network = self._network(self.center_.shape[0])
         tables = tuple(self.tables_)
+        # A file may hold arrays of another model.
+        shapes, expected = [np.shape(table) for table in tables], [*network.shapes]
+        if shapes != expected or self.scale_.shape != self.center_.shape:
+            raise ValueError(
+                f"tables_ must have the shapes {expected}, for {self.center_.shape[0]} columns, "
+                f"got {shapes}."
+            )
         for_missing = self._partial_network if self._takes_missing() else None
         fitted = network, tables, self.weights_, self._frame, self.dtype
         return DeepModel(*fitted, for_missing, self._kept)

@@ -311,6 +311,9 @@ def _check_parameters(fitted: Any) -> None:
 
 
 def _check_deep(model: Any) -> None:
+    # The component of a `Mixture` is given after this.
+    if "component" not in model.get_params(deep=False):
+        model._check()
     check_fitted_weights(model.weights_)
     named = {f"tables_[{number}]": table for number, table in enumerate(model.tables_)}
     named |= {"center_": model.center_, "scale_": model.scale_}

@@ -22,6 +22,7 @@ _MOST_FULL = 256  # Columns beyond which full covariances are not tried.
 _MOST_AXES = 1000  # Columns beyond which axes are not tried.
 _ROWS = 6_000  # Of trials, at most.
 _AXES_ROWS = 20_000  # Of principal axes.
+_FEW_ROWS = 20  # With fewer, axes are not tried.
 _HELD_OUT = 5  # Every so many of them is not fitted to.
 _STEPS = 30
 _SOME_COMPONENTS = 8  # Of trials for n_components="auto".
@@ -56,6 +57,8 @@ def choose_covariances(mixture: Any, X: Any, sample_weight: Any, columns: Any) -
         mixture.covariance_type_ = "low_rank"
         return
     rows = read_numbers(mixture, X, reset=True)
+    if axes == "auto" and rows.shape[0] < _FEW_ROWS:
+        axes = "columns"
     trial = _Trial(mixture, rows, sample_weight)
     if wanted == "auto":
         mixture.covariance_type_ = trial.best_type()
@@ -80,11 +83,13 @@ class _Trial:
         random = np.random.Generator(np.random.Philox(key=rows.shape[1]))
         more = random.permutation(some)[:_AXES_ROWS]
         some = more[:_ROWS]
+        # A single row is fitted to as well.
         is_new = np.arange(some.shape[0]) % _HELD_OUT == 0
-        self.rows, self.new = rows[some[~is_new]], rows[some[is_new]]
+        is_old = ~is_new | (some.shape[0] == 1)
+        self.rows, self.new = rows[some[is_old]], rows[some[is_new]]
         #: With those of the fit, for axes.
         self.other_rows = rows[more[_ROWS:]]
-        self.n_components = _SOME_COMPONENTS
+        self.n_components = min(_SOME_COMPONENTS, self.rows.shape[0])
         if not isinstance(mixture.n_components, str):
             share = self.rows.shape[0] / rows.shape[0]
             self.n_components = max(1, round(mixture.n_components * share))
@@ -157,7 +162,9 @@ def _background_log_joints(rows: np.ndarray, new: np.ndarray) -> np.ndarray:
     centre = np.where(seen, rows, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
     extent = np.where(seen, np.abs(rows - centre), 0.0).max(axis=0)
     deviations = background_reach(extent) + 1e-100
-    terms = np.square((new - centre) / deviations) + 2.0 * np.log(deviations)
+    # A background of one row is a point, and squares of distances from it have no end.
+    away = np.clip((new - centre) / deviations, -1e150, 1e150)
+    terms = np.square(away) + 2.0 * np.log(deviations)
     terms = np.where(np.isnan(new), 0.0, terms + np.log(2.0 * np.pi))
     return np.asarray(-0.5 * terms.sum(axis=1) - np.log(rows.shape[0]))
 

@@ -51,6 +51,7 @@ _LEAST_ROWS = 2.5  # Components of fewer effective rows are shrunk completely.
 # Pseudo-rows of variances: before they have been compared, and their bounds.
 _FIRST_FREEDOM, _FEWEST_FREEDOMS, _MOST_FREEDOMS = 2.0, 0.02, 50.0
 _NO_VARIANCE = 1e-304  # Stands for no variance at all.
+_LEAST_VARIANCE = 1e-200  # The same, relative to the usual variance.
 _LEAST_FREEDOM = 0.5  # Degrees of freedom at least.
 _SIZE_ROWS = 2.0  # Pseudo-rows of a component's size.
 _REACH = 0.5  # Standard deviation of a background / largest distance from the centre.
@@ -214,7 +215,12 @@ class ShrinkagePrior(CovariancePrior):
     def _floored(self, covariances: np.ndarray, stretch: np.ndarray | float = 1.0) -> np.ndarray:
         """Variances (K, D) times `stretch`, bounded so that their logarithm is finite."""
         variances = covariances.take(self.form.diagonal, axis=1) * stretch
-        return np.asarray(np.maximum(variances, 0.0) + (self.form.floors + _NO_VARIANCE))
+        return np.asarray(np.maximum(variances, 0.0) + (self.form.floors + self._least()))
+
+    def _least(self) -> np.ndarray:
+        """Variances (D,) that stand for none: their inverses can still be squared."""
+        usual = self.pooled[self.form.diagonal]
+        return np.asarray(np.maximum(_LEAST_VARIANCE * usual, _NO_VARIANCE))
 
     # Shared parameters.
 
@@ -300,6 +306,11 @@ class ShrinkagePrior(CovariancePrior):
             used = own + self.shrinkages(members, counts)[:, None] * (target - own)
         if self.background >= 0:
             used[members == self.background] = self.broad()
+        if not self.form.floors.all():
+            # Such a component is singular: it keeps the parameters that it has.
+            diagonal = self.form.diagonal
+            vanished = used[:, diagonal] <= self._least()
+            used[:, diagonal] = np.where(vanished, 0.0, used[:, diagonal])
         return np.asarray(used)
 
     def _parts(self, covariances: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -310,7 +321,7 @@ class ShrinkagePrior(CovariancePrior):
         logs = np.log(self._floored(covariances, stretch))
         used = shrunk_variances(logs, freedom, self.log_variances, self.freedoms)
         used = used - self.form.floors
-        used[used <= 10.0 * _NO_VARIANCE] = 0.0
+        used[used <= 10.0 * self._least()] = 0.0
         if not self.estimates_shrinkage:
             return used, used
         deviations = np.sqrt(used)

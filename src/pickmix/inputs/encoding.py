@@ -144,7 +144,7 @@ def _encode_levels(schema: ColumnSchema, column: TypedColumn) -> tuple[np.ndarra
 def _warn_of_unseen(schema: ColumnSchema, levels: Sequence[str], unseen: np.ndarray) -> None:
     more = f" and {len(levels) - _MOST_NAMED} more" if len(levels) > _MOST_NAMED else ""
     warn_caller(
-        f"Column {shown(schema.name)} holds levels that were not there in the fit: "
+        f"Column {shown(schema.name)} holds levels that were not in the fit: "
         f"{', '.join(levels[:_MOST_NAMED])}{more}. Their {int(np.count_nonzero(unseen))} cell(s) "
         "count as missing."
     )

@@ -276,16 +276,22 @@ def _check_column(column: ColumnSchema) -> None:
     shared = len(shares) == n_levels and all(is_number(share) and share > 0 for share in shares)
     if coded and shared and n_levels:
         shared = bool((np.abs(np.bincount(codes, shares) - 1.0) < 1e-6).all())
+    texts = column.levels[:-1] if column.has_gap_level else column.levels
+    readable = column.storage != "text" or all(isinstance(text, str) for text in texts)
     stepped = is_number(column.step) and float(column.step or 0) > 0
     checks = {
         "kind": (kind in KINDS, f"one of {KINDS}"),
         "storage": (column.storage in _STORAGES.get(kind, STORAGES), "that of the kind"),
         "form": (isinstance(column.form, dict), "a dict"),
         "levels": (bool(n_levels) == has_levels, "levels where the kind has some"),
+        "levels of texts": (readable, "texts"),
         "codes": (coded, "whole numbers from 0 on, one for each level"),
         "shares": (shared, "numbers that sum to one over the levels of each code"),
         "step": (stepped or kind not in ("integer", "date"), "a positive number"),
-        "scale": (is_number(column.scale) and column.scale > 0, "a finite positive number"),
+        "scale": (
+            isinstance(column.scale, float) and 0.0 < column.scale < math.inf,
+            "a finite positive number",
+        ),
         "unit": (column.unit in UNITS if is_dated else column.unit == "", f"one of {[*UNITS]}"),
         "levels of an ordinal": (
             kind != "ordinal" or _rises(column.levels),

@@ -22,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from pickmix.inputs.columns import TypedColumn, TypedTable, from_codes, make_table, whole_array
-from pickmix.inputs.errors import InputError, listed, shown
+from pickmix.inputs.errors import InputError, listed
 
 TEXT = (".csv", ".tsv", ".txt")
 PACKED = ".gz"
@@ -78,7 +78,8 @@ def open_text(path: Path) -> Iterator[IO[str]]:
     except UnicodeDecodeError as error:
         convert = f"iconv -f latin1 -t utf-8 {path.name} > utf8-{path.name}"
         raise InputError(
-            f"expected text in UTF-8, but {error}; if it is in Latin-1, convert it: {convert}",
+            f"expected text in UTF-8, got the byte {error.object[error.start]:#04x}; if it is in "
+            f"Latin-1, convert it: {convert}",
             path=path,
         ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -518,19 +519,24 @@ def read_text(path: Path, decimal: str | None = None) -> TypedTable:
     from the first rows. Columns without a name are called column_0, column_1, ... by their place.
     """
     cells, layout = read_cells(path, decimal)
-    names = name_columns(path, layout.names, layout.n_columns)
+    names = name_columns(layout.names, layout.n_columns)
     columns = [text_column(column, layout.decimal) for column in cells.columns]
     return make_table(zip(names, columns, strict=True), "dict")
 
 
-def name_columns(path: Path, names: Sequence[str] | None, n_columns: int) -> list[str]:
-    """Return names of columns, each once; those without one are named by their place."""
+def name_columns(names: Sequence[str] | None, n_columns: int) -> list[str]:
+    """Return names of columns, each once: a second "x" is "x.1", as in pandas."""
     # Spreadsheets and R leave the name of the row numbers empty.
-    named = [name or f"column_{number}" for number, name in enumerate(names or [""] * n_columns)]
-    if len(set(named)) < len(named):
-        twice = next(name for number, name in enumerate(named) if name in named[:number])
-        raise InputError(f"two columns are named {shown(twice)}; rename one of them", path=path)
-    return named
+    wanted = [name or f"column_{number}" for number, name in enumerate(names or [""] * n_columns)]
+    named: dict[str, None] = {}
+    taken = set(wanted)
+    for name in wanted:
+        if name in named:
+            others = (f"{name}.{number}" for number in itertools.count(1))
+            name = next(other for other in others if other not in taken)
+            taken.add(name)
+        named[name] = None
+    return list(named)
 
 
 def text_column(cells: Any, decimal: str = ".") -> TypedColumn:

@@ -306,7 +306,7 @@ few rows: note, score
 
 overfit: act, overfit
 {scores}: {gap:.3f} lower. {n_parameters:,} parameters stand against {n_rows_fit:,.0f} rows.
-Try {remedies}: it scores worse on these rows than on its own.
+Try {remedies}: it scores worse on these rows than on those of the fit.
 
 some overfit: note, overfit
 {scores}: lower by {gap:.3f}, which is more than chance usually does.
