@@ -23,7 +23,7 @@ _MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
 _PASSES, _ROWS_PER_COMPONENT = 20, 60
 # Rows from which maps are learnt with a mixture, in so many rounds, and standard errors that they
 # must gain. The distribution of a mixture is known at points of a grid.
-_MOST_LEARNT, _ROUNDS, _ERRORS = 20_000, 3, 2.0
+_FEWEST_LEARNT, _MOST_LEARNT, _ROUNDS, _ERRORS = 2_000, 20_000, 3, 2.0
 _GRID, _BEYOND, _NO_SHARE, _LEAST_RISE = 1000, 1.0, 1e-15, 1e-9
 # The same for columns of rounded numbers, or levels. Levels need many rows per component to pay,
 # numbers pay where components are many, as of measurements with the hour and the day. Tables of
@@ -66,6 +66,8 @@ def choose_scores(
 
     few = seen[:_MOST_JUDGED]
     chosen = schema if judge(schema, few)[1].mean() >= judge(plain, few)[1].mean() else plain
+    if seen.shape[0] < _FEWEST_LEARNT:
+        return chosen
     mixture, before = judge(chosen, seen)
     learnt, fitting = chosen, seen[: seen.shape[0] * 2 // 3]
     mixture.set_params(warm_start=True)
