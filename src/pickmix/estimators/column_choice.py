@@ -22,8 +22,10 @@ from pickmix.inputs.schema import TableSchema
 _MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
 _PASSES, _ROWS_PER_COMPONENT = 20, 60
 # Rows from which maps are learnt with a mixture, in so many rounds, and standard errors that they
-# must gain. The distribution of a mixture is known at points of a grid.
-_FEWEST_LEARNT, _MOST_LEARNT, _ROUNDS, _ERRORS = 2_000, 20_000, 3, 2.0
+# must gain. Where fewer rows have neither gaps nor atoms, short fits take as long as the fit. The
+# distribution of a mixture is known at points of a grid.
+_FEWEST_LEARNT, _MOST_LEARNT, _LEARNT_CELLS, _COMPLETE = 2_000, 20_000, 300_000, 0.9
+_ROUNDS, _ERRORS = 3, 2.0
 _GRID, _BEYOND, _NO_SHARE, _LEAST_RISE = 1000, 1.0, 1e-15, 1e-9
 # The same for columns of rounded numbers, or levels. Levels need many rows per component to pay,
 # numbers pay where components are many, as of measurements with the hour and the day. Tables of
@@ -50,7 +52,8 @@ def choose_scores(
         return schema
     plain = without_scores(schema)
     seen = rows[~np.isnan(rows[:, numbers]).all(axis=1)]
-    seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:_MOST_LEARNT]]
+    most = max(_MOST_JUDGED, min(_MOST_LEARNT, _LEARNT_CELLS // len(numbers)))
+    seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:most]]
     # Rows of atoms only have no numbers.
     seen = seen[~np.isnan(_number_scores(schema, seen, numbers)[0]).all(axis=1)]
     if min(seen.shape[0], _MOST_JUDGED) * 2 // 3 < _FEWEST_JUDGED:
@@ -66,10 +69,11 @@ def choose_scores(
 
     few = seen[:_MOST_JUDGED]
     chosen = schema if judge(schema, few)[1].mean() >= judge(plain, few)[1].mean() else plain
-    if seen.shape[0] < _FEWEST_LEARNT:
+    complete = seen[~np.isnan(_number_scores(chosen, seen, numbers)[0]).any(axis=1)]
+    if complete.shape[0] < max(_FEWEST_LEARNT, _COMPLETE * seen.shape[0]):
         return chosen
-    mixture, before = judge(chosen, seen)
-    learnt, fitting = chosen, seen[: seen.shape[0] * 2 // 3]
+    mixture, before = judge(chosen, complete)
+    learnt, fitting = chosen, complete[: complete.shape[0] * 2 // 3]
     mixture.set_params(warm_start=True)
     for number in range(_ROUNDS):
         if number:
@@ -77,7 +81,7 @@ def choose_scores(
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 mixture.fit(_number_scores(learnt, fitting, numbers)[0])
         learnt = _learnt(schema, learnt, mixture, _number_scores(learnt, fitting, numbers)[0])
-    return learnt if _gains(judge(learnt, seen)[1], before, _ERRORS) else chosen
+    return learnt if _gains(judge(learnt, complete)[1], before, _ERRORS) else chosen
 
 
 def _number_scores(
@@ -98,15 +102,11 @@ def _learnt(
     The mixture is of latent numbers (N, d) of the maps in `used`; `schema` has normal scores.
     """
     part = mixture.model_.parts()[0][0]
-    shares = mixture.predict_proba(scores)
     columns = dict(used.columns)
     for d, name in enumerate(column.name for column in used.modelled if column.knots):
-        seen = ~np.isnan(scores[:, d])
-        low, high = scores[seen, d].min(), scores[seen, d].max()
+        low, high = scores[:, d].min(), scores[:, d].max()
         grid = np.linspace(low - _BEYOND, high + _BEYOND, _GRID)
-        # Components differ in how many cells are missing.
-        weights = shares[seen].sum(axis=0)
-        below = part.distribution(d, weights / weights.sum()).cumulative(grid)
+        below = part.distribution(d, mixture.weights_).cumulative(grid)
         x, normal = np.array(schema[name].knots)
         z = np.interp(normal, ndtri(np.clip(below, _NO_SHARE, 1.0 - _NO_SHARE)), grid)
         rising = np.append(True, np.diff(z) > _LEAST_RISE)
