@@ -110,6 +110,7 @@ def measure_table(name: str) -> list[Line]:
     more = {
         "levels": sum(column.kind == "ordinal" for column in columns),
         "atoms": sum(bool(column.atoms) for column in columns),
+        "gain": float(gains.mean()),
         "error": float(gains.std() / np.sqrt(len(gains))),
     }
     return [line | more for line in lines]
