@@ -11,8 +11,8 @@ comparable with densities.
 With --tables: held-out log-densities of whole tables (`tables/*.npz`, `synthetic/*.csv`), before
 (`column_transform=None, dependence=None`) and after. At most 8,000 rows to fit and 4,000 others to
 judge. A column with a step has the probability of its step in both: that of a level or an atom, or
-the mean density at random points of the step. Tables with atoms in a column without a step are left
-out.
+the mean density at random points of the step. Tables with atoms or levels in a column without a
+step are left out.
 
     PICKMIX_DATA=... python benchmarks/conditional_density.py [--seeds 5] [--quick] [--tables]
 """
@@ -103,8 +103,8 @@ def measure_table(name: str) -> list[Line]:
         facts = {"K": mixture.n_components_, "log_density": float(logs[-1].mean())}
         lines.append({"set": name, "which": which, "seconds": seconds} | facts)
     columns = mixture.schema_.modelled
-    if any(column.atoms and column.step is None for column in columns):
-        print(name, "has atoms in a column without a step", flush=True)
+    if any((c.atoms or c.kind == "ordinal") and c.step is None for c in columns):
+        print(name, "has columns that are not comparable", flush=True)
         return []
     gains = logs[1] - logs[0]
     more = {
