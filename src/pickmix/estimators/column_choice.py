@@ -102,11 +102,13 @@ def _learnt(
     The mixture is of latent numbers (N, d) of the maps in `used`; `schema` has normal scores.
     """
     part = mixture.model_.parts()[0][0]
+    # Those of the rows: weights of the fit are means over steps.
+    shares = mixture.predict_proba(scores).mean(axis=0)
     columns = dict(used.columns)
     for d, name in enumerate(column.name for column in used.modelled if column.knots):
         low, high = scores[:, d].min(), scores[:, d].max()
         grid = np.linspace(low - _BEYOND, high + _BEYOND, _GRID)
-        below = part.distribution(d, mixture.weights_).cumulative(grid)
+        below = part.distribution(d, shares).cumulative(grid)
         x, normal = np.array(schema[name].knots)
         z = np.interp(normal, ndtri(np.clip(below, _NO_SHARE, 1.0 - _NO_SHARE)), grid)
         rising = np.append(True, np.diff(z) > _LEAST_RISE)
