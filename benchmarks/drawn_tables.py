@@ -190,6 +190,7 @@ def measure(
 def main() -> None:
     """Measure, print and write."""
     parser = parser_for(__doc__, seeds=5)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--sets", nargs="*", choices=list(TABLES), default=list(TABLES))
     parser.add_argument("--variants", nargs="*", choices=list(VARIANTS), default=["default"])
     parser.add_argument("--name", default="drawn_tables.csv", help="of the file of lines")
@@ -204,7 +205,8 @@ def main() -> None:
         if arguments.quick:
             train, test = train[:2000], test[:1000]
         for variant in arguments.variants:
-            for seed in range(1 if arguments.quick else arguments.seeds):
+            first, n_seeds = arguments.first_seed, 1 if arguments.quick else arguments.seeds
+            for seed in range(first, first + n_seeds):
                 options = {"random_state": seed} | VARIANTS[variant]
                 started = now()
                 mixture = TableMixture(**options).fit(train)

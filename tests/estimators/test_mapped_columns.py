@@ -4,11 +4,14 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
+from scipy.stats import chisquare, ks_2samp
 from sklearn.exceptions import ConvergenceWarning
 
 import pickmix
-from pickmix import TableMixture
+from pickmix import FamilyMixture, TableMixture
+from pickmix.estimators import column_choice
+from pickmix.inputs.frames import read_typed
+from pickmix.inputs.maps import maps_of, without_scores
 
 N = 1500
 
@@ -259,3 +262,20 @@ def test_numbers_of_some_values_are_no_levels_if_left_out_rows_pay():
     apart = table | {"hour": random.permutation(40)[hour]}
     kinds = TableMixture(**settings, schema=given).fit(apart).schema_.kinds
     assert kinds["hour"] == kinds["day"] == "ordinal"
+
+
+def test_a_learnt_map_gives_columns_of_a_mixture_the_distribution_of_the_table():
+    rng = np.random.default_rng(0)
+    first = rng.normal(0.0, 1.0, 6000)
+    table = {"x": np.where(first < 0.0, first, 3.0 * first), "y": first + rng.normal(0, 1, 6000)}
+    schema = TableMixture()._infer_schema(read_typed(table), ())
+    plain, rows = without_scores(schema), np.column_stack([table["x"], table["y"]])
+    rows /= [column.scale for column in schema.modelled]
+    scores, _ = column_choice._number_scores(plain, rows, [0, 1])
+    mixture = FamilyMixture("full", 1, random_state=0).fit(scores)
+    learnt = column_choice._learnt(schema, plain, mixture, scores)
+    drawn = maps_of(learnt).backward(mixture.sample(100_000, 0)[0])
+    for d in (0, 1):
+        assert ks_2samp(rows[:, d], drawn[:, d]).statistic < 0.03
+    drawn = maps_of(plain).backward(mixture.sample(100_000, 0)[0])
+    assert ks_2samp(rows[:, 0], drawn[:, 0]).statistic > 0.1

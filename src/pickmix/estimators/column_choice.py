@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.exceptions import ConvergenceWarning
 
 from pickmix.estimators.family_mixture import FamilyMixture
@@ -19,6 +21,12 @@ from pickmix.inputs.schema import TableSchema
 # the fits that are judged.
 _MOST_JUDGED, _FEWEST_JUDGED = 3_000, 60
 _PASSES, _ROWS_PER_COMPONENT = 20, 60
+# Rows from which maps are learnt with a mixture, in so many rounds, and standard errors that they
+# must gain. Where fewer rows have neither gaps nor atoms, short fits take as long as the fit. The
+# distribution of a mixture is known at points of a grid.
+_FEWEST_LEARNT, _MOST_LEARNT, _LEARNT_CELLS, _COMPLETE = 2_000, 20_000, 300_000, 0.9
+_ROUNDS, _ERRORS = 3, 2.0
+_GRID, _BEYOND, _NO_SHARE, _LEAST_RISE = 1000, 1.0, 1e-15, 1e-9
 # The same for columns of rounded numbers, or levels. Levels need many rows per component to pay,
 # numbers pay where components are many, as of measurements with the hour and the day. Tables of
 # many columns take fewer rows. The most uneven columns are tried first as levels, last as numbers.
@@ -33,37 +41,80 @@ _LEAST_GAIN = 0.01  # Nats per row, and at least a standard error.
 def choose_scores(
     schema: TableSchema, rows: np.ndarray, covariance_type: str, n_jobs: int | None
 ) -> TableSchema:
-    """Normal scores, or numbers as they are, of natural rows (N, D).
+    """Normal scores, or numbers as they are, of natural rows (N, D), or maps that a mixture learns.
 
-    Scores suit skewed and bounded columns, and make curves of straight lines.
+    Scores suit skewed and bounded columns, and make curves of straight lines. Any map gives a valid
+    density, so that rows count alike here and in `choose_levels`, whatever their weights in the
+    fit.
     """
     numbers = [d for d, column in enumerate(schema.modelled) if column.knots]
     if not numbers:
         return schema
     plain = without_scores(schema)
     seen = rows[~np.isnan(rows[:, numbers]).all(axis=1)]
-    seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:_MOST_JUDGED]]
-    n_fitted = seen.shape[0] * 2 // 3
-    if n_fitted < _FEWEST_JUDGED:
+    most = max(_MOST_JUDGED, min(_MOST_LEARNT, _LEARNT_CELLS // len(numbers)))
+    seen = seen[np.random.default_rng(0).permutation(seen.shape[0])[:most]]
+    # Rows of atoms only have no numbers.
+    seen = seen[~np.isnan(_number_scores(schema, seen, numbers)[0]).all(axis=1)]
+    if min(seen.shape[0], _MOST_JUDGED) * 2 // 3 < _FEWEST_JUDGED:
         return plain
-    judged = []
-    for candidate in (schema, plain):
-        maps = maps_of(candidate)
-        assert maps is not None
-        spread, log_slopes = maps.forward(spread_ties(candidate, seen))
-        scores, log_slopes = spread[:, numbers], log_slopes[:, numbers].sum(axis=1)
-        with_numbers = ~np.isnan(scores).all(axis=1)
-        fitting = np.arange(seen.shape[0]) < n_fitted
-        mixture = _fitted(
-            covariance_type,
-            scores[with_numbers & fitting],
-            _PASSES,
-            _ROWS_PER_COMPONENT,
-            n_jobs,
-        )
-        held_out = with_numbers & ~fitting
-        judged.append(mixture.score(scores[held_out]) + log_slopes[held_out].mean())
-    return schema if judged[0] >= judged[1] else plain
+    settings = (_PASSES, _ROWS_PER_COMPONENT, n_jobs)
+
+    def judge(candidate: TableSchema, rows: np.ndarray) -> tuple[FamilyMixture, np.ndarray]:
+        """Fit to two thirds of natural rows; return log-densities of the others."""
+        scores, log_slopes = _number_scores(candidate, rows, numbers)
+        n_fitted = rows.shape[0] * 2 // 3
+        mixture = _fitted(covariance_type, scores[:n_fitted], *settings)
+        return mixture, mixture.score_samples(scores[n_fitted:]) + log_slopes[n_fitted:]
+
+    few = seen[:_MOST_JUDGED]
+    chosen = schema if judge(schema, few)[1].mean() >= judge(plain, few)[1].mean() else plain
+    complete = seen[~np.isnan(_number_scores(chosen, seen, numbers)[0]).any(axis=1)]
+    if complete.shape[0] < max(_FEWEST_LEARNT, _COMPLETE * seen.shape[0]):
+        return chosen
+    mixture, before = judge(chosen, complete)
+    learnt, fitting = chosen, complete[: complete.shape[0] * 2 // 3]
+    mixture.set_params(warm_start=True)
+    for number in range(_ROUNDS):
+        if number:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                mixture.fit(_number_scores(learnt, fitting, numbers)[0])
+        learnt = _learnt(schema, learnt, mixture, _number_scores(learnt, fitting, numbers)[0])
+    return learnt if _gains(judge(learnt, complete)[1], before, _ERRORS) else chosen
+
+
+def _number_scores(
+    schema: TableSchema, rows: np.ndarray, numbers: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Latent numbers (N, d) of natural rows, and log-slopes (N,)."""
+    maps = maps_of(schema)
+    assert maps is not None
+    latent, log_slopes = maps.forward(spread_ties(schema, rows))
+    return latent[:, numbers], log_slopes[:, numbers].sum(axis=1)
+
+
+def _learnt(
+    schema: TableSchema, used: TableSchema, mixture: FamilyMixture, scores: np.ndarray
+) -> TableSchema:
+    """Maps under which single columns of a mixture have the distribution of the table's.
+
+    The mixture is of latent numbers (N, d) of the maps in `used`; `schema` has normal scores.
+    """
+    part = mixture.model_.parts()[0][0]
+    # Those of the rows: weights of the fit are means over steps.
+    shares = mixture.predict_proba(scores).mean(axis=0)
+    columns = dict(used.columns)
+    for d, name in enumerate(column.name for column in used.modelled if column.knots):
+        low, high = scores[:, d].min(), scores[:, d].max()
+        grid = np.linspace(low - _BEYOND, high + _BEYOND, _GRID)
+        below = part.distribution(d, shares).cumulative(grid)
+        x, normal = np.array(schema[name].knots)
+        z = np.interp(normal, ndtri(np.clip(below, _NO_SHARE, 1.0 - _NO_SHARE)), grid)
+        rising = np.append(True, np.diff(z) > _LEAST_RISE)
+        knots = (tuple(x[rising].tolist()), tuple(z[rising].tolist()))
+        columns[name] = replace(schema[name], knots=knots)
+    return TableSchema(list(columns.values()), schema.origin)
 
 
 def choose_levels(
@@ -147,9 +198,9 @@ def choose_levels(
     return schema
 
 
-def _gains(values: np.ndarray, others: np.ndarray) -> bool:
+def _gains(values: np.ndarray, others: np.ndarray, n_errors: float = 1.0) -> bool:
     gains = values - others
-    return bool(gains.mean() > max(_LEAST_GAIN, gains.std() / np.sqrt(gains.shape[0])))
+    return bool(gains.mean() > max(_LEAST_GAIN, n_errors * gains.std() / np.sqrt(gains.shape[0])))
 
 
 def _unevenness(values: np.ndarray) -> float:
