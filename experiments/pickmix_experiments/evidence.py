@@ -110,10 +110,10 @@ def load(name: str) -> Question:
     return found
 
 
-def timed(call: Callable[..., Result], *arguments: Any, **options: Any) -> tuple[Result, Line]:
+def timed(call: Callable[..., Result], *arguments: Any) -> tuple[Result, Line]:
     """Return what a call returns, its wall seconds and those of the processor."""
     wall, processor = time.perf_counter(), time.process_time()
-    result = call(*arguments, **options)
+    result = call(*arguments)
     seconds = {"seconds": time.perf_counter() - wall}
     return result, seconds | {"cpu_seconds": time.process_time() - processor}
 

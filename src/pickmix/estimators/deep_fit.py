@@ -119,6 +119,8 @@ class DeepTraining:
     show: Callable[[DeepFit], Any]
     #: Whether the rows are a batch of a stream: nothing is kept of them, and Adam's moments are.
     is_stream: bool = False
+    #: All rows and their weights, where those for validation are some of them.
+    all_rows: tuple[np.ndarray, np.ndarray | None] | None = None
 
     @property
     def n_steps_before(self) -> int:
@@ -130,8 +132,32 @@ class DeepTraining:
         if self.former is not None:
             return self._fit_one(self.make_network(self.former.weights.shape[0]), None, checkpoints)
         if self.settings.n_children is None:
-            return self._fit_best(checkpoints)
-        return self._fit_one(self.make_network(self.settings.n_children), None, checkpoints)
+            return self._with_all_rows(self._fit_best(checkpoints))
+        network = self.make_network(self.settings.n_children)
+        return self._with_all_rows(self._fit_one(network, None, checkpoints))
+
+    def _with_all_rows(self, fit: DeepFit) -> DeepFit:
+        """Fit Gaussians to all rows, if a fit has kept its start: validation has done its work."""
+        kept_start = fit.best_validation == fit.start_validation
+        is_gaussian = self.settings.init_params == "gaussian"
+        if not (self.all_rows and kept_start and is_gaussian) or fit.outcome == Outcome.INTERRUPTED:
+            return fit
+        started = time.perf_counter()
+        (X, weights), settings, number = self.all_rows, self.settings, self.settings.n_children
+        form = self.make_network(1).gaussian_form
+        gaussians = fit_gaussians(
+            X, weights, number or "auto", form, fit.frame, settings, number is None
+        )
+        network = self.make_network(number or gaussians.n_components)
+        rows = fit.frame.to_model(X)
+        start = gaussian_start(network, gaussians, rows, self.seed, settings.dtype)
+        return replace(
+            fit,
+            tables=tuple(map(np.asarray, start.tables)),
+            weights=np.exp(start.log_weights),
+            chain=start.chain[:0],
+            start_seconds=fit.start_seconds + time.perf_counter() - started,
+        )
 
     def _fit_best(self, checkpoints: Checkpoints | None) -> DeepFit:
         """Fit from several Gaussian mixtures; keep the fit that explains validation rows best."""
