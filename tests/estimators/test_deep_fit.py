@@ -246,7 +246,7 @@ class TestUnits:
     @pytest.mark.parametrize("kind", ["whiten", "auto"])
     def test_watched_rows_do_not_shape_what_the_model_sees(self, kind):
         X = rows()
-        settings = {"standardize": kind, "init_params": "auto", "max_steps": 1}
+        settings = {"standardize": kind, "init_params": "data", "max_steps": 1}
         fitted = flow(**settings).fit(X)
         moved = X.copy()
         moved[~is_learnt(fitted, 200)] *= 100.0

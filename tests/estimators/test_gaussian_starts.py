@@ -83,6 +83,32 @@ class TestStart:
         assert fitted.best_validation_ == fitted.start_validation_
         assert fitted.trace_["validation"].max() < fitted.start_validation_
 
+    @pytest.mark.parametrize(
+        ("name", "settings"),
+        [
+            ("flow", {}),
+            ("network", {"standardize": False, "n_layers": 1}),
+            ("network", {"n_children": "auto", "n_layers": 1}),
+        ],
+    )
+    def test_a_fit_that_keeps_its_start_has_the_gaussians_of_all_rows(self, name, settings):
+        X = rows()
+        number = settings.get("n_children", 3)
+        weights = np.where(X[:, 0] < 0.3, 2.0, 1.0)
+        fitted = MAKE[name](max_steps=20, learning_rate=3.0, evaluate_every=5, warm_start=True)
+        fitted.set_params(**settings).fit(X, sample_weight=weights)
+        assert fitted.best_validation_ == fitted.start_validation_
+        gaussian = GaussianMixture(number, random_state=0).fit(X, sample_weight=weights)
+        scores, expected = fitted.score_samples(X), gaussian.score_samples(X)
+        if number == 3:
+            np.testing.assert_allclose(scores, expected, atol=1e-6)
+        else:
+            # With a background of a row's weight.
+            assert fitted.weights_.shape[0] == gaussian.n_components_ + 1
+            assert (scores > expected + np.log(300 / 301) - 1e-6).all()
+        again = fitted.set_params(learning_rate=1e-12).fit(X, sample_weight=weights)
+        np.testing.assert_allclose(again.score_samples(X), scores, atol=1e-6)
+
 
 class TestBackground:
     """Rows that no component reaches have the density of a broad one."""

@@ -7,13 +7,15 @@ from scipy import stats
 from pickmix.gradient.engine import rises
 
 
-@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("shift", [-0.2, 0.0, 0.1, 0.3, 0.6, 1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_paired_statistic_above_one(shift, seed):
+def test_a_paired_statistic_above_some_errors(shift, seed):
     rng = np.random.default_rng(seed)
     before = rng.normal(size=30) * 5.0
     scores = before + rng.normal(size=30) + shift
-    assert rises(scores, before) == (stats.ttest_rel(scores, before).statistic > 1.0)
+    statistic = stats.ttest_rel(scores, before).statistic
+    assert rises(scores, before) == (statistic > 1.0)
+    assert rises(scores, before, True) == (statistic > 3.0)
 
 
 def test_rows_that_the_others_could_not_explain():

@@ -84,7 +84,7 @@ class DeepFit:
         if self.validation_scores is None or other.validation_scores is None:
             return False
         n_rows = min(self.validation_scores.shape[0], other.validation_scores.shape[0])
-        return rises(self.validation_scores[:n_rows], other.validation_scores[:n_rows])
+        return rises(self.validation_scores[:n_rows], other.validation_scores[:n_rows], True)
 
 
 def split_rows(
@@ -119,6 +119,8 @@ class DeepTraining:
     show: Callable[[DeepFit], Any]
     #: Whether the rows are a batch of a stream: nothing is kept of them, and Adam's moments are.
     is_stream: bool = False
+    #: All rows and their weights, where those for validation are some of them.
+    all_rows: tuple[np.ndarray, np.ndarray | None] | None = None
 
     @property
     def n_steps_before(self) -> int:
@@ -130,8 +132,36 @@ class DeepTraining:
         if self.former is not None:
             return self._fit_one(self.make_network(self.former.weights.shape[0]), None, checkpoints)
         if self.settings.n_children is None:
-            return self._fit_best(checkpoints)
-        return self._fit_one(self.make_network(self.settings.n_children), None, checkpoints)
+            fit = self._fit_best(checkpoints)
+        else:
+            fit = self._fit_one(self.make_network(self.settings.n_children), None, checkpoints)
+        return self._with_all_rows(fit, checkpoints)
+
+    def _with_all_rows(self, fit: DeepFit, checkpoints: Checkpoints | None) -> DeepFit:
+        """Fit Gaussians to all rows, if a fit has kept its start: validation has done its work."""
+        kept_start = fit.best_validation == fit.start_validation
+        usable = self._from_gaussians and fit.outcome != Outcome.INTERRUPTED
+        if self.all_rows is None or not (kept_start and usable):
+            return fit
+        folder = None if checkpoints is None else checkpoints.within("all-rows")
+        end = None if folder is None else folder.read()
+        if end is None:
+            started, number = time.perf_counter(), self.settings.n_children
+            form, background = self.make_network(1).gaussian_form, number is None
+            which = *self.all_rows, number or "auto", form, fit.frame, self.settings, background
+            gaussians = fit_gaussians(*which)
+            network = self.make_network(number or gaussians.n_components)
+            rows = fit.frame.to_model(self.all_rows[0])
+            start = gaussian_start(network, gaussians, rows, self.seed, self.settings.dtype)
+            end = {
+                "tables": tuple(map(np.asarray, start.tables)),
+                "weights": np.exp(start.log_weights),
+                "chain": start.chain[:0],
+                "start_seconds": fit.start_seconds + time.perf_counter() - started,
+            }
+            if folder is not None:
+                folder.write(end)
+        return replace(fit, **end)
 
     def _fit_best(self, checkpoints: Checkpoints | None) -> DeepFit:
         """Fit from several Gaussian mixtures; keep the fit that explains validation rows best."""
@@ -295,6 +325,11 @@ class DeepTraining:
         )
 
     @property
+    def _from_gaussians(self) -> bool:
+        """Whether the start is a Gaussian mixture, and not an earlier fit."""
+        return self.former is None and self.settings.init_params == "gaussian"
+
+    @property
     def _draws_chain(self) -> bool:
         """Whether the chains of a stream's rows matter to its steps."""
         return self.settings.algorithm not in ("em", "sgd")
@@ -323,6 +358,7 @@ class DeepTraining:
             self._step_seed,
             log_volume,
             steps_before=self.n_steps_before if self.is_stream else None,
+            from_gaussians=self._from_gaussians,
         )
         if self.is_stream and self.former is not None and self.former.moments is not None:
             engine.set_moments(self.former.moments)

@@ -300,8 +300,10 @@ class DeepMixture(DeepParameters, _Fitted, DensityMixin, BaseEstimator):  # type
         if former is not None and not is_stream:
             # A fit that continues must not learn from rows that were for validation before.
             split_seed, first_step = former.split_seed, former.n_steps + 1
+        all_rows = None
         if validation_rows is None and not is_stream:
             share = self.validation_fraction or 0.0
+            all_rows = X, weights
             X, weights, validation_rows = split_rows(X, weights, share, split_seed)
         network = make_network(n_children or 1)
         settings = resolve(self, network, n_children, X.shape[0], seed, first_step, n_seen)
@@ -316,6 +318,7 @@ class DeepMixture(DeepParameters, _Fitted, DensityMixin, BaseEstimator):  # type
             former,
             self._fitted_copy,
             is_stream,
+            all_rows,
         )
         self._take(training.fit(checkpoints), settings)
 

@@ -132,12 +132,13 @@ class DeepParameters:
         always those of the original data.
     validation_fraction : float or None, default=0.1
         Share of the rows used for validation, which the fit does not learn from; none if there are
-        fewer than 20 rows. Validation rows count equally, whatever their weights.
+        fewer than 20 rows. Validation rows count equally, whatever their weights. Where a Gaussian
+        start is kept, Gaussians are fitted once more, to all rows.
     patience : int or None, default=20
         Stop after this many evaluations in a row that did not raise the validation log-likelihood
         by `tol` (the training log-likelihood, if there are no validation rows). None makes all
-        steps. The best parameters are kept if they beat the start by one standard error; else the
-        start is kept.
+        steps. The best parameters are kept if they beat the start by one standard error, or a
+        Gaussian one by three; else the start is kept.
     tol : float, default=1e-4
         Smallest rise that counts, in nats per row.
     evaluate_every : int, sequence of int or "auto", default="auto"
