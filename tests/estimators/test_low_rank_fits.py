@@ -223,6 +223,13 @@ def test_one_value_is_singular():
         GaussianMixture("auto", covariance_type="low_rank", reg_covar=0.0).fit([[0.1], [np.nan]])
 
 
+def test_parts_without_variance_are_named():
+    rows = np.array([[4, 2], [1, 2], [7, 1], [1, 2], [7, 1], [7, 1], [3, 1]], dtype=float)
+    settings = {"covariance_type": "low_rank", "reg_covar": 0.0, "background": False}
+    with pytest.raises(ValueError, match="singular covariance at reg_covar=0"):
+        GaussianMixture("auto", **settings, max_iter=20, random_state=0).fit(rows)
+
+
 def test_rows_far_apart_are_refused_without_an_overflow():
     with pytest.raises(ValueError, match="Rescale it"):
         GaussianMixture(1, covariance_type="low_rank", axes="principal").fit([[1.3e99], [-1.3e99]])

@@ -162,6 +162,10 @@ class LowRankGaussian(Family):
             sound = np.isfinite(noise).all(axis=1) & (noise > _LEAST_VARIANCE).all(axis=1)
             failures[some] = ~sound
             if not sound.all():
+                # A component without parameters has none to keep.
+                new = ~sound & (self.layout.split(model.factor[k])[0] == 0.0).any(axis=1)
+                noise[new], q[new], d[new] = 1.0, 0.0, ABSENT
+                sound |= new
                 k, noise, q, d = k[sound], noise[sound], q[sound], d[sound]
             self.write(model, k, noise, q, d)
             model.location[k] = np.where(k[:, None] == prior.background, 0.0, moments.mean[k])
