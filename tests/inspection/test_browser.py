@@ -308,6 +308,7 @@ THEME = "return document.documentElement.dataset.theme"
 
 def test_the_system_chooses_theme_and_motion(page):
     behaviour = "return getComputedStyle(document.documentElement).scrollBehavior"
+    page.open(prefers_color_scheme="dark", prefers_reduced_motion="no-preference")
     assert page.run(behaviour) == "smooth"
     page.open(prefers_color_scheme="dark", prefers_reduced_motion="reduce")
     assert page.run(behaviour) == "auto"
