@@ -236,3 +236,15 @@ class TestCounts:
         # Ten sweeps of a soft k-means and one with the covariances that are wanted.
         assert mixture.n_start_evaluations_ == 10 * n_evaluations
         assert mixture.n_rows_seen_ == len(X)
+
+
+def test_columns_that_are_constant_in_components_bring_a_background():
+    """A value that is new in a cluster costs some ten nats, not hundreds of thousands."""
+    random = np.random.default_rng(0)
+    label = random.integers(12, size=2400)
+    places = 3.0 * random.normal(size=(12, 2))[label] + 0.003 * random.normal(size=(2400, 2))
+    X = np.column_stack([places, label % 2])
+    mixture = GaussianMixture(16, random_state=0).fit(X)
+    changed = X[:50].copy()
+    changed[:, 2] = 1.0 - changed[:, 2]
+    assert mixture.score_samples(changed).min() > -50.0

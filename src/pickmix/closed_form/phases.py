@@ -120,7 +120,7 @@ class Phases:
     def prepare(self, t: int, random: StepRandomness) -> None:
         """Enter the next phase if it is time to: the last steps are for all rows, and averages."""
         if t > self._last_step - self._n_averaging - _LEAST_PASSES:
-            self._stop_relocating()
+            self._stop_relocating(t, random.child(3))
             self._continue_with_all_rows(t, random)
 
     def step_size(self, t: int) -> float:
@@ -185,7 +185,7 @@ class Phases:
             continues = self._judge_trial(relocation) and self._try(relocation, t, random)
         self.selection.counters.evaluations += relocation.evaluations
         if not continues:
-            self._stop_relocating()
+            self._stop_relocating(t, random.child(3))
 
     def _try(self, relocation: Relocation, t: int, random: StepRandomness) -> bool:
         """Begin a trial: moves that gain, a background, or exploratory moves."""
@@ -231,10 +231,13 @@ class Phases:
             self.selection.chains.chain[:] = chain
         return self._failures < _MOST_FAILURES
 
-    def _stop_relocating(self) -> None:
-        if self._relocation is not None:
-            self._judge_trial(self._relocation)
-        self._relocation = None
+    def _stop_relocating(self, t: int, random: StepRandomness) -> None:
+        relocation, self._relocation = self._relocation, None
+        if relocation is not None:
+            self._judge_trial(relocation)
+            # Without it a new row that differs where others are equal may cost thousands of nats.
+            if self.state.prior.lacks_background:
+                relocation.lay_background(t, random, needed=True)
 
     def _left_out_log_likelihood(self) -> float:
         """Mean leave-one-out log-likelihood per row of a sample."""

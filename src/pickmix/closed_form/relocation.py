@@ -42,6 +42,7 @@ _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns)
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
 _MARGIN = 0.05  # Least gain of a move, in nats per parameter of a component.
+_PREMIUM = 0.25  # Nats per row that a background may cost where components have constant columns.
 _PARTNER_PARTITIONS = 2  # Partitions in which partners of merges are found.
 _PARTNER_BLOCK = 16  # Their block size.
 _LARGEST_SHARE = 0.25  # At most this share of the components is merged in a round.
@@ -160,8 +161,8 @@ class Relocation:
         self._move_chains(step, which, kept, freed, survey.halves, random)
         return n
 
-    def lay_background(self, step: int, random: StepRandomness) -> bool:
-        """Make a component a background, if that gains more than it loses.
+    def lay_background(self, step: int, random: StepRandomness, needed: bool = False) -> bool:
+        """Make a component a background, if that gains more than it loses, or little is lost.
 
         It is one whose rows are all outlying, else the one that the cheapest merge makes free.
         """
@@ -178,7 +179,7 @@ class Relocation:
         emptiest = int(np.argmin(staying))
         is_free = bool(staying[emptiest] < FEWEST_ROWS)
         wanted = prior.wants_background
-        if gain <= self.margin and not wanted:
+        if gain <= self.margin and not (wanted or needed):
             return False
         freed = emptiest
         if not is_free:
@@ -186,7 +187,9 @@ class Relocation:
             if not pairs.shape[0]:
                 return False
             cheapest = int(np.argmin(losses))
-            if gain <= float(losses[cheapest]) + self.margin and not wanted:
+            if gain <= float(losses[cheapest]) + self.margin and not (
+                wanted or (needed and float(losses[cheapest]) < _PREMIUM * n_rows)
+            ):
                 return False
             kept, freed = pairs[cheapest].tolist()
             state.copy_from(np.array([kept]), wholes, np.array([cheapest]))

@@ -106,6 +106,11 @@ class Prior(abc.ABC):
         """Whether narrower components are to be tried, which a background must make safe."""
         return False
 
+    @property
+    def lacks_background(self) -> bool:
+        """Whether there is none, and columns are constant in some components and not in others."""
+        return False
+
     def resume_background(self, component: int, moments: Moments) -> None:
         """Make a component the background that its moments describe."""
         self.background = component

@@ -58,6 +58,10 @@ _REACH = 0.5  # Standard deviation of a background / largest distance from the c
 _MOST_LEVERAGE = 0.98  # A row that makes up this much of a covariance, or more, has all of it.
 _WHOLE = 1.0 - 1e-9  # Leverage of a row without which there is no covariance.
 _LEAST_REST = 0.05  # Effective rows that a component keeps at least when one is left out.
+# A column is constant in a component with a variance below so many times its floor, and varies
+# among all rows if that of a background is far above it.
+_EQUAL, _VARIES = 10.0, 1e3
+_FEW_TIES = 0.01  # Of variances.
 FEWEST_ROWS = 0.5  # With fewer effective rows there is no component.
 NOTHING = 1e4  # Decrease of its log-density then.
 _FIRMNESS = 1e-10  # Added to targets, whose variances are about one.
@@ -156,6 +160,7 @@ class ShrinkagePrior(CovariancePrior):
     reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
     damping: float = _FIRST_DAMPING  # Shrinkage of shared correlations to none.
     background: int = -1  # Its component; -1 if there is none.
+    has_ties: bool = False  # Whether columns are constant in some components and not in others.
     undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @classmethod
@@ -197,6 +202,10 @@ class ShrinkagePrior(CovariancePrior):
     def allows_background(self) -> bool:
         return bool((self.reach > 0.0).any())
 
+    @property
+    def lacks_background(self) -> bool:
+        return self.allows_background and self.background < 0 and self.has_ties
+
     def allow_background(self, extent: np.ndarray) -> None:
         self.reach = background_reach(extent)
 
@@ -232,6 +241,10 @@ class ShrinkagePrior(CovariancePrior):
         covariances = self.form.project(moments.scatter[some])
         freedom = masses[some] * self.n_rows - 1.0
         self._pool_shapes(covariances, freedom)
+        variances, floors = covariances[:, self.form.diagonal], self.form.floors
+        varied = np.square(self.reach) > _VARIES * floors
+        n_tied = int(((variances < _EQUAL * floors) & varied).sum())
+        self.has_ties = n_tied > _FEW_TIES * variances.size
         seen = freedom > 1.0
         if not seen.all():
             covariances, freedom = covariances[seen], freedom[seen]
