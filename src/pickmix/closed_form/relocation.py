@@ -42,7 +42,7 @@ _FULL_STEPS = 2  # All steps but these use _SPLIT_ROWS (_MORE_COLUMNS + columns)
 _SPLIT_ROWS = 10
 _MORE_COLUMNS = 4
 _MARGIN = 0.05  # Least gain of a move, in nats per parameter of a component.
-_PREMIUM = 0.25  # Nats per row that a background may cost where components have constant columns.
+_MOST_COST = 0.25  # Nats per row that a background may cost where components have constant columns.
 _PARTNER_PARTITIONS = 2  # Partitions in which partners of merges are found.
 _PARTNER_BLOCK = 16  # Their block size.
 _LARGEST_SHARE = 0.25  # At most this share of the components is merged in a round.
@@ -188,7 +188,7 @@ class Relocation:
                 return False
             cheapest = int(np.argmin(losses))
             if gain <= float(losses[cheapest]) + self.margin and not (
-                wanted or (needed and float(losses[cheapest]) < _PREMIUM * n_rows)
+                wanted or (needed and float(losses[cheapest]) < _MOST_COST * n_rows)
             ):
                 return False
             kept, freed = pairs[cheapest].tolist()

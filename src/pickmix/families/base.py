@@ -108,7 +108,7 @@ class Prior(abc.ABC):
 
     @property
     def lacks_background(self) -> bool:
-        """Whether there is none, and columns are constant in some components and not in others."""
+        """Whether there is none, and columns that vary are constant in components."""
         return False
 
     def resume_background(self, component: int, moments: Moments) -> None:

@@ -160,7 +160,7 @@ class ShrinkagePrior(CovariancePrior):
     reach: np.ndarray  # (D,) Standard deviations of a background of outlying rows.
     damping: float = _FIRST_DAMPING  # Shrinkage of shared correlations to none.
     background: int = -1  # Its component; -1 if there is none.
-    has_ties: bool = False  # Whether columns are constant in some components and not in others.
+    has_ties: bool = False  # Whether columns that vary are constant in components.
     undecided: bool = False  # Whether `choose` is due before the first M-step.
 
     @classmethod
